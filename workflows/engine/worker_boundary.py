@@ -11,7 +11,7 @@ from workflows.engine.claim import Claim
 from workflows.engine.process_status import PublishedStatus
 from workflows.errors import StepError, WorkflowCancelled, WorkflowExpired
 from workflows.models import Workflow
-from workflows.outages.brake import WorkersBrake
+from workflows.outages.brake import Steps, WorkersBrake
 from workflows.outages.calls import WorkersCalls
 from workflows.signals import store
 from workflows.state.boundary import Boundary, MustStop
@@ -32,13 +32,16 @@ class WorkersBoundary(Boundary):
         self._workflow_id, self._heeds_requests, self._expires_at = 0, True, inf
         self._checked_at = -inf
 
-    def of(self, claim: Claim) -> WorkersBoundary:
-        """For the steps of this workflow. Only the worker's own end interrupts a compensation, or a deferred step."""
+    def of(self, claim: Claim, steps: Steps) -> WorkersBoundary:
+        """For the steps of this workflow, which fill `steps`.
+
+        Only the worker's own end interrupts a compensation, or a deferred step.
+        """
         workflow = claim.workflow
         self._workflow_id = workflow.pk
         self._heeds_requests = workflow.status == Workflow.Status.PENDING and not workflow.compensating
         self._expires_at = monotonic() + claim.expires_in
-        self._brake.of(workflow, claim.not_closed)
+        self._brake.of(workflow, claim.not_closed, steps)
         return self
 
     def before(self, step: Step) -> None:
@@ -65,18 +68,21 @@ class WorkersBoundary(Boundary):
         return store.cancellation(self._workflow_id)
 
     def require_available(self, services: Sequence[str]) -> None:
-        self._calls.require_available(services)
-        self._brake.require_free(services, needed=True)
+        if services:
+            self._calls.require_available(services)
+            self._brake.require_free(services, needed=True)
 
     def let_fail(self) -> StepError | None:
         """The error of a workflow that people let fail, before any of its steps."""
         return self._brake.let_fail()
 
     def require_free(self, step: Step) -> None:
-        self._brake.require_free(step.names)
+        if self._brake.known:  # mostly there is nothing to know, and each step asks
+            self._brake.require_free(step.names)
 
     def passed(self, step: Step) -> None:
-        self._brake.passed(step.names)
+        if self._brake.known:
+            self._brake.passed(step.names)
 
     def take_passes(self, step_name: str, code: str) -> Mapping[str, int]:
         return self._brake.take_passes(step_name, code)
@@ -89,4 +95,5 @@ class WorkersBoundary(Boundary):
     def after(self) -> None:
         if self._calls.met:
             self._calls.vote()
-        self._brake.vote()
+        if self._brake.known:
+            self._brake.vote()

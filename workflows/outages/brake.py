@@ -7,7 +7,7 @@ of failing it if the brake is on. What passes a suspected step is counted, and w
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from math import inf
@@ -18,7 +18,7 @@ from django.conf import settings
 
 from workflows.definition import Brake, WorkflowDefinition, definitions
 from workflows.errors import Braked, LetFail
-from workflows.models import Workflow
+from workflows.models import StepOutcome, Workflow
 from workflows.outages import causes, circuits
 from workflows.outages.calls import VOTE_EVERY, mark_unavailable
 from workflows.redaction import frames
@@ -27,7 +27,8 @@ from workflows.state import attempt_log
 STANDARD = Brake()
 # Seconds. Nobody counts passes before a suspicion, which has to be weighed against something all the same: in full flow
 # two in a hundred may well be five within a second.
-LATELY = 1.0
+LATELY = 2.0
+Steps = Sequence[Mapping[str, Any]]
 
 
 NOTHING: Mapping[str, int] = {}
@@ -51,24 +52,29 @@ class WorkersBrake:
     """The causes that a worker knows of, for the workflow that it has in hand."""
 
     def __init__(self) -> None:
-        self._known: Sequence[KnownCause] = ()
+        self.known: Sequence[KnownCause] = ()  # of the workflow's type
         self._passed: dict[str, Counter[str]] = {}  # by cause, how many of which client since the last vote
         self._tried: set[str] = set()
-        self._lately: dict[tuple[str, str], tuple[float, Counter[str]]] = {}  # by type and step, since when
+        # The last attempts: when they started, the type, the client, and what each step did.
+        self._lately: deque[tuple[float, str, str, Steps]] = deque(maxlen=causes.LAST)
         self._voted_at = -inf
         self._workflow: Workflow | None = None
 
-    def of(self, workflow: Workflow, not_closed: list[Any] | None) -> None:
-        """Before the steps of a workflow: what its claim has read of the circuits (`circuits.NOT_CLOSED`)."""
+    def of(self, workflow: Workflow, not_closed: list[Any] | None, steps: Steps) -> None:
+        """Before the steps of a workflow: what its claim has read of the circuits (`circuits.NOT_CLOSED`).
+
+        `steps` is the attempt's list of what each step did, which it fills.
+        """
         self._workflow = workflow
+        self._lately.append((monotonic(), workflow.workflow_type, workflow.submitted_by, steps))
         known = [_known(*each) for each in not_closed or ()]
         names = {each.name for each in known}
         self._passed = {name: passed for name, passed in self._passed.items() if name in names}
-        self._known = [each for each in known if each.step and each.workflow_type == workflow.workflow_type]
+        self.known = [each for each in known if each.step and each.workflow_type == workflow.workflow_type]
 
     def require_free(self, step_names: Iterable[str], *, needed: bool = False) -> None:
         """Raise Braked while the brake is on for the step of these names. `needed`: another step needs it."""
-        for cause in self._known:
+        for cause in self.known:
             if cause.is_on and cause.step in step_names and not self._may_try(cause):
                 raise _braked(cause.name, needed=needed or not self._has_met(cause))
 
@@ -76,7 +82,7 @@ class WorkersBrake:
         """The error of a workflow that people let fail, instead of having it wait on."""
         workflow = self._workflow
         assert workflow is not None
-        for cause in self._known:
+        for cause in self.known:
             until, parked_at = cause.let_fail_until, workflow.parked_at
             if workflow.parked_on == cause.name and until and parked_at and parked_at <= until:
                 return LetFail(by=cause.let_fail_by, reason=cause.let_fail_reason, cause=cause.name)
@@ -98,12 +104,7 @@ class WorkersBrake:
     def passed(self, step_names: Sequence[str]) -> None:
         """A step has run without failing."""
         assert self._workflow is not None
-        key, now = (self._workflow.workflow_type, step_names[0]), monotonic()
-        since, by_client = self._lately.get(key, (-inf, Counter()))
-        if now > since + LATELY:
-            since, by_client = self._lately[key] = now, Counter()
-        by_client[self._workflow.submitted_by] += 1
-        for cause in self._known:
+        for cause in self.known:
             if cause.step in step_names:
                 self._passed.setdefault(cause.name, Counter())[self._workflow.submitted_by] += 1
                 if self._workflow.parked_on == cause.name:
@@ -112,14 +113,19 @@ class WorkersBrake:
     def take_passes(self, step_name: str, code: str) -> Mapping[str, int]:
         """How many of each client have passed a step at this worker, and are in no vote about this cause yet.
 
-        Before the cause was suspected, those of just now: a second or two.
+        Before the cause was suspected, those of the last attempts, if these were just now.
         """
         assert self._workflow is not None
         name = causes.name_of(self._workflow.workflow_type, step_name, code)
-        if any(cause.name == name for cause in self._known):
+        if any(cause.name == name for cause in self.known):
             return self._passed.pop(name, {})
-        since, by_client = self._lately.get((self._workflow.workflow_type, step_name), (-inf, Counter()))
-        return by_client if monotonic() <= since + 2 * LATELY else {}
+        workflow_type, since = self._workflow.workflow_type, monotonic() - LATELY
+        names = definitions()[workflow_type].find_or_removed_step(step_name).names
+        return Counter(
+            client
+            for started_at, of_type, client, steps in self._lately
+            if started_at >= since and of_type == workflow_type and _has_passed(names, steps)
+        )
 
     def vote(self) -> None:
         """Write what has passed: once a second at most, but a trial's outcome always. Raises ClaimLost."""
@@ -198,6 +204,10 @@ def _braked(cause: str, *, needed: bool) -> Braked:
     mark_unavailable(error, cause)
     error.needed = needed
     return error
+
+
+def _has_passed(names: Sequence[str], steps: Steps) -> bool:
+    return any(each["step"] in names and each["outcome"] in (StepOutcome.RAN, StepOutcome.SKIPPED) for each in steps)
 
 
 def _limits(workflow_type: str) -> Brake:

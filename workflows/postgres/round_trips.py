@@ -25,6 +25,9 @@ SLOW = 0.05  # seconds
 
 BEGIN, COMMIT = Command("BEGIN"), Command("COMMIT")
 
+# As numbers: each step asks twice.
+_OFF, _ACTIVE = int(PipelineStatus.OFF), int(TransactionStatus.ACTIVE)
+
 
 class Session:
     """One connection of Django's, as long as it is open: see `session_of`."""
@@ -92,10 +95,10 @@ class Session:
         Psycopg holds a lock of the connection's as long: the next statement would wait for it for ever.
         """
         pgconn = self._raw.pgconn
-        is_busy = pgconn.pipeline_status != PipelineStatus.OFF or pgconn.transaction_status == TransactionStatus.ACTIVE
-        if is_busy:
-            self._wrapper.close()
-        return bool(is_busy)
+        if pgconn.pipeline_status == _OFF and pgconn.transaction_status != _ACTIVE:
+            return False
+        self._wrapper.close()
+        return True
 
     def roll_back(self) -> bool:
         """Roll back whatever there is. Returns whether the session still answers."""
