@@ -195,8 +195,7 @@ class _Compensation:
         if isinstance(error, Unsettled):
             return None
         name = undo_of(step.name)
-        passes = self.attempt.boundary.take_passes(name, brake.code_of(description))
-        return brake.on_failure(self.definition, self.workflow, name, error, description, passes=passes, judges=False)
+        return brake.on_failure(self.definition, self.workflow, self.attempt, name, error, description, judges=False)
 
     def _undo(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> None:
         """Deal with one effect; its outcome is an entry of the attempt's steps."""

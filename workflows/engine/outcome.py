@@ -254,8 +254,7 @@ def _find_brake(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Pa
     if definition is None or isinstance(outcome.error, WorkflowCancelled):
         return None
     step, error, description = outcome.step.identity, outcome.error, outcome.description
-    passes = attempt.boundary.take_passes(step, brake.code_of(description))
-    braked = brake.on_failure(definition, workflow, step, error, description, passes=passes, judges=True)
+    braked = brake.on_failure(definition, workflow, attempt, step, error, description, judges=True)
     return find_parking(workflow, braked) if braked else None
 
 

@@ -23,6 +23,7 @@ from workflows.outages import causes, circuits
 from workflows.outages.calls import VOTE_EVERY, mark_unavailable
 from workflows.redaction import frames
 from workflows.state import attempt_log
+from workflows.state.attempt_log import OpenAttempt
 
 STANDARD = Brake()
 # Seconds. Nobody counts passes before a suspicion, which has to be weighed against something all the same: in full flow
@@ -144,27 +145,22 @@ class WorkersBrake:
 def on_failure(
     definition: WorkflowDefinition,
     workflow: Workflow,
+    attempt: OpenAttempt,
     step: str,
     error: BaseException,
     description: Mapping[str, str],
     *,
-    passes: Mapping[str, int],
     judges: bool,
 ) -> Braked | None:
     """Vote for the cause of an unexplained failure. Returns what it is parked for if the brake is on, else None.
 
-    `description` is the error as it may be shown; `passes` are in no vote yet (`WorkersBrake.take_passes`). `judges`:
-    without the brake the workflow fails for good now.
+    `description` is the error as it may be shown. `judges`: without the brake the workflow fails for good now.
     """
     if not causes.is_unexplained(definition, error):
         return None
-    code = code_of(description)
+    code = description["error_code"] or description["error_class"]
+    passes = attempt.boundary.take_passes(step, code)
     return _vote(workflow, step, code, release=settings.RELEASE, passes=passes, trace=frames(error), judges=judges)
-
-
-def code_of(description: Mapping[str, str]) -> str:
-    """By what a cause is named: the error's code, or else its class."""
-    return description["error_code"] or description["error_class"]
 
 
 def on_crash(workflow: Workflow, step: str, *, release: str) -> Braked | None:
