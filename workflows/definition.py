@@ -216,7 +216,7 @@ class WorkflowDefinition:
         self.input_class = input_class
         self.retired = tuple(retired)
         self.wording = wording or Wording()
-        self.brake = brake
+        self.brake = brake or Brake()
 
     def find_step(self, name: str) -> Step | None:
         """The step of that name, now or formerly; None for a removed step."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 
-from workflows.definition import Brake, WorkflowDefinition, definitions
+from workflows.definition import WorkflowDefinition, definitions
 from workflows.errors import Braked, LetFail
 from workflows.models import StepOutcome, Workflow
 from workflows.outages import causes, circuits
@@ -25,7 +25,6 @@ from workflows.redaction import frames
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt
 
-STANDARD = Brake()
 # Seconds. Nobody counts passes before a suspicion, which has to be weighed against something all the same: in full flow
 # two in a hundred may well be five within a second.
 LATELY = 2.0
@@ -135,7 +134,7 @@ class WorkersBrake:
         for name, by_client in self._passed.items():
             with attempt_log.errors_lose_the_claim(), circuits.locked(name, using=attempt_log.ALIAS, wait=True) as row:
                 assert row is not None
-                limits, tried = _limits(row.workflow_type), name in self._tried
+                limits, tried = definitions()[row.workflow_type].brake, name in self._tried
                 causes.count_passes(row, by_client, release=settings.RELEASE, limits=limits, tried=tried)
         self._passed.clear()
         self._tried.clear()
@@ -185,7 +184,7 @@ def _vote(
         assert row is not None
         row.workflow_type, row.step, row.code = workflow.workflow_type, step, code
         row.traceback = trace or row.traceback
-        limits = _limits(workflow.workflow_type)
+        limits = definitions()[workflow.workflow_type].brake
         if passes:
             causes.count_passes(row, passes, release=release, limits=limits, tried=False)
         is_on = causes.count_failure(row, workflow, release=release, limits=limits)
@@ -204,11 +203,6 @@ def _braked(cause: str, *, needed: bool) -> Braked:
 
 def _has_passed(names: Sequence[str], steps: Steps) -> bool:
     return any(each["step"] in names and each["outcome"] in (StepOutcome.RAN, StepOutcome.SKIPPED) for each in steps)
-
-
-def _limits(workflow_type: str) -> Brake:
-    definition = definitions().get(workflow_type)
-    return (definition and definition.brake) or STANDARD
 
 
 def _known(
