@@ -27,7 +27,7 @@ from workflows.state.attempt_log import OpenAttempt
 
 # Seconds. Nobody counts passes before a suspicion, which has to be weighed against something all the same: in full flow
 # two in a hundred may well be five within a second.
-LATELY = 2.0
+JUST_NOW = 2.0
 Steps = Sequence[Mapping[str, Any]]
 
 
@@ -119,7 +119,7 @@ class WorkersBrake:
         name = causes.name_of(self._workflow.workflow_type, step_name, code)
         if any(cause.name == name for cause in self.known):
             return self._passed.pop(name, {})
-        workflow_type, since = self._workflow.workflow_type, monotonic() - LATELY
+        workflow_type, since = self._workflow.workflow_type, monotonic() - JUST_NOW
         names = definitions()[workflow_type].find_or_removed_step(step_name).names
         return Counter(
             client

@@ -149,7 +149,7 @@ def let_go(row: Service, reason: str, *, on_probation: bool = False) -> None:
     circuits.close(row, reason, on_probation=on_probation)
     row.since, row.failed = None, 1 if on_probation else AGAIN
     row.tallies, row.releases, row.elsewhere = {}, [], False
-    row.asked_at, row.asked_by, row.asked_reason = None, "", ""
+    _forget_who_asked(row)
     logger.warning("the brake is off for %s: %s", row.name, reason)
 
 
@@ -165,7 +165,7 @@ def ask_to_let_fail(row: Any, *, by: str, reason: str) -> None:
 def let_fail(row: Any, *, by: str, reason: str) -> None:
     """Let everything fail that is parked by now: it is released, and fails before its next step."""
     row.let_fail_until, row.let_fail_by, row.let_fail_reason = row.now, by, reason
-    row.asked_at, row.asked_by, row.asked_reason = None, "", ""
+    _forget_who_asked(row)
     circuits.record(row, CircuitEvent.Kind.LET_FAIL, reason, by)
 
 
@@ -179,9 +179,13 @@ def is_let_fail(row: Service) -> bool:
     return False
 
 
+def _forget_who_asked(row: Service) -> None:
+    row.asked_at, row.asked_by, row.asked_reason = None, "", ""
+
+
 def _forget_what_is_let_fail(row: Service) -> None:
-    row.let_fail_until = row.asked_at = None
-    row.let_fail_by = row.let_fail_reason = row.asked_by = row.asked_reason = ""
+    row.let_fail_until, row.let_fail_by, row.let_fail_reason = None, "", ""
+    _forget_who_asked(row)
 
 
 # --- What the workers see of each other ---------------------------------------------------------------
@@ -217,9 +221,8 @@ def in_earnest_every(row: Any) -> int:
     """
     if row.cool_off == 2 * FIRST_COOL_OFF:
         return 1
-    return (
-        2 if row.closed_at is not None and row.opened_at is not None and row.closed_at > row.opened_at - LATELY else 0
-    )
+    let_go_lately = row.closed_at is not None and row.closed_at > row.opened_at - LATELY
+    return 2 if let_go_lately else 0
 
 
 def only_client(row: Any) -> str | None:

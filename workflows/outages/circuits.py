@@ -253,7 +253,7 @@ def is_stubborn(service: Service, *, using: str = DEFAULT_DB_ALIAS) -> bool:
     now = _now(service)
     if service.opened_at is None or service.opened_at >= now - STUBBORN:
         return False
-    if service.step:  # more than a few have opened it, and all of these may be of one odd kind
+    if service.is_cause:  # more than a few have opened it, and all of these may be of one odd kind
         return True
     parked = Workflow.objects.using(using).filter(is_parked_on(service.name))
     failed = parked.filter(invisible_until__gt=now, invisible_until__lte=now + HOUR)

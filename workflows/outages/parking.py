@@ -94,17 +94,19 @@ def names() -> list[str]:
 def _release(name: str) -> int:
     """Make the next workflows due that are parked on a service; how many."""
     with circuits.locked(name) as service:
-        if service is not None and service.step:
+        if service is None:
+            return 0
+        if service.is_cause:
             causes.look_around(service)
-        if service is not None and causes.is_let_fail(service):
+        if causes.is_let_fail(service):
             return transitions.release_parked(name, limit=LARGEST_BATCH, over=PACE, parked_by=service.let_fail_until)
-        if service is None or (circuits.waits_for_trial(service) and not circuits.is_trial_due(service)):
+        if circuits.waits_for_trial(service) and not circuits.is_trial_due(service):
             return 0
         if _is_too_soon(service) or _is_batch_under_way(service):
             return 0
         if circuits.waits_for_trial(service) and circuits.was_released_to_try(service) and not _is_undecided(service):
             # Its attempt is over, and did not call the service.
-            close = causes.let_go if service.step else circuits.close
+            close = causes.let_go if service.is_cause else circuits.close
             close(service, "The workflow that was to try it made no call.", on_probation=True)
         what, size = ("trial", 1) if circuits.waits_for_trial(service) else ("cohort", _next_batch(service))
         failpoints.reach("before_release", what)

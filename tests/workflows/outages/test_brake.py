@@ -157,7 +157,7 @@ def test_a_failure_that_the_wording_explains_is_no_vote(program: Program, bug: S
 def test_what_has_passed_a_moment_before_the_first_failure_counts(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workflows.outages.brake.LATELY", 60.0)
+    monkeypatch.setattr("workflows.outages.brake.JUST_NOW", 60.0)
     program.bug = TypeError("for a few")
     well, odd = [submit({"well": True}) for _ in range(10)], [submit() for _ in range(5)]
     work_due()
