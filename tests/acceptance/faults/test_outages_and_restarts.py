@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 
 import pytest
 from django.db import connections
@@ -37,15 +38,17 @@ def is_releasing() -> bool:
 RESTARTED, KILLED = "PostgreSQL is restarted", "all workers are killed"
 
 
+def lose_all(system: System, restart_postgres: Restart, lost: str) -> None:
+    if lost == RESTARTED:
+        connections.close_all()
+        restart_postgres()
+    for child in system.workers[0].children() if lost == KILLED else ():
+        send(child, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("lost", [RESTARTED, KILLED])
 def test_in_each_state_of_a_circuit(system: System, restart_postgres: Restart, lost: str) -> None:
-    def lose() -> None:
-        if lost == RESTARTED:
-            connections.close_all()
-            restart_postgres()
-        for child in children() if lost == KILLED else ():
-            send(child, signal.SIGKILL)
-
+    lose = partial(lose_all, system, restart_postgres, lost)
     outage = system.sandbox.fault("programs", None, "status", status=503)["id"]
     given = system.submit(SUSPECTS - 1, PLAIN)  # by so few it is only suspected, for as long as they are alone
     system.work("OUTAGE", processes=WORKERS, SERVICES_TIMEOUT="4")
@@ -86,13 +89,7 @@ def cause() -> Service:
 
 @pytest.mark.parametrize("lost", [RESTARTED, KILLED])
 def test_in_each_state_of_the_brake(system: System, restart_postgres: Restart, lost: str) -> None:
-    def lose() -> None:
-        if lost == RESTARTED:
-            connections.close_all()
-            restart_postgres()
-        for child in system.workers[0].children() if lost == KILLED else ():
-            send(child, signal.SIGKILL)
-
+    lose = partial(lose_all, system, restart_postgres, lost)
     refusal = system.sandbox.fault("programs", None, "status", status=404)["id"]
     given = system.submit(2, PLAIN)
     system.work("OUTAGE", processes=WORKERS, SERVICES_TIMEOUT="4")

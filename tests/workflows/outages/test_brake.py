@@ -27,7 +27,7 @@ from tests.engine import (
     work,
     worker,
 )
-from tests.workflows.outages.services import SECOND, Downstream, story, submit_and_work
+from tests.workflows.outages.services import SECOND, Downstream, circuit, story, submit_and_work, trial_is_due
 from workflows import operations
 from workflows.definition import Step
 from workflows.errors import NotAllowed, RetryableStepError, StepError
@@ -78,10 +78,6 @@ def program() -> Program:
     return program
 
 
-def cause(name: str = CAUSE) -> Service:
-    return Service.objects.get(name=name)
-
-
 def work_due() -> None:
     this = worker()
     while this.process_next():
@@ -116,10 +112,6 @@ def statuses(workflows: list[Workflow]) -> list[str]:
     return [Workflow.objects.get(pk=each.pk).status for each in workflows]
 
 
-def trial_is_due(name: str = CAUSE) -> None:
-    Service.objects.filter(name=name).update(retry_at=timezone.now() - timedelta(seconds=1))
-
-
 def work_all() -> None:
     this = worker()
     while parking.release_parked().changed or this.process_next():
@@ -132,9 +124,9 @@ def test_from_the_fifth_on_they_are_parked_with_their_charge_and_nothing_is_undo
     assert (fifth.status, fifth.parked_on, fifth.compensating, fifth.retry_count) == ("PENDING", CAUSE, False, 0)
     assert kinds(fifth) == ["parked"]
     assert fifth.last_error_class == "TypeError"
-    assert set(cause().judged) == {each.pk for each in judged}
+    assert set(circuit(CAUSE).judged) == {each.pk for each in judged}
     assert story(CAUSE) == ["opened"]
-    assert "enroll" in cause().traceback
+    assert "enroll" in circuit(CAUSE).traceback
     charged = len(program.charged)
     (sixth,) = submit_and_drain()
     assert len(program.charged) == charged, "it parks before the charge, which needs the enrolment"
@@ -166,7 +158,7 @@ def test_what_has_passed_a_moment_before_the_first_failure_counts(
 
 def test_a_trial_that_passes_lets_all_go_on_and_each_is_charged_once(program: Program) -> None:
     workflows = braked(program, 8)
-    trial_is_due()
+    trial_is_due(CAUSE)
     program.bug = None
     work_all()
     assert statuses(workflows) == ["FAILED"] * 4 + ["COMPLETE"] * 4
@@ -177,12 +169,12 @@ def test_a_trial_that_passes_lets_all_go_on_and_each_is_charged_once(program: Pr
 
 def test_a_trial_in_vain_parks_again_and_the_next_one_comes_later(program: Program) -> None:
     fifth, sixth = met(program, 2)
-    trial_is_due()
+    trial_is_due(CAUSE)
     assert parking.release_parked().changed == 1
     work_due()
     fifth.refresh_from_db()
     assert (fifth.parked_on, fifth.last_error_class, fifth.retry_count) == (CAUSE, "TypeError", 0)
-    assert cause().cool_off == 10.0
+    assert circuit(CAUSE).cool_off == 10.0
     assert sixth.pk not in program.charged
     assert parking.release_parked().changed == 0
 
@@ -197,7 +189,7 @@ def test_a_parked_workflow_is_never_failed_by_the_time_it_waits(program: Program
 
 def test_soon_after_it_was_let_go_two_are_enough(program: Program) -> None:
     braked(program, 6)
-    trial_is_due()
+    trial_is_due(CAUSE)
     program.bug = None
     work_all()
     program.bug = TypeError("the same")
@@ -230,7 +222,7 @@ def test_a_worker_of_another_release_tries_at_once_and_the_others_take_up_nothin
     work_all()
     WorkerProcess.objects.filter(release="bad").update(stopped_at=timezone.now())
     parking.release_parked()
-    assert cause().opened_at is None
+    assert circuit(CAUSE).opened_at is None
 
 
 def test_a_release_whose_first_one_fails_joins_those_that_have_met_it(program: Program, settings: Any) -> None:
@@ -241,7 +233,7 @@ def test_a_release_whose_first_one_fails_joins_those_that_have_met_it(program: P
     settings.RELEASE = "new"
     work_due()
     assert Workflow.objects.get(pk=fifth.pk).parked_on == CAUSE
-    assert cause().releases == ["bad", "new"]
+    assert circuit(CAUSE).releases == ["bad", "new"]
 
 
 def test_a_call_in_doubt_is_neither_looked_up_nor_asked_about_while_the_brake_is_on(program: Program) -> None:
@@ -260,7 +252,7 @@ def test_a_call_in_doubt_is_neither_looked_up_nor_asked_about_while_the_brake_is
     assert (fifth.parked_on, Effect.objects.get(workflow=fifth).state) == (CAUSE, "unknown")
     again(fifth)
     assert (looked_up, ManualTask.objects.count()) == ([], 0)
-    trial_is_due()
+    trial_is_due(CAUSE)
     assert again(fifth).status == "COMPLETE", "the lookup has found it"
     assert program.charged.count(fifth.pk) == 1
 
@@ -295,7 +287,7 @@ def test_a_step_that_crashes_the_workers_of_five_workflows_is_not_tried_again_by
         crash(each)
     work_due()
     assert [each.parked_on for each in Workflow.objects.order_by("pk")][4:] == ["test/enroll: worker_crashed"] * 2
-    crashed = cause("test/enroll: worker_crashed")
+    crashed = circuit("test/enroll: worker_crashed")
     assert crashed.opened_at
     assert crashed.retry_at is None
     assert parking.release_parked().changed == 0
@@ -371,14 +363,14 @@ def test_a_crash_cause_that_a_person_has_tried_in_vain_waits_for_the_next_person
         workflow=parked, number=9, worker="w", outcome="crashed", died_in="enroll", closed_at=timezone.now()
     )
     again(parked)
-    assert cause(name).retry_at is None
+    assert circuit(name).retry_at is None
 
 
 def test_a_cause_that_nobody_has_met_for_a_day_is_forgotten_unless_something_waits_for_it(program: Program) -> None:
     braked(program)
     Service.objects.update(failed_at=timezone.now() - timedelta(days=2))
     assert causes.forget_old() == 0
-    trial_is_due()
+    trial_is_due(CAUSE)
     program.bug = None
     work_all()
     assert causes.forget_old() == 1
@@ -400,7 +392,7 @@ def test_a_held_cause_is_held_for_every_release(program: Program, settings: Any)
     work_all()
     assert submit_and_drain()[0].parked_on == CAUSE
     assert not program.enrolled
-    trial_is_due()
+    trial_is_due(CAUSE)
     work_all()
     assert statuses(workflows)[4:] == ["COMPLETE"] * 2
 
@@ -434,7 +426,7 @@ def test_failures_of_an_earlier_step_are_not_taken_for_those_of_the_step_that_it
 def test_what_is_let_fail_fails_though_the_trial_that_runs_passes(program: Program) -> None:
     fifth, sixth = met(program, 2)
     lead = may_let_fail("lead")
-    trial_is_due()
+    trial_is_due(CAUSE)
     parking.release_parked()
 
     class Enrolled(list[int]):
@@ -453,7 +445,7 @@ def test_what_is_let_fail_fails_though_the_trial_that_runs_passes(program: Progr
         operations.let_fail(CAUSE, user=lead, reason="Once more.")
     work_all()
     assert statuses([fifth, sixth]) == ["COMPLETE", "FAILED"]
-    assert cause().let_fail_until is None
+    assert circuit(CAUSE).let_fail_until is None
 
 
 def test_of_hundreds_of_codes_the_last_few_are_looked_at(program: Program) -> None:
@@ -487,7 +479,7 @@ def test_a_burst_of_one_client_holds_up_the_others_for_two_trials(program: Progr
         Service.objects.filter(name=CAUSE).update(retry_at=timezone.now())  # after the trial before
         parking.release_parked()
         work_due()
-    assert cause().opened_at is None
+    assert circuit(CAUSE).opened_at is None
     work_all()
     assert statuses(others) == ["COMPLETE"] * 5
 
@@ -495,7 +487,7 @@ def test_a_burst_of_one_client_holds_up_the_others_for_two_trials(program: Progr
 def test_a_step_that_is_renamed_meanwhile_has_its_cause_still(program: Program) -> None:
     (fifth,) = met(program)
     define([Step(program.enroll, name="signup", formerly=("enroll",), once=True, key_ttl=HOUR)])
-    trial_is_due()
+    trial_is_due(CAUSE)
     fifth = again(fifth)
     assert (fifth.status, fifth.parked_on) == ("PENDING", CAUSE)
 
@@ -507,9 +499,9 @@ def test_the_outcome_of_a_trial_is_written_at_once(program: Program, monkeypatch
         submit(payload)
         while this.process_next():  # what a judged one has done is undone
             pass
-    assert cause().opened_at
-    trial_is_due()
+    assert circuit(CAUSE).opened_at
+    trial_is_due(CAUSE)
     parking.release_parked()
     program.bug = None
     assert this.process_next()
-    assert cause().opened_at is None
+    assert circuit(CAUSE).opened_at is None
