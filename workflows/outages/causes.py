@@ -173,7 +173,7 @@ def is_let_fail(row: Service) -> bool:
     """Whether something parked is still to be let fail; forgotten once nothing is."""
     if row.let_fail_until is None:
         return False
-    if Workflow.objects.filter(is_parked_on(row.name), parked_at__lte=row.let_fail_until, compensating=False).exists():
+    if Workflow.objects.filter(is_parked_on(row.name), parked_at__lte=row.let_fail_until).exists():
         return True
     _forget_what_is_let_fail(row)
     return False

@@ -27,12 +27,21 @@ from tests.engine import (
     work,
     worker,
 )
-from tests.workflows.outages.services import SECOND, Downstream, circuit, story, submit_and_work, trial_is_due
+from tests.workflows.outages.services import (
+    SECOND,
+    Downstream,
+    circuit,
+    ends_at_once,
+    story,
+    submit_and_work,
+    trial_is_due,
+)
 from workflows import operations
 from workflows.definition import Step
-from workflows.errors import NotAllowed, RetryableStepError, StepError
+from workflows.errors import NotAllowed, RetryableStepError, StepError, UnknownOutcome
 from workflows.models import Attempt, Effect, ManualTask, Service, WorkerProcess, Workflow
 from workflows.outages import causes, circuits, parking
+from workflows.outages.brake import WorkersBrake
 from workflows.outages.causes import Outcome
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
@@ -272,9 +281,10 @@ def test_a_reversal_that_fails_for_many_parks_and_asks_no_person(program: Progra
     assert (len(program.refunded), Workflow.objects.filter(status="FAILED").count()) == (5, 5)
 
 
-def crash(workflow: Workflow) -> None:
-    """Its worker has crashed in the enrolment."""
-    attempt = Attempt.objects.create(workflow=workflow, number=1, worker="w", outcome="crashed", died_in="enroll")
+def crash(workflow: Workflow, *, step: str = "enroll", number: int = 1, release: str = "") -> None:
+    """Its worker, of that release, has crashed in the enrolment, or another step."""
+    died = {"outcome": "crashed", "died_in": step, "release": release}
+    attempt = Attempt.objects.create(workflow=workflow, number=number, worker="w", **died)
     Attempt.objects.filter(pk=attempt.pk).update(closed_at=timezone.now())
 
 
@@ -323,6 +333,7 @@ def test_what_people_let_fail_fails_is_refunded_and_what_is_parked_later_is_not(
         operations.let_fail(CAUSE, user=lead, reason="They are told.")
     operations.let_fail(CAUSE, user=engineer, reason="They are told, yes.")
     (late,) = submit_and_drain()
+    assert again(late).status == "PENDING", "it was parked later"
     work_all()
     fifth.refresh_from_db()
     assert (fifth.status, fifth.last_error_code, fifth.pk in program.refunded) == ("FAILED", "let_fail", True)
@@ -505,3 +516,84 @@ def test_the_outcome_of_a_trial_is_written_at_once(program: Program, monkeypatch
     program.bug = None
     assert this.process_next()
     assert circuit(CAUSE).opened_at is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"queue": "other"}, id="of another queue"),
+        pytest.param({"only": "compensation"}, id="that only reverses"),
+        pytest.param({"last_seen": timezone.now() - timedelta(hours=1)}, id="not seen for an hour"),
+    ],
+)
+def test_a_worker_of_another_release_that_takes_nothing_of_it_leaves_it_to_the_others(
+    program: Program, other: dict[str, Any]
+) -> None:
+    met(program)
+    named = {"name": "new", "host": "h", "pid": 2, "release": "new", "queue": "default"}
+    WorkerProcess.objects.create(**{**named, **other})
+    assert parking.release_parked().changed == 0
+    assert not circuit(CAUSE).elsewhere
+
+
+def test_while_no_worker_is_live_the_brake_stays_on(program: Program) -> None:
+    met(program)
+    Workflow.objects.update(parked_on="", parked_at=None)
+    WorkerProcess.objects.update(stopped_at=timezone.now())
+    parking.release_parked()
+    assert circuit(CAUSE).opened_at
+
+
+def test_what_crashed_workers_of_another_release_is_run_by_this_one(program: Program, settings: Any) -> None:
+    settings.RELEASE = "good"
+    workflows = [submit() for _ in range(5)]
+    for each in workflows:
+        crash(each, release="bad")
+    work_due()
+    assert statuses(workflows) == ["COMPLETE"] * 5
+    assert circuit("test/enroll: worker_crashed").releases == ["bad"]
+
+
+def test_a_reversal_that_crashes_its_workers_is_a_cause_too(program: Program) -> None:
+    program.bug = StepError("No.", code="approval_rejected")
+    program.refund_bug = RetryableStepError("Not yet.", code="approval_rejected")
+    for each in submit_and_drain(5):
+        crash(each, step="undo charge", number=9)
+    Workflow.objects.update(invisible_until=timezone.now())
+    work_due()
+    assert Workflow.objects.filter(parked_on="test/undo charge: worker_crashed", compensating=True).count() == 1
+
+
+def test_a_best_effort_step_that_crashes_the_workers_of_many_is_not_passed_over() -> None:
+    def note(*, workflow: Workflow, context: Any) -> None:
+        raise RetryableStepError("Not yet.")
+
+    define([Step(note, best_effort=True)])
+    workflows = [submit() for _ in range(6)]
+    for each in workflows[:5]:
+        crash(each, step="note")
+    work_due()
+    assert [each.parked_on for each in Workflow.objects.order_by("pk")][4:] == ["test/note: worker_crashed"] * 2
+
+
+def test_that_nobody_can_tell_yet_whether_there_is_something_to_reverse_is_no_failure(program: Program) -> None:
+    def nobody_knows(*, workflow: Workflow, context: Any) -> None:
+        raise UnknownOutcome("Perhaps.", code="effect_in_doubt", max_attempts=1)
+
+    def not_found(*, workflow: Workflow, context: Any, effect: Any) -> None: ...
+
+    define([Step(nobody_knows, once=True, undo=program.refund, lookup=not_found, settle=3600)])
+    assert all(each.compensating for each in submit_and_drain(5))
+    assert not Service.objects.exists()
+
+
+@pytest.mark.parametrize(("just_now", "of_type", "counted"), [(9, "test", 1), (-9, "test", 0), (9, "other", 0)])
+def test_before_a_suspicion_the_passes_of_the_same_type_just_now_are_taken(
+    monkeypatch: pytest.MonkeyPatch, just_now: float, of_type: str, counted: int
+) -> None:
+    monkeypatch.setattr("workflows.outages.brake.JUST_NOW", just_now)
+    define([Step(ends_at_once, name="enroll")])
+    brake = WorkersBrake()
+    brake.of(Workflow(workflow_type=of_type, submitted_by="web"), None, [{"step": "enroll", "outcome": "ran"}])
+    brake.of(Workflow(workflow_type="test"), None, [])
+    assert brake.take_passes("enroll", "TypeError") == ({"web": counted} if counted else {})

@@ -157,6 +157,27 @@ def test_after_it_was_let_go_two_are_enough_for_five_minutes(cause: Cause) -> No
     assert not cause.is_on_after(4)
 
 
+def test_what_was_judged_is_forgotten_with_the_next_suspicion_unless_it_comes_soon(cause: Cause) -> None:
+    cause.is_on_after(5)
+    cause.row.judged = [1]
+    cause.after(60)
+    cause.pass_(tried=True)
+    cause.fails()
+    assert cause.row.judged == [1]
+    cause.after(301)
+    cause.row.since = None
+    cause.fails()
+    assert cause.row.judged == []
+
+
+def test_a_hold_of_a_step_that_crashes_ends_when_its_time_is_over_though_it_crashes_meanwhile(cause: Cause) -> None:
+    cause.row.code = causes.CRASHED
+    cause.is_on_after(5)
+    cause.row.held_by, cause.row.retry_at = "boss", cause.row.now + timedelta(hours=1)
+    cause.fails()
+    assert cause.row.retry_at == cause.row.now + timedelta(hours=1)
+
+
 def test_a_suspicion_ends_when_nothing_has_failed_for_five_minutes(cause: Cause) -> None:
     cause.fails()
     assert cause.row.since
