@@ -113,6 +113,7 @@ def test_a_worker_looks_once_a_second_whether_a_migration_waits(engine: None, cl
         assert not this._is_held_up()
         clock.now += 1
         assert this._is_held_up()
+        migrate.execute("SELECT pg_advisory_unlock(7201407)")  # the end of its session the server sees a moment later
     clock.now += 1
     assert not this._is_held_up()
 
