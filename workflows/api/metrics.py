@@ -11,6 +11,7 @@ from datetime import datetime
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -18,7 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from workflows.api.problems import Problem, api
-from workflows.health import bounded, counts, needs_a_person
+from workflows.health import bounded, counts, late, money_at_risk, needs_a_person
 from workflows.health.services import Standing
 from workflows.models import State
 from workflows.postgres.deadlines import query_in_time
@@ -33,8 +34,8 @@ _OF_CAUSES: tuple[tuple[str, str, Callable[[Standing], float]], ...] = (
     ("onramp_brake_failed_workflows", "Those that failed before, 50 at most.", lambda each: len(each.service.judged)),
 )
 
-# There are millions of these, and no alarm depends on their number.
-_ENDED = {State.COMPLETE, State.FAILED, State.CANCELLED}
+# There are millions of the others, and no alarm depends on their number.
+_NOT_ENDED = [state for state in State if state not in (State.COMPLETE, State.FAILED, State.CANCELLED)]
 
 
 @api("GET")
@@ -43,6 +44,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     _require_token(request)
     registry = CollectorRegistry()
     registry.register(_Now())
+    registry.register(_Late())
     return HttpResponse(query_in_time(lambda: generate_latest(registry)), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
@@ -65,7 +67,7 @@ class _Now(Collector):
     """What the database says just then. No count goes beyond COUNT_LIMIT + 1, however many rows there are."""
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        found = counts.read()
+        found = counts.read(_NOT_ENDED)
 
         def seconds_since(since: datetime | None) -> float:
             return max(0.0, (found.at - since).total_seconds()) if since else 0.0
@@ -74,7 +76,7 @@ class _Now(Collector):
             "onramp_workflows",
             f"Workflows that have not ended, by state; {bounded.COUNT_LIMIT + 1} stands for more.",
             ["state"],
-            (([state], count.number) for state, count in found.states.items() if state not in _ENDED),
+            (([state], count.number) for state, count in found.states.items()),
         )
         yield _one(
             "onramp_oldest_due_seconds",
@@ -93,7 +95,18 @@ class _Now(Collector):
             ["queue", "takes"],
             (([queue, only or "everything"], number) for queue, only, number in found.workers_by_queue),
         )
+        yield _by(
+            "onramp_workers_by_release",
+            "Live worker processes, by the release that they run.",
+            ["release"],
+            (([release], number) for release, number in counts.releases_of_workers(found.at).items()),
+        )
         yield _one("onramp_failed_last_hour", "Workflows that failed in the last hour.", found.failed.number)
+        yield _one(
+            "onramp_unexplained_failures_last_hour",
+            "Those of them whose code has no words that make it the patient's own.",
+            counts.unexplained_failures(found.at),
+        )
         yield _one(
             "onramp_unacknowledged_failures",
             "Failed workflows that nobody has acknowledged.",
@@ -132,6 +145,63 @@ class _Now(Collector):
             "onramp_hidden_workflows",
             "Workflows that no worker takes yet, for the database's clock was set back since they came.",
             found.hidden.number if found.hidden else 0,
+        )
+
+
+class _Late(Collector):
+    """What should have happened by now, and what is at risk meanwhile."""
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        at, backlogs, tasks = timezone.now(), late.backlogs(), needs_a_person.open_tasks_by_type()
+        yield _by(
+            "onramp_due_workflows",
+            f"Workflows that are due and in no worker's hands, by queue; {bounded.COUNT_LIMIT + 1} stands for more.",
+            ["queue"],
+            (([each.queue], each.due) for each in backlogs),
+        )
+        yield _by(
+            "onramp_late_timers",
+            "Those of them that have started, and whose time came more than a minute ago.",
+            ["queue"],
+            (([each.queue], each.late) for each in backlogs),
+        )
+        yield _one(
+            "onramp_late_expiries",
+            "Workflows that have been over their own time for a minute, and that nothing has woken.",
+            late.late_expiries(),
+        )
+        yield _one(
+            "onramp_signal_lag_seconds",
+            "How long the oldest signal has been stored that a workflow waits for and has not taken; 0: none.",
+            late.signal_lag(),
+        )
+        yield _by(
+            "onramp_chore_silent_seconds",
+            "How long each maintenance task has been due, and no worker has done it.",
+            ["chore"],
+            (([name], seconds) for name, seconds in late.silent_chores(at).items()),
+        )
+        yield _by(
+            "onramp_tasks",
+            "Questions that wait for a person, by type.",
+            ["task_type"],
+            (([each.task_type], each.number) for each in tasks),
+        )
+        yield _by(
+            "onramp_oldest_task_seconds",
+            "How long the oldest of each type has waited.",
+            ["task_type"],
+            (([each.task_type], max(0.0, (at - each.oldest).total_seconds())) for each in tasks),
+        )
+        yield _one(
+            "onramp_failed_reversals",
+            "Calls that are to be undone, and whose undo has failed.",
+            money_at_risk.failed_reversals(),
+        )
+        yield _one(
+            "onramp_standing_charges",
+            f"Unacknowledged failures whose charge stands or is unclear, of the {money_at_risk.FAILURES} newest.",
+            money_at_risk.standing_charges(),
         )
 
 

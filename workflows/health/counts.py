@@ -3,8 +3,11 @@ are."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 from django.db import connection, models
@@ -13,14 +16,15 @@ from django.utils import timezone
 
 from workflows.definition import definitions
 from workflows.engine import lease
-from workflows.engine.claim import COMPENSATION, POOLS
+from workflows.engine.claim import COMPENSATION
 from workflows.errors import DUPLICATE
 from workflows.health import bounded
 from workflows.health.bounded import Count, Link
+from workflows.health.late import BEGUN, FRESH, QUEUES
 from workflows.health.services import Standing, standings
 from workflows.models import Chore, ManualTask, State, WorkerProcess, Workflow
-from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_one
+from workflows.wording import ENGINE_CODES, Wording, is_explained
 
 # Seconds. Clocks that are corrected in small steps need no report.
 CLOCK_TOLERANCE = 5.0
@@ -76,7 +80,8 @@ class Counts:
         return min(filter(None, (self.oldest, *self.deserted)), key=lambda waiting: waiting.since, default=None)
 
 
-def read() -> Counts:
+def read(states: Collection[State] = State) -> Counts:
+    """What there is now. Of the states only these are counted."""
     at = timezone.now()
     last, before = _failures(at - HOUR, at), _failures(at - DAY, at - HOUR)
     workers = live_workers(at)
@@ -91,7 +96,7 @@ def read() -> Counts:
         usual_failures=usual_failures(before, since=at - DAY, until=at - HOUR),
         tasks=_count(bounded.count(ManualTask.objects.open()), "manualtask", state="open"),
         overdue=_count(bounded.count(ManualTask.objects.overdue()), "manualtask", state="overdue"),
-        states={state: _in_state(state) for state in State},
+        states=_by_state(states),
         oldest=oldest,
         deserted=deserted,
         services=[each for each in found if not each.is_cause],
@@ -105,11 +110,29 @@ def _count(number: int, model: str, **filters: str) -> Count:
     return Count(number, Link(model, filters=tuple(filters.items())))
 
 
-def _in_state(state: State) -> Count:
+def _by_state(states: Collection[State]) -> dict[State, Count]:
     limit = bounded.COUNT_LIMIT
-    parts = Workflow.objects.queued(limit) if state == State.QUEUED else [Workflow.objects.in_state(state)]
-    number = sum(bounded.count(rows.order_by().values("pk")) for rows in parts)
-    return _count(min(number, limit + 1), "workflow", state=state.value)
+    with connection.cursor() as cursor:
+        cursor.execute(*_counting(frozenset(states) - {State.QUEUED}, limit))
+        (numbers,) = cursor.fetchall()
+    found = dict(zip(sorted(set(states) - {State.QUEUED}), numbers, strict=True))
+    if State.QUEUED in states:
+        found[State.QUEUED] = sum(bounded.count(rows.order_by()) for rows in Workflow.objects.queued(limit))
+    return {
+        state: _count(min(found[state], limit + 1), "workflow", state=state.value) for state in State if state in found
+    }
+
+
+@cache
+def _counting(states: frozenset[State], limit: int) -> tuple[str, tuple[Any, ...]]:
+    """One statement that counts these states, in their order. To compile it takes Django longer than to run it."""
+    compiled = [_in_state(state, limit).query.sql_with_params() for state in sorted(states)]
+    columns = ", ".join(f"(SELECT count(*) FROM ({sql}) of_state)" for sql, _ in compiled)  # noqa: S608 (the ORM's)
+    return f"SELECT {columns}", tuple(parameter for _, parameters in compiled for parameter in parameters)
+
+
+def _in_state(state: State, limit: int) -> QuerySet[Workflow, Any]:
+    return Workflow.objects.in_state(state).order_by().values("pk")[: limit + 1]
 
 
 def _from_the_future() -> FromTheFuture | None:
@@ -171,6 +194,24 @@ def _failures(since: datetime, until: datetime) -> FailedWorkflows:
     return FailedWorkflows(told["number"], told["earliest"])
 
 
+def unexplained_failures(at: datetime) -> int:
+    """The workflows that failed in the last hour with a code that no words explain: it may be our own mistake."""
+    failed = failed_between(Workflow.objects.all(), at - HOUR, at).exclude(_is_explained())
+    return bounded.count(failed.order_by("-completed_at"))
+
+
+def _is_explained() -> Q:
+    """A condition for a failed workflow: its code is explained, by the words of its type, if that is known here."""
+    explained = ~Q(workflow_type__in=definitions()) & Q(last_error_code__in=_explained_codes(Wording()))
+    for definition in definitions().values():
+        explained |= Q(workflow_type=definition.name, last_error_code__in=_explained_codes(definition.wording))
+    return explained
+
+
+def _explained_codes(wording: Wording) -> list[str]:
+    return [code for code in {*wording.codes, *ENGINE_CODES} if is_explained(wording, code)]
+
+
 def usual_failures(before: FailedWorkflows, *, since: datetime, until: datetime) -> float:
     """Failures an hour. If there are more than are counted, the rate comes from the time that those took."""
     if before.number > bounded.COUNT_LIMIT and before.earliest:
@@ -194,6 +235,12 @@ def live_workers(at: datetime) -> list[tuple[str, str, int]]:
     return [(queue, only, number) for (queue, only), number in sorted(counted.items())]
 
 
+def releases_of_workers(at: datetime) -> dict[str, int]:
+    """How many workers are live, by release."""
+    found = WorkerProcess.objects.filter(is_live(at)).values_list("release", flat=True)[: bounded.COUNT_LIMIT]
+    return dict(sorted(Counter(found).items()))
+
+
 def _longest_due(workers: list[tuple[str, str, int]]) -> tuple[LongestDue | None, list[LongestDue]]:
     """What has been due the longest: of all that a live worker takes, and in each queue of what none takes."""
     everything = {queue for queue, only, _ in workers if not only}
@@ -209,12 +256,6 @@ def _longest_due(workers: list[tuple[str, str, int]]) -> tuple[LongestDue | None
     return min(taken, key=lambda head: head.since, default=None), sorted(deserted.values(), key=lambda head: head.since)
 
 
-_BEGUN, _FRESH = (f"status = 'PENDING' AND {POOLS[pool]}" for pool in ("begun", "fresh"))
-_QUEUES = f"""{skip_scan("of_begun", "workflows_workflow", _BEGUN, "queue")},
-               {skip_scan("of_fresh", "workflows_workflow", _FRESH, "queue")},
-               queues AS (SELECT queue FROM of_begun UNION SELECT queue FROM of_fresh)"""  # noqa: S608 (the names are ours)
-
-
 def _heads() -> list[tuple[Any, ...]]:
     """For each queue with rows: what has been due the longest, of workflows that are undone and of the others.
 
@@ -226,7 +267,7 @@ def _heads() -> list[tuple[Any, ...]]:
                           WHERE queue = queues.queue AND invisible_until <= statement_timestamp()"""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"""WITH RECURSIVE {_QUEUES}
+            f"""WITH RECURSIVE {QUEUES}
                SELECT queue, undoing, head.id, head.invisible_until
                  FROM queues CROSS JOIN LATERAL (
                     (SELECT true AS undoing, id, invisible_until FROM workflows_workflow w
@@ -237,9 +278,9 @@ def _heads() -> list[tuple[Any, ...]]:
                       ORDER BY invisible_until, id LIMIT 1)
                     UNION ALL
                     (SELECT false, id, invisible_until FROM (
-                        ({due} AND {_BEGUN} ORDER BY invisible_until, id LIMIT %(limit)s)
+                        ({due} AND {BEGUN} ORDER BY invisible_until, id LIMIT %(limit)s)
                          UNION ALL
-                        ({due} AND {_FRESH} ORDER BY invisible_until, id LIMIT %(limit)s)) w
+                        ({due} AND {FRESH} ORDER BY invisible_until, id LIMIT %(limit)s)) w
                       WHERE NOT compensating
                         AND NOT EXISTS (SELECT FROM workflows_attempt a
                                          WHERE a.workflow_id = w.id AND a.closed_at IS NULL)

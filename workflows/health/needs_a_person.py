@@ -245,6 +245,29 @@ def _teams_and_types() -> list[tuple[str, str]]:
     return [(team, task_type) for team, task_type in found]
 
 
+class OpenTasks(NamedTuple):
+    """How many tasks of a type are open, and since when the oldest one is."""
+
+    task_type: str
+    number: int
+    oldest: datetime
+
+
+def open_tasks_by_type() -> list[OpenTasks]:
+    """The open tasks of each type; no more of a team and type are read than are counted."""
+    found = fetch_all(
+        f"""WITH RECURSIVE {_TEAMS_AND_TYPES}
+            SELECT task_type, least(count(*), %(limit)s), min(created_at) FROM found CROSS JOIN LATERAL (
+                SELECT t.created_at FROM workflows_manualtask t
+                 WHERE t.state = 'open' AND t.team = found.team AND t.task_type = found.task_type
+                   AND EXISTS (SELECT FROM workflows_workflow w WHERE w.id = t.workflow_id AND w.status = 'PENDING')
+                 ORDER BY t.created_at, t.id LIMIT %(limit)s) open
+             GROUP BY task_type ORDER BY task_type""",  # noqa: S608 (ours)
+        {"limit": bounded.COUNT_LIMIT + 1},
+    )
+    return [OpenTasks(*each) for each in found]
+
+
 _TYPES = skip_scan("types", "workflows_manualtask", "state = 'open'", "task_type")
 
 

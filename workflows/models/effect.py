@@ -66,5 +66,8 @@ class Effect(models.Model):
             ),
         ]
 
+        # health.money_at_risk.failed_reversals, the newest first. No column of it is written when a call is made.
+        indexes = [models.Index(name="effect_undo_failed", fields=["id"], condition=models.Q(undo_failures__gt=0))]
+
     def __str__(self) -> str:
         return f"effect of {self.step} of workflow {self.workflow_id}"

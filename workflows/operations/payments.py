@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from workflows.definition import definitions, wording_of_type
 from workflows.effects import DONE, IN_DOUBT
@@ -41,9 +41,15 @@ def in_words(workflow: Workflow, charges: Charges) -> str:
     return f"{amount(workflow.payload, money)} {has_been} charged"
 
 
+# What its definition says of the call `e` of the workflow `family`: the step of a charge, and what names it.
+_CHARGE = """LEFT JOIN unnest(%(types)s::text[], %(steps)s::text[], %(references)s::text[])
+                        AS charge (type, step, reference)
+                ON charge.type = family.workflow_type AND charge.step = e.step"""
 # A call that has charged something. Any call may have, if this release does not know the type.
 _HAS_CHARGED = "(e.result ->> charge.reference <> '' OR family.workflow_type <> ALL (%(known)s::text[]))"
 _MAY_HAVE_CHARGED = "(charge.step IS NOT NULL OR family.workflow_type <> ALL (%(known)s::text[]))"
+# The charge stands, or is unclear.
+_STANDS = f"e.state IN ('intent', 'unknown') AND {_MAY_HAVE_CHARGED} OR e.state IN ('done', 'kept') AND {_HAS_CHARGED}"
 
 
 def _exists_call(*, child: str, call: str) -> str:
@@ -57,17 +63,12 @@ def _exists_call(*, child: str, call: str) -> str:
         SELECT EXISTS (
             SELECT FROM family
               JOIN workflows_effect e ON e.workflow_id = family.id AND NOT e.undo
-              LEFT JOIN unnest(%(types)s::text[], %(steps)s::text[], %(references)s::text[])
-                        AS charge (type, step, reference)
-                ON charge.type = family.workflow_type AND charge.step = e.step
+              {_CHARGE}
              WHERE {call})"""  # noqa: S608 (ours)
 
 
 # What is cancelled with the workflow counts.
-_CHARGED = _exists_call(
-    child="child.status = 'PENDING'",
-    call=f"e.state IN ('intent', 'unknown') AND {_MAY_HAVE_CHARGED} OR e.state IN ('done', 'kept') AND {_HAS_CHARGED}",
-)
+_CHARGED = _exists_call(child="child.status = 'PENDING'", call=_STANDS)
 
 # Children that were cancelled with it are retried with it. What was charged again since, and stands, is on record, and
 # is not charged once more.
@@ -91,6 +92,12 @@ def would_charge_again(workflow_id: int) -> bool:
 
 
 def _exists(sql: str, workflow_id: int) -> bool:
+    found = fetch_one(sql, {"workflow_id": workflow_id, **_charging_steps()})
+    return bool(found and found[0])
+
+
+def _charging_steps() -> dict[str, Any]:
+    """The parameters that say which steps charge, and which types this release knows."""
     charges = [
         (definition.name, step, money.reference)
         for definition in definitions().values()
@@ -98,14 +105,22 @@ def _exists(sql: str, workflow_id: int) -> bool:
         for step in definition.charge_names
     ]
     types, steps, references = map(list, zip(*charges, strict=True)) if charges else ([], [], [])
-    found = fetch_one(
-        sql,
-        {
-            "workflow_id": workflow_id,
-            "types": types,
-            "steps": steps,
-            "references": references,
-            "known": list(definitions()),
-        },
-    )
-    return bool(found and found[0])
+    return {"types": types, "steps": steps, "references": references, "known": list(definitions())}
+
+
+def failed_with_a_charge(newest: int) -> int:
+    """How many of the newest failed workflows that nobody has acknowledged have a charge that stands, or is unclear."""
+    (number,) = fetch_one(_FAILED_WITH_A_CHARGE, {"newest": newest, **_charging_steps()}) or (0,)
+    return int(number)
+
+
+# LATERAL: joined to the whole ledger, a planner without statistics might read all of it.
+_FAILED_WITH_A_CHARGE = f"""
+    SELECT count(*)
+      FROM (SELECT id, workflow_type FROM workflows_workflow
+             WHERE status = 'FAILED' AND cancelled_at IS NULL AND completed_at IS NOT NULL
+               AND NOT (acknowledged_failure = completed_at AND acknowledged_failure IS NOT NULL)
+             ORDER BY completed_at DESC, id DESC LIMIT %(newest)s) family
+     CROSS JOIN LATERAL (
+           SELECT FROM workflows_effect e {_CHARGE}
+            WHERE e.workflow_id = family.id AND NOT e.undo AND ({_STANDS}) LIMIT 1) charged"""  # noqa: S608 (ours)

@@ -47,15 +47,15 @@ class Slice(NamedTuple):
 # numbers were others.
 _SEEN = """w.seen_until IS NOT NULL AND (
     pg_visible_in_snapshot(s.stored_in, w.seen_until) OR s.stored_in >= pg_snapshot_xmax(pg_current_snapshot()))"""
-_LISTENS = f"s.closed_at IS NULL AND s.name = ANY (w.wake_on) AND s.payload @> w.wake_matching AND NOT ({_SEEN})"
-_ADDRESSED = (
-    f"s.workflow_id = w.id AND (({_LISTENS}) OR s.closed_at IS NULL AND s.name = 'cancel' AND NOT w.compensating)"
+LISTENS = f"s.closed_at IS NULL AND s.name = ANY (w.wake_on) AND s.payload @> w.wake_matching AND NOT ({_SEEN})"
+ADDRESSED = (
+    f"s.workflow_id = w.id AND (({LISTENS}) OR s.closed_at IS NULL AND s.name = 'cancel' AND NOT w.compensating)"
 )
 _LINKED = f"""
-    s.linking_id = w.linking_id AND {_LISTENS}
+    s.linking_id = w.linking_id AND {LISTENS}
     AND NOT EXISTS (SELECT FROM workflows_wait a WHERE a.workflow_id = w.id AND a.signal_id = s.id)"""
 _ANSWERED = f"""
-    (EXISTS (SELECT FROM workflows_signal s WHERE {_ADDRESSED})
+    (EXISTS (SELECT FROM workflows_signal s WHERE {ADDRESSED})
      OR w.linking_id IS NOT NULL AND EXISTS (SELECT FROM workflows_signal s WHERE {_LINKED}))"""  # noqa: S608 (ours)
 
 _LISTENING = "w.linking_id IS NOT NULL AND w.wake_on <> '{}'"
@@ -111,7 +111,7 @@ def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
             WITH s AS MATERIALIZED (
                 SELECT id, name, workflow_id, linking_id, payload || '{{}}' AS payload, stored_in, closed_at
                   FROM workflows_signal s WHERE closed_at IS NULL AND {signals})
-            (SELECT w.id FROM s JOIN workflows_workflow w ON {_ADDRESSED} WHERE {_ASLEEP_OR_FRESH} LIMIT %(rows)s)
+            (SELECT w.id FROM s JOIN workflows_workflow w ON {ADDRESSED} WHERE {_ASLEEP_OR_FRESH} LIMIT %(rows)s)
             UNION ALL
             (SELECT w.id FROM (SELECT DISTINCT linking_id FROM s) l JOIN workflows_workflow w USING (linking_id)
               WHERE {_ASLEEP} AND {_LISTENING}

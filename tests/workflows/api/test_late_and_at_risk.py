@@ -1,0 +1,217 @@
+"""What Prometheus is told of what is late, and of money at risk; and that it costs the same on a large table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from tests.engine import define
+from tests.workflows import rows
+from tests.workflows.api.test_metrics import MINUTE, _in_debug, told
+from workflows.definition import Step
+from workflows.health import bounded, money_at_risk
+from workflows.models import Chore, Effect, Signal, Wait, Workflow
+from workflows.wording import CodeWords, Money, Wording
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("engine", _in_debug.__name__)]
+
+SECOND = timedelta(seconds=1)
+CHARGES = Wording(
+    money=Money("charge", "amount", "currency", reference="charge_id", refund="refund_id"),
+    codes={"card_declined": CodeWords("No.", "No."), "rotated": CodeWords("No.", "No.", ours=True)},
+)
+
+
+def define_charging() -> None:
+    define([Step(rows.reserve, once=True), Step(rows.charge, once=True, returns=("charge_id",))], wording=CHARGES)
+
+
+def test_what_is_due_is_told_by_queue_and_what_has_started_is_late_after_a_minute(client: Client) -> None:
+    now = timezone.now()
+    rows.workflow(invisible_until=now - 2 * MINUTE)
+    rows.workflow(invisible_until=now - 2 * MINUTE, begun=True)
+    rows.workflow(invisible_until=now - MINUTE / 2, begun=True)
+    rows.running(invisible_until=now - 2 * MINUTE, begun=True)
+    rows.retrying(begun=True)
+    rows.workflow(queue="nightly")
+    samples = told(client)
+    assert [samples["due_workflows", (queue,)] for queue in ("default", "nightly")] == [3, 1]
+    assert [samples["late_timers", (queue,)] for queue in ("default", "nightly")] == [1, 0]
+
+
+def test_a_workflow_over_its_time_that_sleeps_on_is_told_after_a_minute(client: Client) -> None:
+    now = timezone.now()
+    for minutes in (2, 0, -9):
+        rows.waiting(task=False, expires_at=now - minutes * MINUTE)
+    rows.workflow(expires_at=now - 2 * MINUTE)
+    assert told(client)["late_expiries", ()] == 1
+
+
+def signal(age: timedelta, **fields: Any) -> Signal:
+    row = Signal.objects.create(source="shop", dedupe_key=str(age), **{"name": "paid", **fields})
+    Signal.objects.filter(pk=row.pk).update(created_at=timezone.now() - age)
+    return row
+
+
+def test_the_lag_of_signals_is_that_of_the_oldest_that_a_workflow_waits_for(client: Client) -> None:
+    waits = rows.waiting(task=False, wake_on=["paid"], linking_id="acc")
+    finished = rows.complete(wake_on=["paid"], linking_id="gone")
+    signal(9 * MINUTE, workflow=finished)
+    signal(9 * MINUTE + SECOND, linking_id="gone")
+    signal(8 * MINUTE, workflow=waits, name="lost")
+    signal(8 * MINUTE + SECOND, linking_id="acc", name="lost")
+    signal(7 * MINUTE, workflow=waits, closed_at=timezone.now())
+    answered = signal(7 * MINUTE + SECOND, linking_id="acc")
+    Wait.objects.create(workflow=waits, name="paid", kind="signal", deadline=timezone.now(), signal=answered)
+    assert told(client)["signal_lag_seconds", ()] == 0
+    signal(2 * MINUTE, workflow=waits)
+    assert 120 <= told(client)["signal_lag_seconds", ()] < 150
+    signal(3 * MINUTE, linking_id="acc")
+    assert 180 <= told(client)["signal_lag_seconds", ()] < 210
+
+
+def test_a_maintenance_task_is_silent_while_it_is_due_and_nobody_does_it(client: Client) -> None:
+    now = timezone.now()
+    for name, due_at in {"wake expired": now - MINUTE, "wake parents": now + MINUTE, "of another release": now}.items():
+        Chore.objects.create(name=name, due_at=due_at)
+    told_of = {labels[0]: value for (name, labels), value in told(client).items() if name == "chore_silent_seconds"}
+    assert 60 <= told_of.pop("wake expired") < 90
+    assert told_of == {"wake parents": 0}
+
+
+def test_tasks_are_told_by_type_with_the_age_of_the_oldest(client: Client) -> None:
+    for minutes, fields in enumerate([{}, {"team": "clinicians"}, {"task_type": "undo_in_doubt"}, {"state": "closed"}]):
+        rows.open_task(rows.waiting(task=False), created_at=timezone.now() - minutes * MINUTE, **fields)
+    ended = rows.waiting()
+    Workflow.objects.filter(pk=ended.pk).update(status="COMPLETE")
+    samples = told(client)
+    assert [samples["tasks", (each,)] for each in ("parcel review", "undo_in_doubt")] == [2, 1]
+    assert 60 <= samples["oldest_task_seconds", ("parcel review",)] < 90
+    assert 120 <= samples["oldest_task_seconds", ("undo_in_doubt",)] < 150
+
+
+def test_live_workers_are_told_by_release(client: Client) -> None:
+    for pid, fields in enumerate([{}, {}, {"release": "r8", "queue": "nightly"}, {"stopped_at": timezone.now()}]):
+        rows.worker(pid, **fields)
+    samples = told(client)
+    assert [samples["workers_by_release", (release,)] for release in ("r7", "r8")] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("code", "number"), [("card_declined", 0), ("rotated", 1), ("", 1), ("expired", 0), ("broken_session", 1)]
+)
+def test_a_failure_is_unexplained_if_no_words_make_it_the_patients_own(client: Client, code: str, number: int) -> None:
+    define_charging()
+    rows.failed(workflow_type="test", last_error_code=code)
+    rows.failed(workflow_type="test", last_error_code=code, completed_at=timezone.now() - 61 * MINUTE)
+    assert told(client)["unexplained_failures_last_hour", ()] == number
+
+
+def test_a_reversal_has_failed_until_its_call_is_undone_or_left(client: Client) -> None:
+    for state in ("done", "unknown", "undone", "kept"):
+        Effect.objects.filter(workflow=rows.compensating()).update(undo_failures=2, state=state)
+    rows.compensating()
+    Effect.objects.filter(workflow=rows.compensating()).update(undo_unavailable=9)
+    over = rows.compensating()
+    Effect.objects.filter(workflow=over).update(undo_failures=1)
+    Workflow.objects.filter(pk=over.pk).update(status="FAILED", compensating=False)
+    assert told(client)["failed_reversals", ()] == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "number"),
+    [
+        ({"state": "done"}, 1),
+        ({"state": "kept"}, 1),
+        ({"state": "unknown", "result": None}, 1),
+        ({"state": "undone"}, 0),
+        ({"state": "done", "result": {"charge_id": ""}}, 0),
+        ({"state": "done", "step": "reserve"}, 0),
+        ({"state": "done", "undo": True}, 0),
+    ],
+)
+def test_a_charge_that_stands_though_its_workflow_failed_is_told(
+    client: Client, fields: dict[str, Any], number: int
+) -> None:
+    define_charging()
+    now = timezone.now()
+    for make, more in (
+        (rows.failed, {}),
+        (rows.failed, {"completed_at": now, "acknowledged_failure": now}),
+        (rows.cancelled, {}),
+        (rows.complete, {}),
+        (rows.compensating, {}),
+    ):
+        row = make(workflow_type="test", **more)
+        Effect.objects.filter(workflow=row).delete()
+        made = {"step": "charge", "result": {"charge_id": "ch_1"}, "attempt": 1, "idempotency_key": row.key, **fields}
+        Effect.objects.create(workflow=row, **made)
+    assert told(client)["standing_charges", ()] == number
+
+
+# --- What it costs ----------------------------------------------------------------------------------
+
+
+def fill(number: int) -> None:
+    """So many of everything that there are ever more of, and of what a scrape counts."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""TRUNCATE workflows_workflow, workflows_attempt, workflows_effect, workflows_signal CASCADE;
+            INSERT INTO workflows_workflow (
+                   idempotency_key, workflow_type, payload, status, completed_at, acknowledged_failure, begun,
+                   invisible_until, parked_on, compensating, expires_at)
+            SELECT gen_random_uuid(), 'test', '{{"note": "{"x" * 500}"}}',
+                   CASE WHEN kind > 6 THEN 'COMPLETE' WHEN kind < 3 THEN 'FAILED' ELSE 'PENDING' END,
+                   CASE WHEN kind < 3 OR kind > 6 THEN now() - n * interval '1 s' END,
+                   CASE WHEN kind < 2 THEN now() - n * interval '1 s' END, kind > 3,
+                   now() + CASE WHEN kind > 4 THEN n ELSE -n END * interval '1 s',
+                   CASE kind WHEN 5 THEN 'payments' ELSE '' END, kind = 6,
+                   CASE WHEN kind = 5 THEN now() - interval '1 h' END
+              FROM (SELECT n, n % 40 AS kind FROM generate_series(1, {number}) n) made;
+            INSERT INTO workflows_attempt (workflow_id, number, worker, closed_at, outcome)
+            SELECT id, 1, 'host', now(), 'lost' FROM workflows_workflow;
+            INSERT INTO workflows_effect (workflow_id, step, state, idempotency_key, attempt, result, undo_failures)
+            SELECT id, 'charge', 'done', '', 1, '{{"charge_id": "ch_1"}}', CASE WHEN compensating THEN 1 ELSE 0 END
+              FROM workflows_workflow;
+            INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id, closed_at)
+            SELECT 'shop', id, 'paid', id, CASE WHEN id % 2 = 0 THEN now() END FROM workflows_workflow;
+            ANALYZE workflows_workflow, workflows_attempt, workflows_effect, workflows_signal"""
+        )
+
+
+def rows_read(act: Callable[[], object]) -> int:
+    """How many entries of indexes and rows of the tables of workflows the act reads."""
+
+    def so_far() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """SELECT sum(pg_stat_get_xact_tuples_returned(oid)) FROM pg_class
+                    WHERE relname ~ '^(workflows_|workflow_|attempt_|effect_|signal_)' AND relkind IN ('r', 'i')"""
+            )
+            return int(cursor.fetchone()[0])
+
+    before = so_far()
+    act()
+    return so_far() - before
+
+
+def test_a_scrape_reads_as_much_of_a_large_table_as_of_a_small_one(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define_charging()
+    monkeypatch.setattr(bounded, "COUNT_LIMIT", 50)
+    monkeypatch.setattr(money_at_risk, "FAILURES", 50)
+    read = []
+    for number in (4_000, 12_000):
+        fill(number)
+        told(client)  # what Django reads once
+        read.append(rows_read(lambda: told(client)))
+    few, many = read
+    assert few > 1_000
+    assert many < few + 300, "a plan may change by a little"

@@ -1,0 +1,104 @@
+"""LATE: what should have happened by now, and has not. Each is one bounded read, however many rows there are."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from workflows.engine.claim import POOLS
+from workflows.engine.maintenance import MAINTENANCE_TASKS
+from workflows.health import bounded
+from workflows.models import Chore
+from workflows.postgres.skip_scan import skip_scan
+from workflows.postgres.statements import fetch_all, fetch_one
+from workflows.signals.waking import ADDRESSED, LISTENS
+
+# Seconds. Workers look several times a second; what is later than this is late, and no chance of the moment.
+LATE = 60.0
+# Signals that nobody waits for yet stay open, so the oldest and the newest are looked at: so many of each.
+SIGNALS = 250
+# Of the workflows that listen by a signal's linking id.
+LISTENERS = 20
+
+
+class QueueBacklog(NamedTuple):
+    """What is due in a queue and in no worker's hands; `late` are those that have started, and are due for a minute."""
+
+    queue: str
+    due: int
+    late: int
+
+
+def _of(pool: str) -> str:
+    return f"status = 'PENDING' AND {POOLS[pool]}"
+
+
+BEGUN, FRESH = _of("begun"), _of("fresh")
+# The queues of all workflows that have not ended, by as many steps down the two indexes as there are queues.
+QUEUES = f"""{skip_scan("of_begun", "workflows_workflow", BEGUN, "queue")},
+               {skip_scan("of_fresh", "workflows_workflow", FRESH, "queue")},
+               queues AS (SELECT queue FROM of_begun UNION SELECT queue FROM of_fresh)"""  # noqa: S608 (the names are ours)
+_IS_FREE = "NOT EXISTS (SELECT FROM workflows_attempt a WHERE a.workflow_id = w.id AND a.closed_at IS NULL)"
+_DUE = f"""SELECT begun AND invisible_until <= statement_timestamp() - make_interval(secs => %(late)s) AS is_late
+                    FROM workflows_workflow w
+                   WHERE queue = queues.queue AND invisible_until <= statement_timestamp() AND {_IS_FREE}"""  # noqa: S608 (ours)
+
+
+def backlogs() -> list[QueueBacklog]:
+    """What is due, by queue; no more of a queue are read than are counted."""
+    found = fetch_all(
+        f"""WITH RECURSIVE {QUEUES}
+            SELECT queue, least(count(*), %(limit)s), count(*) FILTER (WHERE is_late)
+              FROM queues CROSS JOIN LATERAL (
+                  ({_DUE} AND {BEGUN} ORDER BY invisible_until, id LIMIT %(limit)s)
+                   UNION ALL
+                  ({_DUE} AND {FRESH} ORDER BY invisible_until, id LIMIT %(limit)s)) due
+             GROUP BY queue ORDER BY queue""",  # noqa: S608 (the names are ours)
+        {"late": LATE, "limit": bounded.COUNT_LIMIT + 1},
+    )
+    return [QueueBacklog(*each) for each in found]
+
+
+def late_expiries() -> int:
+    """The workflows that have been over their own time (`expires_after`) for a minute, and that nothing has woken."""
+    (number,) = fetch_one(
+        """SELECT count(*) FROM (
+               SELECT FROM workflows_workflow
+                WHERE status = 'PENDING' AND NOT compensating AND expires_at IS NOT NULL
+                  AND expires_at <= statement_timestamp() - make_interval(secs => %(late)s)
+                  AND invisible_until > statement_timestamp() ORDER BY expires_at LIMIT %(limit)s) over""",
+        {"late": LATE, "limit": bounded.COUNT_LIMIT + 1},
+    ) or (0,)
+    return int(number)
+
+
+_LISTENING = f"""
+    (SELECT FROM workflows_workflow w WHERE {ADDRESSED} AND w.status = 'PENDING'
+      UNION ALL
+     SELECT FROM (SELECT * FROM workflows_workflow l
+                   WHERE l.linking_id = s.linking_id AND l.status = 'PENDING' AND l.wake_on <> '{{}}'
+                   ORDER BY l.invisible_until DESC LIMIT {LISTENERS}) w
+      WHERE {LISTENS}
+        AND NOT EXISTS (SELECT FROM workflows_wait a WHERE a.workflow_id = w.id AND a.signal_id = s.id))"""  # noqa: S608 (ours)
+
+
+def signal_lag() -> float:
+    """Seconds that the oldest signal which a workflow waits for has been stored, and is not taken; 0 if there is none.
+
+    Of the oldest and the newest open signals; of those that listen by a linking id, so many.
+    """
+    (seconds,) = fetch_one(
+        f"""SELECT extract(epoch FROM clock_timestamp() - min(created_at))::float8 FROM (
+               (SELECT * FROM workflows_signal WHERE closed_at IS NULL ORDER BY id LIMIT {SIGNALS})
+                UNION ALL
+               (SELECT * FROM workflows_signal WHERE closed_at IS NULL ORDER BY id DESC LIMIT {SIGNALS})) s
+             WHERE EXISTS {_LISTENING}""",  # noqa: S608 (ours)
+        (),
+    ) or (None,)
+    return max(0.0, seconds or 0.0)
+
+
+def silent_chores(at: datetime) -> dict[str, float]:
+    """For how many seconds each maintenance task has been due and no worker has done it; 0 of one that is in time."""
+    due = Chore.objects.filter(name__in=MAINTENANCE_TASKS).order_by("name").values_list("name", "due_at")
+    return {name: max(0.0, (at - due_at).total_seconds()) for name, due_at in due}
