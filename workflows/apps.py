@@ -11,6 +11,7 @@ class WorkflowsConfig(AppConfig):
             check_codes_have_words,
             check_definitions,
             check_search_keys,
+            check_series,
             check_submission_workflow,
             check_undeclared_steps,
             check_wording,
@@ -21,6 +22,7 @@ class WorkflowsConfig(AppConfig):
         checks.register(check_definitions)
         checks.register(check_submission_workflow)
         checks.register(check_wording)
+        checks.register(check_series)
         checks.register(check_search_keys, deploy=True)
         checks.register(check_undeclared_steps, checks.Tags.database)
         checks.register(check_codes_have_words, checks.Tags.database)

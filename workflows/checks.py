@@ -16,6 +16,7 @@ from django.utils.module_loading import import_string
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.engine.backoff import merge_policies
+from workflows.health import series
 from workflows.models import Effect, Workflow
 from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.search.search_keys import FROM_SECRET_KEY, SearchKey
@@ -274,6 +275,22 @@ def check_search_keys(**kwargs: Any) -> list[CheckMessage]:
     what = f"{short} of them shorter than {SHORTEST_KEY} characters" if short else "one of them twice"
     return [
         Warning(f"SEARCH_KEYS has {what}.", hint=f"{hint}Then see manage.py searchkeys --help.", id="workflows.W017")
+    ]
+
+
+def check_series(**kwargs: Any) -> list[CheckMessage]:
+    """All steps and codes of all definitions, as labels of one family of `/metrics`, are no more than are told."""
+    declared = sum(series.declared(definition) for definition in _readable_definitions().values())
+    if declared <= series.MOST_SERIES:
+        return []
+    return [
+        Warning(
+            f"The definitions have {declared:,} combinations of a step and a code; of a family /metrics tells "
+            f"{series.MOST_SERIES:,} series, and leaves out the others.",
+            hint="Give fewer codes, each for what a person does differently; or serve the types by installations of "
+            "their own.",
+            id="workflows.W018",
+        )
     ]
 
 

@@ -11,9 +11,11 @@ from pytest_django import Settings
 
 from tests.engine import Context
 from tests.workflows import rows
-from workflows.checks import check_definitions, check_submission_workflow, check_undeclared_steps
+from workflows.checks import check_definitions, check_series, check_submission_workflow, check_undeclared_steps
 from workflows.definition import Step, WorkflowDefinition, WorkflowStep, definitions
+from workflows.health import series
 from workflows.models import Workflow
+from workflows.wording import ENGINE_CODES
 
 DAY = timedelta(hours=24)
 
@@ -167,6 +169,17 @@ def test_the_steps_that_workflows_under_way_have_called_and_no_list_declares_are
     assert "(2)" in message.msg
     assert "formerly=('gone',)" in str(message.hint)
     assert "retired=('gone',)" in str(message.hint)
+
+
+def test_more_series_than_are_told_are_named(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.WORKFLOWS = [f"{__name__}.PAID"]
+    definitions.cache_clear()
+    monkeypatch.setattr(series, "MOST_SERIES", len(ENGINE_CODES))
+    assert check_series() == []
+    monkeypatch.setattr(series, "MOST_SERIES", len(ENGINE_CODES) - 1)
+    (message,) = check_series()
+    assert message.id == "workflows.W018"
+    definitions.cache_clear()
 
 
 def test_the_database_is_read_only_where_somebody_asks_for_that() -> None:

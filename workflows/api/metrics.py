@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from workflows.api.problems import Problem, api
 from workflows.health import bounded, counts, late, money_at_risk, needs_a_person
+from workflows.health.series import Bounded
 from workflows.health.services import Standing
 from workflows.models import State
 from workflows.postgres.deadlines import query_in_time
@@ -43,8 +44,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     """The gauges in Prometheus' text format; outside DEBUG for clients that send METRICS_TOKEN."""
     _require_token(request)
     registry = CollectorRegistry()
-    registry.register(_Now())
-    registry.register(_Late())
+    registry.register(Bounded(_Now(), _Late()))
     return HttpResponse(query_in_time(lambda: generate_latest(registry)), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 

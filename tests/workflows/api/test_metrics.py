@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -11,12 +11,13 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.servers import connecting_to
 from tests.workflows import rows
 from tests.workflows.outages.services import open_cause, open_circuit
-from workflows.health import bounded
+from workflows.health import bounded, series
 from workflows.models import Chore, Workflow
 
 MINUTE = timedelta(minutes=1)
@@ -132,6 +133,33 @@ def test_more_than_are_counted_are_told_as_one_more(client: Client, monkeypatch:
     for _ in range(5):
         rows.workflow()
     assert told(client)["workflows", ("queued",)] == 3
+
+
+@pytest.mark.django_db
+def test_no_family_has_more_series_than_prometheus_can_keep(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "MOST_SERIES", 6)
+    for number in range(8):
+        rows.worker(number, queue=f"queue {number}")
+    samples = told(client)
+    assert len([labels for name, labels in samples if name == "workers"]) == 6
+    assert {labels: left for (name, labels), left in samples.items() if name == "series_left_out"} == {
+        ("onramp_workers",): 2
+    }
+
+
+def test_the_buckets_of_a_histogram_are_one_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "MOST_SERIES", 1)
+
+    class Timed:
+        def collect(self) -> Iterator[HistogramMetricFamily]:
+            family = HistogramMetricFamily("took_seconds", "How long.", labels=["step"])
+            for step in ("charge", "enroll"):
+                family.add_metric([step], [("1", 2), ("+Inf", 3)], 4.0)
+            yield family
+
+    timed, left_out = series.Bounded(Timed()).collect()
+    assert {sample.labels["step"] for sample in timed.samples} == {"charge"}
+    assert (len(timed.samples), left_out.samples[0].value) == (4, 1)
 
 
 @pytest.mark.django_db

@@ -1,0 +1,50 @@
+"""SERIES: how many a scrape may have. Prometheus keeps each combination of labels for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from workflows.definition import WorkflowDefinition
+from workflows.wording import ENGINE_CODES
+
+# Of one family, whatever the definitions and the services come up with: 5,000 lines are half a megabyte.
+MOST_SERIES = 5_000
+
+
+def declared(definition: WorkflowDefinition) -> int:
+    """How many combinations of step and code a definition can bring about, if each code has words."""
+    return len(definition.steps) * len({*definition.wording.codes, *ENGINE_CODES})
+
+
+class Bounded(Collector):
+    """What other collectors tell, no more than `MOST_SERIES` of each family; how many are left out is told as well."""
+
+    def __init__(self, *collectors: Collector) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> Iterator[Metric]:
+        left_out = GaugeMetricFamily(
+            "onramp_series_left_out", f"Series of a family beyond {MOST_SERIES}: not told.", labels=["family"]
+        )
+        for family in chain.from_iterable(each.collect() for each in self._collectors):
+            if beyond := _cut(family):
+                left_out.add_metric([family.name], beyond)
+            yield family
+        yield left_out
+
+
+def _cut(family: Metric) -> int:
+    """Keep the first series, each with all of its buckets. Returns how many are left out."""
+    series = list(dict.fromkeys(_labels(sample.labels.items()) for sample in family.samples))
+    if len(series) > MOST_SERIES:
+        kept = set(series[:MOST_SERIES])
+        family.samples = [sample for sample in family.samples if _labels(sample.labels.items()) in kept]
+    return max(0, len(series) - MOST_SERIES)
+
+
+def _labels(labels: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    return frozenset(label for label in labels if label[0] != "le")
