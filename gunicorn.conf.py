@@ -40,6 +40,16 @@ limit_request_fields = 50
 # Each worker loads the project itself: nothing, and no connection to the database, is ever shared over a fork.
 preload_app = False
 
+# Gunicorn's own lines are as all the others then. The root's level is for what is logged before the settings are read.
+if os.environ.get("LOG_FORMAT") == "json":
+    logconfig_dict = {
+        "formatters": {"json": {"()": "config.logs.JsonFormatter"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+        "root": {"handlers": ["stderr"], "level": "WARNING"},
+        "loggers": {"gunicorn.error": {"handlers": ["stderr"], "propagate": False}},
+        "disable_existing_loggers": False,
+    }
+
 # No second way in.
 control_socket_disable = True
 

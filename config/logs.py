@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from datetime import UTC, datetime
 from types import TracebackType
 
 from workflows.redaction import frames
@@ -15,3 +17,19 @@ class Formatter(logging.Formatter):
 
     def formatException(self, ei: ExcInfo) -> str:  # noqa: N802 (logging's name)
         return frames(ei[1]) if ei[1] else ""
+
+
+class JsonFormatter(Formatter):
+    """One JSON object a line, with these fields only: what a library passes as `extra` may hold anything."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "process": record.process,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:  # `record.exc_text` may be another formatter's, with the message
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)

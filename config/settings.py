@@ -254,6 +254,8 @@ KAFKA_OPTIONS = env.str("KAFKA_OPTIONS", default="")
 # --- Logging ------------------------------------------------------------------------------------
 
 LOG_LEVEL = env.str("LOG_LEVEL", default="INFO").upper()
+# The name of a formatter below; gunicorn.conf.py reads it, too.
+LOG_FORMAT = env.str("LOG_FORMAT", default="line")
 
 LOGGING = {
     "version": 1,
@@ -263,9 +265,10 @@ LOGGING = {
             "()": "config.logs.Formatter",
             "format": "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s",
         },
+        "json": {"()": "config.logs.JsonFormatter"},
     },
     "handlers": {
-        "stderr": {"class": "logging.StreamHandler", "formatter": "line"},
+        "stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT},
     },
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {

@@ -1,9 +1,12 @@
+import json
 import os
 import runpy
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -13,6 +16,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.test import Client, override_settings
+
+from tests.servers import gunicorn
 
 SECRET_KEY = "long-and-of-many-characters-0123456789-abcdefghijklmnopqrstuvwxyz"
 
@@ -118,6 +123,48 @@ def test_logs_go_to_stderr_one_readable_line_each() -> None:
     assert result.stdout == ""
     assert result.stderr.rstrip().endswith("workflows.engine.loop: Claimed 7")
     assert "INFO" in result.stderr
+
+
+def test_json_lines_have_the_listed_fields_and_no_message_of_an_exception() -> None:
+    code = """
+import django, logging
+django.setup()
+logger = logging.getLogger("some.library")
+try:
+    raise ValueError("Ada Lovelace")
+except ValueError:
+    logger.exception("Failed %s", 7, extra={"patient": "Ada Lovelace"}, stack_info=True)
+"""
+    environment = {
+        **os.environ,
+        **UNSET,
+        "DEBUG": "1",
+        "LOG_FORMAT": "json",
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=settings.BASE_DIR, capture_output=True, text=True, check=True
+    )
+    line = json.loads(result.stderr)
+    assert list(line) == ["time", "level", "process", "logger", "message", "traceback"]
+    assert (line["level"], line["logger"], line["message"]) == ("ERROR", "some.library", "Failed 7")
+    assert line["traceback"].endswith("ValueError")
+    assert "Ada" not in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("application", ["config.intake", "config.wsgi"])
+def test_gunicorns_own_lines_are_json_as_well(application: str, tmp_path: Path) -> None:
+    with (
+        gunicorn(application, tmp_path, LOG_FORMAT="json", WEB_CONCURRENCY="1") as server,
+        socket.create_connection(("127.0.0.1", server.port)) as client,
+    ):
+        client.sendall(b"Ada\r\n\r\n")
+        assert client.makefile("rb").read().startswith(b"HTTP/1.1 400")
+    lines = [json.loads(line) for line in server.printed().splitlines()]
+    assert sum(line["message"].startswith("Refused what is not HTTP") for line in lines) == 1
+    assert "Ada" not in server.printed()
 
 
 def test_without_a_secret_for_search_keys_the_deployment_checks_say_what_to_do() -> None:
