@@ -39,8 +39,7 @@ POOLS = {"begun": "begun", "fresh": "NOT begun", "compensating": "compensating"}
 
 # What is parked on a cause that this release has met, and others live that have not: else it would be taken up, and
 # parked again, in turns with them.
-LEFT_TO_OTHERS = """EXISTS (
-    SELECT FROM workflows_service s WHERE s.name = parked_on AND s.elsewhere AND %(release)s = ANY (s.releases))"""
+LEFT_TO_OTHERS = """ARRAY(SELECT name FROM workflows_service WHERE elsewhere AND %(release)s = ANY (releases))"""
 
 # Named one by one: the plan of a prepared statement that selects all columns fails when a migration adds one.
 _FIELDS = Workflow._meta.concrete_fields
@@ -137,5 +136,5 @@ def _sql_in(pool: str) -> str:
                 SELECT * FROM workflows_workflow
                  WHERE status = 'PENDING' AND queue = %(queue)s AND {POOLS[pool]} AND invisible_until <= now()
                        AND (invisible_until, id) >= (%({pool}_due)s::timestamptz, %({pool}_id)s::bigint)
-                       AND (parked_on = '' OR NOT {LEFT_TO_OTHERS})
+                       AND (parked_on = '' OR parked_on <> ALL ({LEFT_TO_OTHERS}))
                  ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) {pool}"""  # noqa: S608 (ours)

@@ -67,6 +67,8 @@ class WorkersBrake:
         """
         self._workflow = workflow
         self._lately.append((monotonic(), workflow.workflow_type, workflow.submitted_by, steps))
+        if not (not_closed or self.known or self._passed):  # mostly
+            return
         known = [_known(*each) for each in not_closed or ()]
         names = {each.name for each in known}
         self._passed = {name: passed for name, passed in self._passed.items() if name in names}

@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from django.db import connections
 from django.db.models import Exists, OuterRef, Q
 
 from workflows.definition import Brake, WorkflowDefinition, titled_step
@@ -50,6 +51,8 @@ OLD = timedelta(days=1)
 LAST = 20
 # Clients that a tally tells apart, and failures that `judged` keeps.
 MOST_CLIENTS, MOST_FAILURES = 50, 50
+# A service that answers each workflow with a code of its own makes a cause of each; every pass is counted for all.
+MOST_SUSPECTED = 20
 # A worker that has not been seen for this long takes up nothing: it is in a long step, or dead.
 LIVE = timedelta(seconds=60)
 
@@ -105,9 +108,9 @@ def count_failure(row: Any, workflow: Workflow, *, release: str, limits: Brake) 
         # Others have met it: that this release has not, its first workflows show. One odd payload among many does not.
         on = tally.is_half()
     else:
-        if row.since is None and not _was_on_lately(row, limits):
-            row.judged = []
-        row.since = row.since or row.now
+        if row.since is None:
+            _forget_others(row)
+            row.since, row.judged = row.now, row.judged if _was_on_lately(row, limits) else []
         on = tally.is_enough(_needed(row, limits))
     if not on:
         return False
@@ -236,6 +239,18 @@ def forget_old() -> int:
     """Delete the causes that nobody has met for a day, and that nothing waits for; how many."""
     old = Service.objects.exclude(step="").filter(opened_at=None, failed_at__lt=ClockTimestamp() - OLD)
     return old.exclude(Exists(Workflow.objects.filter(PARKED, parked_on=OuterRef("name")))).delete()[0]
+
+
+def _forget_others(row: Any) -> None:
+    """Before a cause is suspected: of the others, all but those that failed last are so no more; their tallies stay."""
+    with connections[row._state.db].cursor() as cursor:
+        cursor.execute(
+            """UPDATE workflows_service SET since = NULL WHERE name IN (
+                   SELECT name FROM workflows_service
+                    WHERE step <> '' AND since IS NOT NULL AND opened_at IS NULL
+                    ORDER BY failed_at DESC OFFSET %s FOR NO KEY UPDATE SKIP LOCKED)""",
+            [MOST_SUSPECTED - 1],
+        )
 
 
 def _needed(row: Any, limits: Brake) -> int:

@@ -54,24 +54,18 @@ HOUR = timedelta(hours=1)
 # A trial takes no longer than this, or its worker is dead: then the next one may try.
 TRIAL = timedelta(seconds=15)
 
-# A service that answers each workflow with a code of its own makes a cause of each; every pass is counted for all.
-MOST_SUSPECTED = 20
-
 _COLUMNS = [field.name for field in Service._meta.fields if not field.primary_key]
 
 # The circuits that are not closed, as JSON for `WorkersCalls.of` and `WorkersBrake.of`: how long until the next trial
 # is due, whether a hold is on, and of a cause where it is, for which releases, and what is let fail, which goes on when
 # it is closed. The claim reads it.
-NOT_CLOSED = f"""
+NOT_CLOSED = """
     SELECT json_agg(json_build_array(
                name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> '',
                workflow_type, step, code, releases, let_fail_until, let_fail_by, let_fail_reason))
       FROM workflows_service
      WHERE opened_at IS NOT NULL OR let_fail_until IS NOT NULL
-        OR since IS NOT NULL AND (step = '' OR name IN (
-           SELECT name FROM workflows_service
-            WHERE step <> '' AND opened_at IS NULL AND failed_at > clock_timestamp() - interval '1 hour'
-            ORDER BY failed_at DESC LIMIT {MOST_SUSPECTED}))"""  # noqa: S608 (ours)
+        OR since IS NOT NULL AND (step = '' OR failed_at > clock_timestamp() - interval '1 hour')"""
 
 
 @contextmanager
