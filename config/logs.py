@@ -7,6 +7,7 @@ import logging
 from datetime import UTC, datetime
 from types import TracebackType
 
+from workflows import request_ids
 from workflows.redaction import frames
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -30,6 +31,8 @@ class JsonFormatter(Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if request_id := request_ids.current.get():
+            line["request_id"] = request_id
         if record.exc_info:  # `record.exc_text` may be another formatter's, with the message
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line)

@@ -30,6 +30,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from workflows import request_ids
 from workflows.engine import backoff
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
 from workflows.outages import Call, call_to
@@ -134,6 +135,8 @@ class Service:
         Raises ServiceUnavailable, and sends nothing, while the service is known to be unavailable.
         """
         url = self._url(path)
+        if request_id := request_ids.current.get():
+            request["headers"] = {**request.get("headers", {}), request_ids.HEADER: request_id}
         with call_to(self.circuit or self.name) as call:
             try:
                 response = _client().request(method, url, timeout=_timeout(), **request)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from django.core.handlers.asgi import ASGIRequest
 
+from workflows import request_ids
 from workflows.api import problems, requests, urls
 from workflows.api.submissions import receipt
 from workflows.definition import WorkflowDefinition
@@ -61,15 +62,17 @@ class Intake:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close"})
             return
+        headers = headers_of(scope)
+        request_id = request_ids.of(headers)
         try:
             if scope["path"] == SUBMISSIONS and scope["method"] == "POST":
-                answer = await self._take(scope, receive)
+                answer = await self._take(headers, request_id, receive)
             elif scope["path"] == "/healthz":
                 answer = respond(scope)  # here: it says that this loop is alive, and asks nobody
             else:
                 answer = await self._in_thread(partial(respond, scope), ANSWERED_WITHIN)
         except Exception as error:
-            answer = _refusal(error)
+            answer = _refusal(error, request_id)
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.body})
 
@@ -86,16 +89,16 @@ class Intake:
         """Close the connections of this loop to the database."""
         await self._batches.close()
 
-    async def _take(self, scope: Scope, receive: Receive) -> Response:
+    async def _take(self, headers: requests.Headers, request_id: str, receive: Receive) -> Response:
         """Store a submission; 202 with its status. The view `submissions.submit` does the same, one at a time."""
-        headers = headers_of(scope)
         client = await self._client_of(headers)
         key = requests.idempotency_key_of(headers)
         requests.ensure_json(headers)
         length = requests.length_of(headers)
         # Without names for the body and its value: neither is kept while the submission waits to be stored.
-        entry = await self._batches.enter(Submission(key, await self._payload(receive, length), client))
-        return _answer(202, receipt(entry), b"application/json", [(b"location", f"{SUBMISSIONS}/{key}".encode())])
+        entry = await self._batches.enter(Submission(key, await self._payload(receive, length), client, request_id))
+        location = (b"location", f"{SUBMISSIONS}/{key}".encode())
+        return _answer(202, receipt(entry), b"application/json", request_id, [location])
 
     async def _payload(self, receive: Receive, length: int) -> jsonb.Document:
         body = await _read(receive, length)
@@ -156,17 +159,22 @@ async def _read(receive: Receive, length: int) -> bytes:
     return requests.whole(b"".join(chunks), length)
 
 
-def _refusal(error: Exception) -> Response:
+def _refusal(error: Exception, request_id: str) -> Response:
+    named = request_ids.current.set(request_id)  # for its line in the log
     problem = problems.problem_of(error)
+    request_ids.current.reset(named)  # a batch's task would inherit it
     headers = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
-    return _answer(problem.status, problem.document, problems.CONTENT_TYPE.encode(), headers)
+    return _answer(problem.status, problem.document, problems.CONTENT_TYPE.encode(), request_id, headers)
 
 
-def _answer(status: int, document: dict[str, Any], content_type: bytes, headers: list[tuple[bytes, bytes]]) -> Response:
+def _answer(
+    status: int, document: dict[str, Any], content_type: bytes, request_id: str, headers: list[tuple[bytes, bytes]]
+) -> Response:
     body = json.dumps(document).encode()
     of_all = [
         (b"content-type", content_type),
         (b"cache-control", b"no-store"),
         (b"content-length", str(len(body)).encode()),
+        (request_ids.HEADER.lower().encode(), request_id.encode()),
     ]
     return Response(status, [*of_all, *headers], body)

@@ -13,6 +13,7 @@ from django.db import DataError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
+from workflows import request_ids
 from workflows.ingress.signal_bodies import NoSuchWorkflow
 from workflows.intake.batching import Overloaded
 from workflows.intake.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken
@@ -65,6 +66,8 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
         @csrf_exempt  # no cookie authenticates anybody here
         @wraps(view)
         def wrapper(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+            request_id = request_ids.of(request.headers)
+            named = request_ids.current.set(request_id)
             try:
                 if allowed and request.method not in allowed:
                     raise Problem(
@@ -73,6 +76,9 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
                 response = view(request, *args, **kwargs)
             except Exception as error:
                 response = problem_of(error).response()
+            finally:
+                request_ids.current.reset(named)
+            response[request_ids.HEADER] = request_id
             response["Cache-Control"] = "no-store"
             response["Content-Length"] = str(len(response.content))
             if request.method == "HEAD":

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
+from workflows import request_ids
 from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, idempotency_key_of, json_object_of
 from workflows.ingress.signal_bodies import uuid_of
@@ -20,7 +21,13 @@ def submit(request: HttpRequest) -> HttpResponse:
     client = client_of(request.headers)
     key = idempotency_key_of(request.headers)
     payload = json_object_of(request)
-    entry = enter(submission_definition(), idempotency_key=key, payload=payload, submitted_by=client)
+    entry = enter(
+        submission_definition(),
+        idempotency_key=key,
+        payload=payload,
+        submitted_by=client,
+        request_id=request_ids.current.get(),
+    )
     return JsonResponse(receipt(entry), status=202, headers={"Location": f"{request.path}/{key}"})
 
 

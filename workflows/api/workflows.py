@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
+from workflows import request_ids
 from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, idempotency_key_of, json_object_of
 from workflows.api.submissions import find_sent_by, receipt
@@ -28,6 +29,7 @@ def start_workflow(request: HttpRequest) -> HttpResponse:
         payload=_input_of(body),
         submitted_by=client,
         idempotency_key=idempotency_key,
+        request_id=request_ids.current.get(),
     )
     return JsonResponse(
         {"key": entry.key, **receipt(entry)}, status=202, headers={"Location": f"{request.path}/{entry.key}"}

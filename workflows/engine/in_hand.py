@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import connections, transaction
 from django.db.models.functions import Now
 
+from workflows import request_ids
 from workflows.engine import poison
 from workflows.engine.backoff import Delay
 from workflows.engine.claim import Claim
@@ -51,12 +52,14 @@ class InHand:
             claim.workflow, claim_xid=claim.xid, worker=self._name, release=settings.RELEASE
         )
         self.attempt = attempt
+        request_ids.current.set(claim.workflow.request_id)
         self._status.update(attempt_id=attempt.id, workflow_id=attempt.workflow_id)
         return attempt
 
     def clear(self, **changes: Any) -> None:
         """Nothing is in hand any more."""
         self.attempt = None
+        request_ids.current.set("")
         self._status.update(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="", **changes)
 
     def close_lost(self, *, how: str = "", reschedule_reason: str = "") -> None:

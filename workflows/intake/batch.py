@@ -29,10 +29,12 @@ MOST_BYTES = 1024 * 1024
 # same order, and do not deadlock.
 _ROWS = """
     SELECT sent.idempotency_key, %(workflow_type)s, sent.submitted_by, %(queue)s, sent.linking_id, sent.text::jsonb,
-           statement_timestamp() + %(expires_after)s::interval, '', NULL
+           statement_timestamp() + %(expires_after)s::interval, '', NULL,
+           sent.request_id
       FROM limits,
-           unnest(%(keys)b::uuid[], %(senders)b::text[], %(linking_ids)b::text[], %(texts)b::text[])
-           AS sent (idempotency_key, submitted_by, linking_id, text)
+           unnest(%(keys)b::uuid[], %(senders)b::text[], %(linking_ids)b::text[], %(texts)b::text[],
+                  %(request_ids)b::text[])
+           AS sent (idempotency_key, submitted_by, linking_id, text, request_id)
 """
 _LIMITS = "limits AS MATERIALIZED (SELECT set_config('lock_timeout', %(patience)s, true))"
 _ENTERED = f"entered AS ({INSERT.format(rows=_ROWS, target=SUBMITTED_BEFORE)}, idempotency_key)"
@@ -130,6 +132,7 @@ class Batch:
             "senders": [row.submission.submitted_by for row in self],
             "linking_ids": [row.linking_id for row in self],
             "texts": [row.submission.payload.text for row in self],
+            "request_ids": [row.submission.given_request_id for row in self],
         }
         hashed = [(row.key, each) for row in self for each in row.hashes]
         if not hashed:

@@ -28,7 +28,8 @@ from workflows.signals import notify
 # The target is named: without it ON CONFLICT would also swallow violations of other constraints.
 INSERT = """
     INSERT INTO workflows_workflow
-           (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at, tenant, business_key)
+           (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at, tenant, business_key,
+            given_request_id)
     {rows}
     ON CONFLICT {target} DO NOTHING RETURNING id
 """
@@ -36,7 +37,7 @@ SUBMITTED_BEFORE = "(idempotency_key)"
 _VALUES = f"""
     VALUES (%(idempotency_key)s, %(workflow_type)s, %(submitted_by)s, %(queue)s, %(linking_id)s,
             {Document.SQL}, statement_timestamp() + %(expires_after)s::interval,
-            %(tenant)s, %(business_key)s)
+            %(tenant)s, %(business_key)s, %(given_request_id)s)
 """
 # The search keys are stored with the row or not at all, and cost no statement or commit of their own.
 _WITH_SEARCH_KEYS = """
@@ -60,10 +61,15 @@ class Submission:
     key: UUID
     payload: Document
     submitted_by: str
+    request_id: str = ""
+
+    @property
+    def given_request_id(self) -> str:
+        return _given(self.request_id, self.key)
 
     def without_value(self) -> Submission:
         """As it waits to be stored: what Python reads of a text may take twenty times as much memory."""
-        return Submission(self.key, Document(self.payload.text, {}), self.submitted_by)
+        return Submission(self.key, Document(self.payload.text, {}), self.submitted_by, self.request_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +107,22 @@ def submission_definition() -> WorkflowDefinition:
     return definitions()[name]
 
 
-def enter(definition: WorkflowDefinition, *, idempotency_key: UUID, payload: Document, submitted_by: str) -> Entry:
+def enter(
+    definition: WorkflowDefinition,
+    *,
+    idempotency_key: UUID,
+    payload: Document,
+    submitted_by: str,
+    request_id: str = "",
+) -> Entry:
     """Store a submission unless its key is there already; return its status.
 
     The key's unique constraint is the whole deduplication: the insert is attempted, and only a conflict costs a second
     statement. It can be repeated when a connection breaks before the answer. Raises KeyTaken, KeyReused,
     DatabaseUnavailable, and DataError for values that `jsonb` did not foresee.
     """
-    inserted = query_in_time(
-        lambda: fetch_one(_INSERT_SUBMISSION, _parameters(definition, idempotency_key, payload, submitted_by))
-    )
+    parameters = _parameters(definition, idempotency_key, payload, submitted_by, request_id)
+    inserted = query_in_time(lambda: fetch_one(_INSERT_SUBMISSION, parameters))
     if inserted is not None:
         return _new(definition, inserted[0], idempotency_key)
     # This takes a new statement: the snapshot of the INSERT would not show the row that won.
@@ -126,6 +138,7 @@ def start(
     payload: Document,
     submitted_by: str,
     idempotency_key: UUID | None = None,
+    request_id: str = "",
 ) -> Entry:
     """Store a workflow unless its tenant has one of this type and business key already; return its status.
 
@@ -133,7 +146,8 @@ def start(
     The call can be repeated like `enter`. Raises InputInvalid, BusinessKeyTaken, and what `enter` raises.
     """
     _check_input(definition, payload)
-    parameters = _parameters(definition, idempotency_key or uuid4(), payload, submitted_by, tenant, business_key)
+    key = idempotency_key or uuid4()
+    parameters = _parameters(definition, key, payload, submitted_by, request_id, tenant, business_key)
     try:
         inserted = query_in_time(lambda: fetch_one(_INSERT_STARTED, parameters))
     except IntegrityError as error:
@@ -153,6 +167,7 @@ def _parameters(
     key: UUID,
     payload: Document,
     submitted_by: str,
+    request_id: str,
     tenant: str = "",
     business_key: str | None = None,
 ) -> dict[str, Any]:
@@ -168,7 +183,13 @@ def _parameters(
         "expires_after": definition.expires_after,
         "tenant": tenant,
         "business_key": business_key,
+        "given_request_id": _given(request_id, key),
     }
+
+
+def _given(request_id: str, key: UUID) -> str:
+    """As it is stored: empty where it is the key's."""
+    return "" if request_id == key.hex else request_id
 
 
 def _new(definition: WorkflowDefinition, workflow_id: int, key: UUID) -> Entry:

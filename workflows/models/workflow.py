@@ -11,6 +11,7 @@ from django.db.models import Case, Exists, ExpressionWrapper, F, OuterRef, Q, Va
 from django.db.models.functions import Now
 from django.db.models.lookups import GreaterThan
 
+from workflows import request_ids
 from workflows.models.service import LONGEST_NAME
 from workflows.models.xids import Snapshot
 
@@ -145,6 +146,7 @@ class Workflow(models.Model):
     business_key = models.CharField(max_length=200, null=True)  # noqa: DJ001 (NULL is outside the unique key)
     linking_id = models.CharField(max_length=200, null=True)  # noqa: DJ001 (NULL is outside the index)
     payload = models.JSONField()
+    given_request_id = models.CharField(max_length=request_ids.LONGEST, db_default="")  # empty: see `request_id`
     created_at = models.DateTimeField(db_default=Now())
 
     # Where it stands in the queue.
@@ -303,6 +305,8 @@ class Workflow(models.Model):
             models.Index(name="workflow_parked", fields=["parked_on", "invisible_until", "id"], condition=PARKED),
             # search.find; signals.store.ignore_late_signals.
             models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),
+            # search.find.
+            models.Index(name="workflow_request", fields=["given_request_id"], condition=~Q(given_request_id="")),
         ]
 
     def __str__(self) -> str:
@@ -324,6 +328,11 @@ class Workflow(models.Model):
     def key(self) -> str:
         """The name of this workflow in other systems: in their idempotency keys, for example."""
         return str(self.idempotency_key)
+
+    @property
+    def request_id(self) -> str:
+        """What the request was called that it came with: by its client, or by the digits of its key."""
+        return self.given_request_id or self.idempotency_key.hex
 
 
 def _copy_of_json(value: Any) -> Any:

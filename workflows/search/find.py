@@ -29,6 +29,7 @@ OTHERS_SHOWN = 5
 LONGEST = 500
 
 NUMBER, IDEMPOTENCY_KEY, BUSINESS_KEY, LINKING_ID = "number", "idempotency key", "business key", "linking id"
+REQUEST_ID = "request id"
 
 _NUMBER = re.compile(r"#?\s*([0-9]{1,18})")
 _PAGE = re.compile(r".*/workflows/workflow/([0-9]{1,18})(?:/.*)?")
@@ -100,7 +101,7 @@ def others_of(workflow_id: int, definition: WorkflowDefinition | None, payload: 
 def what_is_found() -> list[str]:
     """What people can type besides a workflow's number, in words."""
     labels = {kind: key.label or kind for known in definitions().values() for kind, key in known.search_keys.items()}
-    return [*labels.values(), IDEMPOTENCY_KEY, BUSINESS_KEY, LINKING_ID]
+    return [*labels.values(), IDEMPOTENCY_KEY, BUSINESS_KEY, LINKING_ID, REQUEST_ID]
 
 
 @sensitive_variables()
@@ -123,6 +124,7 @@ def _readings(text: str) -> Iterator[_Reading]:
     if len(text) <= 200:
         yield by(BUSINESS_KEY, "business_key")
         yield by(LINKING_ID, "linking_id")
+        yield by(REQUEST_ID, "given_request_id")
 
 
 def _by(text: str, kind: str, column: str, value: Any = None) -> _Reading:

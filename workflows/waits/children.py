@@ -110,9 +110,10 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
         started AS (
             INSERT INTO workflows_workflow (
                    idempotency_key, workflow_type, queue, tenant, linking_id, payload, expires_at,
-                   parent_id, parent_wait, child_key)
+                   parent_id, parent_wait, child_key, given_request_id)
             SELECT gen_random_uuid(), workflow_type, queue, %(tenant)s, linking_id, payload,
-                   statement_timestamp() + make_interval(secs => expires_after), %(workflow_id)s, %(name)s, child_key
+                   statement_timestamp() + make_interval(secs => expires_after), %(workflow_id)s, %(name)s, child_key,
+                   %(request_id)s
               FROM wait, jsonb_to_recordset(%(children)s::jsonb) AS child (
                    place int, workflow_type text, queue text, linking_id text, payload jsonb, expires_after float,
                    child_key text)
@@ -130,6 +131,7 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
         """,  # noqa: S608 (INSERT_WAIT is ours)
         **insert_parameters(attempt, Wait.Kind.CHILDREN, name, _waiting_for(name), timeout),
         tenant=workflow.tenant,
+        request_id=workflow.request_id,
         children=to_json(rows).decode(),
         search_key_id=search_keys.keys()[0].id,
     )

@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from onboarding.services import accounts, http, messages, payments
 from tests.sandbox_process import SandboxProcess
+from workflows import request_ids
 from workflows.definition import Retry
 from workflows.engine import backoff
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
@@ -88,6 +89,16 @@ def test_a_service_without_an_address_is_a_mistake_of_ours(settings: Any) -> Non
     settings.SERVICES = {"messages": ""}
     with pytest.raises(ImproperlyConfigured, match="SERVICES_URL"):
         confirm(uuid4())
+
+
+def test_a_call_says_for_which_request_it_is_made(settings: Any) -> None:
+    with raw_server(settings, *[response("200 OK", CONFIRMATION)] * 2) as requests:
+        confirm(uuid4())
+        named = request_ids.current.set("shop-7")
+        confirm(uuid4())
+        request_ids.current.reset(named)
+    assert [b"x-request-id: shop-7\r\n" in request.lower() for request in requests] == [False, True]
+    assert all(b"idempotency-key" in request.lower() for request in requests)
 
 
 # --- answers to the key --------------------------------------------------------------------------

@@ -72,13 +72,13 @@ def test_one_hit_opens_its_page(as_: Login, text: str) -> None:
 
 def test_each_kind_of_key_finds_in_full(as_: Login) -> None:
     rows.workflow(linking_id="else")
-    row = rows.workflow(business_key="order-7", linking_id="acc-9")
+    row = rows.workflow(business_key="order-7", linking_id="acc-9", given_request_id="shop-7")
     support = as_("support")
     key = row.idempotency_key
     page = f"/admin/workflows/workflow/{row.pk}/change/"
     for text in [
         *(row.pk, f"#{row.pk}", f" # {row.pk} ", f"https://onramp.example.com{page}?before=3#history", page),
-        *(key, str(key).upper(), key.hex, "order-7", "acc-9"),
+        *(key, str(key).upper(), key.hex, "order-7", "acc-9", "shop-7"),
     ]:
         assert opened(support, text) == row.pk, text
     for text in ["order", "ORDER-7", str(key)[:8], "9" * 30, "9" * 18, uuid.uuid4(), "%", "x" * 400, "//[", "Jane Doe"]:
@@ -99,6 +99,11 @@ def test_what_reads_as_an_email_address_is_looked_for_as_nothing_else(as_: Login
     """It would be a parameter of a statement, which the server may log."""
     rows.workflow(business_key="order@example.com")
     assert opened(as_("support"), "order@example.com") is None
+
+
+def test_a_request_id_that_two_patients_share_finds_both(as_: Login) -> None:
+    both = [rows.workflow(given_request_id="shop-7").pk for _ in range(2)]
+    assert listed(as_("support"), "shop-7") == both[::-1]
 
 
 def test_several_are_listed_newest_first(as_: Login) -> None:
@@ -122,6 +127,7 @@ def test_nothing_found_says_what_was_tried(as_: Login) -> None:
     assert "There is no workflow with this email." in said(find(support, "nobody@example.com"))
     told = said(find(support, "5550109999"))
     assert "with this phone, nor with this number, nor with this business key, nor with this linking id" in told
+    assert "nor with this request id" in told
     assert "Names are not searchable" in told
 
 
@@ -192,7 +198,7 @@ def test_a_search_is_on_record_by_kind_and_never_by_what_was_typed(as_: Login) -
     find(as_("engineer"), "#333")
     find(as_("engineer"), PHONE)
     record = list(Search.objects.order_by("pk").values_list("actor", "tried", "hits"))
-    keys = ["business key", "linking id"]
+    keys = ["business key", "linking id", "request id"]
     assert record == [
         ("some-support", ["email"], 2),
         ("some-engineer", ["number", *keys], 0),

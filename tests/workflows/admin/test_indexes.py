@@ -85,6 +85,7 @@ NEEDED: dict[str, Callable[[Client], object]] = {
     "workflow_unknown_type": lambda _: unknown_types.make_due("default"),
     "workflow_parked": lambda _: transitions.release_parked("payments", limit=1, over=timedelta(seconds=1)),
     "workflow_linking": lambda client: client.post("/admin/find/", {"q": "acc7"}),
+    "workflow_request": lambda client: client.post("/admin/find/", {"q": "acc7"}),
 }
 
 

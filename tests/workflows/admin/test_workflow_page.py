@@ -303,5 +303,5 @@ def test_the_steps_shown_are_those_of_the_run_that_completed_it(as_: Login) -> N
     rows.attempt(row, 2, outcome="follow_up_failed", steps=[{"step": "confirm", "outcome": "failed", "ms": 1}])
     rows.event(row, "followed_up", step="confirm")
     shown = page(as_("support"), row)
-    assert '<p class="quiet small-print">attempt 1</p>' in shown
+    assert f'<p class="quiet small-print">attempt 1, request {row.idempotency_key.hex}</p>' in shown
     assert "“Confirm” has been done." in shown

@@ -1,11 +1,13 @@
 """The ASGI intake in this process: what cannot be seen, or not be brought about, through a server."""
 
+import json
 from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
 from django.db import connection
 
+from config.logs import JsonFormatter
 from tests.asgi import Served, served
 from tests.workflows.api.answers import assert_problem
 from tests.workflows.api.test_submissions import post
@@ -57,6 +59,7 @@ def test_a_header_sent_twice_is_both_together(intake: Served, key: str) -> None:
 def test_an_unforeseen_error_is_a_problem_and_says_nothing_of_the_request(
     intake: Served, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.handler.setFormatter(JsonFormatter())
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE workflows_workflow ADD CONSTRAINT refusing CHECK (NOT payload ? 'canary')")
         try:
@@ -65,8 +68,24 @@ def test_an_unforeseen_error_is_a_problem_and_says_nothing_of_the_request(
             cursor.execute("ALTER TABLE workflows_workflow DROP CONSTRAINT refusing")
     assert_problem(answer, 500, "internal_error")
     assert "IntegrityError" in caplog.text
+    assert f'"request_id": "{answer.headers["X-Request-ID"]}"' in caplog.text
     assert "canary" not in caplog.text
     assert b"canary" not in answer.content
+
+
+def test_a_batchs_line_in_the_log_has_no_requests_name(
+    intake: Served, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.handler.setFormatter(JsonFormatter())
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE workflows_workflow RENAME TO gone")
+        try:
+            assert_problem(post(intake, key, b"["), 400, "malformed_json")
+            assert_problem(post(intake, key, b"{}"), 503, "database_unavailable")
+        finally:
+            cursor.execute("ALTER TABLE gone RENAME TO workflows_workflow")
+    (line,) = [json.loads(each) for each in caplog.text.splitlines() if "refused a statement" in each]
+    assert "request_id" not in line
 
 
 def test_a_known_key_takes_no_query_and_a_revoked_one_is_refused(intake: Served, key: str) -> None:

@@ -9,6 +9,7 @@ from django.test import Client, override_settings
 
 from tests.asgi import Served, served
 from tests.workflows.api.answers import assert_problem
+from workflows import request_ids
 from workflows.api import requests, submissions
 from workflows.ingress import api_keys
 from workflows.intake.submissions import submission_definition
@@ -59,6 +60,19 @@ def test_a_submission_is_accepted_and_found(client: Client, key: str) -> None:
     Workflow.objects.filter(pk=row.pk).update(**failed)
     answer = client.get(response.headers["Location"], headers={"Authorization": f"bearer {key}"}).json()
     assert (answer["status"], answer["state"], answer["code"]) == ("FAILED", "failed", "duplicate_of")
+
+
+def test_a_request_is_called_as_its_client_calls_it_in_its_row_and_its_answer(client: Client, key: str) -> None:
+    sent = uuid4()
+    for body, status in (("{}", 202), ("[", 400)):
+        for name, answered in (("shop-7", "shop-7"), ("shop 7", sent.hex)):
+            response = post(client, key, body, **{"Idempotency-Key": str(sent), "X-Request-ID": name})
+            assert (response.status_code, response.headers["X-Request-ID"]) == (status, answered)
+            assert request_ids.current.get() == ""
+    assert Workflow.objects.get().request_id == "shop-7"
+    post(client, key, **{"X-Request-ID": "shop-7"})  # another one's name, and no one's identity
+    post(client, key)
+    assert list(Workflow.objects.values_list("given_request_id", flat=True).order_by("pk")) == ["shop-7", "shop-7", ""]
 
 
 def test_accepting_a_submission_writes_one_row_and_notifies_nobody(

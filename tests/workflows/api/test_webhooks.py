@@ -103,6 +103,8 @@ def test_an_unknown_source_is_refused_like_a_wrong_signature(client: Client, sec
         refused.append(deliver(client, secret, DELIVERED, source=source))
     webhooks.revoke(webhooks.find(secret).get())
     refused.append(deliver(client, secret, DELIVERED))
+    names = {response.headers.pop("X-Request-ID") for response in refused}
+    assert len(names) == len(refused)
     for response in refused:
         assert_problem(response, 401, "webhook_signature_invalid")
         assert response.content == refused[0].content

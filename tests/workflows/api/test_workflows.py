@@ -87,6 +87,7 @@ def test_a_workflow_is_stored_and_found_by_whoever_started_it(client: Client, ke
     assert (row.workflow_type, row.tenant, row.business_key) == ("order", "north", "order-1")
     assert (row.submitted_by, row.queue, row.linking_id) == ("shop", "pool", customer)
     assert row.payload == {"customer": customer}
+    assert response.headers["X-Request-ID"] == row.request_id
     assert row.expires_at == row.created_at + timedelta(hours=1)
     location = response.headers["Location"]
     assert location == f"{URL}/{row.idempotency_key}"
