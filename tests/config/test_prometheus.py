@@ -1,0 +1,58 @@
+"""The rules and the example of deploy/prometheus, by Prometheus' own tool."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from tests.workflows import rows
+from tests.workflows.outages.services import open_cause, open_circuit
+
+FOLDER = settings.BASE_DIR / "deploy" / "prometheus"
+RULES = FOLDER / "onramp.rules.yml"
+TESTS = Path(__file__).with_name("onramp.rules.test.yml")
+
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="needs promtool (apt-get install prometheus)"
+)
+
+
+def promtool(*arguments: object, told: bytes = b"") -> None:
+    done = subprocess.run(["promtool", *map(str, arguments)], input=told, capture_output=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+@needs_promtool
+def test_prometheus_accepts_the_rules_and_the_example() -> None:
+    promtool("check", "rules", RULES)
+    promtool("check", "config", "--syntax-only", FOLDER / "prometheus.yml")
+
+
+@needs_promtool
+def test_each_alert_fires_when_it_should_and_not_when_it_should_not() -> None:
+    promtool("test", "rules", TESTS)
+
+
+def test_each_alert_is_expected_to_fire_and_not_to() -> None:
+    text = " ".join(TESTS.read_text().split())
+    alerts = dict(re.findall(r"expr: &(\w+) '.*?alertname=\"(\w+)\"", text))
+    checks = re.findall(r"expr: [&*](\w+)(?: '.*?')?,? eval_time: \d+m,? exp_samples: (\[\])?", text)
+    expected = {(alerts[name], not none) for name, none in checks}
+    declared = re.findall(r"- alert: (\w+)", RULES.read_text())
+    assert expected == {(alert, fires) for alert in declared for fires in (True, False)}
+
+
+@needs_promtool
+@pytest.mark.django_db
+def test_prometheus_has_nothing_to_say_against_the_names_and_the_help_of_metrics(client: Client, settings: Any) -> None:
+    settings.DEBUG = True
+    open_circuit("programs")
+    open_cause()
+    for make in (rows.workflow, rows.failed, rows.waiting, rows.given_up):
+        make()
+    promtool("check", "metrics", told=client.get("/metrics").content)
