@@ -61,7 +61,7 @@ def test_the_console_has_all_of_the_api_for_any_host_and_before_any_middleware(p
 def test_the_intake_runs_no_middleware() -> None:
     status, headers, _ = get(intake.application, "/healthz")
     assert status == "200 OK"
-    assert headers.keys() == {"Content-Type", "Cache-Control", "Content-Length"}
+    assert headers.keys() == {"Content-Type", "Cache-Control", "Content-Length", "X-Request-Id"}
     assert "X-Frame-Options" in get(wsgi.application, "/nothing")[1]
 
 
