@@ -47,6 +47,14 @@ def test_each_alert_is_expected_to_fire_and_not_to() -> None:
     assert expected == {(alert, fires) for alert in declared for fires in (True, False)}
 
 
+def test_each_alert_leads_to_its_section_of_the_runbook() -> None:
+    sections = re.findall(r"(?m)^### (Onramp\w+)$", (settings.BASE_DIR / "docs" / "operations.md").read_text())
+    rules = RULES.read_text()
+    assert set(sections) == set(re.findall(r"- alert: (\w+)", rules))
+    of = re.findall(r"(?s)- alert: (\w+)\n.*?runbook_url: (\S+)", rules)
+    assert of == [(alert, f"docs/operations.md#{alert.lower()}") for alert in re.findall(r"- alert: (\w+)", rules)]
+
+
 @needs_promtool
 @pytest.mark.django_db
 def test_prometheus_has_nothing_to_say_against_the_names_and_the_help_of_metrics(client: Client, settings: Any) -> None:
