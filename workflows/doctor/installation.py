@@ -1,0 +1,74 @@
+"""INSTALLATION: what is wrong with what runs on the server: settings, migrations, releases, queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from django.conf import settings
+from django.core import checks
+from django.db import DEFAULT_DB_ALIAS
+from django.db.models import Max, Min
+from django.utils import timezone
+
+from workflows.definition import definitions
+from workflows.doctor.findings import Finding, Level
+from workflows.health import counts, late
+from workflows.models import WorkerProcess
+from workflows.postgres.missing_migrations import missing_migrations
+
+# A release replaces its workers within minutes.
+DEPLOYS_WITHIN = timedelta(minutes=15)
+
+
+def migrations() -> Iterator[Finding]:
+    """The database has the tables of this release."""
+    if missing := missing_migrations():
+        names = ", ".join(sorted(f"{app}.{name}" for app, name in missing)[:3])
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        what = f"The database lacks migrations of this release: {names}{more}. Nothing else of ours was looked at."
+        yield Finding(Level.CRITICAL, "migrations", what, "Run manage.py migrate.")
+
+
+def system_checks() -> Iterator[Finding]:
+    """The settings and definitions pass Django's checks and ours, those of a deployment and of the database, too."""
+    if settings.DEBUG:
+        what = "DEBUG is on: this is an installation to try things out, and is not looked at as a deployment."
+        yield Finding(Level.WARNING, "settings", what, "Leave DEBUG out of the environment.")
+    found = checks.run_checks(include_deployment_checks=not settings.DEBUG, databases=[DEFAULT_DB_ALIAS])
+    for message in found:
+        if message.level >= checks.WARNING and not message.is_silenced():
+            level = Level.CRITICAL if message.level >= checks.ERROR else Level.WARNING
+            yield Finding(level, message.id or "settings", message.msg, message.hint or "")
+
+
+def queues() -> Iterator[Finding]:
+    """Each queue of a definition, and each with workflows that are due, has live workers."""
+    live = {queue for queue, only, _ in counts.live_workers(timezone.now()) if not only}
+    due = {each.queue: each.due for each in late.backlogs()}
+    for queue in sorted((set(due) | {each.queue for each in definitions().values()}) - live):
+        waits = due.get(queue, 0)
+        what = f"{waits:,} workflows are due and wait" if waits else "a workflow that comes will wait"
+        yield Finding(
+            Level.CRITICAL if waits else Level.WARNING,
+            "queue",
+            f"No live worker takes the queue {queue}: {what}.",
+            f"Start one: manage.py runworker --queue {queue}. If there should be some: systemctl status onramp-worker.",
+        )
+
+
+def releases() -> Iterator[Finding]:
+    """All live workers are of one release, except while it is replaced."""
+    now = timezone.now()
+    found = WorkerProcess.objects.filter(counts.is_live(now)).values("release")
+    by_age = list(found.annotate(first=Min("started_at"), newest=Max("started_at")).order_by("first"))
+    if len(by_age) > 1 and by_age[-1]["first"] < now - DEPLOYS_WITHIN:
+        names = ", ".join(f"{each['release'] or 'one without a name'}" for each in by_age)
+        what = f"Workers of several releases run side by side: {names}, the last since {by_age[-1]['first']:%H:%M} UTC."
+        yield Finding(
+            Level.WARNING, "releases", what, "Restart those of the older ones: the console's Workers lists them."
+        )
+
+
+# Once all migrations are applied.
+LOOKS = [system_checks, queues, releases]
