@@ -140,9 +140,9 @@ def _write(
     return bool(run(_WRITE.format(allowed=allowed), {**parameters, "replaced": list(replaced), **more}))
 
 
-def record(attempt: OpenAttempt, error: DuplicateOf) -> None:
+def record(attempt: OpenAttempt, error: DuplicateOf, *, finishes: bool) -> None:
     """Record that the workflow, which is FAILED since just now, was a duplicate, and whether it needs a person."""
-    history.record_in(attempt, Event.Kind.DUPLICATE, first=error.first)
+    history.record_in(attempt, Event.Kind.DUPLICATE, finishes=finishes, first=error.first)
     if not error.needs_a_person:
         Workflow.objects.filter(pk=attempt.workflow_id).update(acknowledged_failure=F("completed_at"))
 

@@ -113,11 +113,11 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
 _COMPLETE = f"""
     WITH completed AS ({transitions.COMPLETE_SQL}),
     told AS (
-        INSERT INTO workflows_event (workflow_id, kind, attempt)
-        SELECT id, 'completed', %(number)s FROM completed),
+        INSERT INTO workflows_event (workflow_id, kind, attempt, finished_xid)
+        SELECT id, 'completed', %(number)s, pg_current_xact_id() FROM completed),
     closed AS (
         UPDATE workflows_attempt
-           SET outcome = 'complete', closed_at = clock_timestamp(), traceback = '',
+           SET outcome = 'complete', closed_at = clock_timestamp(), closed_xid = pg_current_xact_id(), traceback = '',
                steps_in_short = %(steps_in_short)s, steps = %(steps_in_full)s
          WHERE id = %(attempt_id)s RETURNING id)
     SELECT 1 / ((SELECT count(*) FROM completed) * (SELECT count(*) FROM closed))"""  # noqa: S608 (ours)
@@ -234,16 +234,18 @@ def _fail(
         },
     )
     waits.supersede_failed(workflow.pk, outcome.error)
+    finishes = not compensates
+    told: dict[str, Any]
     if cancelled:
         store.close_cancellations(workflow.pk)
         store.cancel_children(workflow.pk, by=cancelled.by, reason=cancelled.reason)
-        history.record_in(attempt, Event.Kind.CANCELLED, outcome.step.name, actor=cancelled.by, reason=cancelled.reason)
+        told = {"actor": cancelled.by, "reason": cancelled.reason}
+        history.record_in(attempt, Event.Kind.CANCELLED, outcome.step.name, finishes=finishes, **told)
     elif isinstance(outcome.error, DuplicateOf):
-        duplicates.record(attempt, outcome.error)
+        duplicates.record(attempt, outcome.error, finishes=finishes)
     else:
-        history.record_in(
-            attempt, Event.Kind.FAILED, outcome.step.name, failures=failures.number, **outcome.description
-        )
+        told = {"failures": failures.number, **outcome.description}
+        history.record_in(attempt, Event.Kind.FAILED, outcome.step.name, finishes=finishes, **told)
     if compensates:
         history.record_in(attempt, Event.Kind.COMPENSATING)
     return Attempt.Outcome.FAILED
@@ -262,7 +264,7 @@ def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compens
     """The workflow is FAILED at last. The error that it failed with stays."""
     transitions.end_compensation(workflow.pk)
     compensation.close_pending_work(workflow)
-    history.record_in(attempt, Event.Kind.COMPENSATED, undone=outcome.undone)
+    history.record_in(attempt, Event.Kind.COMPENSATED, finishes=True, undone=outcome.undone)
     return Attempt.Outcome.COMPENSATED
 
 

@@ -7,6 +7,7 @@ from workflows.models.effect import Effect
 from workflows.models.event import Event
 from workflows.models.follow_up import FollowUp
 from workflows.models.manual_task import ManualTask
+from workflows.models.rollup import Rollup, RollupProgress
 from workflows.models.search import Search, SearchKeyHash
 from workflows.models.service import CircuitEvent, Service
 from workflows.models.signal import Signal
@@ -25,6 +26,8 @@ __all__ = [
     "Event",
     "FollowUp",
     "ManualTask",
+    "Rollup",
+    "RollupProgress",
     "Search",
     "SearchKeyHash",
     "Service",

@@ -8,6 +8,7 @@ from django.db.models import Q
 from workflows.models.clock import ClockTimestamp
 from workflows.models.steps_on_record import Entry, as_recorded, as_told
 from workflows.models.workflow import Workflow
+from workflows.models.xids import TransactionId
 
 
 class StepOutcome(models.TextChoices):
@@ -55,7 +56,10 @@ class Attempt(models.Model):
     worker = models.CharField(max_length=200)  # host:process
     release = models.CharField(max_length=100, db_default="")
     opened_at = models.DateTimeField(db_default=ClockTimestamp())
+    due_since = models.DateTimeField(null=True)  # how long the workflow had been due when a worker took it
     closed_at = models.DateTimeField(null=True)
+    closed_xid = TransactionId(null=True)  # the transaction that closed it, for `engine.rollup`
+    corrected_xid = TransactionId(null=True)  # the transaction that learnt how it ended, after it was vanished
     outcome = models.CharField(max_length=20, choices=Outcome, db_default="")  # empty while it runs
     steps_in_short = models.TextField(db_default="")  # what each step did; a name alone is told in full
     steps_in_full = models.JSONField(db_column="steps", db_default=models.Value([], models.JSONField()))
@@ -66,7 +70,12 @@ class Attempt(models.Model):
     class Meta:
         default_permissions = ("view",)
         constraints = [models.UniqueConstraint(name="attempt_unique_number", fields=["workflow", "number"])]
-        indexes = [models.Index(name="attempt_open", fields=["workflow"], condition=Q(closed_at=None))]
+        indexes = [
+            models.Index(name="attempt_open", fields=["workflow"], condition=Q(closed_at=None)),
+            # engine.rollup: what was closed, or corrected, since it last looked.
+            models.Index(name="attempt_closed", fields=["closed_xid"]),
+            models.Index(name="attempt_corrected", fields=["corrected_xid"], condition=~Q(corrected_xid=None)),
+        ]
 
     def __str__(self) -> str:
         return f"attempt {self.number} of workflow {self.workflow_id}"

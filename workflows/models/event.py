@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Q
 
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import Workflow
+from workflows.models.xids import TransactionId
 
 
 class Event(models.Model):
@@ -54,10 +56,15 @@ class Event(models.Model):
     step = models.CharField(max_length=100, db_default="")
     actor = models.CharField(max_length=150, db_default="")  # the user who did it; empty for the engine
     detail = models.JSONField(db_default=models.Value({}, models.JSONField()))
+    finished_xid = TransactionId(null=True)  # if the workflow finished with it: the transaction, for `engine.rollup`
 
     class Meta:
         default_permissions = ("view",)
-        indexes = [models.Index(name="event_of_workflow", fields=["workflow", "id"])]
+        indexes = [
+            models.Index(name="event_of_workflow", fields=["workflow", "id"]),
+            # engine.rollup: the workflows that have finished since it last looked.
+            models.Index(name="event_finished", fields=["finished_xid"], condition=~Q(finished_xid=None)),
+        ]
 
     def __str__(self) -> str:
         return f"{self.kind} of workflow {self.workflow_id}"

@@ -13,7 +13,7 @@ from django.db.models.lookups import GreaterThan
 
 from workflows import request_ids
 from workflows.models.service import LONGEST_NAME
-from workflows.models.xids import Snapshot
+from workflows.models.xids import CurrentTransactionId, Snapshot, TransactionId
 
 
 class State(models.TextChoices):
@@ -148,6 +148,8 @@ class Workflow(models.Model):
     payload = models.JSONField()
     given_request_id = models.CharField(max_length=request_ids.LONGEST, db_default="")  # empty: see `request_id`
     created_at = models.DateTimeField(db_default=Now())
+    # The transaction that stored it, for `engine.rollup`.
+    entered_xid = TransactionId(null=True, db_default=CurrentTransactionId())
 
     # Where it stands in the queue.
     queue = models.CharField(max_length=63, db_default="default")
@@ -307,6 +309,8 @@ class Workflow(models.Model):
             models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),
             # search.find.
             models.Index(name="workflow_request", fields=["given_request_id"], condition=~Q(given_request_id="")),
+            # engine.rollup: what has come since it last looked.
+            models.Index(name="workflow_entered", fields=["entered_xid"]),
         ]
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from django.db import models
 
 if TYPE_CHECKING:
-    _Integer = models.BigIntegerField[int, int]
+    _Integer = models.BigIntegerField[int | None, int | None]
     _Text = models.TextField[str | None, str | None]
 else:
     _Integer, _Text = models.BigIntegerField, models.TextField

@@ -91,5 +91,5 @@ def require_status(workflow: Workflow, state: State, status: Workflow.Status, on
 
 
 def record_event(workflow_id: int, kind: Event.Kind, user: User, *, step: str = "", reason: str, **detail: Any) -> None:
-    """Write one event to the history, in the operation's own transaction."""
+    """Write one event to the history, in the operation's own transaction: see `history.record`."""
     history.record(workflow_id, kind, step=step, actor=user.get_username(), reason=stated(reason), **detail)

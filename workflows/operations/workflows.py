@@ -216,7 +216,8 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
         )
         store.close_cancellations(workflow_id)
         store.cancel_children(workflow_id, by=user.get_username(), reason=stated(reason))
-        record_event(workflow_id, Event.Kind.CANCELLED, user, step=workflow.current_step, reason=reason)
+        told = {"step": workflow.current_step, "reason": reason}
+        record_event(workflow_id, Event.Kind.CANCELLED, user, finishes=not compensates, **told)
         if compensates:
             history.record(workflow_id, Event.Kind.COMPENSATING)
     if compensates:

@@ -163,7 +163,8 @@ def closing_as_vanished(condition: str) -> str:
     """
     return f"""
         WITH vanished AS (
-            UPDATE workflows_attempt SET outcome = 'vanished', closed_at = clock_timestamp()
+            UPDATE workflows_attempt
+               SET outcome = 'vanished', closed_at = clock_timestamp(), closed_xid = pg_current_xact_id()
              WHERE workflow_id = %(workflow_id)s AND closed_at IS NULL AND {condition} RETURNING workflow_id, number),
         event AS (
             INSERT INTO workflows_event (workflow_id, kind, attempt)
@@ -192,17 +193,17 @@ _PAST = f"""
 
 _OPEN = f"""
         {closing_as_vanished(FENCE)}
-        INSERT INTO workflows_attempt (workflow_id, number, worker, release)
+        INSERT INTO workflows_attempt (workflow_id, number, worker, release, due_since)
         SELECT %(workflow_id)s, (
                SELECT coalesce(max(number), 0) + 1 FROM workflows_attempt WHERE workflow_id = %(workflow_id)s),
-               %(worker)s, %(release)s
+               %(worker)s, %(release)s, %(due_since)s
          WHERE {FENCE}
         ON CONFLICT (workflow_id, number) DO NOTHING
         RETURNING id, number, ({_PAST})::text, pg_current_snapshot()"""  # noqa: S608 (all are ours)
 
 _OPEN_FIRST = f"""
-        INSERT INTO workflows_attempt (workflow_id, number, worker, release)
-        SELECT %(workflow_id)s, 1, %(worker)s, %(release)s WHERE {FENCE}
+        INSERT INTO workflows_attempt (workflow_id, number, worker, release, due_since)
+        SELECT %(workflow_id)s, 1, %(worker)s, %(release)s, %(due_since)s WHERE {FENCE}
         ON CONFLICT (workflow_id, number) DO NOTHING
         RETURNING id, number, NULL, pg_current_snapshot()"""
 
@@ -301,6 +302,8 @@ def closing_statements(
 _CLOSE = """
     UPDATE workflows_attempt
        SET outcome = %(outcome)s, closed_at = coalesce(closed_at, clock_timestamp()),
+           closed_xid = coalesce(closed_xid, pg_current_xact_id()),
+           corrected_xid = CASE outcome WHEN 'vanished' THEN pg_current_xact_id() END,
            died_in = %(step)s, died_how = %(how)s,
            steps_in_short = %(steps_in_short)s, steps = %(steps_in_full)s
      WHERE id = %(attempt_id)s AND outcome IN ('', 'vanished')"""

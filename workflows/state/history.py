@@ -11,6 +11,7 @@ from workflows.errors import ClaimLost
 from workflows.models import Attempt, Event
 from workflows.models.clock import ClockTimestamp
 from workflows.models.steps_on_record import as_recorded
+from workflows.models.xids import CurrentTransactionId
 from workflows.redaction import frames
 from workflows.state.attempt_log import OpenAttempt
 
@@ -22,16 +23,20 @@ def record(
     attempt: int | None = None,
     step: str = "",
     actor: str = "",
+    finishes: bool = False,
     **detail: Any,
 ) -> None:
     """Add an event, in the current transaction. `actor` is a user's name, empty for the engine.
+
+    `finishes`: with it the workflow becomes COMPLETE or FAILED. Each time that it does, one event says so, and is
+    counted.
 
     `detail` is JSON for people, without patient data: the caller masks an error's message.
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            """INSERT INTO workflows_event (workflow_id, kind, attempt, step, actor, detail)
-               VALUES (%s, %s, %s, %s, %s, %s)""",
+            f"""INSERT INTO workflows_event (workflow_id, kind, attempt, step, actor, detail, finished_xid)
+               VALUES (%s, %s, %s, %s, %s, %s, {"pg_current_xact_id()" if finishes else "NULL"})""",  # noqa: S608 (ours)
             [workflow_id, kind, attempt, step, actor, json.dumps(detail)],
         )
 
@@ -50,6 +55,7 @@ def close_attempt(attempt: OpenAttempt, outcome: Attempt.Outcome, error: BaseExc
     closed = Attempt.objects.filter(pk=attempt.id).update(
         outcome=outcome,
         closed_at=ClockTimestamp(),
+        closed_xid=CurrentTransactionId(),
         steps_in_short=steps.in_short,
         steps_in_full=steps.in_full,
         traceback=frames(error) if error else "",

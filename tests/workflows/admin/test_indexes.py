@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 
 from tests.workflows.admin.conftest import Login
-from workflows.engine import unknown_types
+from workflows.engine import rollup, unknown_types
 from workflows.engine.claim import COMPENSATION, DueWorkflows
 from workflows.models import Signal, Workflow
 from workflows.signals import waking
@@ -86,6 +86,7 @@ NEEDED: dict[str, Callable[[Client], object]] = {
     "workflow_parked": lambda _: transitions.release_parked("payments", limit=1, over=timedelta(seconds=1)),
     "workflow_linking": lambda client: client.post("/admin/find/", {"q": "acc7"}),
     "workflow_request": lambda client: client.post("/admin/find/", {"q": "acc7"}),
+    "workflow_entered": lambda _: [rollup.add_up(), rollup.add_up()],  # the first one is of all rows
 }
 
 

@@ -1,0 +1,120 @@
+"""RATES: how many workflows came, finished and failed, and how long they took: what `engine.rollup` has added up.
+
+    series(Metric.FINISHED, since, until, Grain.HOUR, by=["outcome"])     # for a chart: hours of the last day
+    totals([Metric.STEP], by=["workflow_type", "step", "outcome"])        # since the beginning, for counters
+    quantile(Metric.ACTIVE, point.buckets, 0.95)                          # seconds; None if there was nothing
+
+`Metric` says what each counts, and its labels. What happened in the last ten seconds may not be in it yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.db import connection
+
+from workflows.models.rollup import BOUNDS, Grain, Metric
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LABELS = ("workflow_type", "step", "outcome", "code")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What a time, or the total, says of one combination of labels; a label that is not asked for is empty.
+
+    `seconds` is the sum. `buckets` has one number for each of `BOUNDS[metric]`, up to and with that many seconds and
+    above the bound before, and one for what took longer; it is empty if the metric has no bounds.
+    """
+
+    metric: str
+    at: datetime
+    count: int
+    seconds: float
+    buckets: tuple[int, ...]
+    workflow_type: str = ""
+    step: str = ""
+    outcome: str = ""
+    code: str = ""
+
+
+def series(
+    metric: Metric,
+    since: datetime,
+    until: datetime,
+    grain: Grain,
+    *,
+    by: Collection[str] = (),
+    **only: str,
+) -> list[Point]:
+    """The minutes, hours or days that start from `since` on and before `until`, the oldest first.
+
+    `by`: which of `LABELS` are told apart; the others are summed up. `only`: labels, and the value that they must have:
+    `workflow_type="onboarding"`. A time in which nothing happened has no point. Minutes are kept for two days, hours
+    for 35 days, days for 400.
+    """
+    return _read([metric], grain, by, only, since, until)
+
+
+def totals(metrics: Collection[Metric], *, by: Collection[str] = LABELS, **only: str) -> list[Point]:
+    """The same of all time: numbers that never go down, but for attempts that are `vanished` until more is known."""
+    return _read(metrics, Grain.TOTAL, by, only, _EPOCH, _EPOCH + timedelta(days=1))
+
+
+def _read(
+    metrics: Collection[Metric],
+    grain: Grain,
+    by: Collection[str],
+    only: dict[str, str],
+    since: datetime,
+    until: datetime,
+) -> list[Point]:
+    if unknown := {*by, *only} - {*LABELS}:
+        raise TypeError(f"no label of the rollup: {', '.join(sorted(unknown))}")
+    labels = [label for label in LABELS if label in by]
+    most = max(map(len, BOUNDS.values())) + 1
+    buckets = ", ".join(f"coalesce(sum(buckets[{n}]), 0)::bigint" for n in range(1, most + 1))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""SELECT {", ".join(["metric", "at", *labels])}, sum(count)::bigint, sum(seconds), {buckets}
+                  FROM workflows_rollup
+                 WHERE grain = %(grain)s AND metric = ANY (%(metrics)s)
+                   AND at >= %(since)s AND at < %(until)s
+                       {" ".join(f"AND {label} = %({label})s" for label in only)}
+                 GROUP BY {", ".join(["metric", "at", *labels])}
+                 ORDER BY {", ".join(["at", "metric", *labels])}""",  # noqa: S608 (the names are ours)
+            {"grain": grain, "metrics": list(metrics), "since": since, "until": until, **only},
+        )
+        rows = cursor.fetchall()
+    n = len(labels)
+    return [
+        Point(metric, at, row[n], row[n + 1], _bounded(metric, row[n + 2 :]), **dict(zip(labels, row, strict=False)))
+        for metric, at, *row in rows
+    ]
+
+
+def _bounded(metric: str, buckets: Sequence[int]) -> tuple[int, ...]:
+    return tuple(buckets[: len(BOUNDS[metric]) + 1]) if metric in BOUNDS else ()
+
+
+def quantile(metric: Metric, buckets: Sequence[int], share: float) -> float | None:
+    """How many seconds `share` of them took at the most, as PromQL's `histogram_quantile` estimates it.
+
+    None if there were none. Of what took longer than the last bound, that bound.
+    """
+    bounds, left = BOUNDS[metric], share * sum(buckets)
+    if not any(buckets):
+        return None
+    lower = 0.0
+    for bound, number in zip(bounds, buckets, strict=False):
+        if number and number >= left:
+            return lower + (bound - lower) * left / number
+        left, lower = left - number, float(bound)
+    return lower
+
+
+def add(*buckets: Sequence[int]) -> tuple[int, ...]:
+    """The buckets of several points of one metric, summed up."""
+    return tuple(map(sum, zip(*buckets, strict=True)))

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+
+from workflows.models.xids import Snapshot
+
+# Upper bounds of the histograms, in seconds; above the last one is one more bucket. A change starts them anew: it comes
+# with a migration that deletes these rows.
+_OF_RUNS = (1, 2, 3, 5, 10, 30, 60, 300, 600)
+_OF_WAITS = (1, 10, 60, 600, 3_600, 21_600, 86_400, 172_800, 604_800)
+_OF_STEPS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Metric(models.TextChoices):
+    """What a row of the rollup counts, and which labels it has beside the type of the workflow."""
+
+    STARTED = "started"  # workflows that came
+    FINISHED = "finished"  # outcome: complete, failed, cancelled; step and code of what failed. Seconds: all it took
+    ACTIVE = "active"  # the same workflows. Seconds: those in which it did not wait
+    WAITING = "waiting"  # the same workflows. Seconds: for a person, a signal, a time, children, or a service
+    ATTEMPT = "attempt"  # outcome
+    CORRECTED = "corrected"  # attempts that had been counted as vanished, before it was known how they ended
+    STEP = "step"  # step, outcome, code: what each attempt did. Seconds: of the step
+    UNDO = "undo"  # the same of compensations
+
+
+BOUNDS: dict[str, tuple[float, ...]] = {
+    Metric.FINISHED: _OF_RUNS,
+    Metric.ACTIVE: _OF_RUNS,
+    Metric.WAITING: _OF_WAITS,
+    Metric.STEP: _OF_STEPS,
+    Metric.UNDO: _OF_STEPS,
+}
+
+
+class Grain(models.TextChoices):
+    """How long the time is that a row tells of. Days and hours are those of UTC; the total has no time."""
+
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+    TOTAL = "total"
+
+
+class Rollup(models.Model):
+    """How many there were of something, and how long they took. Written by `engine.rollup` alone."""
+
+    pk = models.CompositePrimaryKey("grain", "metric", "at", "workflow_type", "step", "outcome", "code")
+    grain = models.CharField(max_length=6, choices=Grain)
+    metric = models.CharField(max_length=20, choices=Metric)
+    at = models.DateTimeField()  # the start of its minute, hour or day
+    workflow_type = models.CharField(max_length=100)
+    step = models.CharField(max_length=100)
+    outcome = models.CharField(max_length=30)
+    code = models.CharField(max_length=200)
+    count = models.BigIntegerField()
+    seconds = models.FloatField()  # of all of them
+    buckets = ArrayField(models.BigIntegerField())  # by `BOUNDS`, each for itself; empty where there are none
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.metric} of the {self.grain} {self.at}"
+
+
+class RollupProgress(models.Model):
+    """What the rollup has counted: the transactions that had committed in `seen`, of this server.
+
+    The floors are 0, but in a database that was copied from another server: rows up to there have its transaction ids.
+    """
+
+    name = models.CharField(max_length=20, primary_key=True)
+    seen = Snapshot()
+    server = models.CharField(max_length=30, db_default="")
+    workflow_floor = models.BigIntegerField(db_default=0)
+    attempt_floor = models.BigIntegerField(db_default=0)
+    event_floor = models.BigIntegerField(db_default=0)
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.name
