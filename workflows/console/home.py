@@ -11,10 +11,13 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.urls import reverse
 
 from workflows import operations
-from workflows.health.bounded import Link
+from workflows.console import charts
+from workflows.console.charts import Bar
+from workflows.health import bounded
+from workflows.health.bounded import Count, Link
 from workflows.health.counts import Counts
 from workflows.health.health import Health, Level, Piece
-from workflows.models import ManualTask
+from workflows.models import ManualTask, State
 from workflows.models.manual_task import DUE
 
 # The counts that stand below the sentence, and their labels.
@@ -24,6 +27,8 @@ NUMBERS = {
     "overdue": "Overdue tasks",
     "workers": "Live workers",
 }
+
+AT_REST = (State.COMPLETE, State.FAILED, State.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,17 @@ def numbers(counts: Counts, user: User | AnonymousUser) -> list[tuple[str, str, 
     """The numbers behind the sentence: label, number, and the list of what was counted."""
     shown = [(label, getattr(counts, name)) for name, label in NUMBERS.items()]
     return [(label, str(count), url_of(count.link)) for label, count in shown if _may_follow(count.link, user)]
+
+
+def at_rest(counts: Counts) -> dict[State, Count]:
+    return {state: count for state, count in counts.states.items() if state in AT_REST}
+
+
+def waits(counts: Counts) -> list[Bar]:
+    """What has not ended, by state."""
+    waiting = [(state, count) for state, count in counts.states.items() if state not in AT_REST]
+    shown = [(state.label, count.number, url_of(count.link)) for state, count in waiting]
+    return charts.bars(shown, tell=bounded.text)
 
 
 def next_task(user: User | AnonymousUser) -> ManualTask | None:

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import cause, words
+from workflows.console import cause, trends, words
 from workflows.console.base import ConsoleAdmin, ReasonForm, Verb
 from workflows.health import services
 from workflows.health.services import Standing
@@ -136,6 +136,7 @@ class ServiceAdmin(ConsoleAdmin):
         return {
             **(cause.page(row) if row.is_cause else page_of(row)),
             "story": [(event, label(event)) for event in story[:EVENTS_SHOWN]],
+            "trends": trends.of_service(row.pk, request.GET.get("range", ""), timezone.now()),
             "older": story[EVENTS_SHOWN - 1].pk if len(story) > EVENTS_SHOWN else None,
         }
 

@@ -53,7 +53,7 @@ class ConsoleSite(admin.AdminSite):
         return super().index(request, {**self._glance(request), **(extra_context or {})})
 
     def _glance(self, request: HttpRequest) -> dict[str, Any]:
-        from workflows.console import home  # as above
+        from workflows.console import home, trends  # as above
 
         if not request.user.has_perm("workflows.view_workflow"):
             return {"glance": None}
@@ -68,6 +68,9 @@ class ConsoleSite(admin.AdminSite):
             "services": troubled[:TROUBLED_SHOWN] if sees_services else [],
             "next_task": home.next_task(request.user),
             "health": home.health(judge(read), request.user),
+            "trends": trends.of_workflows(request.GET.get("range", ""), read.at),
+            "at_rest": home.at_rest(read),
+            "waits": home.waits(read),
             "numbers": home.numbers(read, request.user),
             "needs_a_person": bounded.text(to_be_mended + count(Asked(request.user))),
             "given_up": bounded.text(count(Asked(request.user, (Kind.GIVEN_UP,)))),

@@ -91,8 +91,8 @@ def read(states: Collection[State] = State) -> Counts:
         at=at,
         workers=_count(sum(number for _, _, number in workers), "workerprocess", state="live"),
         workers_by_queue=workers,
-        failed=_count(last.number, "workflow", failed=_interval(at - HOUR, at)),
-        failed_today=_count(last.number + before.number, "workflow", failed=_interval(at - DAY, at)),
+        failed=_count(last.number, "workflow", failed=interval_text(at - HOUR, at)),
+        failed_today=_count(last.number + before.number, "workflow", failed=interval_text(at - DAY, at)),
         usual_failures=usual_failures(before, since=at - DAY, until=at - HOUR),
         tasks=_count(bounded.count(ManualTask.objects.open()), "manualtask", state="open"),
         overdue=_count(bounded.count(ManualTask.objects.overdue()), "manualtask", state="overdue"),
@@ -177,7 +177,8 @@ def interval(text: str) -> tuple[datetime, datetime] | None:
 _STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
-def _interval(since: datetime, until: datetime) -> str:
+def interval_text(since: datetime, until: datetime) -> str:
+    """The same as text."""
     return f"{since:{_STAMP}}/{until:{_STAMP}}"
 
 

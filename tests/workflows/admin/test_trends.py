@@ -1,0 +1,114 @@
+"""The charts of Home and of a service: what they count, beside the week before, and where their bars lead."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
+from workflows.console import trends
+from workflows.console.charts import Chart, bars
+from workflows.models import CircuitEvent, Service
+from workflows.models.rollup import Grain, Metric, Rollup
+
+HOUR, DAY, WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
+
+
+@pytest.fixture(params=["24h", "7d", "30d", "no such range"])
+def asked(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def count(metric: Metric, number: int, ago: timedelta = timedelta(0), **labels: Any) -> None:
+    """So many of an hour, and of its day, as the rollup has them."""
+    at = (timezone.now() - ago).replace(minute=0, second=0, microsecond=0)
+    known = {"workflow_type": "parcel", "step": "", "outcome": "", "code": "", "seconds": 0, "buckets": [], **labels}
+    for grain, start in ((Grain.HOUR, at), (Grain.DAY, at.replace(hour=0))):
+        same = {"grain": grain, "metric": metric, "at": start, **known}
+        row, _ = Rollup.objects.get_or_create(**same, defaults={"count": 0})
+        Rollup.objects.filter(pk=row.pk).update(count=row.count + number)
+
+
+def charts(client: Client, asked: str = "24h") -> dict[str, Chart]:
+    response = client.get("/admin/", {"range": asked})
+    return {each.title.split(" ")[0]: each for each in response.context["trends"]["charts"]}
+
+
+def test_home_counts_what_came_and_ended_beside_the_week_before(as_: Login, asked: str) -> None:
+    count(Metric.STARTED, 1200)
+    count(Metric.STARTED, 7, WEEK)
+    count(Metric.STARTED, 50, 2 * WEEK + 40 * DAY)
+    count(Metric.FINISHED, 5, outcome="complete")
+    count(Metric.FINISHED, 2, outcome="failed", step="charge", code="card_declined")
+    count(Metric.FINISHED, 3, outcome="failed", step="charge", code="duplicate_of")
+    count(Metric.FINISHED, 4, outcome="cancelled", step="charge")
+    found = charts(as_("support"), asked)
+    came = "1,207" if asked == "30d" else "1,200"  # of these days the week before is one
+    assert (found["Came"].told, found["Came"].told_before) == (came, "7")
+    assert (found["Completed"].told, found["Failed"].told) == ("5", "2")
+    assert [each.told for each in found["Came"].columns][-1] == "1,200"
+    assert len(found["Came"].columns) == {"7d": 28, "30d": 30}.get(asked, 24)
+
+
+def test_home_says_how_long_nearly_all_took(as_: Login) -> None:
+    count(Metric.ACTIVE, 20, buckets=[10, 9, 0, 0, 1, 0, 0, 0, 0, 0])
+    took = charts(as_("support"))["Took,"]
+    assert (took.told, took.told_before) == ("2 s", "none")
+    assert [each.told for each in took.columns[:2]] == ["none", "none"]
+
+
+def test_a_bar_leads_to_the_workflows_that_it_counts(as_: Login) -> None:
+    failed = rows.failed()
+    rows.failed(current_step="reserve")
+    rows.failed(last_error_code="no_funds")
+    rows.failed(workflow_type="onboarding")
+    rows.failed(completed_at=timezone.now() - 2 * DAY)
+    without_code = rows.failed(last_error_code="", last_error_class="TypeError")
+    count(Metric.FINISHED, 1, outcome="failed", step="charge", code="card_declined")
+    count(Metric.FINISHED, 2, outcome="failed", step="charge", code="TypeError")
+    client = as_("support")
+    drawn = client.get("/admin/").context["trends"]["failures"]
+    assert [(bar.label, bar.told, bar.percent) for bar in drawn] == [
+        ("Charge: TypeError", "2", 100.0),
+        ("Charge: card_declined", "1", 50.0),
+    ]
+    listed = [[row.pk for row in client.get(bar.url).context["cl"].result_list] for bar in drawn]
+    assert listed == [[without_code.pk], [failed.pk]]
+
+
+def test_a_service_has_how_long_it_was_not_called(as_: Login) -> None:
+    now = datetime(2026, 5, 20, 12, 30, tzinfo=UTC)
+    at_hours: list[tuple[str, float]] = [
+        ("opened", 24 * 7 + 30),  # before the week before: open as it begins
+        ("closed", 24 * 7 + 22.5),
+        ("opened", 3),
+        ("held", 2),
+        ("tried", 1.5),
+        ("closed", 1),
+        ("held", 0.5),
+    ]
+    for kind, hours in at_hours:
+        event = CircuitEvent.objects.create(service="programs", kind=kind)
+        CircuitEvent.objects.filter(pk=event.pk).update(at=now - hours * HOUR)
+    (chart,) = trends.of_service("programs", "24h", now)["charts"]
+    assert [column.told for column in chart.columns[-5:]] == ["none", "30 min", "1 h", "30 min", "30 min"]
+    assert (chart.told, chart.told_before) == ("2 h", "1 h")
+    Service.objects.create(name="programs")
+    assert "Not called" in as_("support").get("/admin/workflows/service/programs/change/?range=7d").content.decode()
+
+
+def test_columns_are_as_high_as_their_values_and_one_is_seen_beside_many() -> None:
+    start = datetime(2026, 5, 20, tzinfo=UTC)
+    values = [(start, 100.0, 50.0), (start, 0.1, None), (start, None, 0.0)]
+    drawn = Chart.draw("Came", "idle", (1, 2), values, tell=str)
+    assert [(each.x, each.y, each.height, each.before) for each in drawn.columns] == [
+        (0.0, 0.0, 60.0, 30.0),
+        (80.0, 59.0, 1.0, None),
+        (160.0, 60.0, 0.0, None),
+    ]
+    assert bars([]) == []

@@ -1,0 +1,92 @@
+"""CHARTS as SVG made by the server: they need no script, and have the colours of either theme.
+
+A chart has a column for each part of a time, with a mark where it was a week before; or a bar for each name, which
+links to what it counts. The templates draw what stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+# Units of the drawing, which the page scales.
+WIDTH, HEIGHT = 240.0, 60.0
+# Of a column's width; and units, so that one is seen beside a thousand.
+FILLED, LEAST = 0.8, 1.0
+
+Value = float | None  # None: there was nothing to measure
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A rectangle, and the height of the mark of a week before, if there is one; both values in words."""
+
+    at: datetime
+    told: str
+    told_before: str
+    x: float
+    y: float
+    width: float
+    height: float
+    before: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """`told` is the value of the whole time, in words."""
+
+    title: str
+    tone: str
+    told: str
+    told_before: str
+    columns: Sequence[Column]
+
+    @classmethod
+    def draw(
+        cls,
+        title: str,
+        tone: str,
+        whole: tuple[Value, Value],
+        values: Sequence[tuple[datetime, Value, Value]],
+        *,
+        tell: Callable[[Value], str],
+    ) -> Self:
+        """A chart of values by time, each with that of a week before; all in a unit that `tell` puts into words."""
+        highest = max(each or 0.0 for _, *pair in values for each in pair)
+        scale, width = HEIGHT / (highest or 1.0), WIDTH / len(values)
+        drawn = [
+            Column(
+                at,
+                tell(value),
+                tell(before),
+                x=_short(number * width),
+                y=_short(HEIGHT - (height := max(value * scale, LEAST) if value else 0.0)),
+                width=_short(width * FILLED),
+                height=_short(height),
+                before=_short(HEIGHT - before * scale) if before else None,
+            )
+            for number, (at, value, before) in enumerate(values)
+        ]
+        return cls(title, tone, tell(whole[0]), tell(whole[1]), drawn)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """`percent` is its length, of the longest one."""
+
+    label: str
+    told: str
+    percent: float
+    url: str
+
+
+def bars(counted: Sequence[tuple[str, int, str]], *, tell: Callable[[int], str] = "{:,}".format) -> list[Bar]:
+    """The bars of so many of each: label, number and address."""
+    longest = max((number for _, number, _ in counted), default=0) or 1
+    return [Bar(label, tell(number), _short(100 * number / longest), url) for label, number, url in counted]
+
+
+def _short(number: float) -> float:
+    return round(number, 2)

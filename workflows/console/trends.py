@@ -1,0 +1,198 @@
+"""TRENDS: how many workflows came, completed and failed, how long they took, and at which steps they failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+from workflows.console import charts, words
+from workflows.console.charts import Bar, Chart, Value
+from workflows.console.steps import title_of
+from workflows.definition import wording_of_type
+from workflows.errors import DUPLICATE
+from workflows.health import counts, rates
+from workflows.health.rates import Point
+from workflows.models import CircuitEvent
+from workflows.models.rollup import Grain, Metric
+from workflows.wording import length
+
+WEEK, DAY, HOUR = timedelta(days=7), timedelta(days=1), timedelta(hours=1)
+# Bars of failures: those that are the most. The list of workflows has all.
+BARS = 8
+P95 = 0.95
+OPENS = (CircuitEvent.Kind.OPENED, CircuitEvent.Kind.HELD)
+Columns = Sequence[Sequence[Point]]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A time up to now, in columns that start at full hours, or days, of UTC."""
+
+    key: str
+    label: str
+    number: int
+    column: timedelta
+    grain: Grain
+
+
+RANGES = (
+    Range("24h", "24 hours", 24, HOUR, Grain.HOUR),
+    Range("7d", "7 days", 28, 6 * HOUR, Grain.HOUR),
+    Range("30d", "30 days", 30, DAY, Grain.DAY),
+)
+
+
+class Trends:
+    """What the rollup has of a range that ends with the hour, or day, of `now`."""
+
+    def __init__(self, asked: str, now: datetime) -> None:
+        self.range = next((each for each in RANGES if each.key == asked), RANGES[0])
+        full = int(now.timestamp()) // int(self.range.column.total_seconds()) + 1
+        self.until = datetime.fromtimestamp(full * self.range.column.total_seconds(), UTC)
+        self.since = self.until - self.range.number * self.range.column
+
+        self._starts = [self.since + number * self.range.column for number in range(self.range.number)]
+
+    @property
+    def ranges(self) -> list[tuple[str, str, bool]]:
+        """The ranges to choose from: address, label, and whether it is this one."""
+        return [(f"?range={each.key}", each.label, each == self.range) for each in RANGES]
+
+    def page(self, drawn: Sequence[Chart], failures: Sequence[Bar]) -> dict[str, Any]:
+        """What `trends.html` shows; the rows of its table have a column of each chart."""
+        rows = list(zip(*(chart.columns for chart in drawn), strict=True))
+        return {"ranges": self.ranges, "range": self.range, "charts": drawn, "rows": rows, "failures": failures}
+
+    # --- Numbers --------------------------------------------------------------------------------
+
+    def read(self, metric: Metric, **asked: Any) -> tuple[Columns, Columns]:
+        """The points of each column, and those of the week before."""
+        return self._read(metric, timedelta(0), **asked), self._read(metric, WEEK, **asked)
+
+    def _read(self, metric: Metric, earlier: timedelta, **asked: Any) -> Columns:
+        found: list[list[Point]] = [[] for _ in range(self.range.number)]
+        for point in rates.series(metric, self.since - earlier, self.until - earlier, self.range.grain, **asked):
+            found[(point.at + earlier - self.since) // self.range.column].append(point)
+        return found
+
+    def counts(self, title: str, tone: str, now: Columns, before: Columns) -> Chart:
+        """A chart of how many there were."""
+        return self._chart(title, tone, now, before, lambda points: sum(each.count for each in points), _told_count)
+
+    def seconds(self, title: str, metric: Metric, now: Columns, before: Columns) -> Chart:
+        """A chart of the seconds that 95% took at the most."""
+
+        def p95(points: Sequence[Point]) -> Value:
+            return rates.quantile(metric, rates.add(*(each.buckets for each in points)), P95) if points else None
+
+        return self._chart(title, "busy", now, before, p95, _told_seconds)
+
+    def durations(self, title: str, tone: str, times: Sequence[tuple[datetime, datetime]]) -> Chart:
+        """A chart of how long something was so, given from when to when."""
+
+        def within(since: datetime, until: datetime) -> float:
+            overlaps = (min(end, until) - max(start, since) for start, end in times)
+            return sum((max(each, timedelta(0)) for each in overlaps), timedelta(0)).total_seconds()
+
+        spans = [(start, start + self.range.column) for start in self._starts]
+        values = [(start, within(start, end), within(start - WEEK, end - WEEK)) for start, end in spans]
+        whole = (within(self.since, self.until), within(self.since - WEEK, self.until - WEEK))
+        return Chart.draw(title, tone, whole, values, tell=_told_time)
+
+    def _chart(
+        self,
+        title: str,
+        tone: str,
+        now: Columns,
+        before: Columns,
+        measure: Callable[[Sequence[Point]], Value],
+        tell: Callable[[Value], str],
+    ) -> Chart:
+        pairs = zip(self._starts, now, before, strict=True)
+        values = [(at, measure(points), measure(earlier)) for at, points, earlier in pairs]
+        return Chart.draw(title, tone, (measure(_all(now)), measure(_all(before))), values, tell=tell)
+
+    def failures(self, points: Sequence[Point]) -> list[Bar]:
+        """Bars of the steps and codes with the most failures, each with the list of those workflows."""
+        counted: Counter[tuple[str, str, str]] = Counter()
+        for each in points:
+            counted[each.workflow_type, each.step, each.code] += each.count
+        worst = counted.most_common(BARS)
+        return charts.bars([(_told_failure(*failure), number, self._url_of(*failure)) for failure, number in worst])
+
+    def _url_of(self, workflow_type: str, step: str, code: str) -> str:
+        asked = {"failed": counts.interval_text(self.since, self.until), "workflow_type": workflow_type}
+        return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({**asked, 'step': step, 'code': code})}"
+
+
+def _all(columns: Columns) -> list[Point]:
+    return [point for column in columns for point in column]
+
+
+def _told_count(value: Value) -> str:
+    return f"{value:,.0f}"
+
+
+def _told_seconds(value: Value) -> str:
+    if value is None:
+        return "none"
+    return f"{value:.2g} s" if value < 60 else length(value)
+
+
+def _told_time(value: Value) -> str:
+    return length(value) if value else "none"
+
+
+def _told_failure(workflow_type: str, step: str, code: str) -> str:
+    return f"{title_of(wording_of_type(workflow_type), step) or words.plain(step)}: {code or 'no code'}"
+
+
+# --- Pages ----------------------------------------------------------------------------------------
+
+
+def of_workflows(asked: str, now: datetime) -> dict[str, Any]:
+    """Home's: all workflows. A duplicate is no failure."""
+    trends = Trends(asked, now)
+    labels = ["workflow_type", "step", "code"]
+    failed, failed_before = (
+        _only(columns, lambda point: point.code != DUPLICATE)
+        for columns in trends.read(Metric.FINISHED, by=labels, outcome="failed")
+    )
+    drawn = [
+        trends.counts("Came in", "idle", *trends.read(Metric.STARTED)),
+        trends.counts("Completed", "good", *trends.read(Metric.FINISHED, outcome="complete")),
+        trends.counts("Failed", "bad", failed, failed_before),
+        trends.seconds("Took, waiting left out (p95)", Metric.ACTIVE, *trends.read(Metric.ACTIVE)),
+    ]
+    return trends.page(drawn, trends.failures(_all(failed)))
+
+
+def of_service(name: str, asked: str, now: datetime) -> dict[str, Any]:
+    """A service's, or a cause's: for how long it was not called."""
+    trends = Trends(asked, now)
+    open_times = _open_times(name, trends.since - WEEK, now)
+    return trends.page([trends.durations("Not called", "bad", open_times)], [])
+
+
+def _open_times(name: str, since: datetime, now: datetime) -> list[tuple[datetime, datetime]]:
+    """From when to when the circuit was open, or held, after a time."""
+    changes = CircuitEvent.objects.filter(service=name, kind__in=[*OPENS, CircuitEvent.Kind.CLOSED]).order_by("id")
+    before = changes.filter(at__lt=since).last()
+    times: list[tuple[datetime, datetime]] = []
+    opened_at = before.at if before and before.kind in OPENS else None
+    for each in changes.filter(at__gte=since):
+        if each.kind in OPENS:
+            opened_at = opened_at or each.at
+        elif opened_at:
+            times, opened_at = [*times, (opened_at, each.at)], None
+    return [*times, (opened_at, now)] if opened_at else times
+
+
+def _only(columns: Columns, condition: Callable[[Point], bool]) -> Columns:
+    return [[point for point in column if condition(point)] for column in columns]
