@@ -65,6 +65,23 @@ class Brake:
             raise ValueError("A brake takes at least 1 failure, within a minute to an hour, and a share of up to 1.")
 
 
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """What a definition promises, and alerts watch: 95 of 100 workflows take `p95` at the most, but for their waits.
+
+    `completed`: the share that completes, of those that neither fail by the patient's own doing nor are cancelled.
+    `longest`: one that has not ended by then is stuck. Raises ValueError for limits that make no sense.
+    """
+
+    p95: timedelta
+    completed: float
+    longest: timedelta
+
+    def __post_init__(self) -> None:
+        if not (timedelta(0) < self.p95 <= self.longest and 0 < self.completed < 1):
+            raise ValueError("An SLO has a p95 above 0, no longer than `longest`, and a share between 0 and 1.")
+
+
 class Lookup(Protocol):
     """Asks a downstream whether a step's call has happened: the step's result if it has, None if it is not found."""
 
@@ -183,6 +200,7 @@ class WorkflowDefinition:
       neither retired nor in the list, the workflow makes no new call: the step may be the same one under a new name.
     - `wording`: the words that people read (`workflows.wording`).
     - `brake`: when failures that nobody explains park workflows instead of failing them (`workflows.outages.causes`).
+    - `slo`: what alerts watch; without one none does.
     """
 
     def __init__(
@@ -202,6 +220,7 @@ class WorkflowDefinition:
         retired: Sequence[str] = (),
         wording: Wording | None = None,
         brake: Brake | None = None,
+        slo: Slo | None = None,
     ) -> None:
         self.name = name
         self.steps = tuple(step if isinstance(step, Step) else Step(step) for step in steps)
@@ -217,6 +236,7 @@ class WorkflowDefinition:
         self.retired = tuple(retired)
         self.wording = wording or Wording()
         self.brake = brake or Brake()
+        self.slo = slo
 
     def find_step(self, name: str) -> Step | None:
         """The step of that name, now or formerly; None for a removed step."""

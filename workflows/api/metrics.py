@@ -18,7 +18,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
+from workflows.api.counters import Counted
 from workflows.api.problems import Problem, api
+from workflows.definition import definitions
 from workflows.health import bounded, counts, late, money_at_risk, needs_a_person
 from workflows.health.series import Bounded
 from workflows.health.services import Standing
@@ -41,10 +43,10 @@ _NOT_ENDED = [state for state in State if state not in (State.COMPLETE, State.FA
 
 @api("GET")
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The gauges in Prometheus' text format; outside DEBUG for clients that send METRICS_TOKEN."""
+    """All metrics in Prometheus' text format; outside DEBUG for clients that send METRICS_TOKEN."""
     _require_token(request)
     registry = CollectorRegistry()
-    registry.register(Bounded(_Now(), _Late()))
+    registry.register(Bounded(_Now(), _Late(), Counted()))
     return HttpResponse(query_in_time(lambda: generate_latest(registry)), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
@@ -192,6 +194,26 @@ class _Late(Collector):
             "How long the oldest of each type has waited.",
             ["task_type"],
             (([each.task_type], max(0.0, (at - each.oldest).total_seconds())) for each in tasks),
+        )
+        slos = {name: each.slo for name, each in sorted(definitions().items()) if each.slo}
+        stuck = late.stuck({name: slo.longest for name, slo in slos.items()})
+        yield _by(
+            "workflow_stuck",
+            "Workflows that have not ended within the longest time that their type may take.",
+            ["workflow_type"],
+            (([name], number) for name, number in stuck.items()),
+        )
+        yield _by(
+            "workflow_slo_seconds",
+            "What 95 of 100 may take, their waits left out, by their definition.",
+            ["workflow_type"],
+            (([name], slo.p95.total_seconds()) for name, slo in slos.items()),
+        )
+        yield _by(
+            "workflow_slo_ratio",
+            "The share that is to complete, of those that neither fail by the patient's own doing nor are cancelled.",
+            ["workflow_type"],
+            (([name], slo.completed) for name, slo in slos.items()),
         )
         yield _one(
             "onramp_failed_reversals",

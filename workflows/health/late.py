@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from workflows.engine.claim import POOLS
 from workflows.engine.maintenance import MAINTENANCE_TASKS
 from workflows.health import bounded
 from workflows.models import Chore
+from workflows.models.workflow import PARKED_SQL
+from workflows.outages import parking
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all, fetch_one
 from workflows.signals.waking import ADDRESSED, LISTENS
@@ -17,6 +20,8 @@ from workflows.signals.waking import ADDRESSED, LISTENS
 LATE = 60.0
 # Signals that nobody waits for yet stay open, so the oldest and the newest are looked at: so many of each.
 SIGNALS = 250
+# Of the workflows in each state.
+OLDEST = 1_000
 # Of the workflows that listen by a signal's linking id.
 LISTENERS = 20
 
@@ -96,6 +101,38 @@ def signal_lag() -> float:
         (),
     ) or (None,)
     return max(0.0, seconds or 0.0)
+
+
+# The oldest in each state, by an index of that state; of what is parked, those of each service.
+_OLDEST = f"""
+    (SELECT workflow_type, created_at FROM workflows_workflow
+      WHERE status = 'PENDING' AND parked_on = '' AND waiting_for = '' AND retry_count = 0 ORDER BY id LIMIT {OLDEST})
+     UNION ALL
+    (SELECT workflow_type, created_at FROM workflows_workflow
+      WHERE status = 'PENDING' AND parked_on = '' AND waiting_for = '' AND retry_count > 0 ORDER BY id LIMIT {OLDEST})
+     UNION ALL
+    (SELECT workflow_type, created_at FROM workflows_workflow
+      WHERE status = 'PENDING' AND parked_on = '' AND waiting_for <> '' ORDER BY id LIMIT {OLDEST})
+     UNION ALL
+    SELECT parked.* FROM unnest(%(services)s::text[]) service CROSS JOIN LATERAL (
+        SELECT workflow_type, created_at FROM workflows_workflow
+         WHERE {PARKED_SQL} AND parked_on = service ORDER BY id LIMIT {OLDEST}) parked"""  # noqa: S608 (ours)
+
+
+def stuck(longest: Mapping[str, timedelta]) -> dict[str, int]:
+    """How many of each type came longer ago than that and have not ended; of each state only the oldest are looked at.
+
+    One that a person has retried is as old as its submission.
+    """
+    found = fetch_all(
+        f"""SELECT types.name, count(oldest.created_at)
+              FROM unnest(%(types)s::text[], %(longest)s::interval[]) types (name, longest)
+              LEFT JOIN ({_OLDEST}) oldest
+                ON oldest.workflow_type = types.name AND oldest.created_at < statement_timestamp() - types.longest
+             GROUP BY types.name ORDER BY types.name""",  # noqa: S608 (ours)
+        {"types": list(longest), "longest": list(longest.values()), "services": parking.names()},
+    )
+    return dict(found)
 
 
 def silent_chores(at: datetime) -> dict[str, float]:

@@ -17,7 +17,7 @@ from django.db import connection
 
 from workflows.models.rollup import BOUNDS, Grain, Metric
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LABELS = ("workflow_type", "step", "outcome", "code")
 
 
@@ -60,7 +60,7 @@ def series(
 
 def totals(metrics: Collection[Metric], *, by: Collection[str] = LABELS, **only: str) -> list[Point]:
     """The same of all time: numbers that never go down, but for attempts that are `vanished` until more is known."""
-    return _read(metrics, Grain.TOTAL, by, only, _EPOCH, _EPOCH + timedelta(days=1))
+    return _read(metrics, Grain.TOTAL, by, only, EPOCH, EPOCH + timedelta(days=1))
 
 
 def _read(

@@ -49,7 +49,7 @@ def test_of_an_empty_database_each_number_is_there_and_none_is_not_zero(client: 
         *("workflows", "oldest_due_seconds", "failed_last_hour", "unacknowledged_failures", "follow_ups_given_up"),
         *("open_tasks", "overdue_tasks", "hidden_workflows"),
     }
-    assert set(samples.values()) == {0.0}
+    assert {value for (name, _), value in samples.items() if not name.startswith("workflow_slo_")} == {0.0}
 
 
 @pytest.mark.django_db
@@ -142,9 +142,7 @@ def test_no_family_has_more_series_than_prometheus_can_keep(client: Client, monk
         rows.worker(number, queue=f"queue {number}")
     samples = told(client)
     assert len([labels for name, labels in samples if name == "workers"]) == 6
-    assert {labels: left for (name, labels), left in samples.items() if name == "series_left_out"} == {
-        ("onramp_workers",): 2
-    }
+    assert samples["series_left_out", ("onramp_workers",)] == 2
 
 
 def test_the_buckets_of_a_histogram_are_one_series(monkeypatch: pytest.MonkeyPatch) -> None:
