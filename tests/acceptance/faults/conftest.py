@@ -11,6 +11,8 @@ from tests.acceptance.faults import definitions
 from tests.acceptance.faults.definitions import SETTLE
 from tests.acceptance.faults.harness import System
 from tests.acceptance.faults.money import NAMES, OTHERS, Till
+from tests.processes import until
+from tests.rollup import added_up, plain
 from tests.sandbox_process import SandboxProcess
 from workflows.definition import definitions as known
 
@@ -22,6 +24,14 @@ def console(settings: Settings) -> Iterator[None]:
     known.cache_clear()
     yield
     known.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def counted(transactional_db: None) -> Iterator[None]:
+    """Whatever died when: in the end the rollup says what a count of the rows says. Ends after the workers."""
+    yield
+    # The server may let the last statement of a session whose client was killed commit a moment later.
+    until(lambda: added_up() == plain(), seconds=10, what=lambda: (added_up() - plain(), plain() - added_up()))
 
 
 @pytest.fixture

@@ -55,6 +55,8 @@ WEIGHTS = {
 # These take long to be noticed, or long to be made good.
 AT_MOST = {"stopped for good": 6, "a host lost": 4, "services lost": 8}
 BOUNDARIES = [*OF_CALLS, *(f"{boundary}:{call}" for boundary in CALL for call in ("collect", "undo collect"))]
+ADDING_UP = "before_chore:add up"  # its transaction has counted what is new, and not committed
+BOUNDARIES.append(ADDING_UP)
 
 # The last one is seldom: a call that was answered so is stuck until the quiet, or until a person has said no.
 SANDBOX = {"status": 8, "slow": 4, "timeout_after": 4, "drop_after": 4, "half": 4, "replay_500": 1}
@@ -89,7 +91,8 @@ WAYS = {
     "a person's no, called again under a new key",
 }
 MUST_BE_MET = {
-    *(*WEIGHTS, *SANDBOX, *OUTAGES, *WAYS, "fenced", "circuit opened", "circuit closed", "parked", "followed_up"),
+    *(*WEIGHTS, *SANDBOX, *OUTAGES, *WAYS, "fenced"),
+    *("died adding up", "circuit opened", "circuit closed", "parked", "followed_up"),
     *(f"told as {death}" for death in DEATHS),
     # Of those that pay:
     *("complete", "failed and undone", "failed after the call", "gave up in doubt", "refused in doubt"),
@@ -207,12 +210,14 @@ class Chaos:
     def arm(self) -> None:
         """Let the next worker that comes by die there; it counts when one did."""
         self.note_deaths()
-        self.armed.add(boundary := self.random.choice(BOUNDARIES))
+        boundary = ADDING_UP if not self.struck["died adding up"] else self.random.choice(BOUNDARIES)
+        self.armed.add(boundary)
         (self.latches / boundary).unlink(missing_ok=True)
 
     def note_deaths(self) -> None:
         died = {boundary for boundary in self.armed if (self.latches / boundary).exists()}
         self.struck["dead at a boundary"] += len(died)
+        self.struck["died adding up"] += ADDING_UP in died
         self.armed -= died
 
     def cancel(self) -> None:
