@@ -72,7 +72,7 @@ def look() -> int:
 
 def told() -> Counts:
     by_grain: dict[str, Counts] = {grain: Counter() for grain in Grain}
-    for row in Rollup.objects.exclude(metric=Metric.CORRECTED):
+    for row in Rollup.objects.exclude(metric__in=[Metric.CORRECTED, Metric.RERUN]):
         by_grain[row.grain][row.metric, *(getattr(row, label) for label in LABELS)] += row.count
     assert all(of_grain == by_grain[Grain.TOTAL] for of_grain in by_grain.values())
     in_buckets: Counts = Counter()

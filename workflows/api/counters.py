@@ -76,6 +76,13 @@ class Counted(Collector):
             zeros=[(of, step.name, "", "false") for of in types for step in definitions()[of].steps],
         )
         yield _counter(
+            "workflow_redundant_reruns",
+            "Runs of a step that an earlier attempt of the workflow had done already.",
+            ["workflow_type", "step"],
+            found[Metric.RERUN],
+            lambda each: (each.workflow_type, each.step),
+        )
+        yield _counter(
             "workflow_compensations",
             "Calls that were to be undone, by what came of it.",
             ["workflow_type", "outcome"],

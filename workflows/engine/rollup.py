@@ -212,29 +212,29 @@ _ATTEMPTS = f"""
            AND pg_visible_in_snapshot(closed_xid, %(seen)s::pg_snapshot)),
     ended AS (
         SELECT w.workflow_type, a.* FROM (
-            SELECT workflow_id, closed_at, CASE WHEN stands THEN outcome ELSE 'vanished' END AS outcome,
+            SELECT workflow_id, number, closed_at, CASE WHEN stands THEN outcome ELSE 'vanished' END AS outcome,
                    CASE WHEN stands THEN steps_in_short ELSE '' END AS in_short,
                    CASE WHEN stands THEN steps ELSE '[]' END AS in_full, false AS is_correction
               FROM closed
              UNION ALL
-            SELECT workflow_id, closed_at, outcome, steps_in_short, steps, true FROM corrected) a
+            SELECT workflow_id, number, closed_at, outcome, steps_in_short, steps, true FROM corrected) a
           JOIN workflows_workflow w ON w.id = a.workflow_id)"""  # noqa: S608 (ours)
 
 # As `models.steps_on_record` reads them.
 _STEPS = """
     steps AS (
-        SELECT closed_at, workflow_type, split_part(word, ' ', 1) AS step,
+        SELECT workflow_id, number, closed_at, workflow_type, split_part(word, ' ', 1) AS step,
                CASE split_part(word, ' ', 3) WHEN '' THEN 'ran' ELSE split_part(word, ' ', 2) END AS outcome,
                '' AS code, false AS undo, substring(word FROM ' ([0-9]+[.]?[0-9]*)$')::float8 / 1000 AS seconds
           FROM ended CROSS JOIN LATERAL string_to_table(in_short, ', ') word WHERE position(' ' IN word) > 0
          UNION ALL
-        SELECT closed_at, workflow_type, each ->> 'step', each ->> 'outcome',
+        SELECT workflow_id, number, closed_at, workflow_type, each ->> 'step', each ->> 'outcome',
                coalesce(nullif(each ->> 'error_code', ''), each ->> 'error_class', ''), each ? 'undo',
                CASE jsonb_typeof(each -> 'ms') WHEN 'number' THEN (each ->> 'ms')::float8 / 1000 END
           FROM ended CROSS JOIN LATERAL jsonb_array_elements(
                CASE jsonb_typeof(in_full) WHEN 'array' THEN in_full ELSE '[]' END) each)"""
 
-_FACTS = f"""
+_FACTS = rf"""
     facts (at, metric, workflow_type, step, outcome, code, count, seconds, bucket) AS (
         SELECT created_at, '{Metric.STARTED}', workflow_type, '', '', '', 1, 0, NULL::int
           FROM workflows_workflow w WHERE {_is_new("w", "entered_xid", "workflow_floor")}
@@ -262,7 +262,15 @@ _FACTS = f"""
          UNION ALL
         SELECT closed_at, CASE WHEN undo THEN '{Metric.UNDO}' ELSE '{Metric.STEP}' END, workflow_type, step, outcome,
                code, 1, coalesce(seconds, 0), {_bucket(Metric.STEP, "coalesce(seconds, 0)")}
-          FROM steps WHERE step IS NOT NULL AND outcome IS NOT NULL)"""  # noqa: S608 (ours)
+          FROM steps WHERE step IS NOT NULL AND outcome IS NOT NULL
+         UNION ALL
+        SELECT closed_at, '{Metric.RERUN}', workflow_type, step, '', '', 1, 0, NULL
+          FROM steps
+         WHERE number > 1  -- a first attempt has none before: it spares the lookups
+           AND outcome = 'ran' AND EXISTS (
+               SELECT FROM workflows_attempt earlier
+                WHERE earlier.workflow_id = steps.workflow_id AND earlier.number < steps.number
+                  AND earlier.steps_in_short ~ ('(^|, )' || regexp_replace(step, '\W', '\\\&', 'g') || ' [0-9]')))"""  # noqa: S608 (ours)
 
 _LABELS = "metric, workflow_type, step, outcome, code"
 _BUCKETS = range(max(map(len, BOUNDS.values())) + 1)

@@ -22,7 +22,8 @@ class Metric(models.TextChoices):
     ATTEMPT = "attempt"  # outcome
     CORRECTED = "corrected"  # attempts that had been counted as vanished, before it was known how they ended
     STEP = "step"  # step, outcome, code: what each attempt did. Seconds: of the step
-    UNDO = "undo"  # the same of compensations
+    RERUN = "rerun"  # step: runs of it that an earlier attempt of the workflow had done already
+    UNDO = "undo"  # the same as of steps, of compensations
 
 
 BOUNDS: dict[str, tuple[float, ...]] = {

@@ -185,6 +185,24 @@ def test_one_that_is_corrected_after_the_end_of_a_slice_is_counted_as_it_was_the
     assert told() == plain()
 
 
+def test_a_run_of_what_an_earlier_attempt_has_run_is_a_rerun(engine: None) -> None:
+    define([nothing])
+    workflow, another = submit(), submit()
+    for of, number, in_short in (
+        (workflow, 1, "charge 1.0, ask skipped 0.0, notify, reship 1.0, a(b 1.0"),
+        (workflow, 2, "charge 1.0, ask 1.0, notify 1.0, ship 1.0, tell recorded 0.1, a(b 1.0"),
+        (workflow, 3, "tell 1.0, charge recorded 0.1"),
+        (another, 1, "charge 1.0"),
+    ):
+        Attempt.objects.create(
+            workflow=of, number=number, worker="w:1", closed_at=timezone.now(), steps_in_short=in_short, outcome="retry"
+        )
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workflows_attempt SET closed_xid = pg_current_xact_id()")
+    look()
+    assert [(point.step, point.count) for point in totals([Metric.RERUN])] == [("a(b", 1), ("charge", 1)]
+
+
 # --- How long it took ---------------------------------------------------------------------------------
 
 
