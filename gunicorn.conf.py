@@ -4,9 +4,12 @@ Found by its name when gunicorn starts in this folder (elsewhere: `-c .../gunico
 """
 
 import os
+import shutil
 import socket
 import struct
 import sys
+import tempfile
+from itertools import count
 
 # Gunicorn reads this file before it looks at the application; both were named on the same command line.
 intake = any(argument.partition(":")[0] == "config.intake" for argument in sys.argv[1:])
@@ -56,12 +59,48 @@ control_socket_disable = True
 # Seconds of silence in the middle of a request, after which its thread is given to someone else.
 SILENCE_SECONDS = 10
 MAX_BODY_BYTES = 256 * 1024
+MEMORY = "/dev/shm"  # noqa: S108 (only Linux has it)
 
 
 def when_ready(server):
-    """Bound every read of a client that has gone silent: accepted sockets inherit this (socket(7), SO_RCVTIMEO)."""
+    """Bound every read of a client that has gone silent: accepted sockets inherit this (socket(7), SO_RCVTIMEO).
+
+    And make the folder of what the intake's processes count (workflows/intake/metrics.py), in memory: with files on a
+    disk that is full they would be killed.
+    """
     for listener in server.LISTENERS:
         listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENCE_SECONDS, 0))
+    if intake:
+        folder = MEMORY if os.path.isdir(MEMORY) else None
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix=f"onramp-intake-{os.getpid()}-", dir=folder)
+
+
+def pre_fork(server, worker):
+    """Give it the lowest number that is free: it goes on counting in the files of the one before of that number."""
+    taken = {each.number for each in server.WORKERS.values()}
+    worker.number = next(number for number in count() if number not in taken)
+
+
+def post_fork(server, worker):
+    """Name its files by that number. By process ids there would be more of them with each worker that is killed."""
+    if intake:
+        from prometheus_client import values
+
+        values.ValueClass = values.MultiProcessValue(lambda: worker.number)
+
+
+def child_exit(server, worker):
+    """Count no longer what waited in it."""
+    if intake:
+        from prometheus_client.multiprocess import mark_process_dead
+
+        mark_process_dead(worker.number)
+
+
+def on_exit(server):
+    """Leave nothing in memory."""
+    if intake:
+        shutil.rmtree(os.environ["PROMETHEUS_MULTIPROC_DIR"])
 
 
 def pre_request(worker, req):

@@ -237,6 +237,9 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
         else:
             code = "overloaded" if status == HTTPStatus.SERVICE_UNAVAILABLE else "internal_error"
         if not self._closed:
+            from workflows.intake.metrics import count_answer  # gunicorn loads this module before its folder is there
+
+            count_answer(status)
             self.transport.write(problem(HTTPStatus(status), code))
 
 

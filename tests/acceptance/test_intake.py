@@ -82,7 +82,7 @@ def post(
     return Answer(to.getresponse())
 
 
-def get(server: Gunicorn, path: str, key: str = "", method: str = "GET") -> Answer:
+def get(server: Server, path: str, key: str = "", method: str = "GET") -> Answer:
     with connected(server) as http:
         http.request(method, path, headers={"Authorization": f"Bearer {key}"} if key else {})
         return Answer(http.getresponse())

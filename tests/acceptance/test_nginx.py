@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.test_intake import post, raw_post, send_raw
+from tests.acceptance.test_intake import get, post, raw_post, send_raw
 from tests.processes import until
 from tests.servers import ROOT, Gunicorn, gunicorn
 from workflows.ingress import api_keys
@@ -92,6 +92,7 @@ def test_a_submission_passes_and_what_is_refused_is_a_problem_in_the_form_of_the
     largest = '{"a": "' + "x" * (256 * 1024 - 9) + '"}'
     assert post(nginx, key).status == post(nginx, key, largest).status == 202
     assert Workflow.objects.count() == 2
+    assert get(nginx, "/metrics").status == 502  # the console's, which does not run here; never the intake's
     post(nginx, key, f"{largest} ").assert_problem(413, "too_large")
     post(nginx, "onramp_nothing").assert_problem(401, "api_key_invalid")
     intake.process.terminate()

@@ -31,9 +31,7 @@ def test_the_intake_has_no_address_but_the_apis(path: str) -> None:
     assert json.loads(body)["code"] == "not_found"
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1/signals/parcels", "/v1/workflows", "/v1/workflows/x", "/v1/workflows/x/signals", "/metrics"]
-)
+@pytest.mark.parametrize("path", ["/v1/signals/parcels", "/v1/workflows", "/v1/workflows/x", "/v1/workflows/x/signals"])
 def test_the_intake_takes_nothing_but_submissions(path: str) -> None:
     assert get(intake.application, path)[0] == "404 Not Found"
 

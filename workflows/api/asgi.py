@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from time import perf_counter
 from typing import Any, TypeVar
 
 from django.core.handlers.asgi import ASGIRequest
@@ -19,6 +20,7 @@ from workflows.api.submissions import receipt
 from workflows.definition import WorkflowDefinition
 from workflows.ingress import api_keys
 from workflows.intake.batching import Batches
+from workflows.intake.metrics import REQUEST_SECONDS, count_answer
 from workflows.intake.submissions import Submission
 from workflows.postgres import jsonb
 from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
@@ -62,17 +64,21 @@ class Intake:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close"})
             return
+        began = perf_counter()
         headers = headers_of(scope)
         request_id = request_ids.of(headers)
         try:
             if scope["path"] == SUBMISSIONS and scope["method"] == "POST":
                 answer = await self._take(headers, request_id, receive)
-            elif scope["path"] == "/healthz":
+            elif scope["path"] in ("/healthz", "/metrics"):
                 answer = respond(scope)  # here: it says that this loop is alive, and asks nobody
             else:
                 answer = await self._in_thread(partial(respond, scope), ANSWERED_WITHIN)
         except Exception as error:
             answer = _refusal(error, request_id)
+        if scope["path"].startswith(SUBMISSIONS):
+            REQUEST_SECONDS.observe(perf_counter() - began)
+            count_answer(answer.status)
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.body})
 

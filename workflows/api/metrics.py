@@ -24,6 +24,7 @@ from workflows.definition import definitions
 from workflows.health import bounded, counts, late, money_at_risk, needs_a_person
 from workflows.health.series import Bounded
 from workflows.health.services import Standing
+from workflows.intake.metrics import exposition
 from workflows.models import State
 from workflows.postgres.deadlines import query_in_time
 
@@ -48,6 +49,13 @@ def metrics(request: HttpRequest) -> HttpResponse:
     registry = CollectorRegistry()
     registry.register(Bounded(_Now(), _Late(), Counted()))
     return HttpResponse(query_in_time(lambda: generate_latest(registry)), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+@api("GET")
+def intake_metrics(request: HttpRequest) -> HttpResponse:
+    """The same of the intake, for the same token: what the processes of this host have answered."""
+    _require_token(request)
+    return HttpResponse(exposition(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _require_token(request: HttpRequest) -> None:

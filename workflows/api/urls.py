@@ -4,7 +4,7 @@ from django.urls import URLPattern, URLResolver, path, re_path
 from django.urls.resolvers import RegexPattern
 
 from workflows.api.health import healthz, readyz
-from workflows.api.metrics import metrics
+from workflows.api.metrics import intake_metrics, metrics
 from workflows.api.problems import not_found
 from workflows.api.signals import send_signal, webhook
 from workflows.api.submissions import submission, submit
@@ -28,4 +28,4 @@ urlpatterns: list[URLPattern] = [
 ]
 
 # Anything else is a 404 in the API's form, also what does not start with a slash: `OPTIONS *`, `GET http://...`.
-INTAKE = URLResolver(RegexPattern("^/?"), [*_OF_BOTH, re_path("", not_found)])
+INTAKE = URLResolver(RegexPattern("^/?"), [*_OF_BOTH, path("metrics", intake_metrics), re_path("", not_found)])

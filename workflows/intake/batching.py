@@ -12,6 +12,7 @@ from workflows.definition import WorkflowDefinition
 from workflows.intake.batch import Batch, Row, error_for
 from workflows.intake.connection import Link, Refused
 from workflows.intake.contended_keys import ContendedKeys
+from workflows.intake.metrics import GROUP_SIZE, QUEUE
 from workflows.intake.submissions import Entry, Submission, find_replays, judge
 from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
 from workflows.search.search_keys import hashes_of
@@ -79,8 +80,9 @@ class Batches:
         self._bytes += row.size
         timer = loop.call_later(self._seconds, row.refuse, DatabaseUnavailable())
         try:
-            self._wait_in_line(row)
-            return await row.answer
+            with QUEUE.track_inprogress():
+                self._wait_in_line(row)
+                return await row.answer
         finally:
             timer.cancel()
             self._rows -= 1
@@ -160,6 +162,7 @@ class Batches:
 
     async def _insert(self, link: Link, batch: Batch, patience: float) -> None:
         inserted = await link.fetch(*batch.insertion(self._definition, patience))
+        GROUP_SIZE.observe(len(batch))
         if inserted:
             notify.announce(self._definition.queue)
         if others := batch.accept(inserted):
