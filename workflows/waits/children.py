@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from uuid import uuid5
 
 from pydantic_core import to_json
 
@@ -100,7 +101,7 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
     """
     if len(store.child_signal(name)) > 200:
         raise WaitError("The name of a wait for children is too long for the signal of their end.")
-    rows = [_row(child, child.key or str(place)) for place, child in enumerate(children)]
+    rows = [_row(workflow, name, child, child.key or str(place)) for place, child in enumerate(children)]
     if twice := [key for key, count in Counter(row["child_key"] for row in rows).items() if count > 1]:
         raise WaitError(f"{len(twice)} keys of children are used twice, the first is {twice[0]!r}.")
     started = write(
@@ -111,12 +112,12 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
             INSERT INTO workflows_workflow (
                    idempotency_key, workflow_type, queue, tenant, linking_id, payload, expires_at,
                    parent_id, parent_wait, child_key, given_request_id)
-            SELECT gen_random_uuid(), workflow_type, queue, %(tenant)s, linking_id, payload,
+            SELECT idempotency_key, workflow_type, queue, %(tenant)s, linking_id, payload,
                    statement_timestamp() + make_interval(secs => expires_after), %(workflow_id)s, %(name)s, child_key,
                    %(request_id)s
               FROM wait, jsonb_to_recordset(%(children)s::jsonb) AS child (
                    place int, workflow_type text, queue text, linking_id text, payload jsonb, expires_after float,
-                   child_key text)
+                   child_key text, idempotency_key uuid)
              ORDER BY place
             ON CONFLICT (parent_id, parent_wait, child_key) WHERE parent_id IS NOT NULL DO NOTHING
             RETURNING id, child_key),
@@ -138,7 +139,7 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
     return WaitRow(*row_or_claim_lost(started))
 
 
-def _row(child: Child, key: str) -> dict[str, Any]:
+def _row(parent: Workflow, wait: str, child: Child, key: str) -> dict[str, Any]:
     definition = _definition_of(child)
     payload = as_json(child.payload)
     ensure_text("A child's key", key, longest=200)
@@ -150,6 +151,8 @@ def _row(child: Child, key: str) -> dict[str, Any]:
         "payload": payload,
         "expires_after": definition.expires_after and definition.expires_after.total_seconds(),
         "child_key": key,
+        # Not a random one: a child whose start a restore has lost makes its calls under the keys that it had.
+        "idempotency_key": str(uuid5(parent.idempotency_key, to_json([wait, key]).decode())),
     }
 
 

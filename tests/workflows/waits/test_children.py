@@ -119,6 +119,17 @@ def test_met_again_it_starts_none_again() -> None:
     assert Wait.objects.count() == 1
 
 
+def test_children_whose_start_a_restore_has_lost_start_again_under_the_keys_they_had() -> None:
+    workflow = work(parent(3))
+    keys = sorted(workflow.children.values_list("idempotency_key", flat=True))
+    workflow.children.all().delete()
+    Wait.objects.all().delete()
+    make_due(workflow)
+    work(workflow)
+    assert sorted(workflow.children.values_list("idempotency_key", flat=True)) == keys
+    assert len({*keys}) == 3
+
+
 def expired(workflow: Workflow) -> Workflow:
     """The parent of children that nobody runs, past its deadline."""
     engine.expire(workflow)
