@@ -137,6 +137,15 @@ def hook_that_hangs(*, workflow: Workflow, context: Context) -> None:
 HANGING_HOOK = WorkflowDefinition(name="hanging_hook", context_class=Context, steps=[begin, hook_that_hangs, end])
 
 
+def fail_at_first(*, workflow: Workflow, context: Context) -> None:
+    time.sleep(0.05)
+    if workflow.retry_count == 0:
+        raise RetryableStepError(f"Not now, {workflow.payload['name']}.", code="not_now", base_delay=0.1)
+
+
+FAILING_AT_FIRST = WorkflowDefinition(name="failing_at_first", context_class=Context, steps=[begin, fail_at_first, end])
+
+
 def take_seconds(*, workflow: Workflow, context: Context) -> None:
     time.sleep(workflow.payload["seconds"])
 

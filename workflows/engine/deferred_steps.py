@@ -141,7 +141,7 @@ def _for_another_release(message: str, code: str) -> RetryableStepError:
 # --- Decide -------------------------------------------------------------------------------------------
 
 
-def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: TryOutcome) -> None:
+def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: TryOutcome) -> Attempt.Outcome:
     """Write the outcome: on its row, in the history, as the attempt's end. The workflow stays as it is."""
     with server_side_binding():
         error = None
@@ -155,6 +155,7 @@ def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: TryOutcome) -> No
                 ended, error = _fail(follow_up, attempt, outcome), outcome.error
         history.close_attempt(attempt, ended, error)
     logger.info("workflow %s: the deferred step of %s ended as %s", attempt.workflow_id, follow_up.step, ended)
+    return ended
 
 
 def _finish(follow_up: FollowUp, attempt: OpenAttempt) -> Attempt.Outcome:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from workflows import failpoints
 from workflows.definition import TIMEOUT, definitions
@@ -45,6 +46,9 @@ from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt
 from workflows.stop_flag import Flag
 
+if TYPE_CHECKING:
+    from workflows.engine.spans import Spans
+
 logger = logging.getLogger(__name__)
 
 # Seconds, at the longest, between attempts to reach a lost database.
@@ -62,7 +66,8 @@ class Worker:
 
     Its `name` (host:process) is written on each attempt. `stopping` ends the loop after the workflow in hand; when
     `must_stop`, called before each step, returns True, the worker gives that workflow back, too. In `slot` the
-    supervisor sees what the worker is doing. With `only` "compensation" it takes no other workflows.
+    supervisor sees what the worker is doing; `spans` tells a collector of it. With `only` "compensation" it takes no
+    other workflows.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class Worker:
         stopping: Flag,
         must_stop: Callable[[], bool] = lambda: False,
         slot: Slot | None = None,
+        spans: Spans | None = None,
     ) -> None:
         self.queue, self._only = queue, only
         self.stopping = stopping
@@ -84,6 +90,7 @@ class Worker:
         self._listener = Listener("" if only else queue, stopping)
         self._calls = WorkersCalls()
         self._boundary = WorkersBoundary(self.status, self._calls, self._beat, must_stop)
+        self._spans = spans
         self._turns = 0
         self._maintenance_at = self._known_at = self._deferred_steps_at = self._looked_at = float("-inf")
         self._starts = True  # until the rows that waited for this release are due
@@ -176,7 +183,7 @@ class Worker:
             if cancelled or workflow.workflow_type in definitions():
                 with self._attempt_at(claim) as attempt:
                     outcome = _outcome_of(claim, attempt, cancelled)  # inside a savepoint of its own
-                decide(workflow, attempt, outcome)  # after its release: see workflows.engine.outcome
+                ended = decide(workflow, attempt, outcome)  # after its release: see workflows.engine.outcome
             else:
                 unknown_types.reschedule(workflow)
             failpoints.reach("before_commit", type(outcome).__name__.lower())
@@ -188,6 +195,8 @@ class Worker:
             store.notify_parent(workflow.pk)
         if isinstance(outcome, Complete | Failed | Compensated):
             duplicates.wake_those_behind(workflow)
+        if self._spans and outcome:
+            self._spans.record(workflow, attempt, ended)
         return True
 
     def process_deferred_step(self) -> bool:
@@ -202,8 +211,10 @@ class Worker:
                 return False
             with self._attempt_at(claim) as attempt:
                 outcome = deferred_steps.run(follow_up, claim.workflow, attempt)
-            deferred_steps.decide(follow_up, attempt, outcome)
+            ended = deferred_steps.decide(follow_up, attempt, outcome)
         self.in_hand.clear(heard_at=monotonic(), trouble="")
+        if self._spans:
+            self._spans.record(claim.workflow, attempt, ended)
         return True
 
     @contextmanager

@@ -38,16 +38,16 @@ logger = logging.getLogger(__name__)
 Decidable = RunOutcome | poison.PoisonOutcome | compensation.UndoOutcome
 
 
-def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> None:
+def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Attempt.Outcome:
     """Write the outcome of an attempt: the row, once; the event; and, as the last statement, the attempt's end.
 
     Where every step has run these three are one statement, which is sent with the COMMIT.
     """
     with server_side_binding():
-        _decide(workflow, attempt, outcome)
+        return _decide(workflow, attempt, outcome)
 
 
-def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> None:
+def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Attempt.Outcome:
     error = None
     match outcome:
         case Complete():
@@ -74,6 +74,7 @@ def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Non
         "workflow %s (%s, key %s): attempt %s ended as %s%s",
         *(workflow.pk, workflow.workflow_type, workflow.key, attempt.number, ended, _where(attempt)),
     )
+    return ended
 
 
 def _where(attempt: OpenAttempt) -> str:

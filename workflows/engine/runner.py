@@ -90,6 +90,7 @@ class StepEntry:
     def __enter__(self) -> None:
         self._attempt.steps.append(self._entry)
         self._started = monotonic()
+        self._attempt.steps_started_at.append(self._started)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Suspend):

@@ -18,7 +18,7 @@ from types import FrameType
 
 from django.db import connections
 
-from workflows.engine import exits, healthfile, lease, process_status, sessions
+from workflows.engine import exits, healthfile, lease, process_status, sessions, traces
 from workflows.engine.exits import Death
 from workflows.engine.healthfile import Report
 from workflows.engine.loop import Worker
@@ -249,6 +249,7 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
     die_with(parent)  # after the child has its own handlers: the parent's set a flag that the child does not read
     name = f"{socket.gethostname()}:{os.getpid()}"
     lease.describe_connections(name)
+    spans = traces.begin()
     worker = Worker(
         queue=options.queue,
         only=options.only,
@@ -256,9 +257,12 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
         stopping=stopping,
         must_stop=lambda: monotonic() > give_back_at,
         slot=slot,
+        spans=spans,
     )
     worker.run(drain=options.drain)
     worker.sign_off()
+    if spans:
+        spans.end()
     connections.close_all()
 
 

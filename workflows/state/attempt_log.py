@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -64,6 +65,8 @@ class OpenAttempt:
     # Written with the attempt's effects; no other process knows it. A server that took over may use ids again.
     token: str = field(default_factory=lambda: str(uuid4()))
     steps: list[dict[str, Any]] = field(default_factory=list)
+    opened_at: float = field(default_factory=monotonic)
+    steps_started_at: list[float] = field(default_factory=list)  # of each of `steps`, by the monotonic clock, too
     held_back: tuple[str, Mapping[str, Any]] | None = None  # a statement that may wait for the next one: see hold_back
     held_back_for: str = ""  # the step that the held-back statement is about
     boundary: Boundary = field(default_factory=Boundary)  # what the worker does around its steps

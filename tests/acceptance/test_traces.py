@@ -1,0 +1,159 @@
+"""Spans of a real worker, as a collector gets them by OTLP/HTTP."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from tests.acceptance.conftest import Start
+from tests.acceptance.outside import now, submit
+from tests.processes import until
+from workflows.models import Attempt
+
+otlp = pytest.importorskip(
+    "opentelemetry.proto.collector.trace.v1.trace_service_pb2", reason="the extra `traces` is not installed"
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+class Collector(ThreadingHTTPServer):
+    """Keeps the bodies that are sent to it."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Collecting)
+        self.bodies: list[bytes] = []
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.server_port}", "OTEL_SERVICE_NAME": "worker"}
+
+    def spans(self) -> list[Any]:
+        requests = [otlp.ExportTraceServiceRequest.FromString(body) for body in self.bodies]
+        resources = [each for request in requests for each in request.resource_spans]
+        assert all(str(each.resource).count('string_value: "worker"') == 1 for each in resources)
+        return [span for each in resources for scope in each.scope_spans for span in scope.spans]
+
+
+class Collecting(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        assert self.path == "/v1/traces"
+        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """The test's output is for the test."""
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def facts(span: Any) -> dict[str, Any]:
+    return {each.key: each.value.int_value or each.value.string_value for each in span.attributes}
+
+
+def test_each_attempt_is_a_trace_with_its_steps_that_leads_to_the_submission(
+    runworker: Start, effects: Path, collector: Collector
+) -> None:
+    workflow = submit("failing_at_first", effects, {"name": "Ada Quill"}, given_request_id=TRACE)
+    worker = runworker("FAILING_AT_FIRST", arguments=("--processes", "2"), **collector.environment)
+    until(lambda: now(workflow).status == "COMPLETE", what=lambda: worker.output)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.output
+
+    spans = sorted(collector.spans(), key=lambda span: (span.start_time_unix_nano, -span.end_time_unix_nano))
+    roots = [span for span in spans if not span.parent_span_id]
+    submission, *attempts = roots
+    assert [root.name for root in roots] == [
+        "submission failing_at_first",
+        "attempt failing_at_first",
+        "attempt failing_at_first",
+    ]
+    assert submission.trace_id.hex() == TRACE
+    assert len({root.trace_id for root in roots}) == 3
+    common = {"onramp.workflow_id": workflow.pk, "onramp.request_id": TRACE}
+    assert facts(submission) == common
+    assert [facts(each) for each in attempts] == [
+        {**common, "onramp.attempt": 1, "onramp.outcome": "retry"},
+        {**common, "onramp.attempt": 2, "onramp.outcome": "complete"},
+    ]
+    assert [each.status.code for each in attempts] == [2, 0], "an error, and none"
+    rows = Attempt.objects.filter(workflow=workflow.pk).order_by("number")
+    for row, root in zip(rows, attempts, strict=True):
+        assert [(link.trace_id, link.span_id) for link in root.links] == [(submission.trace_id, submission.span_id)]
+        steps = [span for span in spans if span.parent_span_id == root.span_id]
+        assert {step.trace_id for step in steps} == {root.trace_id}
+        assert [step.name for step in steps] == [entry["step"] for entry in row.steps]
+        assert [facts(step)["onramp.outcome"] for step in steps] == [entry["outcome"] for entry in row.steps]
+        assert [round(lasted(step) / 1e6, 1) for step in steps] == [entry["ms"] for entry in row.steps]
+        starts = [step.start_time_unix_nano for step in steps]
+        ends = [step.end_time_unix_nano for step in steps]
+        slack = 100_000  # ms are rounded
+        assert all(end <= start + slack for end, start in zip(ends, starts[1:], strict=False)), "one after another"
+        assert root.start_time_unix_nano <= starts[0]
+        assert ends[-1] <= root.end_time_unix_nano + slack
+        assert lasted(root) >= 50_000_000
+    failed = next(span for span in spans if span.name == "fail_at_first")
+    assert (facts(failed)["error.type"], facts(failed)["onramp.error_code"]) == (
+        "workflows.errors.RetryableStepError",
+        "not_now",
+    )
+    sent = b"".join(collector.bodies)
+    assert b"Quill" not in sent
+    assert b"SELECT" not in sent
+
+
+def lasted(span: Any) -> int:
+    return int(span.end_time_unix_nano - span.start_time_unix_nano)
+
+
+def test_a_name_that_is_no_trace_id_and_a_clock_that_is_ahead_make_sound_spans(
+    runworker: Start, effects: Path, collector: Collector
+) -> None:
+    submit("counted", effects, given_request_id="0" * 32, created_at=timezone.now() + timedelta(minutes=1))
+    assert runworker("COUNTED", arguments=("--drain",), **collector.environment).wait() == 0
+    (submission,) = [span for span in collector.spans() if span.name == "submission counted"]
+    assert any(submission.trace_id)
+    assert lasted(submission) == 0
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_TRACES_SAMPLER", "always_off")],
+)
+def test_what_is_disabled_or_not_sampled_is_not_sent(
+    runworker: Start, effects: Path, collector: Collector, variable: tuple[str, str]
+) -> None:
+    submit("counted", effects)
+    name, value = variable
+    assert runworker("COUNTED", arguments=("--drain",), **collector.environment, **{name: value}).wait() == 0
+    assert collector.bodies == []
+
+
+def test_a_collector_that_is_away_costs_a_line_in_the_log(runworker: Start, effects: Path) -> None:
+    workflow = submit("counted", effects)
+    away = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY": "10"}
+    worker = runworker("COUNTED", **away)
+    until(lambda: "opentelemetry" in worker.output, what=lambda: worker.output)
+    assert now(workflow).status == "COMPLETE"
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.output
+    assert "Traceback" not in worker.output
