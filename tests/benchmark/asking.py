@@ -14,6 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from onboarding.workflow import SEARCH_KEYS
+from tests.benchmark.database import METRICS_TOKEN
 from tests.benchmark.pages import MANY, ONE, TIMES, USERS
 from tests.benchmark.processor import seconds_of
 from tests.plans import Plan, explained
@@ -31,7 +32,7 @@ def ask(path: str, data: dict[str, str] | None) -> dict[str, Any]:
 
 
 def _of(name: str, path: str, data: dict[str, str] | None) -> dict[str, Any]:
-    client = Client()
+    client = Client(headers={"Authorization": f"Bearer {METRICS_TOKEN}"})
     client.force_login(User.objects.get(username=name))
     connection.close()
     status, cold = _ask(client, path, data)

@@ -25,6 +25,7 @@ TABLES = (
 PAYLOAD = ROOT / "docs" / "examples" / "net_new.json"
 # Rows that one statement inserts, so that it is seen how far it has come.
 PIECE = 50_000
+METRICS_TOKEN = "m" * 43
 DEFINITIONS = ("NO_OPS", "PLAIN", "HELD", "AWAITS", "ENTERED", "ENTERED_WITH_KEYS")
 ONBOARDING = "onboarding.workflow.ONBOARDING"
 
@@ -118,6 +119,7 @@ def production(url: str, *more_definitions: str) -> dict[str, str]:
         "ALLOWED_HOSTS": "localhost,testserver",
         "SERVICES_URL": "https://services.example.com",
         "SUBMISSION_WORKFLOW": "",
+        "METRICS_TOKEN": METRICS_TOKEN,
         "WORKFLOWS": ",".join([*(f"tests.benchmark.definitions.{name}" for name in DEFINITIONS), *more_definitions]),
     }
 

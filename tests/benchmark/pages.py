@@ -74,6 +74,7 @@ OTHERS = {
 
 
 def pages(database: Database) -> Iterator[Page]:
+    yield Page("metrics", "/metrics")
     yield from (Page(name, f"/admin/{path}") for name, path in OTHERS.items())
     yield from (_list("needs a person", "/admin/needs-a-person/", chosen) for chosen in NEED_A_PERSON)
     yield from (Page(f"find: {name}", "/admin/find/", {"q": text}) for name, text in FOUND.items())
