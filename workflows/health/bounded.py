@@ -1,7 +1,10 @@
-"""BOUNDED: counts that stop at COUNT_LIMIT, so that they cost the same however many rows there are."""
+"""BOUNDED: counts that stop at a limit, so that they cost the same however many rows there are."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +12,22 @@ from django.db.models import QuerySet
 
 # Nobody needs the difference between 10,000 and 20,000, and the database need not count them.
 COUNT_LIMIT = 10_000
+_lower: ContextVar[int] = ContextVar("lower")
+
+
+def limit() -> int:
+    """Where counts stop: COUNT_LIMIT, or lower within `counting_to`."""
+    return min(COUNT_LIMIT, _lower.get(COUNT_LIMIT))
+
+
+@contextmanager
+def counting_to(number: int) -> Iterator[None]:
+    """Let the counts within stop there."""
+    token = _lower.set(number)
+    try:
+        yield
+    finally:
+        _lower.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +41,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What was counted, one above COUNT_LIMIT when there are more; and the list of the rows that were."""
+    """What was counted, one above the limit when there are more; and the list of the rows that were."""
 
     number: int
     link: Link
@@ -32,8 +51,8 @@ class Count:
 
 
 def count(rows: QuerySet[Any]) -> int:
-    """How many rows there are: one above COUNT_LIMIT if there are more."""
-    return rows[: COUNT_LIMIT + 1].count()
+    """How many rows there are: one above the limit if there are more."""
+    return rows[: limit() + 1].count()
 
 
 def text(number: int) -> str:

@@ -111,7 +111,7 @@ def _count(number: int, model: str, **filters: str) -> Count:
 
 
 def _by_state(states: Collection[State]) -> dict[State, Count]:
-    limit = bounded.COUNT_LIMIT
+    limit = bounded.limit()
     with connection.cursor() as cursor:
         cursor.execute(*_counting(frozenset(states) - {State.QUEUED}, limit))
         (numbers,) = cursor.fetchall()
@@ -149,7 +149,7 @@ def _from_the_future() -> FromTheFuture | None:
                           AND invisible_until > statement_timestamp() + %(tolerance)s * interval '1 second'
                         ORDER BY invisible_until, id LIMIT %(limit)s) next
                 WHERE invisible_until <= created_at""",
-            {"queue": queue, "tolerance": CLOCK_TOLERANCE, "limit": bounded.COUNT_LIMIT + 1},
+            {"queue": queue, "tolerance": CLOCK_TOLERANCE, "limit": bounded.limit() + 1},
         ) or (0, None)
         number += found
         last = max(filter(None, (last, until)), default=None)
@@ -190,7 +190,7 @@ class FailedWorkflows:
 
 def _failures(since: datetime, until: datetime) -> FailedWorkflows:
     """The latest failures, as many as are counted."""
-    latest = failed_between(Workflow.objects.all(), since, until).order_by("-completed_at")[: bounded.COUNT_LIMIT + 1]
+    latest = failed_between(Workflow.objects.all(), since, until).order_by("-completed_at")[: bounded.limit() + 1]
     told = latest.aggregate(number=models.Count("completed_at"), earliest=models.Min("completed_at"))
     return FailedWorkflows(told["number"], told["earliest"])
 
@@ -215,7 +215,7 @@ def _explained_codes(wording: Wording) -> list[str]:
 
 def usual_failures(before: FailedWorkflows, *, since: datetime, until: datetime) -> float:
     """Failures an hour. If there are more than are counted, the rate comes from the time that those took."""
-    if before.number > bounded.COUNT_LIMIT and before.earliest:
+    if before.number > bounded.limit() and before.earliest:
         since = before.earliest
     return before.number / max((until - since) / HOUR, 1 / 3600)
 
@@ -286,7 +286,7 @@ def _heads() -> list[tuple[Any, ...]]:
                         AND NOT EXISTS (SELECT FROM workflows_attempt a
                                          WHERE a.workflow_id = w.id AND a.closed_at IS NULL)
                       ORDER BY invisible_until, id LIMIT 1)) head""",  # noqa: S608 (the names are ours)
-            {"limit": bounded.COUNT_LIMIT},
+            {"limit": bounded.limit()},
         )
         heads: list[tuple[Any, ...]] = cursor.fetchall()
         return heads

@@ -59,7 +59,7 @@ def backlogs() -> list[QueueBacklog]:
                    UNION ALL
                   ({_DUE} AND {FRESH} ORDER BY invisible_until, id LIMIT %(limit)s)) due
              GROUP BY queue ORDER BY queue""",  # noqa: S608 (the names are ours)
-        {"late": LATE, "limit": bounded.COUNT_LIMIT + 1},
+        {"late": LATE, "limit": bounded.limit() + 1},
     )
     return [QueueBacklog(*each) for each in found]
 
@@ -72,7 +72,7 @@ def late_expiries() -> int:
                 WHERE status = 'PENDING' AND NOT compensating AND expires_at IS NOT NULL
                   AND expires_at <= statement_timestamp() - make_interval(secs => %(late)s)
                   AND invisible_until > statement_timestamp() ORDER BY expires_at LIMIT %(limit)s) over""",
-        {"late": LATE, "limit": bounded.COUNT_LIMIT + 1},
+        {"late": LATE, "limit": bounded.limit() + 1},
     ) or (0,)
     return int(number)
 

@@ -23,7 +23,7 @@ def failed_reversals() -> int:
                 WHERE undo_failures > 0 AND NOT undo AND state = ANY (%(states)s) ORDER BY id DESC LIMIT %(limit)s) e
             CROSS JOIN LATERAL (
                SELECT FROM workflows_workflow w WHERE w.id = e.workflow_id AND w.compensating LIMIT 1) under_way""",
-        {"states": list(MAY_HAVE_HAPPENED), "limit": bounded.COUNT_LIMIT + 1},
+        {"states": list(MAY_HAVE_HAPPENED), "limit": bounded.limit() + 1},
     ) or (0,)
     return int(number)
 

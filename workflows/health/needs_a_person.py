@@ -131,11 +131,11 @@ def page(asked: Asked, *, after: Place | None = None) -> Page:
 
 
 def count(asked: Asked) -> int:
-    """How many there are: one above bounded.COUNT_LIMIT if there are more."""
+    """How many there are: one above `bounded.limit` if there are more."""
     # In order, too: else PostgreSQL may read all that ever failed, for it cannot know how many are left.
     branches = _overdue(asked, timezone.now()) if asked.only_overdue else _all(asked)
-    parts = [_in_order(each).values_list("pk")[: bounded.COUNT_LIMIT + 1] for each in branches]
-    return int(_together(parts)[: bounded.COUNT_LIMIT + 1].count()) if parts else 0
+    parts = [_in_order(each).values_list("pk")[: bounded.limit() + 1] for each in branches]
+    return int(_together(parts)[: bounded.limit() + 1].count()) if parts else 0
 
 
 # --- The sources --------------------------------------------------------------------------------
@@ -258,12 +258,12 @@ def open_tasks_by_type() -> list[OpenTasks]:
     found = fetch_all(
         f"""WITH RECURSIVE {_TEAMS_AND_TYPES}
             SELECT task_type, least(count(*), %(limit)s), min(created_at) FROM found CROSS JOIN LATERAL (
-                SELECT t.created_at FROM workflows_manualtask t
+                SELECT t.created_at, t.workflow_id FROM workflows_manualtask t
                  WHERE t.state = 'open' AND t.team = found.team AND t.task_type = found.task_type
-                   AND EXISTS (SELECT FROM workflows_workflow w WHERE w.id = t.workflow_id AND w.status = 'PENDING')
                  ORDER BY t.created_at, t.id LIMIT %(limit)s) open
+             WHERE EXISTS (SELECT FROM workflows_workflow w WHERE w.id = open.workflow_id AND w.status = 'PENDING')
              GROUP BY task_type ORDER BY task_type""",  # noqa: S608 (ours)
-        {"limit": bounded.COUNT_LIMIT + 1},
+        {"limit": bounded.limit() + 1},
     )
     return [OpenTasks(*each) for each in found]
 

@@ -128,7 +128,7 @@ def _parked(names: Sequence[str]) -> dict[str, tuple[Count, int | None, datetime
                   FROM (SELECT id, parked_at FROM workflows_workflow
                          WHERE {PARKED_SQL} AND parked_on = name
                          ORDER BY invisible_until, id LIMIT %s) next) parked""",  # noqa: S608 (ours)
-        (list(names), bounded.COUNT_LIMIT + 1),
+        (list(names), bounded.limit() + 1),
     )
     return {
         name: (Count(number, Link("workflow", filters=(("parked_on", name),))), longest, since)
