@@ -129,12 +129,15 @@ def _progress() -> Progress:
 
 
 def _last_of_slice(progress: Progress) -> int | None:
-    """The transaction with which a slice of so many rows ends; None if all that is new fits into one."""
+    """The transaction with which a slice of so many rows ends; None if all that is new fits into one.
+
+    In the order of the column, and the index. An ORDER BY without its table would be that of the text.
+    """
     ends = [
         fetch_one(
             f"""SELECT {stamp}::text FROM {table}
                  WHERE {stamp} >= %(seen)s::xid8 AND {stamp} < %(now)s::xid8 AND id > %(floor)s
-                 ORDER BY {stamp} OFFSET %(rows)s LIMIT 1""",  # noqa: S608 (ours)
+                 ORDER BY {table}.{stamp} OFFSET %(rows)s LIMIT 1""",  # noqa: S608 (ours)
             {
                 "seen": str(progress.seen.end),
                 "now": str(progress.now.end),

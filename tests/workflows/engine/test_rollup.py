@@ -109,6 +109,14 @@ def test_a_slice_ends_with_a_transaction_and_leaves_the_rest(engine: None, monke
     assert [started() for _ in range(5)] == [2, 4, 7, 7, 7]
 
 
+def test_slices_follow_the_numbers_of_the_transactions(engine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollup, "ROWS", 1)
+    for xid in ("98", "99", "100"):
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE workflows_workflow SET entered_xid = %s::xid8 WHERE id = %s", [xid, submit().pk])
+    assert [started(), started(), started()] == [1, 2, 3]
+
+
 def test_a_transaction_that_is_open_while_a_backlog_is_counted_is_not_lost(
     engine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
