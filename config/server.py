@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 import traceback
 from functools import partial
@@ -256,6 +257,12 @@ class IntakeWorker(gasgi.ASGIWorker):  # type: ignore[misc]
         self.lingering: dict[Connection, None] = {}  # those that have had their last answer, the oldest first
         self.held = 0
 
+    def init_signals(self) -> None:
+        """Until it serves, what tells it to stop ends it: uvloop loses a signal that comes before the loop runs."""
+        super().init_signals()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+
     def has_room(self) -> bool:
         """Whether one more connection is served. When all are taken, it gets the place of the longest idle one."""
         if len(self.connections) < self.worker_connections:
@@ -285,6 +292,7 @@ class IntakeWorker(gasgi.ASGIWorker):  # type: ignore[misc]
 
     async def _serve(self) -> None:
         """Gunicorn's own forgets its setting: a hundred at once, and more are lost before they are accepted."""
+        super().init_signals()
         self.loop.create_server = partial(self.loop.create_server, backlog=self.cfg.backlog)
         await super()._serve()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ import pytest
 from django.db import connection
 
 from config.server import LAST_REQUEST_SECONDS
-from tests.processes import until
+from tests.processes import PATIENCE, until
 from tests.servers import Gunicorn, Proxy, Server, database_url, gunicorn
 from workflows.ingress import api_keys
 from workflows.models import Workflow
@@ -298,6 +299,18 @@ def test_it_starts_without_a_connection_and_stops_without_losing_a_request(key: 
     assert sent == [202]
     assert Workflow.objects.count() == 1
     assert server.process.returncode == 0
+
+
+def test_told_to_stop_while_a_process_still_loads_it_stops_at_once(tmp_path: Path) -> None:
+    tell = "import os, signal, time\nos.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(120)"
+    (tmp_path / "settings_that_never_come.py").write_text(tell)
+    loads = {"PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "settings_that_never_come"}
+    patient = ("--graceful-timeout", "600")
+    server = Gunicorn("config.intake", tmp_path / "gunicorn.log", "", *patient, WEB_CONCURRENCY="1", **loads)
+    try:
+        assert server.process.wait(PATIENCE) == 0, server.printed()
+    finally:
+        server.process.kill()
 
 
 @pytest.fixture

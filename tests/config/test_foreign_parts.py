@@ -35,7 +35,7 @@ def test_gunicorn_has_the_parts_that_config_server_uses() -> None:
     gone += missing(ASGIProtocol, "_feed_callback_parser", "_resume_reading", "_is_buffer_full")
     gone += missing(receiver, "_complete", "signal_disconnect", "buffered", "request")
     gone += missing(CallbackRequest(), "chunked", "content_length", "must_close")  # of gunicorn.conf.py
-    gone += missing(ASGIWorker, "_serve", "_shutdown")
+    gone += missing(ASGIWorker, "_serve", "_shutdown", "init_signals")
     gone += missing(ThreadWorker, "finish_request", "murder_pending", "handle_error")
     assert not gone, f"config/server.py needs what gunicorn has no longer: {gone}"
     made = "gunicorn.workers.gasgi makes its connections of something else than ASGIProtocol"
