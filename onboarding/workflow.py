@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from onboarding.context import OnboardingContext
+from onboarding.listings import LISTINGS
 from onboarding.steps.account import (
     await_linked_account,
     create_account,
@@ -136,6 +137,7 @@ ONBOARDING = WorkflowDefinition(
     expires_after=EXPIRES_AFTER,
     public_fields=PUBLIC_FIELDS,
     wording=WORDING,
+    listings=LISTINGS,
     # As the articles promise. After ten days all that may rightly take time is over: see EXPIRES_AFTER.
     slo=Slo(p95=timedelta(seconds=3), completed=0.999, longest=timedelta(days=10)),
 )

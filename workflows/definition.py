@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -96,6 +96,22 @@ class Undo(Protocol):
     """
 
     def __call__(self, *, workflow: Workflow, context: Any, effect: Any) -> Mapping[str, Any] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCall:
+    """A call that a downstream has performed, in its own words: when, under which id, and how much money it moved."""
+
+    key: str
+    at: str = ""
+    reference: str = ""
+    amount: str = ""
+
+
+class Listing(Protocol):
+    """Lists the calls of one kind that a downstream has performed at or after a time, whoever made them."""
+
+    def __call__(self, since: datetime) -> Iterable[ServiceCall]: ...
 
 
 # Seconds. Three times as long as our clients wait for an answer: a service that has not answered by then will not.
@@ -201,6 +217,8 @@ class WorkflowDefinition:
     - `wording`: the words that people read (`workflows.wording`).
     - `brake`: when failures that nobody explains park workflows instead of failing them (`workflows.outages.causes`).
     - `slo`: what alerts watch; without one none does.
+    - `listings`: which calls a service has performed, by the name of the step, or `undo <name>`. With them `manage.py
+      reconcile` finds what a restored database has lost.
     """
 
     def __init__(
@@ -221,6 +239,7 @@ class WorkflowDefinition:
         wording: Wording | None = None,
         brake: Brake | None = None,
         slo: Slo | None = None,
+        listings: Mapping[str, Listing] | None = None,
     ) -> None:
         self.name = name
         self.steps = tuple(step if isinstance(step, Step) else Step(step) for step in steps)
@@ -237,6 +256,7 @@ class WorkflowDefinition:
         self.wording = wording or Wording()
         self.brake = brake or Brake()
         self.slo = slo
+        self.listings = dict(listings or {})
 
     def find_step(self, name: str) -> Step | None:
         """The step of that name, now or formerly; None for a removed step."""

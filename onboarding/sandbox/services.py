@@ -196,7 +196,9 @@ def charge(call: Call) -> dict[str, Any]:
         raise Refused(403, "another_patient")
     if card["card_token"].startswith("tok_declined"):
         raise Refused(402, "card_declined")
-    return _new(call, "charge", "charge_id", f"ch_{uuid4().hex}", amount_cents=amount)
+    return _new(
+        call, "charge", "charge_id", f"ch_{uuid4().hex}", amount_cents=amount, currency=call.body.get("currency")
+    )
 
 
 def find_charge(call: Call) -> dict[str, Any]:
@@ -269,6 +271,36 @@ def send_confirmation(call: Call) -> dict[str, Any]:
     return {"message_id": f"msg_{uuid4().hex}", "patient_uuid": call.patient(), "template": call.text("template")}
 
 
+# --- of every service ----------------------------------------------------------------------------
+
+PAGE = 200  # changes
+REFERENCES = ("refund_id", "charge_id", "card_id", "enrollment_id", "visit_uuid", "message_id")
+
+
+def list_changes(service: str) -> Operation:
+    """The changes of one `operation` since a time (in the form of `at`), a page at a time: `after` is its `next`."""
+
+    def list_some(call: Call) -> dict[str, Any]:
+        after = call.query.get("after") or "0"
+        if not after.isdecimal():
+            raise Refused(400, "malformed", "after: the `next` of the page before is needed")
+        made = call.store.changes(
+            service, call.query.get("operation", ""), call.query.get("since", ""), int(after), PAGE
+        )
+        return {
+            "changes": [_in_list(**each) for each in made],
+            "next": str(made[-1]["id"]) if len(made) == PAGE else "",
+        }
+
+    return list_some
+
+
+def _in_list(*, id: int, key: str, at: str, answer: dict[str, Any]) -> dict[str, Any]:
+    reference = next((answer[name] for name in REFERENCES if name in answer), "")
+    money = {name: answer[name] for name in ("amount_cents", "currency") if answer.get(name)}
+    return {"idempotency_key": key, "at": at, "reference": reference, **money}
+
+
 # --- shared --------------------------------------------------------------------------------------
 
 
@@ -326,6 +358,10 @@ ROUTES = [
     Route("messages", "set_communication_preferences", "PUT", "/patients/{patient}/preferences",
           keep("preferences")),
     Route("messages", "send_confirmation", "POST", "/messages", send_confirmation),
+]
+ROUTES += [
+    Route(service, "list_changes", "GET", "/changes", list_changes(service), changes=False)
+    for service in dict.fromkeys(route.service for route in ROUTES if route.changes)
 ]
 # fmt: on
 

@@ -109,6 +109,15 @@ class Store:
         rows = self._run(sql, since, *(equal[name] for name in names))
         return [dict(zip(_EFFECT, row, strict=True)) for row in rows]
 
+    def changes(self, service: str, operation: str, since: str, after: int, limit: int) -> list[dict[str, Any]]:
+        """The performed changes of a kind, `at` or after `since`: so many of those after the one with that id."""
+        rows = self._run(
+            """SELECT id, idempotency_key, at, answer FROM performed
+                WHERE service = ? AND operation = ? AND at >= ? AND id > ? ORDER BY id LIMIT ?""",
+            *(service, operation, since, after, limit),
+        )
+        return [{"id": id, "key": key, "at": at, "answer": json.loads(answer)} for id, key, at, answer in rows]
+
     def _own_secret(self) -> str:
         """The key that signs tokens: they outlive a restart, as everything here does."""
         if (kept := self.get("secret", "tokens")) is None:
@@ -116,6 +125,6 @@ class Store:
             self.put("secret", "tokens", kept)
         return str(kept["secret"])
 
-    def _run(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
+    def _run(self, sql: str, *values: str | int) -> list[tuple[Any, ...]]:
         with self._lock:
             return self._db.execute(sql, values).fetchall()

@@ -20,8 +20,10 @@ from __future__ import annotations
 import atexit
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -31,8 +33,10 @@ from django.core.exceptions import ImproperlyConfigured
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from workflows import request_ids
+from workflows.definition import Listing, ServiceCall
 from workflows.engine import backoff
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
+from workflows.operations import amounts
 from workflows.outages import Call, call_to
 
 # A connection idle for longer is not used again: servers close theirs after 5 s or more, and a request that meets
@@ -62,6 +66,23 @@ class Confirmation(ServiceAnswer):
     """The answer to a change that holds nothing but the patient it concerned."""
 
     patient_uuid: UUID
+
+
+class _Performed(ServiceAnswer):
+    idempotency_key: str
+    at: str
+    reference: str = ""
+    amount_cents: int | None = None
+    currency: str = ""
+
+    def in_words(self) -> ServiceCall:
+        amount = "" if self.amount_cents is None else amounts.shown(self.amount_cents, self.currency.upper())
+        return ServiceCall(self.idempotency_key, self.at, self.reference, amount)
+
+
+class _Changes(ServiceAnswer):
+    changes: list[_Performed]
+    next: str = ""
 
 
 AnswerT = TypeVar("AnswerT", bound=ServiceAnswer)
@@ -120,6 +141,19 @@ class Service:
             token=token,
             method="PUT",
         )
+
+    def listing(self, operation: str) -> Listing:
+        """Lists the changes of a kind that the service has performed, the oldest first, page by page."""
+        return partial(self._list, operation)
+
+    def _list(self, operation: str, since: datetime) -> Iterator[ServiceCall]:
+        query = {"operation": operation, "since": since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "after": ""}
+        while True:
+            page = self.read("list_changes", "/changes", query=query, answer=_Changes)
+            yield from (each.in_words() for each in page.changes)
+            if not page.next:
+                return
+            query["after"] = page.next
 
     def _call(
         self,

@@ -29,10 +29,11 @@ def total(charges: Iterable[tuple[Mapping[str, Any], Money]]) -> str:
             sums[currency.upper() if currency.isalpha() and len(currency) == 3 else ""] += units
         else:
             says_all = False
-    shown = [_shown(units, currency) for currency, units in sums.items()]
-    return " and ".join(shown if says_all else [*shown, "more"]) if shown else "An amount"
+    parts = [shown(units, currency) for currency, units in sums.items()]
+    return " and ".join(parts if says_all else [*parts, "more"]) if parts else "An amount"
 
 
-def _shown(units: int, currency: str) -> str:
+def shown(units: int, currency: str) -> str:
+    """An amount in the currency's smallest unit, as people read it; `currency` is its code, or empty."""
     number = f"{units:,}" if currency in WHOLE_UNITS else f"{units / 100:,.2f}"
     return f"{SIGNS[currency]}{number}" if currency in SIGNS else f"{number} {currency}".strip()

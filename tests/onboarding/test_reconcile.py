@@ -1,0 +1,188 @@
+"""`manage.py reconcile`: what a database that fell back has lost is told, by what the services list and look up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db.models import F
+
+from onboarding import samples
+from onboarding.samples import Kind
+from onboarding.services import http, payments
+from onboarding.workflow import ONBOARDING
+from tests.sandbox_process import SandboxProcess, SandboxThread
+from workflows import testing
+from workflows.definition import WorkflowDefinition, definitions
+from workflows.models import Effect, Workflow
+
+pytestmark = testing.databases()
+
+Differences = list[tuple[str, str, str]]
+
+
+def reconcile(*arguments: str) -> Differences:
+    """Kind, step and state of each difference that the command finds, of a ledger that it leaves as it is."""
+    before = list(Effect.objects.order_by("pk").values())
+    out, code = StringIO(), 0
+    try:
+        call_command("reconcile", "--json", *arguments, stdout=out, stderr=StringIO())
+    except SystemExit as end:
+        code = int(str(end.code))
+    assert list(Effect.objects.order_by("pk").values()) == before
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert code == bool(told)
+    return [(each["kind"], each["step"], each["state"]) for each in told]
+
+
+@pytest.fixture
+def own_sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
+    """Services that know no calls but the test's."""
+    sandbox = SandboxThread(tmp_path)
+    yield sandbox
+    http.close()
+    sandbox.end()
+
+
+@pytest.fixture
+def run(own_sandbox: SandboxProcess, settings: Any, seed: int) -> Callable[[Kind], Workflow]:
+    settings.SERVICES = own_sandbox.services()
+
+    def one(kind: Kind) -> Workflow:
+        sample = samples.sample(kind, seed)
+        if sample.account:
+            own_sandbox.account(**sample.account)
+        return testing.run(ONBOARDING, sample.payload).workflow
+
+    return one
+
+
+Run = Callable[[Kind], Workflow]
+
+
+@pytest.mark.parametrize("kind", [Kind.NET_NEW, Kind.EXISTING, Kind.CARD_INVALID, Kind.PROGRAM_FULL])
+def test_nothing_differs(run: Run, kind: Kind) -> None:
+    run(kind)
+    assert reconcile() == []
+
+
+def test_calls_that_the_ledger_has_lost_are_told_with_amount_and_submission(run: Run) -> None:
+    workflow = run(Kind.PROGRAM_FULL)
+    calls = Effect.objects.filter(workflow=workflow, step="execute_checkout").order_by("undo")
+    charge, refund = calls.values_list("result__charge_id", flat=True)[0], calls[1].result["refund_id"]
+    calls.delete()
+    assert reconcile() == [("not_on_ledger", "execute_checkout", ""), ("not_on_ledger", "undo execute_checkout", "")]
+    with pytest.raises(SystemExit):
+        call_command("reconcile", stdout=(out := StringIO()), stderr=StringIO(), no_color=True)
+    cents = workflow.payload["checkout"]["amount_cents"]
+    for words in (
+        f"${cents / 100:,.2f}, {charge}, ",
+        f", {refund}, ",
+        f"submission {workflow.key}",
+        f"workflow {workflow.pk} ",
+    ):
+        assert words in out.getvalue()
+
+
+TWIN = WorkflowDefinition(
+    name="twin", steps=ONBOARDING.steps, context_class=ONBOARDING.context_class, listings=ONBOARDING.listings
+)
+
+
+@pytest.fixture
+def twin(settings: Any) -> Iterator[None]:
+    """A definition that calls the same services by steps of the same names."""
+    settings.WORKFLOWS = [*settings.WORKFLOWS, f"{__name__}.TWIN"]
+    definitions.cache_clear()
+    yield
+    definitions.cache_clear()
+
+
+def test_calls_of_a_submission_that_is_lost_are_told_once(run: Run, twin: None) -> None:
+    workflow = run(Kind.NET_NEW)
+    made = Effect.objects.filter(workflow=workflow, state="done")
+    steps = set(made.values_list("step", flat=True))
+    made.delete()
+    Workflow.objects.all().delete()
+    assert sorted(reconcile()) == [("no_submission", step, "") for step in sorted(steps)]
+
+
+def test_a_reversal_is_looked_up_as_that_of_its_own_generation(run: Run) -> None:
+    workflow = run(Kind.PROGRAM_FULL)
+    Effect.objects.filter(step="execute_checkout", undo=True).update(idempotency_key="by hand")
+    later = {"generation": 2, "state": "kept", "result": {"charge_id": "ch_2", "payment_status": "paid"}}
+    Effect.objects.create(workflow=workflow, step="execute_checkout", idempotency_key="second", attempt=0, **later)
+    assert ("not_at_service", "execute_checkout", "kept") in (found := reconcile())
+    assert ("not_at_service", "undo execute_checkout", "done") not in found
+
+
+def test_a_lost_refund_is_told_once(run: Run) -> None:
+    run(Kind.PROGRAM_FULL)
+    Effect.objects.filter(undo=True).delete()
+    Effect.objects.filter(step="execute_checkout").update(state="done")
+    assert reconcile() == [("not_on_ledger", "undo execute_checkout", "")]
+
+
+@pytest.mark.parametrize("state", ["not_done", "unknown", "skipped"])
+def test_a_call_that_the_service_made_and_the_ledger_has_in_another_state(run: Run, state: str) -> None:
+    run(Kind.NET_NEW)
+    Effect.objects.filter(step="enroll_in_program").update(state=state, result=None)
+    assert reconcile() == [("other_state", "enroll_in_program", state)]
+
+
+def test_a_call_that_only_the_ledger_knows(run: Run) -> None:
+    workflow = run(Kind.PROGRAM_FULL)
+    for step, undo in ("start_visit", False), ("execute_checkout", True):
+        Effect.objects.filter(step=step, undo=undo).update(idempotency_key=F("step"))
+    assert [each for each in reconcile() if each[0] == "not_at_service"] == [("not_at_service", "start_visit", "done")]
+    # The refund has another key at the service, but the charge is refunded: somebody may have done it by hand.
+    Effect.objects.filter(workflow=workflow, step="execute_checkout", undo=False).update(
+        result={"charge_id": "ch_2", "payment_status": "paid"}
+    )
+    assert ("not_at_service", "undo execute_checkout", "done") in reconcile()
+
+
+def test_a_charge_that_somebody_has_refunded_at_the_service(run: Run, twin: None) -> None:
+    workflow = run(Kind.NET_NEW)
+    payments.refund(workflow.context["charge_id"], idempotency_key=str(uuid4()))
+    assert reconcile() == [("reversed_at_service", "execute_checkout", "done")]
+
+
+def test_only_what_was_started_since_is_compared(run: Run) -> None:
+    workflow = run(Kind.NET_NEW)
+    Effect.objects.filter(workflow=workflow).update(idempotency_key="lost")
+    last = Effect.objects.latest("begun_at").begun_at
+    assert reconcile("--since", (last + timedelta(minutes=10)).isoformat()) == []
+    found = reconcile("--since", last.isoformat())
+    assert {step for kind, step, _ in found if kind == "not_at_service"} == {"send_confirmation"}
+    assert len(found) > 2  # a service's clock may be behind: its calls of a little earlier are listed, too
+
+
+def test_a_service_that_does_not_answer_is_told_and_the_others_are_compared(
+    run: Run, own_sandbox: SandboxProcess
+) -> None:
+    run(Kind.NET_NEW)
+    Effect.objects.filter(step="enroll_in_program").delete()
+    own_sandbox.fault("payments", "list_changes", "status", status=503)
+    found = reconcile()
+    assert ("not_told", "execute_checkout", "") in found
+    assert [each for each in found if each[0] != "not_told"] == [("not_on_ledger", "enroll_in_program", "")]
+
+
+def test_calls_of_other_clients_are_none_of_ours(run: Run, own_sandbox: SandboxProcess) -> None:
+    workflow = run(Kind.NET_NEW)
+    payments.refund(workflow.context["charge_id"], idempotency_key=f"{uuid4()}:refund:undo")
+    Effect.objects.filter(step="execute_checkout").update(state="kept")
+    assert reconcile() == []
+
+
+def test_it_refuses_what_is_no_time() -> None:
+    with pytest.raises(CommandError, match="'yesterday' is no time"):
+        call_command("reconcile", "--since", "yesterday")

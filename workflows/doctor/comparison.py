@@ -1,0 +1,218 @@
+"""COMPARISON: what the ledger says of calls, against what the services say. It changes nothing, here or there.
+
+The services say it by the listings that steps declare, and by their lookups (`workflows.definition.Step`).
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import islice
+from typing import Any
+
+from django.db.models import F
+from django.db.models.functions import Extract, Now
+from pydantic_core import to_json
+
+from workflows.definition import Listing, Lookup, ServiceCall, Step, WorkflowDefinition, definitions, undo_of
+from workflows.effects import DONE, UNDONE, KnownEffect
+from workflows.errors import StepError
+from workflows.models import Effect, Workflow
+
+BATCH = 500
+# A service's clock may be behind the database's: its calls are listed from a little earlier on.
+CLOCKS_DIFFER = timedelta(minutes=5)
+
+AGES = {
+    "key_age": Extract(Now() - F("first_begun_at"), "epoch"),
+    "call_age": Extract(Now() - F("begun_at"), "epoch"),
+}
+HAPPENED = (DONE, UNDONE, Effect.State.KEPT)
+
+Progress = Callable[[str], None]
+
+
+class Kind(StrEnum):
+    """How ledger and service differ, for machines."""
+
+    NO_SUBMISSION = "no_submission"
+    NOT_ON_LEDGER = "not_on_ledger"
+    OTHER_STATE = "other_state"
+    NOT_AT_SERVICE = "not_at_service"
+    REVERSED_AT_SERVICE = "reversed_at_service"
+    NOT_TOLD = "not_told"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A call of which ledger and service say different things, or (NOT_TOLD) calls that could not be compared.
+
+    `step` is `undo charge` for a reversal. `at`, `amount` and `reference` are the service's words; `state` is that of
+    the ledger. Empty, and None, for what is not known.
+    """
+
+    kind: Kind
+    workflow_type: str
+    step: str
+    key: str = ""
+    submission: str = ""
+    workflow_id: int | None = None
+    state: str = ""
+    at: str = ""
+    amount: str = ""
+    reference: str = ""
+    error: str = ""
+
+
+def compare(since: datetime, progress: Progress) -> Iterator[Difference]:
+    """Yield each difference, of calls that were started at or after `since`.
+
+    No worker may run meanwhile, or a call that it has just made is a difference. The keys that the services tell are
+    kept in a file that is deleted in the end, all else in batches: memory does not grow with the ledger.
+    """
+    with closing(sqlite3.connect("")) as told:
+        told.execute("CREATE TABLE call (key TEXT PRIMARY KEY) WITHOUT ROWID")
+        for definition in definitions().values():
+            comparison = _Comparison(definition, since, told, progress)
+            for name, listing in definition.listings.items():
+                yield from comparison.what_services_know(name, listing)
+            yield from comparison.what_the_ledger_knows()
+
+
+class _Comparison:
+    def __init__(
+        self, definition: WorkflowDefinition, since: datetime, told: sqlite3.Connection, progress: Progress
+    ) -> None:
+        self.definition, self.since, self.told, self.progress = definition, since, told, progress
+        self.listed: set[str] = set()  # the steps, and undos, whose calls a service has told
+
+    def what_services_know(self, name: str, listing: Listing) -> Iterator[Difference]:
+        undo = name.startswith(undo_of(""))
+        step = self.definition.find_or_removed_step(name.removeprefix(undo_of("")))
+        name, pattern, count = _name(step, undo), _keys_of(step, undo), 0
+        try:
+            calls = iter(listing(self.since - CLOCKS_DIFFER))
+            while batch := list(islice(calls, BATCH)):
+                ours = [(call, match["submission"]) for call in batch if (match := pattern.fullmatch(call.key))]
+                yield from self._compare_with_ledger(name, [each for each in ours if self._is_new(each[0])])
+                count += len(ours)
+                self.progress(f"{self.definition.name}: {count:,} calls of {name} at the service")
+        except Exception as error:  # the others are compared all the same
+            yield Difference(Kind.NOT_TOLD, self.definition.name, name, error=_in_words(error))
+        else:
+            self.listed.add(name)
+
+    def _is_new(self, call: ServiceCall) -> bool:
+        """Keep that a service has told of a call. Two definitions may list the same ones."""
+        return self.told.execute("INSERT OR IGNORE INTO call VALUES (?)", [call.key]).rowcount == 1
+
+    def _is_told(self, key: str) -> bool:
+        return self.told.execute("SELECT 1 FROM call WHERE key = ?", [key]).fetchone() is not None
+
+    def _compare_with_ledger(self, name: str, calls: Sequence[tuple[ServiceCall, str]]) -> Iterator[Difference]:
+        submissions = {submission for _, submission in calls}
+        found = Workflow.objects.filter(idempotency_key__in=submissions)
+        workflows = {
+            str(key): (id, type_) for key, id, type_ in found.values_list("idempotency_key", "pk", "workflow_type")
+        }
+        ids = [id for id, _ in workflows.values()]
+        states = dict(Effect.objects.filter(workflow__in=ids).values_list("idempotency_key", "state"))
+        for call, submission in calls:
+            id, workflow_type = workflows.get(submission, (None, self.definition.name))
+            state = states.get(call.key, "")
+            if state in HAPPENED:
+                continue
+            kind = Kind.OTHER_STATE if state else Kind.NOT_ON_LEDGER
+            yield Difference(
+                Kind.NO_SUBMISSION if id is None else kind,
+                *(workflow_type, name, call.key, submission, id, state),
+                *(call.at, call.amount, call.reference),
+            )
+
+    def what_the_ledger_knows(self) -> Iterator[Difference]:
+        happened = Effect.objects.filter(
+            workflow__workflow_type=self.definition.name, state__in=HAPPENED, begun_at__gte=self.since
+        )
+        last = count = 0
+        while batch := list(happened.filter(pk__gt=last).order_by("pk")[:BATCH]):
+            for effect in batch:
+                yield from self._compare_with_service(effect)
+            last, count = batch[-1].pk, count + len(batch)
+            self.progress(f"{self.definition.name}: {count:,} calls of the ledger")
+
+    def _compare_with_service(self, effect: Effect) -> Iterator[Difference]:
+        step = self.definition.find_step(effect.step)
+        if step is None or (not effect.undo and _called_nothing(step, effect)):
+            return
+        name = _name(step, effect.undo)
+        lookup = step.undo_lookup if effect.undo else step.lookup
+        try:
+            if not self._is_told(effect.idempotency_key) and self._is_missing(name, step, lookup, effect):
+                yield self._difference(Kind.NOT_AT_SERVICE, name, effect)
+            elif effect.state == DONE and not effect.undo and self._is_reversed(step, effect):
+                yield self._difference(Kind.REVERSED_AT_SERVICE, name, effect)
+        except Exception as error:
+            yield self._difference(Kind.NOT_TOLD, name, effect, error=_in_words(error))
+
+    def _is_missing(self, name: str, step: Step, lookup: Lookup | None, effect: Effect) -> bool:
+        """Whether the service does not know the call: by its lookup, because a person may have done it by hand."""
+        if lookup is None:
+            return name in self.listed
+        return step.settle > 0 and self._look_up(lookup, effect) is None
+
+    def _is_reversed(self, step: Step, effect: Effect) -> bool:
+        """Whether somebody has reversed a call that is done by the ledger; our own reversals are listed."""
+        if step.undo_lookup is None or self._is_told(f"{effect.idempotency_key}:undo"):
+            return False
+        return self._look_up(step.undo_lookup, effect) is not None
+
+    def _look_up(self, lookup: Lookup, effect: Effect) -> Any:
+        workflow = Workflow.objects.get(pk=effect.workflow_id)
+        calls = Effect.objects.filter(workflow=workflow, undo=False, generation__lte=effect.generation)
+        calls = calls.annotate(**AGES).order_by("generation")
+        fields = self.definition.context_class.model_fields
+        recorded = {name: value for each in calls for name, value in (each.result or {}).items() if name in fields}
+        context = self.definition.context_class.model_validate_json(to_json(recorded))
+        [of_call] = [each for each in calls if (each.step, each.generation) == (effect.step, effect.generation)]
+        return lookup(workflow=workflow, context=context, effect=_known(of_call))
+
+    def _difference(self, kind: Kind, name: str, effect: Effect, error: str = "") -> Difference:
+        submission = effect.idempotency_key.partition(":")[0]
+        return Difference(
+            *(kind, self.definition.name, name, effect.idempotency_key, submission, effect.workflow_id, effect.state),
+            error=error,
+        )
+
+
+def _name(step: Step, undo: bool) -> str:
+    return undo_of(step.name) if undo else step.name
+
+
+def _keys_of(step: Step, undo: bool) -> re.Pattern[str]:
+    """What the keys of a step's calls look like (`effects.key_of`), with the submission's key in them."""
+    names = "|".join(map(re.escape, step.names))
+    return re.compile(
+        rf"(?P<submission>[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}):({names})(:\d+)?{':undo' if undo else ''}"
+    )
+
+
+def _called_nothing(step: Step, effect: Effect) -> bool:
+    """A result without a field that calls give is of a step that had nothing to call for: no card, no charge."""
+    return any((effect.result or {}).get(name) is None for name in step.returns or ())
+
+
+def _in_words(error: Exception) -> str:
+    """Only our clients' own words hold nothing of a patient's."""
+    return str(error) if isinstance(error, StepError) else type(error).__name__
+
+
+def _known(effect: Any) -> KnownEffect:
+    return KnownEffect(
+        *(effect.pk, effect.step, effect.generation, effect.state, effect.idempotency_key, effect.result),
+        *(float(effect.key_age), float(effect.call_age), effect.has_undo),
+    )
