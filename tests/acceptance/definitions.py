@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from workflows.definition import Retry, Step, WorkflowDefinition
 from workflows.errors import RetryableStepError
 from workflows.models import Workflow
+from workflows.outages.calls import call_to
 from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
 
@@ -138,7 +139,10 @@ HANGING_HOOK = WorkflowDefinition(name="hanging_hook", context_class=Context, st
 
 
 def fail_at_first(*, workflow: Workflow, context: Context) -> None:
-    time.sleep(0.05)
+    with call_to("letters") as call:
+        time.sleep(0.05)
+        if workflow.retry_count == 0:
+            call.unavailable()
     if workflow.retry_count == 0:
         raise RetryableStepError(f"Not now, {workflow.payload['name']}.", code="not_now", base_delay=0.1)
 

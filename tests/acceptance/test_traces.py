@@ -111,7 +111,17 @@ def test_each_attempt_is_a_trace_with_its_steps_that_leads_to_the_submission(
         assert root.start_time_unix_nano <= starts[0]
         assert ends[-1] <= root.end_time_unix_nano + slack
         assert lasted(root) >= 50_000_000
-    failed = next(span for span in spans if span.name == "fail_at_first")
+    calls = [span for span in spans if span.name == "call letters"]
+    makers = [span for span in spans if span.name == "fail_at_first"]
+    assert [(call.trace_id, call.parent_span_id) for call in calls] == [
+        (each.trace_id, each.span_id) for each in makers
+    ]
+    assert [call.status.code for call in calls] == [2, 0]
+    assert all(
+        maker.start_time_unix_nano <= call.start_time_unix_nano and 50_000_000 <= lasted(call) <= lasted(maker) + slack
+        for call, maker in zip(calls, makers, strict=True)
+    )
+    failed = makers[0]
     assert (facts(failed)["error.type"], facts(failed)["onramp.error_code"]) == (
         "workflows.errors.RetryableStepError",
         "not_now",

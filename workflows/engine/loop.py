@@ -196,7 +196,7 @@ class Worker:
         if isinstance(outcome, Complete | Failed | Compensated):
             duplicates.wake_those_behind(workflow)
         if self._spans and outcome:
-            self._spans.record(workflow, attempt, ended)
+            self._spans.record(workflow, attempt, self._calls.made, ended)
         return True
 
     def process_deferred_step(self) -> bool:
@@ -214,7 +214,7 @@ class Worker:
             ended = deferred_steps.decide(follow_up, attempt, outcome)
         self.in_hand.clear(heard_at=monotonic(), trouble="")
         if self._spans:
-            self._spans.record(claim.workflow, attempt, ended)
+            self._spans.record(claim.workflow, attempt, self._calls.made, ended)
         return True
 
     @contextmanager

@@ -6,6 +6,7 @@ They say which step took how long and how it ended; never a value, an error's me
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from hashlib import blake2b
 from random import getrandbits
 from threading import Thread
@@ -19,6 +20,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from workflows.models import Attempt, Workflow
+from workflows.outages.calls import Made
 from workflows.state.attempt_log import OpenAttempt
 
 # Seconds, when the process stops, for the spans that are not sent yet.
@@ -39,7 +41,7 @@ class Spans:
         self._sampler, self._resource = provider.sampler, provider.resource
         self._processor = BatchSpanProcessor(OTLPSpanExporter())
 
-    def record(self, workflow: Workflow, attempt: OpenAttempt, ended: Attempt.Outcome) -> None:
+    def record(self, workflow: Workflow, attempt: OpenAttempt, calls: Sequence[Made], ended: Attempt.Outcome) -> None:
         """Make the spans of an attempt that is decided, unless its workflow is not sampled. `workflow` as claimed."""
         # A UUID has fixed bits where a sampler looks. By the key: all attempts of a workflow are sampled, or none.
         digest = blake2b(workflow.idempotency_key.bytes, digest_size=24).digest()
@@ -59,6 +61,7 @@ class Spans:
             name = f"submission {workflow.workflow_type}"
             self._add(name, submission, None, entered_ns, opened_ns, common, kind=SpanKind.PRODUCER)
         root = _context(getrandbits(128), getrandbits(64))
+        parents = [(attempt.opened_at, root)]  # of a call: what began last before it
         for entry, started in zip(attempt.steps, attempt.steps_started_at, strict=False):
             started_ns = now_ns - int((now - started) * 1e9)
             facts: _Facts = {"onramp.outcome": str(entry["outcome"])}
@@ -66,6 +69,13 @@ class Spans:
                 facts |= {"error.type": error, "onramp.error_code": entry.get("error_code", "")}
             context, ended_ns = _context(root.trace_id, getrandbits(64)), started_ns + int(entry["ms"] * 1e6)
             self._add(entry["step"], context, root, started_ns, ended_ns, facts, failed=bool(error))
+            parents.append((started, context))
+        for call in list(calls):  # a step may have left a thread that goes on calling
+            parent = next(context for since, context in reversed(parents) if since <= call.began)
+            began_ns, ended_ns = (now_ns - int((now - moment) * 1e9) for moment in (call.began, call.ended))
+            context = _context(root.trace_id, getrandbits(64))
+            failed, kind = call.unavailable, SpanKind.CLIENT
+            self._add(f"call {call.service}", context, parent, began_ns, ended_ns, {}, kind=kind, failed=failed)
         facts = common | {"onramp.attempt": attempt.number, "onramp.outcome": str(ended)}
         self._add(
             f"attempt {workflow.workflow_type}",

@@ -73,6 +73,7 @@ def call_to(service: str) -> Iterator[Call]:
     if worker:
         worker.require_callable(service)
     call = Call()
+    began = monotonic()
     try:
         if play := played.get(service):
             play(call)
@@ -86,6 +87,8 @@ def call_to(service: str) -> Iterator[Call]:
     else:
         call.met_unavailable = bool(call.met_unavailable)
     finally:
+        if worker:
+            worker.made.append(Made(service, began, monotonic(), bool(call.met_unavailable)))
         if worker and call.met_unavailable is not None:
             worker.note(service, unavailable=call.met_unavailable)
 
@@ -131,6 +134,15 @@ class Met(NamedTuple):
         return Met(self.unavailable + later.unavailable, self.answered + later.answered, suspect)
 
 
+class Made(NamedTuple):
+    """A call that an attempt made; by the monotonic clock."""
+
+    service: str
+    began: float
+    ended: float
+    unavailable: bool
+
+
 @dataclass(slots=True, eq=False)
 class WorkersCalls:
     """The calls of one worker: what it knows of the circuits as of its claim, and what the calls of a step have met."""
@@ -140,6 +152,7 @@ class WorkersCalls:
     unvoted: dict[str, Met] = field(default_factory=dict)  # by those of the steps since the last vote
     voted_at: dict[str, float] = field(default_factory=dict)
     trying: set[str] = field(default_factory=set)  # the services of which it has the lease for a trial
+    made: list[Made] = field(default_factory=list)  # by the attempt, for its spans
     workflow: Workflow | None = None
     thread: int = 0
 
@@ -148,6 +161,7 @@ class WorkersCalls:
         """While its steps run, let calls find what the claim has read of the circuits (`circuits.NOT_CLOSED`)."""
         self.workflow, self.thread = workflow, get_ident()
         self.met.clear()
+        self.made.clear()
         self.trying.clear()
         self.known = {
             name: Known(is_open, monotonic() if circuits.is_over(seconds or 0.0, held=held) else monotonic() + seconds)
