@@ -8,7 +8,7 @@ from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -16,6 +16,7 @@ from django.db.models import F
 
 from onboarding import samples
 from onboarding.samples import Kind
+from onboarding.sandbox import services
 from onboarding.services import http, payments
 from onboarding.workflow import ONBOARDING
 from tests.sandbox_process import SandboxProcess, SandboxThread
@@ -181,6 +182,16 @@ def test_calls_of_other_clients_are_none_of_ours(run: Run, own_sandbox: SandboxP
     payments.refund(workflow.context["charge_id"], idempotency_key=f"{uuid4()}:refund:undo")
     Effect.objects.filter(step="execute_checkout").update(state="kept")
     assert reconcile() == []
+
+
+def test_a_service_lists_its_calls_page_by_page(
+    run: Run, own_sandbox: SandboxProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "PAGE", 2)
+    patient = UUID(own_sandbox.account(email="ada@example.com")["patient_uuid"])
+    for _ in range(5):
+        payments.attach_card(patient, "tok_visa", idempotency_key=f"{uuid4()}:attach_payment_card")
+    assert reconcile() == [("no_submission", "attach_payment_card", "")] * 5
 
 
 def test_it_refuses_what_is_no_time() -> None:
