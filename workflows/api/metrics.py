@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from workflows.api.counters import Counted
 from workflows.api.problems import Problem, api
 from workflows.definition import definitions
-from workflows.health import bounded, counts, late, money_at_risk, needs_a_person
+from workflows.health import bounded, counts, late, money_at_risk, needs_a_person, surroundings
 from workflows.health.series import Bounded
 from workflows.health.services import Standing
 from workflows.intake.metrics import exposition
@@ -237,6 +237,21 @@ class _Late(Collector):
             "onramp_standing_charges",
             f"Unacknowledged failures whose charge stands or is unclear, of the {money_at_risk.FAILURES} newest.",
             money_at_risk.standing_charges(),
+        )
+        yield _one(
+            "onramp_lost_workers",
+            "Workers that fell silent in the last hour and did not say that they stop.",
+            surroundings.lost_workers(at),
+        )
+        yield _one(
+            "onramp_oldest_transaction_seconds",
+            "How long a session of the database has been in a transaction, of those that the role may see.",
+            surroundings.oldest_transaction(),
+        )
+        yield _one(
+            "onramp_archive_failing_seconds",
+            "How long PostgreSQL has archived no WAL, if the last try failed.",
+            surroundings.archive_failing(),
         )
 
 

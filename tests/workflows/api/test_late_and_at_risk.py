@@ -11,12 +11,12 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from tests.engine import define
+from tests.engine import another_connection, define
 from tests.workflows import rows
 from tests.workflows.api.test_metrics import MINUTE, _in_debug, told
 from workflows.definition import Step
 from workflows.health import bounded, money_at_risk
-from workflows.models import Chore, Effect, Signal, Wait, Workflow
+from workflows.models import Chore, Effect, Signal, Wait, WorkerProcess, Workflow
 from workflows.wording import CodeWords, Money, Wording
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("engine", _in_debug.__name__)]
@@ -215,3 +215,26 @@ def test_a_scrape_reads_as_much_of_a_large_table_as_of_a_small_one(
     few, many = read
     assert few > 1_000
     assert many < few + 300, "a plan may change by a little"
+
+
+# --- Around it ----------------------------------------------------------------------------------------
+
+
+def test_workers_that_fell_silent_lately_and_did_not_say_good_bye_are_lost(client: Client) -> None:
+    now = timezone.now()
+    rows.worker()
+    for minutes, stopped_at in ((30, None), (40, now), (61, None)):
+        worker = rows.worker(stopped_at=stopped_at)
+        WorkerProcess.objects.filter(pk=worker.pk).update(last_seen=now - minutes * MINUTE)
+    assert told(client)["lost_workers", ()] == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_oldest_transaction_is_told_of_and_not_our_own(client: Client) -> None:
+    with another_connection() as other:
+        assert told(client)["oldest_transaction_seconds", ()] == 0
+        other.execute("BEGIN")
+        began = other.execute("SELECT now()").fetchone()
+        assert began
+        found = told(client)["oldest_transaction_seconds", ()]
+        assert 0 < found <= (timezone.now() - began[0]).total_seconds() + 1

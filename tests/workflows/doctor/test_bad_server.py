@@ -15,6 +15,7 @@ from tests.workflows.doctor.conftest import SETTINGS
 from workflows.doctor import server
 from workflows.doctor.examination import examine
 from workflows.doctor.findings import Level, Look
+from workflows.health import surroundings
 from workflows.postgres.statements import execute, fetch_one
 
 pytestmark = pytest.mark.slow
@@ -48,8 +49,10 @@ def test_the_archive_takes_no_wal(bad_server: Server) -> None:
         until(lambda: fetch_one("SELECT last_failed_time FROM pg_stat_archiver", []) != (None,))
         level, what = only(server.archiver)
         assert (level, "None was ever archived" in what) == (Level.CRITICAL, True)
+        assert surroundings.archive_failing() > 0
         archive_by("true")
         until(lambda: told(server.archiver) == [])
+        assert surroundings.archive_failing() == 0
         archive_by("false")
         until(lambda: "The last one was archived" in "".join(what for _, what in told(server.archiver)))
     finally:

@@ -1,0 +1,38 @@
+"""SURROUNDINGS: a host that is gone, an old transaction, an archive that takes nothing."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from workflows.health import bounded, counts
+from workflows.models import WorkerProcess
+from workflows.postgres.statements import fetch_one
+
+LATELY = timedelta(hours=1)
+
+
+def lost_workers(at: datetime) -> int:
+    """Workers that were heard of in the last hour, are no more, and have not said good-bye: their host is gone."""
+    silent = WorkerProcess.objects.filter(stopped_at=None, last_seen__gt=at - LATELY).exclude(counts.is_live(at))
+    return bounded.count(silent)
+
+
+def oldest_transaction() -> float:
+    """For how many seconds a session of this database has been in a transaction; of those that the role may see."""
+    (seconds,) = fetch_one(
+        """SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::float8 FROM pg_stat_activity
+            WHERE backend_type = 'client backend' AND datname = current_database() AND pid <> pg_backend_pid()""",
+        (),
+    ) or (None,)
+    return max(0.0, seconds or 0.0)
+
+
+def archive_failing() -> float:
+    """For how many seconds PostgreSQL has archived no WAL, if its last try failed; 0 if all is well."""
+    (seconds,) = fetch_one(
+        """SELECT extract(epoch FROM clock_timestamp()
+                                     - coalesce(last_archived_time, stats_reset, last_failed_time))::float8
+             FROM pg_stat_archiver WHERE last_failed_time > coalesce(last_archived_time, '-infinity')""",
+        (),
+    ) or (None,)
+    return max(0.0, seconds or 0.0)
