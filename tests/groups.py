@@ -6,9 +6,12 @@ from importlib import import_module
 
 from django.db import connection
 
+_GIVEN = [
+    import_module(f"workflows.migrations.{name}").GROUPS
+    for name in ("0002_groups", "0005_causes", "0011_bulk_operations")
+]
 GROUPS: dict[str, list[str]] = {
-    name: [*codenames, *import_module("workflows.migrations.0005_causes").GROUPS.get(name, [])]
-    for name, codenames in import_module("workflows.migrations.0002_groups").GROUPS.items()
+    name: [codename for given in _GIVEN for codename in given.get(name, [])] for name in _GIVEN[0]
 }
 
 _MAKE = """

@@ -16,9 +16,12 @@ class WorkflowsConfig(AppConfig):
             check_undeclared_steps,
             check_wording,
         )
+        from workflows.engine import maintenance
+        from workflows.operations import bulk
         from workflows.postgres import session_settings
 
         connection_created.connect(session_settings.tell)
+        maintenance.MAINTENANCE_TASKS.update(bulk.CHORES)
         checks.register(check_definitions)
         checks.register(check_submission_workflow)
         checks.register(check_wording)

@@ -2,6 +2,7 @@
 
 from workflows.models.api_key import ApiKey
 from workflows.models.attempt import Attempt, StepOutcome
+from workflows.models.bulk_operation import BulkItem, BulkOperation
 from workflows.models.chore import Chore
 from workflows.models.effect import Effect
 from workflows.models.event import Event
@@ -20,6 +21,8 @@ from workflows.models.workflow import State, Workflow
 __all__ = [
     "ApiKey",
     "Attempt",
+    "BulkItem",
+    "BulkOperation",
     "Chore",
     "CircuitEvent",
     "Effect",

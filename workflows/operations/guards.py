@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import psycopg.errors
@@ -30,10 +31,14 @@ REVOKE = "workflows.revoke_apikey"
 HOLD = "workflows.hold_service"
 TRY_NOW = "workflows.try_service"
 LET_FAIL = "workflows.let_fail_service"
+BULK = "workflows.start_bulkoperation"
 
 # Another operation holds a row for milliseconds; a release of 256 workflows holds a service's for 0.1 s.
 LOCK_TIMEOUT = "2s"
 BUSY = "Somebody is changing it at this moment: look at it again."
+
+# The bulk operation that an operation is an item of; None for one by itself.
+_bulk: ContextVar[int | None] = ContextVar("bulk", default=None)
 
 
 class WorkflowBusy(NotAllowed):
@@ -57,10 +62,28 @@ def require_reason(reason: str, what: str) -> None:
 
 
 @contextmanager
+def item_of(bulk: int) -> Iterator[None]:
+    """Let the operation within be an item of a bulk operation: part of the transaction that records its outcome."""
+    token = _bulk.set(bulk)
+    try:
+        yield
+    finally:
+        _bulk.reset(token)
+
+
+def after_commit(do: Callable[[], object]) -> None:
+    """Do it after an operation's own transaction; for an item of a bulk operation, after the one around it."""
+    if _bulk.get() is None:
+        do()
+    else:
+        transaction.on_commit(do)
+
+
+@contextmanager
 def short_transaction(busy: str = BUSY) -> Iterator[None]:
     """An operation's own transaction. Raises NotAllowed, with the sentence `busy`, rather than wait long for a row."""
     try:
-        with transaction.atomic(durable=True):
+        with transaction.atomic(durable=_bulk.get() is None):
             with connection.cursor() as cursor:
                 cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
             yield
@@ -92,4 +115,6 @@ def require_status(workflow: Workflow, state: State, status: Workflow.Status, on
 
 def record_event(workflow_id: int, kind: Event.Kind, user: User, *, step: str = "", reason: str, **detail: Any) -> None:
     """Write one event to the history, in the operation's own transaction: see `history.record`."""
+    if bulk := _bulk.get():
+        detail["bulk"] = bulk
     history.record(workflow_id, kind, step=step, actor=user.get_username(), reason=stated(reason), **detail)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from workflows.definition import definitions, wording_of_type
 from workflows.effects import DONE, IN_DOUBT
 from workflows.models import Effect, Workflow
 from workflows.operations.amounts import amount
-from workflows.postgres.statements import fetch_one
+from workflows.postgres.statements import fetch_all, fetch_one
 
 
 class Charges(NamedTuple):
@@ -52,27 +53,28 @@ _MAY_HAVE_CHARGED = "(charge.step IS NOT NULL OR family.workflow_type <> ALL (%(
 _STANDS = f"e.state IN ('intent', 'unknown') AND {_MAY_HAVE_CHARGED} OR e.state IN ('done', 'kept') AND {_HAS_CHARGED}"
 
 
-def _exists_call(*, child: str, call: str) -> str:
-    """SQL for whether a workflow, or a descendant to which the same happens, has made such a call."""
+def _with_call(*, child: str, call: str) -> str:
+    """SQL for which workflows have made such a call; or a descendant has, to which the same happens."""
+    # LATERAL: joined to the whole ledger, a planner without statistics might read all of it.
     return f"""
         WITH RECURSIVE family AS (
-            SELECT id, workflow_type, cancelled_at FROM workflows_workflow WHERE id = %(workflow_id)s
+            SELECT id AS root, id, workflow_type, cancelled_at
+              FROM workflows_workflow WHERE id = ANY (%(workflow_ids)s)
              UNION ALL
-            SELECT child.id, child.workflow_type, child.cancelled_at
+            SELECT root, child.id, child.workflow_type, child.cancelled_at
               FROM family JOIN workflows_workflow child ON child.parent_id = family.id AND {child})
-        SELECT EXISTS (
-            SELECT FROM family
-              JOIN workflows_effect e ON e.workflow_id = family.id AND NOT e.undo
-              {_CHARGE}
-             WHERE {call})"""  # noqa: S608 (ours)
+        SELECT DISTINCT root FROM family
+         CROSS JOIN LATERAL (
+               SELECT FROM workflows_effect e {_CHARGE}
+                WHERE e.workflow_id = family.id AND NOT e.undo AND ({call}) LIMIT 1) charged"""  # noqa: S608 (ours)
 
 
 # What is cancelled with the workflow counts.
-_CHARGED = _exists_call(child="child.status = 'PENDING'", call=_STANDS)
+_CHARGED = _with_call(child="child.status = 'PENDING'", call=_STANDS)
 
 # Children that were cancelled with it are retried with it. What was charged again since, and stands, is on record, and
 # is not charged once more.
-_REFUNDED = _exists_call(
+_REFUNDED = _with_call(
     child="family.cancelled_at IS NOT NULL AND child.cancelled_at IS NOT NULL",
     call=f"""e.state = 'undone' AND {_HAS_CHARGED}
              AND NOT EXISTS (SELECT FROM workflows_effect later
@@ -81,19 +83,19 @@ _REFUNDED = _exists_call(
 )
 
 
-def may_have_been_charged(workflow_id: int) -> bool:
-    """Whether a charge of it, or of a child cancelled with it, stands or is unclear; a refunded one does not count."""
-    return _exists(_CHARGED, workflow_id)
+def may_have_been_charged(*workflow_ids: int) -> set[int]:
+    """Those of which a charge stands or is unclear, their own or of a child cancelled with them; not a refunded one."""
+    return _which(_CHARGED, workflow_ids)
 
 
-def would_charge_again(workflow_id: int) -> bool:
-    """Whether a retry of the workflow, or of a child that is retried with it, charges again what was refunded."""
-    return _exists(_REFUNDED, workflow_id)
+def would_charge_again(*workflow_ids: int) -> set[int]:
+    """Those whose retry charges again what was refunded, their own or of a child that is retried with them."""
+    return _which(_REFUNDED, workflow_ids)
 
 
-def _exists(sql: str, workflow_id: int) -> bool:
-    found = fetch_one(sql, {"workflow_id": workflow_id, **_charging_steps()})
-    return bool(found and found[0])
+def _which(sql: str, workflow_ids: Sequence[int]) -> set[int]:
+    rows = fetch_all(sql, {"workflow_ids": list(workflow_ids), **_charging_steps()})
+    return {workflow_id for (workflow_id,) in rows}
 
 
 def _charging_steps() -> dict[str, Any]:
@@ -114,7 +116,6 @@ def failed_with_a_charge(newest: int) -> int:
     return int(number)
 
 
-# LATERAL: joined to the whole ledger, a planner without statistics might read all of it.
 _FAILED_WITH_A_CHARGE = f"""
     SELECT count(*)
       FROM (SELECT id, workflow_type FROM workflows_workflow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -22,6 +23,7 @@ from workflows.operations.guards import (
     RETRY,
     RUN_NOW,
     WorkflowBusy,
+    after_commit,
     lock_workflow,
     record_event,
     require,
@@ -223,7 +225,7 @@ def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collec
     if compensates:
         return "It is cancelled; a worker now reverses what it has done."
     if workflow.parent_id is not None:
-        store.try_notify_parent(workflow_id)
+        after_commit(partial(store.try_notify_parent, workflow_id))
     return "It is cancelled."
 
 
@@ -259,7 +261,7 @@ def _request_cancellation(
         )
         compensation.close_questions(workflow_id)  # or a user could answer one whose answer is not used any more
         record_event(workflow_id, Event.Kind.CANCEL_REQUESTED, user, step=workflow.current_step, reason=reason)
-    waking.try_wake(workflow_id)
+    after_commit(partial(waking.try_wake, workflow_id))
     return "It is running: it is cancelled before its next step, unless that was the last one."
 
 

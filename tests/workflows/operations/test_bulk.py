@@ -1,0 +1,279 @@
+"""One operation on many rows: which they are, what comes of each, who decides, and how fast it goes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.exceptions import PermissionDenied
+from django.utils import timezone
+
+from tests.groups import make_groups
+from tests.workflows import rows
+from workflows import operations
+from workflows.errors import NotAllowed
+from workflows.models import BulkItem, BulkOperation, Effect, Event, Workflow
+from workflows.operations import bulk, bulk_previews
+
+SECOND = timedelta(seconds=1)
+
+
+def member(group: str, name: str = "") -> User:
+    make_groups()
+    user = User.objects.create_user(name or f"some-{group}", is_staff=True)
+    user.groups.set([Group.objects.get(name=group)])
+    return user
+
+
+def chosen(user: User, verb: str = "retry", **arguments: Any) -> BulkOperation:
+    """All workflows."""
+    every = Workflow.objects.order_by().values("pk")
+    return bulk.choose(verb, every, user=user, chosen_by="all of them", arguments=arguments)
+
+
+def started(user: User, verb: str = "retry", **how: Any) -> BulkOperation:
+    made = chosen(user, verb)
+    bulk.start(made.pk, user=user, reason="The bank is back.", **how)
+    return made
+
+
+def slice_after(made: BulkOperation, seconds: float) -> int:
+    """How many items a slice carries out that comes so long after the next one was allowed."""
+    BulkOperation.objects.filter(pk=made.pk).update(next_at=timezone.now() - seconds * SECOND)
+    return bulk.do_slice(0).changed
+
+
+def carry_out(made: BulkOperation) -> None:
+    """Let the workers do all of it."""
+    while slice_after(made, 1):
+        pass
+    made.refresh_from_db()
+
+
+def outcome_of(row: Workflow) -> tuple[str, str]:
+    return BulkItem.objects.values_list("outcome", "why").get(row=row.pk)
+
+
+# --- The rows ---------------------------------------------------------------------------------------
+
+
+def test_what_fails_after_the_choice_is_not_among_the_chosen(boss: User) -> None:
+    first, second = rows.failed(), rows.failed()
+    made = started(boss)
+    late = rows.failed()
+    carry_out(made)
+    assert (made.selected, made.state) == (2, "done")
+    statuses = dict(Workflow.objects.values_list("pk", "status"))
+    assert statuses == {first.pk: "PENDING", second.pk: "PENDING", late.pk: "FAILED"}
+
+
+def test_each_item_is_the_operation_on_one_row_and_the_history_names_the_bulk_operation(boss: User) -> None:
+    row = rows.failed()
+    made = started(boss)
+    carry_out(made)
+    event = Event.objects.get(workflow=row, kind="retried")
+    assert (event.actor, event.detail) == ("boss", {"reason": "The bank is back.", "bulk": made.pk})
+    assert outcome_of(row) == ("done", "")
+
+
+def test_a_row_that_cannot_is_skipped_and_says_why(boss: User) -> None:
+    complete, cancelled, again, good = rows.complete(), rows.cancelled(), rows.failed(), rows.failed()
+    made = started(boss)
+    Workflow.objects.filter(pk=again.pk).update(completed_at=timezone.now() + SECOND)  # retried, and failed anew
+    carry_out(made)
+    assert [outcome_of(row)[0] for row in (complete, cancelled, again, good)] == ["skipped"] * 3 + ["done"]
+    assert all(outcome_of(row)[1] for row in (complete, cancelled, again))
+    assert bulk.outcomes(made)[made.pk] == {"": 0, "done": 1, "skipped": 3, "failed": 0}
+
+
+def test_an_item_that_goes_wrong_leaves_nothing_behind_and_the_others_go_on(
+    boss: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = rows.failed(), rows.failed()
+    act = bulk.VERBS["retry"].act
+
+    def fail(item: BulkItem, **who: Any) -> None:
+        act(item, **who)
+        if item.row == bad.pk:
+            raise ZeroDivisionError
+
+    monkeypatch.setitem(bulk.VERBS, "retry", bulk.BulkVerb(permission=operations.RETRY, act=fail))
+    carry_out(started(boss))
+    assert [outcome_of(row)[0] for row in (bad, good)] == ["failed", "done"]
+    assert "ZeroDivisionError" in outcome_of(bad)[1]
+    assert Workflow.objects.get(pk=bad.pk).status == "FAILED"
+    assert not Event.objects.filter(workflow=bad, kind="retried").exists()
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_no_row_and_too_many_rows_cannot_be_chosen(boss: User, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "MOST", 2)
+    for _ in range(number):
+        rows.failed()
+    with pytest.raises(NotAllowed):
+        chosen(boss)
+    assert not BulkOperation.objects.exists()
+
+
+def test_what_was_chosen_and_never_started_is_forgotten(boss: User) -> None:
+    rows.failed()
+    chosen(boss)
+    running = started(boss)
+    BulkOperation.objects.update(asked_at=timezone.now() - bulk.DRAFTS_KEPT - SECOND)
+    new = chosen(boss)
+    assert set(BulkItem.objects.values_list("operation", flat=True)) == {running.pk, new.pk}
+
+
+# --- The other verbs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verb", "make", "kind"),
+    [
+        ("run_now", rows.retrying, "run_now"),
+        ("cancel", rows.retrying, "cancelled"),
+        ("acknowledge", rows.failed, "acknowledged"),
+    ],
+)
+def test_a_verb_does_what_it_does_to_one(boss: User, verb: str, make: Any, kind: str) -> None:
+    row, complete = make(), rows.complete()
+    carry_out(started(boss, verb))
+    assert Event.objects.get(workflow=row).kind == kind
+    assert [outcome_of(each)[0] for each in (row, complete)] == ["done", "skipped"]
+
+
+# --- Who ------------------------------------------------------------------------------------------------
+
+
+def many(number: int) -> None:
+    for _ in range(number):
+        rows.failed()
+
+
+def test_of_many_another_user_with_the_right_for_many_has_to_approve_it(db: None) -> None:
+    many(operations.ALONE + 1)
+    sam, lea = member("support"), member("support lead")
+    made = started(sam)
+    made.refresh_from_db()
+    assert (made.state, slice_after(made, 1)) == ("asked", 0)
+    for user in (sam, member("support", "sue")):
+        with pytest.raises(NotAllowed):
+            bulk.approve(made.pk, user=user)
+    bulk.approve(made.pk, user=lea)
+    carry_out(made)
+    assert (made.state, made.approved_by) == ("done", lea)
+    assert set(Event.objects.filter(kind="retried").values_list("actor", flat=True)) == {"some-support"}
+
+
+@pytest.mark.parametrize(
+    ("group", "verb", "state"),
+    [("support lead", "retry", "running"), ("support lead", "cancel", "asked"), ("support", "retry", "asked")],
+)
+def test_how_many_one_person_may_decide_on(db: None, group: str, verb: str, state: str) -> None:
+    many(operations.ALONE + 1)
+    assert BulkOperation.objects.get(pk=started(member(group), verb).pk).state == state
+
+
+def test_it_stops_when_its_user_may_not_do_it_any_more_and_nobody_resumes_it(boss: User) -> None:
+    rows.failed()
+    sam = member("support")
+    made = started(sam)
+    User.objects.filter(pk=sam.pk).update(is_active=False)
+    assert slice_after(made, 1) == 1
+    made.refresh_from_db()
+    assert (made.state, bulk.outcomes(made)[made.pk][""]) == ("paused", 1)
+    with pytest.raises(NotAllowed, match="some-support"):
+        bulk.resume(made.pk, user=boss)
+
+
+def test_who_may_not_do_it_to_one_may_not_do_it_to_many(boss: User) -> None:
+    rows.failed()
+    made, owen = started(boss), member("auditor")
+    for refused in (
+        lambda: chosen(owen),
+        lambda: bulk.start(made.pk, user=owen, reason="So"),
+        lambda: bulk.approve(made.pk, user=owen),
+        lambda: bulk.pause(made.pk, user=owen),
+        lambda: bulk.resume(made.pk, user=owen),
+        lambda: bulk.stop(made.pk, user=owen),
+    ):
+        with pytest.raises(PermissionDenied):
+            refused()
+
+
+def test_nobody_starts_what_another_user_has_chosen(boss: User) -> None:
+    rows.failed()
+    made = chosen(boss)
+    with pytest.raises(NotAllowed):
+        bulk.start(made.pk, user=member("engineer"), reason="So")
+
+
+# --- When -----------------------------------------------------------------------------------------------
+
+
+def test_it_keeps_its_pace_and_catches_up_with_two_seconds_at_the_most(
+    boss: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "SLICE", 60.0)
+    many(40)
+    made = started(boss, pace=5)
+    assert bulk.do_slice(0).changed == 1
+    assert bulk.do_slice(0).changed == 0
+    assert slice_after(made, 1) == 6
+    assert slice_after(made, 60) == 11
+
+
+def test_it_is_paused_resumed_and_cancelled_halfway(boss: User) -> None:
+    many(3)
+    made = started(boss)
+    bulk.do_slice(0)
+    bulk.pause(made.pk, user=boss)
+    assert slice_after(made, 1) == 0
+    bulk.resume(made.pk, user=boss)
+    assert bulk.do_slice(0).changed == 1
+    assert "1 of 3" in bulk.stop(made.pk, user=boss)
+    assert slice_after(made, 1) == 0
+    assert bulk.outcomes(made)[made.pk] == {"": 1, "done": 2, "skipped": 0, "failed": 0}
+    with pytest.raises(NotAllowed):
+        bulk.resume(made.pk, user=boss)
+
+
+# --- What it would do -----------------------------------------------------------------------------------
+
+
+def with_charge(make: Any, state: str) -> Workflow:
+    payload = {"checkout": {"amount_cents": 14500, "currency": "USD"}}
+    row: Workflow = make(workflow_type="onboarding", payload=payload)
+    key, result = f"{row.pk}", {"charge_id": "ch_1"}
+    Effect.objects.create(
+        workflow=row, step="execute_checkout", state=state, result=result, idempotency_key=key, attempt=1
+    )
+    return row
+
+
+def test_the_preview_counts_what_can_and_what_cannot_and_which_money_moves(boss: User) -> None:
+    rows.failed(), rows.complete(), rows.cancelled(), with_charge(rows.failed, "undone")
+    shown = bulk_previews.preview(chosen(boss), boss)
+    assert (shown.can, shown.cannot) == (2, [(1, "is cancelled"), (1, "is complete")])
+    assert "$145.00 is charged again, for 1" in shown.money[0]
+    shown = bulk_previews.preview(chosen(sam := member("support")), sam)
+    assert (shown.can, len(shown.cannot)) == (1, 3)
+    assert "charged again" in shown.money[0]
+
+
+@pytest.mark.parametrize("group", ["support", "support lead"])
+@pytest.mark.parametrize("verb", ["retry", "cancel", "run_now", "acknowledge"])
+def test_the_preview_is_what_happens(db: None, verb: str, group: str) -> None:
+    for make in rows.IN_STATE.values():
+        make()
+    rows.given_up(), rows.failed(acknowledged_failure=(now := timezone.now()), completed_at=now)
+    with_charge(rows.failed, "undone"), with_charge(rows.retrying, "done")
+    user = member(group)
+    made = chosen(user, verb)
+    shown = bulk_previews.preview(made, user)
+    assert shown.can + sum(number for number, _ in shown.cannot) == made.selected
+    bulk.start(made.pk, user=user, reason="So")
+    carry_out(made)
+    assert bulk.outcomes(made)[made.pk]["done"] == shown.can

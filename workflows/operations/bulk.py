@@ -1,0 +1,297 @@
+"""What people may do to many rows at once: one operation, on rows that are chosen once, carried out by the workers.
+
+    choose -> start (-> approve) -> the workers' slices, with pause, resume and cancel -> done
+
+The rows are chosen and stored by one statement (`choose`): what starts to match later is not among them. Each item goes
+through the function that does the same to one row, in a savepoint of the transaction that records its outcome. So an
+item has exactly one outcome, whatever dies: it is done, skipped (that function refused it), or failed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from time import monotonic
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.db import connection, transaction
+from django.db.models import Count, Model, QuerySet
+
+from workflows.engine.maintenance import Task
+from workflows.errors import NotAllowed
+from workflows.models import BulkItem, BulkOperation, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.operations.acknowledging import acknowledge, failures_left
+from workflows.operations.guards import (
+    ACKNOWLEDGE,
+    BULK,
+    CANCEL,
+    RETRY,
+    RUN_NOW,
+    item_of,
+    require,
+    require_reason,
+    short_transaction,
+    stated,
+)
+from workflows.operations.services import ALONE
+from workflows.operations.workflows import cancel, retry, run_now
+from workflows.postgres.statements import execute
+from workflows.redaction import frames
+from workflows.signals.waking import Slice
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+logger = logging.getLogger(__name__)
+
+State, Outcome = BulkOperation.State, BulkItem.Outcome
+
+# How many rows one bulk operation may have: as far as lists count.
+MOST = 10_000
+# How many one person may decide on alone, where nothing is taken away from a patient: an outage of some minutes.
+MANY_ALONE = 500
+# Items a second: what the services, and the workers beside their own work, take with ease.
+USUAL_PACE, FASTEST = 5, 50
+# Seconds of a slice: it holds the rows of its items so long.
+SLICE = 0.2
+# Seconds that the workers may be late by, and still catch up with the pace.
+CATCH_UP = 2.0
+DRAFTS_KEPT = timedelta(hours=12)
+
+# `act` gets an item, then the user, the reason and the verb's arguments by name.
+Act = Callable[..., object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkVerb:
+    """An operation that can be done to many rows of `model`.
+
+    `seen` is SQL for what the user was shown of a row `chosen`: the operation refuses one that has changed since.
+    `takes_away`: a patient loses something by it, so fewer of them may be decided by one person.
+    """
+
+    permission: str
+    act: Act
+    model: type[Model] = Workflow
+    seen: str = "NULL"
+    takes_away: bool = False
+
+
+_ITS_END = "(extract(epoch FROM chosen.completed_at) * 1000000)::bigint"
+
+
+def _seen(item: BulkItem) -> list[int]:
+    return [] if item.seen is None else [item.seen]
+
+
+def _acknowledge(item: BulkItem, **who: Any) -> None:
+    row = Workflow.objects.filter(pk=item.row).first()
+    given_up = row is not None and row.status == Workflow.Status.COMPLETE
+    acknowledge(item.row, seen=failures_left(row) if row and given_up else _seen(item), **who)
+
+
+VERBS = {
+    "retry": BulkVerb(
+        permission=RETRY,
+        act=lambda item, **who: retry(item.row, in_bulk=True, seen=_seen(item), **who),
+        seen=_ITS_END,
+    ),
+    "run_now": BulkVerb(permission=RUN_NOW, act=lambda item, **who: run_now(item.row, **who)),
+    "cancel": BulkVerb(permission=CANCEL, act=lambda item, **who: cancel(item.row, **who), takes_away=True),
+    "acknowledge": BulkVerb(permission=ACKNOWLEDGE, act=_acknowledge, seen=_ITS_END),
+}
+
+
+# --- What people do -------------------------------------------------------------------------------------
+
+
+def choose(
+    verb: str,
+    rows: QuerySet[Any, Any],
+    *,
+    user: User,
+    chosen_by: str,
+    arguments: Mapping[str, Any] = MappingProxyType({}),
+) -> BulkOperation:
+    """Store which rows a bulk operation is about: those of a query for ids, as they are now. Nothing is done yet."""
+    chosen, of = VERBS[verb], VERBS[verb].model._meta.db_table
+    require(user, chosen.permission)
+    with short_transaction():
+        never_started = BulkOperation.objects.filter(state=State.DRAFT)
+        never_started.filter(asked_at__lt=ClockTimestamp() - DRAFTS_KEPT).delete()
+        made = BulkOperation.objects.create(
+            verb=verb, arguments=dict(arguments), chosen_by=chosen_by, selected=0, asked_by=user, pace=USUAL_PACE
+        )
+        sql, parameters = rows.query.get_compiler(connection=connection).as_sql()
+        made.selected = execute(
+            f"""INSERT INTO workflows_bulkitem (operation_id, row, seen)
+                SELECT %s, chosen.id, {chosen.seen} FROM {of} chosen
+                 WHERE chosen.id IN (SELECT * FROM ({sql}) ids LIMIT {MOST + 1}) ORDER BY chosen.id""",  # noqa: S608
+            [made.pk, *parameters],
+        )
+        if not made.selected:
+            raise NotAllowed("Nothing is chosen: no row matches.")
+        if made.selected > MOST:
+            raise NotAllowed(f"At most {MOST:,} at a time: choose fewer, by a filter.")
+        made.save(update_fields=["selected"])
+    return made
+
+
+def alone(verb: str, user: User) -> int:
+    """How many rows this user may decide on without a second person."""
+    return ALONE if VERBS[verb].takes_away or not user.has_perm(BULK) else MANY_ALONE
+
+
+def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE) -> str:
+    """Have it carried out, in this user's name; of too many for one person another has to approve it first."""
+    require_reason(reason, "a bulk operation")
+    if not 1 <= pace <= FASTEST:
+        raise NotAllowed(f"The pace is between 1 and {FASTEST} a second.")
+    with _locked(bulk_id, user, State.DRAFT) as bulk:
+        if bulk.asked_by_id != user.pk:
+            raise NotAllowed(f"{bulk.asked_by.get_username()} has chosen these; choose your own.")
+        bulk.reason, bulk.pace = stated(reason), pace
+        bulk.four_eyes = bulk.selected > alone(bulk.verb, user)
+        bulk.state = State.ASKED if bulk.four_eyes else State.RUNNING
+        bulk.asked_at = bulk.next_at = ClockTimestamp()
+        _note(bulk, user, "Asked for" if bulk.four_eyes else "Started", reason)
+    return "You have asked for it. It starts when another user approves it." if bulk.four_eyes else "It has started."
+
+
+def why_not_approve(bulk: BulkOperation, user: User) -> str:
+    """Why this user cannot approve it, in a sentence; empty if they can."""
+    if bulk.asked_by_id == user.pk:
+        return "You have asked for this yourself: another user has to approve it (four eyes)."
+    if not user.has_perm(BULK):
+        return "Ask a support lead or an engineer to approve it."
+    return ""
+
+
+def approve(bulk_id: int, *, user: User, reason: str = "") -> str:
+    """Let a bulk operation start that another user has asked for."""
+    with _locked(bulk_id, user, State.ASKED) as bulk:
+        if refusal := why_not_approve(bulk, user):
+            raise NotAllowed(refusal)
+        bulk.state, bulk.approved_by, bulk.next_at = State.RUNNING, user, ClockTimestamp()
+        _note(bulk, user, "Approved", reason)
+    return "It has started."
+
+
+def pause(bulk_id: int, *, user: User, reason: str = "") -> None:
+    """Carry out no further item until it is resumed. A slice that is under way is finished."""
+    with _locked(bulk_id, user, State.RUNNING) as bulk:
+        bulk.state = State.PAUSED
+        bulk.paused_why = f"{user.get_username()} has paused it. {stated(reason)}".strip()
+        _note(bulk, user, "Paused", reason)
+
+
+def resume(bulk_id: int, *, user: User, reason: str = "") -> None:
+    with _locked(bulk_id, user, State.PAUSED) as bulk:
+        if refusal := _why_not_in_their_name(bulk):
+            raise NotAllowed(refusal)
+        bulk.state, bulk.paused_why, bulk.next_at = State.RUNNING, "", ClockTimestamp()
+        _note(bulk, user, "Resumed", reason)
+
+
+def stop(bulk_id: int, *, user: User, reason: str = "") -> str:
+    """Cancel what is left of it. What it has done stays."""
+    with _locked(bulk_id, user, State.ASKED, State.RUNNING, State.PAUSED) as bulk:
+        bulk.state, bulk.ended_at = State.CANCELLED, ClockTimestamp()
+        _note(bulk, user, "Cancelled", reason)
+        left = bulk.items.filter(outcome=Outcome.OPEN).count()
+    return f"It is cancelled. {left} of {bulk.selected} were not touched."
+
+
+def outcomes(*bulks: BulkOperation) -> dict[int, dict[str, int]]:
+    """How many items of each came out how: done, skipped, failed, and open."""
+    counted: dict[int, dict[str, int]] = {bulk.pk: dict.fromkeys(Outcome.values, 0) for bulk in bulks}
+    items = BulkItem.objects.filter(operation__in=bulks).order_by()
+    for bulk_id, outcome, number in items.values_list("operation", "outcome").annotate(Count("pk")):
+        counted[bulk_id][outcome] = number
+    return counted
+
+
+@contextmanager
+def _locked(bulk_id: int, user: User, *states: str) -> Iterator[BulkOperation]:
+    """The locked row of a bulk operation in one of these states, for who may do the same to one row; saved after."""
+    with short_transaction("The workers carry out a slice of it just now; try again in a moment."):
+        bulk = BulkOperation.objects.select_for_update(no_key=True).filter(pk=bulk_id).first()
+        if bulk is None:
+            raise NotAllowed("There is no such bulk operation.")
+        require(user, VERBS[bulk.verb].permission)
+        if bulk.state not in states:
+            raise NotAllowed(f"That cannot be done now: it is {State(bulk.state).label.lower()}.")
+        yield bulk
+        bulk.save()
+
+
+def _note(bulk: BulkOperation, user: User, what: str, reason: str) -> None:
+    LogEntry.objects.log_actions(user.pk, [bulk], CHANGE, f"{what}. {stated(reason)}".strip(), single_object=True)
+
+
+# --- What the workers do --------------------------------------------------------------------------------
+
+
+def do_slice(after: int) -> Slice:
+    """Carry out the next items of the bulk operation that has waited the longest for its pace."""
+    running = BulkOperation.objects.filter(state=State.RUNNING).order_by("next_at")
+    bulk: Any = running.annotate(now=ClockTimestamp()).select_for_update(no_key=True, skip_locked=True).first()
+    if bulk is None:
+        return Slice(0, rest=1.0)
+    if refusal := _why_not_in_their_name(bulk):
+        bulk.state, bulk.paused_why = State.PAUSED, refusal
+        bulk.save()
+        return Slice(1)
+    since = max(bulk.next_at, bulk.now - timedelta(seconds=CATCH_UP))
+    allowed = int((bulk.now - since).total_seconds() * bulk.pace) + 1 if since <= bulk.now else 0
+    items = list(bulk.items.filter(outcome=Outcome.OPEN).order_by("id")[: allowed + 1])
+    done = _carry_out_each(bulk, items[:allowed])
+    bulk.next_at = since + timedelta(seconds=done / bulk.pace)
+    if done == len(items):
+        bulk.state, bulk.ended_at = State.DONE, ClockTimestamp()
+    if done or not items:
+        bulk.save()
+    return Slice(done)
+
+
+def _carry_out_each(bulk: BulkOperation, items: list[BulkItem]) -> int:
+    """Carry out these items, as many as a slice has time for; return how many."""
+    until = monotonic() + SLICE
+    for number, item in enumerate(items, start=1):
+        _carry_out(bulk, item)
+        if monotonic() >= until:
+            return number
+    return len(items)
+
+
+def _carry_out(bulk: BulkOperation, item: BulkItem) -> None:
+    outcome, why = Outcome.DONE, ""
+    try:
+        with transaction.atomic(), item_of(bulk.pk):
+            VERBS[bulk.verb].act(item, user=bulk.asked_by, reason=bulk.reason, **bulk.arguments)
+    except NotAllowed as refusal:
+        outcome, why = Outcome.SKIPPED, str(refusal)
+    except Exception as error:
+        if not connection.is_usable():
+            raise
+        outcome, why = Outcome.FAILED, f"An unforeseen error: {type(error).__name__}. The log says more."
+        logger.error("%s, %s: %s\n%s", bulk, item, type(error).__name__, frames(error))
+    BulkItem.objects.filter(pk=item.pk).update(outcome=outcome, why=why, at=ClockTimestamp())
+
+
+def _why_not_in_their_name(bulk: BulkOperation) -> str:
+    """Why it is not carried out in the name of the user who asked for it; empty if it is."""
+    user = bulk.asked_by
+    if user.is_active and user.is_staff and user.has_perm(VERBS[bulk.verb].permission):
+        return ""
+    return f"{user.get_username()}, in whose name it is done, may not do this any more."
+
+
+# For `engine.maintenance`, which knows nothing of people.
+CHORES = {"bulk operations": Task(do_slice, every=0.2)}

@@ -1,0 +1,118 @@
+"""WHAT A BULK OPERATION WOULD DO: on how many of its rows, on which it would be refused, and which money moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from django.db.models import Count, Q, QuerySet
+from django.db.models.functions import Now
+
+from workflows.definition import wording_of_type
+from workflows.models import BulkOperation, FollowUp, State, Workflow
+from workflows.models.follow_up import GIVEN_UP
+from workflows.models.workflow import UNACKNOWLEDGED
+from workflows.operations.amounts import total
+from workflows.operations.guards import CANCEL_PAID
+from workflows.operations.payments import may_have_been_charged, would_charge_again
+from workflows.operations.workflows import why_not_cancel, why_not_retry
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """How many rows it `can` be done to; how many not, with the reason of each kind; and what moves, in sentences.
+
+    It is what holds now. Each item is looked at again when its turn comes.
+    """
+
+    can: int
+    cannot: list[tuple[int, str]] = field(default_factory=list)
+    money: list[str] = field(default_factory=list)
+
+
+def preview(bulk: BulkOperation, user: User) -> Preview:
+    rows = Workflow.objects.filter(pk__in=bulk.items.values("row"))
+    return _OF[bulk.verb](rows, user)
+
+
+def _of_retry(rows: QuerySet[Workflow], user: User) -> Preview:
+    failed = set(rows.filter(status="FAILED", cancelled_at=None).values_list("pk", flat=True))
+    again = would_charge_again(*failed)
+    barred = set() if user.has_perm(CANCEL_PAID) else again
+    cannot = [
+        *_in_other_states(rows.exclude(status="FAILED", cancelled_at=None)),
+        *_barred(barred, user, why_not_retry),
+    ]
+    return Preview(len(failed - barred), cannot, list(_charged_again(again - barred)))
+
+
+def _charged_again(again: Collection[int]) -> Iterator[str]:
+    if again:
+        yield f"{_sum(again)} is charged again, for {len(again)} of them: it was refunded."
+    else:
+        yield "Nothing that was refunded is charged again."
+    yield "What is on record is not charged a second time; what was not charged yet is, when its step is reached."
+
+
+def _of_cancel(rows: QuerySet[Workflow], user: User) -> Preview:
+    under_way = Q(status="PENDING", compensating=False)
+    pending = set(rows.filter(under_way).values_list("pk", flat=True))
+    charged = may_have_been_charged(*pending)
+    barred = set() if user.has_perm(CANCEL_PAID) else charged
+    cannot = [*_in_other_states(rows.exclude(under_way)), *_barred(barred, user, why_not_cancel)]
+    returned = charged - barred
+    money = (
+        f"{_sum(returned)} has been charged, or may have been, for {len(returned)} of them: it is given back."
+        if returned
+        else "Nobody has been charged, so nothing is given back."
+    )
+    return Preview(len(pending - barred), cannot, [money])
+
+
+def _of_run_now(rows: QuerySet[Workflow], user: User) -> Preview:
+    later = Q(status="PENDING", invisible_until__gt=Now())
+    others = _in_other_states(rows.exclude(later))
+    return Preview(
+        rows.filter(later).count(), others, ["No failure is forgotten: one that fails again has failed again."]
+    )
+
+
+def _of_acknowledge(rows: QuerySet[Workflow], user: User) -> Preview:
+    given_up = FollowUp.objects.filter(GIVEN_UP).values("workflow")
+    left = UNACKNOWLEDGED | Q(status="COMPLETE", pk__in=given_up)
+    done = rows.filter(status="FAILED", cancelled_at=None).exclude(left).count()
+    cannot = [(done, _agree(done, "is acknowledged already"))] if done else []
+    others = _in_other_states(rows.exclude(status="FAILED", cancelled_at=None).exclude(left))
+    return Preview(rows.filter(left).count(), [*cannot, *others], ["Nothing is called, refunded or reversed."])
+
+
+_OF: dict[str, Callable[[QuerySet[Workflow], User], Preview]] = {
+    "retry": _of_retry,
+    "cancel": _of_cancel,
+    "run_now": _of_run_now,
+    "acknowledge": _of_acknowledge,
+}
+
+
+def _in_other_states(rows: QuerySet[Workflow]) -> list[tuple[int, str]]:
+    counted = rows.with_state().order_by().values_list("state").annotate(number=Count("pk"))  # type: ignore[attr-defined]
+    return [(number, _agree(number, f"is {State(state).label.lower()}")) for state, number in sorted(counted)]
+
+
+def _barred(barred: Collection[int], user: User, why_not: Callable[[int, User], str]) -> list[tuple[int, str]]:
+    """What this user may not do to these, though somebody else may: the reason is the same for all."""
+    return [(len(barred), why_not(next(iter(barred)), user))] if barred else []
+
+
+def _agree(number: int, text: str) -> str:
+    return text if number == 1 else text.replace("is ", "are ", 1)
+
+
+def _sum(ids: Collection[int]) -> str:
+    """The sum of what these workflows charge, or have charged."""
+    rows = Workflow.objects.filter(pk__in=ids).values_list("workflow_type", "payload").iterator()
+    return total((payload, money) for name, payload in rows if (money := wording_of_type(name).money))
