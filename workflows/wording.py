@@ -31,12 +31,14 @@ class CodeWords:
 
     Both are whole sentences. They say what happened and what can be done, and never whose fault it is. But `ours` says
     that it may be our own mistake, which many would meet, and not what this one has sent (`workflows.outages.causes`).
+    `asks_nobody`: the patient was told what to do and starts again, so that no member of staff has to act.
     """
 
     staff: str
     patient: str
     passing: bool = False
     ours: bool = False
+    asks_nobody: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ FOUND = {
 OTHERS = {
     "home": "",
     "find": "find/",
+    **{f"failures{named}": f"failures/{query}" for named, query in {"": "", ", 24 hours": "?show=24h"}.items()},
     **{f"list: {name}": f"workflows/{name}/" for name in ("service", "workerprocess", "undeliveredmessage", "apikey")},
     "list: undeliveredmessage, last page": "workflows/undeliveredmessage/?before=end",
     "a service": "workflows/service/payments/change/",

@@ -19,6 +19,7 @@ from tests.workflows import rows
 from tests.workflows.admin import targets
 from workflows.console.words import TASK_TYPES
 
+CAUSE = "&workflow_type=parcel&step=charge&code=card_declined"
 SUPERUSER, NOBODY = "superuser", ""
 READ_ONLY = ("workflow", "manualtask", "service", "workerprocess", "apikey", "undeliveredmessage")
 
@@ -143,6 +144,7 @@ EMPTY = [
     Shown("find", "nothing found", at("/admin/find/"), press("Find", q="nobody@example.com")),
     Shown("app_list", "", at("/admin/workflows/")),
     Shown("needs_a_person", "empty", at("/admin/needs-a-person/")),
+    Shown("failures", "empty", at("/admin/failures/")),
     Shown("index", "for somebody who may see nothing", at("/admin/"), group="nobody"),
     Shown("workflows_workflow_changelist", "not allowed", listed("workflow"), status=403, group="nobody"),
     Shown("workflows_workflow_change", "not there", at("/admin/workflows/workflow/99/change/"), status=404),
@@ -170,6 +172,19 @@ WORKFLOWS = [
         lambda: of(rows.failed(last_error_code="duplicate_of"), "not_a_duplicate"),
     ),
     Shown("needs_a_person", "", at("/admin/needs-a-person/")),
+    Shown("failures", "", lambda: states.failed("/admin/failures/")),
+    Shown(
+        "workflows_workflow_changelist",
+        "a group of failures",
+        lambda: states.failed("/admin/workflows/workflow/?preset=unacknowledged" + CAUSE),
+    ),
+    Shown("acknowledge_failures", "", lambda: states.failed("/admin/acknowledge-failures/?" + CAUSE)),
+    Shown(
+        "acknowledge_failures",
+        "without a note",
+        lambda: states.failed("/admin/acknowledge-failures/?" + CAUSE),
+        press("Acknowledge"),
+    ),
     Shown("workflows_workflow_follow_up", "", lambda: targets.run_again()[0]),
     Shown("workflows_workflow_changelist", "", listed("workflow")),
     Shown("workflows_workflow_changelist", "filtered", listed("workflow", "?state=failed&preset=attention")),

@@ -35,6 +35,12 @@ PASSWORD = "correct horse battery"
 IN_STATE: dict[State, Callable[[], Workflow]] = {**rows.IN_STATE, State.COMPLETE: rows.given_up}
 
 
+def failed(path: str) -> str:
+    """An address, once something has failed."""
+    rows.failed()
+    return path
+
+
 def everything() -> Workflow:
     """A workflow with something in each part of its page."""
     stopped()

@@ -10,11 +10,12 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import consequences, words
+from workflows.console import consequences, failures, words
 from workflows.definition import titled_step, undo_of
 from workflows.health import bounded
 from workflows.health.services import SEE_SERVICES, Standing
 from workflows.models import CircuitEvent, Service, Workflow
+from workflows.models.failure import Cause
 from workflows.outages import causes, circuits
 from workflows.outages.circuits import CircuitState
 
@@ -158,6 +159,7 @@ def page(row: Standing) -> dict[str, Any]:
         "asked": asked(service),
         "facts": facts(row),
         "failed": len(service.judged),
+        "group_url": failures.url_of(Cause(service.workflow_type, service.step, service.code)),
         "failed_url": f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({'cause': row.pk})}",
         "is_undo": is_undo(service),
         "tries_by_itself": service.code != causes.CRASHED,

@@ -13,6 +13,7 @@ PAGES = (
     ("Needs a person", "admin:needs_a_person", ["workflows.view_manualtask", "workflows.view_workflow"]),
     ("Workflows", "admin:workflows_workflow_changelist", ["workflows.view_workflow"]),
     ("Inbox", "admin:workflows_manualtask_changelist", ["workflows.view_manualtask"]),
+    ("Failures", "admin:failures", ["workflows.view_workflow"]),
     ("Services", "admin:workflows_service_changelist", ["workflows.view_service"]),
     ("Workers", "admin:workflows_workerprocess_changelist", ["workflows.view_workerprocess"]),
 )

@@ -39,9 +39,14 @@ class ConsoleSite(admin.AdminSite):
         return {**super().each_context(request), "navigation": bar}
 
     def get_urls(self) -> list[Any]:
-        from workflows.console import find, needs_a_person  # whose pages need this site
+        from workflows.console import failures, find, needs_a_person  # whose pages need this site
 
-        pages = {"find": find.view, "needs_a_person": needs_a_person.view}
+        pages = {
+            "find": find.view,
+            "needs_a_person": needs_a_person.view,
+            "failures": failures.view,
+            "acknowledge_failures": failures.acknowledge,
+        }
         ours = [
             path(f"{name.replace('_', '-')}/", self.admin_view(partial(view, site=self)), name=name)
             for name, view in pages.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -73,13 +73,19 @@ class Trends:
 
     def read(self, metric: Metric, **asked: Any) -> tuple[Columns, Columns]:
         """The points of each column, and those of the week before."""
-        return self._read(metric, timedelta(0), **asked), self._read(metric, WEEK, **asked)
+        return self.read_only(metric, **asked), self.read_only(metric, WEEK, **asked)
 
-    def _read(self, metric: Metric, earlier: timedelta, **asked: Any) -> Columns:
+    def read_only(self, metric: Metric, earlier: timedelta = timedelta(0), **asked: Any) -> Columns:
+        """The points of each column alone, or of so much earlier."""
         found: list[list[Point]] = [[] for _ in range(self.range.number)]
         for point in rates.series(metric, self.since - earlier, self.until - earlier, self.range.grain, **asked):
             found[(point.at + earlier - self.since) // self.range.column].append(point)
         return found
+
+    def numbers(self, title: str, tone: str, counted: Sequence[int]) -> Chart:
+        """A chart of one number for each column."""
+        values = [(at, number, None) for at, number in zip(self._starts, counted, strict=True)]
+        return Chart.draw(title, tone, (sum(counted), None), values, tell=_told_count)
 
     def counts(self, title: str, tone: str, now: Columns, before: Columns) -> Chart:
         """A chart of how many there were."""
@@ -136,7 +142,7 @@ def _all(columns: Columns) -> list[Point]:
 
 
 def _told_count(value: Value) -> str:
-    return f"{value:,.0f}"
+    return f"{value or 0:,.0f}"
 
 
 def _told_seconds(value: Value) -> str:
@@ -171,6 +177,21 @@ def of_workflows(asked: str, now: datetime) -> dict[str, Any]:
         trends.seconds("Took, waiting left out (p95)", Metric.ACTIVE, *trends.read(Metric.ACTIVE)),
     ]
     return trends.page(drawn, trends.failures(_all(failed)))
+
+
+def of_failures(
+    asked: str, now: datetime, causes: Collection[tuple[str, str, str]]
+) -> dict[tuple[str, str, str], Chart]:
+    """Of each of these types, steps and codes: how many have failed, of all releases."""
+    trends = Trends(asked, now)
+    found = {each: [0] * trends.range.number for each in causes}
+    for number, points in enumerate(
+        trends.read_only(Metric.FINISHED, by=["workflow_type", "step", "code"], outcome="failed")
+    ):
+        for each in points:
+            if counted := found.get((each.workflow_type, each.step, each.code)):
+                counted[number] += each.count
+    return {each: trends.numbers("Failed", "bad", counted) for each, counted in found.items()}
 
 
 def of_service(name: str, asked: str, now: datetime) -> dict[str, Any]:

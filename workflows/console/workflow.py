@@ -28,6 +28,7 @@ from workflows.console import (
     consequences,
     deferred_steps,
     duplicates,
+    failures,
     paging,
     words,
     workflow_page,
@@ -40,8 +41,10 @@ from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UN
 from workflows.errors import NotAllowed
 from workflows.health import bounded, counts
 from workflows.models import Attempt, ManualTask, Service, State, Workflow
-from workflows.models.workflow import is_parked_on
+from workflows.models.failure import of_code
+from workflows.models.workflow import UNACKNOWLEDGED, is_parked_on
 from workflows.outages import parking
+from workflows.wording import ENGINE_CODES, words_for_step
 
 RETRY = Verb(
     slug="retry",
@@ -166,6 +169,7 @@ class PresetFilter(paging.Filter):
         return [
             ("attention", "Needs attention"),
             ("failed-today", "Failed today"),
+            ("unacknowledged", "Failed and not acknowledged"),
             ("decision", "Needs a decision"),
         ]
 
@@ -176,6 +180,8 @@ class PresetFilter(paging.Filter):
             case "failed-today":
                 midnight = datetime.combine(timezone.now().date(), time(), UTC)
                 return queryset.filter(status="FAILED", cancelled_at=None, completed_at__gte=midnight)
+            case "unacknowledged":
+                return queryset.filter(UNACKNOWLEDGED)
             case "decision":
                 return queryset.filter(status="PENDING", pk__in=ManualTask.objects.open().values("workflow_id"))
         return queryset
@@ -202,16 +208,25 @@ class FailedFilter(admin.SimpleListFilter):
 
 
 class _OfFailure(admin.SimpleListFilter):
-    """Where, or with which code, something failed: the bars of charts lead here. The page does not offer it."""
+    """Where, with which code, or in which release something failed. The list offers it beside what has failed."""
+
+    template = "admin/workflows/filter.html"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [] if self.value() is None else [(self.value() or "", words.cut(self.value() or ""))]
+        offered = self.offered() if _asks_for_failures(request) else {}
+        if (given := self.value()) is not None:
+            offered.setdefault(given, words.cut(given) or "None")
+        return sorted(offered.items(), key=lambda each: each[1])
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         return queryset if self.value() is None else queryset.filter(self.condition(self.value() or ""))
 
     def condition(self, value: str) -> Q:
         raise NotImplementedError
+
+    def offered(self) -> dict[str, str]:
+        """The values that a definition may bring about, and their labels."""
+        return {}
 
 
 class StepFilter(_OfFailure):
@@ -220,13 +235,37 @@ class StepFilter(_OfFailure):
     def condition(self, value: str) -> Q:
         return Q(current_step=value)
 
+    def offered(self) -> dict[str, str]:
+        steps = [(each.wording, step.name) for each in definitions().values() for step in each.steps]
+        return {name: words_for_step(wording, name).title for wording, name in steps}
+
 
 class CodeFilter(_OfFailure):
     title = parameter_name = "code"
 
     def condition(self, value: str) -> Q:
-        """An error without a code is counted by its class."""
-        return Q(last_error_code=value) | Q(last_error_code="", last_error_class=value)
+        return of_code(value)
+
+    def offered(self) -> dict[str, str]:
+        codes = {code for each in definitions().values() for code in each.wording.codes}
+        return {code: words.plain(code) for code in {*codes, *ENGINE_CODES}}
+
+
+class ReleaseFilter(_OfFailure):
+    title = parameter_name = "release"
+
+    def condition(self, value: str) -> Q:
+        return Q(failed_release=value)
+
+
+def _asks_for_failures(request: HttpRequest) -> bool:
+    """Whether the list has failures alone, in the order in which their index has them. Of all rows few have a code."""
+    asked = request.GET
+    return (
+        asked.get("preset") in ("failed-today", "unacknowledged")
+        or asked.get("state") == State.FAILED
+        or counts.interval(asked.get("failed", "")) is not None
+    )
 
 
 class TypeFilter(admin.SimpleListFilter):
@@ -287,6 +326,7 @@ class WorkflowAdmin(ConsoleAdmin):
         FailedFilter,
         StepFilter,
         CodeFilter,
+        ReleaseFilter,
     )
     actions = ("retry_selected",)
     page_template = "admin/workflows/workflow/page.html"
@@ -296,10 +336,14 @@ class WorkflowAdmin(ConsoleAdmin):
         latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]
         return Workflow.objects.with_state().annotate(attempt_number=Subquery(latest)).defer("payload", "context")
 
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        of_group = failures.of_list(request) if self.has_view_permission(request) else {}
+        return super().changelist_view(request, {**of_group, **(extra_context or {})})
+
     def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
         """The newest first; for failures of some time the latest failure first, as its index has it."""
-        by_failure = request.GET.get("preset") == "failed-today" or counts.interval(request.GET.get("failed", ""))
-        return ["-completed_at", "-id"] if by_failure else ["-id"]
+        plain = request.GET.get("state") == State.FAILED and not {"step", "code", "release"} & {*request.GET}
+        return ["-completed_at", "-id"] if _asks_for_failures(request) and not plain else ["-id"]
 
     def page(self, request: HttpRequest, row: Workflow) -> dict[str, Any]:
         return workflow_page.page(row, before=request.GET.get("before", ""))

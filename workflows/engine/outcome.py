@@ -10,6 +10,7 @@ import logging
 from contextlib import suppress
 from typing import Any
 
+from django.conf import settings
 from pydantic_core import to_json
 
 from workflows import waits
@@ -231,6 +232,7 @@ def _fail(
         extra_columns={
             **_context(outcome),
             **last_error(outcome.description),
+            "failed_release": settings.RELEASE,
             "cancelled_at": ClockTimestamp() if cancelled else None,
         },
     )

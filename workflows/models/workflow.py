@@ -35,6 +35,16 @@ class State(models.TextChoices):
 UNACKNOWLEDGED = Q(status="FAILED", cancelled_at=None, completed_at__isnull=False) & ~Q(
     acknowledged_failure=F("completed_at")
 )
+# As Django writes it: else the planner does not find the index.
+UNACKNOWLEDGED_SQL = """status = 'FAILED' AND cancelled_at IS NULL AND completed_at IS NOT NULL
+               AND NOT (acknowledged_failure = completed_at AND acknowledged_failure IS NOT NULL
+                        AND completed_at IS NOT NULL)"""
+
+# What tells the causes of failures apart, and whether somebody has acknowledged one: in the indexes of failures.
+TOLD_OF_A_FAILURE = [
+    *("workflow_type", "current_step", "last_error_code", "last_error_class", "failed_release"),
+    "acknowledged_failure",
+]
 
 # What waits for a service. Repeated beside a service's name, so that the planner finds the indexes.
 PARKED, PARKED_SQL = Q(status="PENDING") & ~Q(parked_on=""), "status = 'PENDING' AND parked_on <> ''"
@@ -187,6 +197,7 @@ class Workflow(models.Model):
     last_error_class = models.CharField(max_length=200, db_default="")
     last_error_code = models.CharField(max_length=100, db_default="")
     last_error_message = models.TextField(db_default="")
+    failed_release = models.CharField(max_length=100, db_default="")  # of the worker that failed it
     completed_at = models.DateTimeField(null=True)  # when it came to rest, COMPLETE or FAILED
     # The failure that a person has acknowledged, by the time at which it came to rest.
     acknowledged_failure = models.DateTimeField(null=True)
@@ -279,12 +290,20 @@ class Workflow(models.Model):
             models.Index(name="workflow_failing", fields=["id"], condition=Q(status="PENDING", retry_count__gte=3)),
             # in_state(): parked; console.workflow.ParkedFilter.
             models.Index(name="workflow_parked_newest", fields=["parked_on", "id"], condition=PARKED),
-            # health.counts.failed_between.
+            # health.counts.failed_between; health.failures.between. All that they read is in the index.
             models.Index(
-                name="workflow_failed_at", fields=["completed_at"], condition=Q(status="FAILED", cancelled_at=None)
+                name="workflow_failures",
+                fields=["completed_at", "id"],
+                include=TOLD_OF_A_FAILURE,
+                condition=Q(status="FAILED", cancelled_at=None),
             ),
-            # health.needs_a_person.failures, the oldest first.
-            models.Index(name="workflow_unacknowledged", fields=["completed_at", "id"], condition=UNACKNOWLEDGED),
+            # health.failures.unacknowledged, and the lists of these groups.
+            models.Index(
+                name="workflow_failures_left",
+                fields=["completed_at", "id"],
+                include=TOLD_OF_A_FAILURE,
+                condition=UNACKNOWLEDGED,
+            ),
             # signals.waking.OPEN_JOIN, when each child finishes; signals.store.cancel_children.
             models.Index(
                 name="workflow_children_pending",

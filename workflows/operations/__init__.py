@@ -5,7 +5,13 @@ place. Each is a transaction of its own and refuses to run inside another (`dura
 be about committed rows.
 """
 
-from workflows.operations.acknowledging import acknowledge, acknowledgement, failures_left
+from workflows.operations.acknowledging import (
+    MOST_TOGETHER,
+    acknowledge,
+    acknowledge_failures,
+    acknowledgement,
+    failures_left,
+)
 from workflows.operations.answers import answer_model
 from workflows.operations.deferred_steps import LeftUndone, follow_up, left_undone
 from workflows.operations.guards import (
@@ -74,6 +80,7 @@ __all__ = [
     "LET_FAIL",
     "LONGEST_HOLD",
     "MAY_DECIDE",
+    "MOST_TOGETHER",
     "RESOLVE",
     "RETRY",
     "REVOKE",
@@ -82,6 +89,7 @@ __all__ = [
     "LeftUndone",
     "WorkflowBusy",
     "acknowledge",
+    "acknowledge_failures",
     "acknowledgement",
     "answer_model",
     "approve",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from workflows.definition import definitions, wording_of_type
 from workflows.effects import DONE, IN_DOUBT
 from workflows.models import Effect, Workflow
+from workflows.models.workflow import UNACKNOWLEDGED_SQL
 from workflows.operations.amounts import amount
-from workflows.postgres.statements import fetch_all, fetch_one
+from workflows.postgres.statements import fetch_all
 
 
 class Charges(NamedTuple):
@@ -112,16 +113,25 @@ def _charging_steps() -> dict[str, Any]:
 
 def failed_with_a_charge(newest: int) -> int:
     """How many of the newest failed workflows that nobody has acknowledged have a charge that stands, or is unclear."""
-    (number,) = fetch_one(_FAILED_WITH_A_CHARGE, {"newest": newest, **_charging_steps()}) or (0,)
-    return int(number)
+    return len(_charged(_NEWEST_FAILURES, newest=newest))
 
 
-_FAILED_WITH_A_CHARGE = f"""
-    SELECT count(*)
-      FROM (SELECT id, workflow_type FROM workflows_workflow
-             WHERE status = 'FAILED' AND cancelled_at IS NULL AND completed_at IS NOT NULL
-               AND NOT (acknowledged_failure = completed_at AND acknowledged_failure IS NOT NULL)
-             ORDER BY completed_at DESC, id DESC LIMIT %(newest)s) family
-     CROSS JOIN LATERAL (
-           SELECT FROM workflows_effect e {_CHARGE}
-            WHERE e.workflow_id = family.id AND NOT e.undo AND ({_STANDS}) LIMIT 1) charged"""  # noqa: S608 (ours)
+def charged_among(ids: Collection[int]) -> set[int]:
+    """Those of these workflows whose charge stands, or is unclear."""
+    return _charged("SELECT id, workflow_type FROM workflows_workflow WHERE id = ANY (%(ids)s)", ids=list(ids))
+
+
+_NEWEST_FAILURES = f"""SELECT id, workflow_type FROM workflows_workflow WHERE {UNACKNOWLEDGED_SQL}
+                        ORDER BY completed_at DESC, id DESC LIMIT %(newest)s"""  # noqa: S608 (ours)
+
+
+def _charged(rows: str, **parameters: Any) -> set[int]:
+    # LATERAL: joined to the whole ledger, a planner without statistics might read all of it.
+    found = fetch_all(
+        f"""SELECT family.id FROM ({rows}) family
+             CROSS JOIN LATERAL (
+                   SELECT FROM workflows_effect e {_CHARGE}
+                    WHERE e.workflow_id = family.id AND NOT e.undo AND ({_STANDS}) LIMIT 1) charged""",  # noqa: S608 (ours)
+        {**parameters, **_charging_steps()},
+    )
+    return {pk for (pk,) in found}

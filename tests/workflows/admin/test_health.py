@@ -208,7 +208,7 @@ def test_it_takes_as_many_queries_for_a_thousand_rows_as_for_ten(as_: Login) -> 
 @pytest.mark.parametrize(
     ("index", "statement"),
     [
-        ("workflow_failed_at", '"completed_at" >='),
+        ("workflow_failures", '"completed_at" >='),
         ("workflow_begun", "WITH RECURSIVE of_begun"),
         ("workflow_fresh", "WITH RECURSIVE of_begun"),
         ("manual_task_due", '"due_at" <='),

@@ -10,7 +10,7 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 
 BAR = re.compile(r'<nav class="bar".*?</nav>', re.DOTALL)
-ALL = ["Find", "Needs a person", "Workflows", "Inbox", "Services", "Workers"]
+ALL = ["Find", "Needs a person", "Workflows", "Inbox", "Failures", "Services", "Workers"]
 # Of each role: the pages that one may see, and no other. The walk looks for them on every page.
 LABELS = {
     **dict.fromkeys(("superuser", "support", "support lead", "engineer"), ALL),

@@ -24,12 +24,14 @@ def fail_for_good(*, workflow: Workflow, context: Any) -> None:
     raise StepError("The card was declined.", code="card_declined")
 
 
-def test_any_other_failure_is_for_good() -> None:
+def test_any_other_failure_is_for_good(settings: Any) -> None:
+    settings.RELEASE = "r7"
     define([write_a_group, fail_for_good, say_one])
     workflow = work(submit())
     assert workflow.status == "FAILED"
     assert workflow.completed_at is not None
     assert (workflow.current_step, workflow.last_error_code) == ("fail_for_good", "card_declined")
+    assert workflow.failed_release == "r7"
     assert not Group.objects.filter(name="written by a step").exists()
     assert outcomes(workflow) == {"write_a_group": "ran", "fail_for_good": "failed"}
     assert Event.objects.get(workflow=workflow).detail["error_message"] == "The card was declined."

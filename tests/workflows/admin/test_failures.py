@@ -1,0 +1,232 @@
+"""Failures: what failed, by its cause; the list of a group; and how a group is acknowledged."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login, queries
+from tests.workflows.admin.tasks import words
+from workflows.health import failures
+from workflows.models import Effect, Event, Workflow
+from workflows.models.clock import microseconds
+from workflows.models.rollup import Grain, Metric, Rollup
+
+PAGE, ACKNOWLEDGE = "/admin/failures/", "/admin/acknowledge-failures/"
+NOTE = "The release is rolled back."
+FULL = {"workflow_type": "onboarding", "current_step": "enroll_in_program", "last_error_code": "program_full"}
+
+
+def shown(client: Client, query: str = "") -> list[Any]:
+    response = client.get(PAGE + query)
+    assert response.status_code == 200
+    return list(response.context["lines"])
+
+
+def listed(client: Client, url: str) -> list[int]:
+    return [row.pk for row in client.get(url).context["cl"].result_list]
+
+
+def paid(**fields: Any) -> Workflow:
+    row = rows.failed(**FULL, **fields)
+    key = f"{row.key}:execute_checkout"
+    charged = {"state": "done", "result": {"charge_id": "ch_1"}, "attempt": 1}
+    Effect.objects.create(workflow=row, step="execute_checkout", idempotency_key=key, **charged)
+    return row
+
+
+def seen_to(row: Workflow) -> None:
+    Workflow.objects.filter(pk=row.pk).update(acknowledged_failure=Workflow.objects.get(pk=row.pk).completed_at)
+    rows.event(row, "acknowledged", actor="ada", detail={"reason": NOTE})
+
+
+# --- The groups ---------------------------------------------------------------------------------
+
+
+def test_failures_of_one_cause_are_one_line_which_leads_to_exactly_these(as_: Login) -> None:
+    now = timezone.now()
+    two = [rows.failed(completed_at=now - timedelta(hours=n)) for n in (2, 1)]
+    others = {
+        "by type": rows.failed(workflow_type="onboarding"),
+        "by step": rows.failed(current_step="reserve"),
+        "by code": rows.failed(last_error_code="lost"),
+        "by class": rows.failed(last_error_code="", last_error_class="KeyError"),
+        "by release": rows.failed(failed_release="r2"),
+    }
+    for make in (rows.cancelled, rows.compensating, rows.retrying, rows.complete):
+        make()
+    seen_to(rows.failed())
+    support = as_("support")
+    first, *singles = shown(support)
+    assert (first.number, first.group.first, first.group.last) == ("2", two[0].completed_at, two[1].completed_at)
+    assert (first.what, first.group.newest) == ("Failed at “Charge”", [two[1].pk, two[0].pk])
+    assert listed(support, first.url) == [two[1].pk, two[0].pk]
+    assert sorted(pk for line in singles for pk in listed(support, line.url)) == sorted(
+        row.pk for row in others.values()
+    )
+    assert len(singles) == len(others)
+
+
+def test_where_money_is_held_comes_first(as_: Login) -> None:
+    [rows.failed() for _ in range(3)]
+    paid()
+    rows.failed(**FULL)
+    held, free = shown(as_("support"))
+    assert (held.group.cause.code, held.money, free.money) == ("program_full", "Held by 1", "None held")
+
+
+def test_it_says_whose_it_is_and_whether_a_retry_may_help(as_: Login) -> None:
+    for code in ("program_full", "not_ready", "malformed", "never heard of"):
+        rows.failed(**{**FULL, "last_error_code": code})
+    told = {line.group.cause.code: (line.whose, line.advice) for line in shown(as_("support"))}
+    assert told == {
+        "program_full": ("Support", "A retry alone does not help."),
+        "not_ready": ("Support", "Probably temporary; try once more."),
+        "malformed": ("Engineers", "An engineer looks before it is retried."),
+        "never heard of": ("Engineers", "An engineer looks before it is retried."),
+    }
+
+
+def test_of_a_time_it_has_what_is_acknowledged_too_and_by_whom(as_: Login) -> None:
+    now = timezone.now()
+    rows.failed(**FULL, completed_at=now - timedelta(hours=30))
+    left, done = rows.failed(completed_at=now - timedelta(hours=2)), rows.failed(completed_at=now)
+    seen_to(done)
+    seen_to(rows.failed(current_step="reserve"))
+    rows.failed(last_error_code="duplicate_of")
+    support = as_("support")
+    some, all_of_it = shown(support, "?show=24h")
+    assert (some.number, some.group.left) == ("2", 1)
+    assert listed(support, some.url) == [done.pk, left.pk]
+    assert (all_of_it.group.left, all_of_it.whose) == (0, "Acknowledged by ada")
+    assert len(shown(support, "?show=7d")) == 3
+    assert [line.group.cause.workflow_type for line in shown(support, "?workflow_type=onboarding")] == ["onboarding"]
+
+
+def test_a_column_says_how_many_failed_in_each_hour(as_: Login) -> None:
+    rows.failed()
+    labels = {"workflow_type": "parcel", "step": "charge", "outcome": "failed", "code": "card_declined"}
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0)
+    for ago, count in (0, 3), (5, 4), (30, 9):
+        Rollup.objects.create(
+            grain=Grain.HOUR,
+            metric=Metric.FINISHED,
+            at=hour - timedelta(hours=ago),
+            count=count,
+            seconds=0,
+            buckets=[],
+            **labels,
+        )
+    (line,) = shown(as_("support"))
+    assert line.chart.told == "7"
+    assert [each.told for each in line.chart.columns if each.height] == ["4", "3"]
+
+
+def test_many_groups_are_on_several_pages(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflows.console.failures.PER_PAGE", 2)
+    for number in range(5):
+        rows.failed(current_step=f"step_{number}")
+    support = as_("support")
+    pages = [shown(support, f"?page={number}") for number in (1, 2, 3)]
+    assert len({line.what for page in pages for line in page}) == 5
+    assert 'page=2" rel="next"' in support.get(PAGE).content.decode()
+
+
+@pytest.mark.parametrize("query", ["?show=x&page=-1&workflow_type=%00", "?page=99"])
+def test_what_is_asked_for_and_is_not_there_changes_nothing(as_: Login, query: str) -> None:
+    rows.failed()
+    assert len(shown(as_("support"), query)) == 1
+
+
+def test_only_the_newest_are_grouped_and_the_page_says_so(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "MOST", 2)
+    [rows.failed() for _ in range(3)]
+    support = as_("support")
+    (line,) = shown(support)
+    assert line.number == "2+"
+    assert "The newest 2 failures" in words(support.get(PAGE).content.decode())
+
+
+def test_as_many_statements_for_many_groups_as_for_one_and_only_indexes(as_: Login) -> None:
+    support = as_("support")
+    rows.failed()
+    one = queries(support, PAGE)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, status, completed_at,
+                                               current_step)
+               SELECT gen_random_uuid(), 'parcel', '{}', CASE n % 4 WHEN 0 THEN 'FAILED' ELSE 'COMPLETE' END,
+                      now() - n * interval '1 s', 'step_' || n % 200 FROM generate_series(1, 8000) n"""
+        )
+        cursor.execute("ANALYZE workflows_workflow")
+        assert queries(support, PAGE) == one <= 12
+        cursor.execute(f"EXPLAIN {failures.statement(failures.UNACKNOWLEDGED_SQL)}", {"limit": 50})
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "Index Only Scan Backward using workflow_failures_left" in plan
+
+
+# --- A group ------------------------------------------------------------------------------------
+
+
+def test_the_list_of_a_group_says_what_its_workflows_have_in_common(as_: Login) -> None:
+    paid(failed_release="r1")
+    rows.failed(**FULL, failed_release="r2")
+    cause = urlencode({"workflow_type": "onboarding", "step": "enroll_in_program", "code": "program_full"})
+    support = as_("support")
+    told = words(support.get(f"/admin/workflows/workflow/?preset=unacknowledged&{cause}").content.decode())
+    assert "1 failed in release r1, none acknowledged. Failed at “Enrol in the program”: The program is full." in told
+    assert "1 failed in release r2" in told
+    assert "1 failed in release r1" not in words(support.get(f"/admin/workflows/workflow/?{cause}").content.decode()), (
+        "it has more than failures"
+    )
+
+
+@pytest.mark.parametrize("role", ["support", "auditor"])
+def test_who_may_acknowledge_is_led_there(as_: Login, role: str) -> None:
+    rows.failed()
+    client = as_(role)
+    url = shown(client)[0].url
+    assert (ACKNOWLEDGE in client.get(url).content.decode()) == (role == "support")
+
+
+def test_a_group_is_acknowledged_as_it_was_shown(as_: Login) -> None:
+    support = as_("support")
+    ago = timezone.now() - timedelta(hours=1)
+    two = [rows.failed(completed_at=ago - timedelta(hours=1)), rows.failed(completed_at=ago)]
+    other = rows.failed(failed_release="r2")
+    held = paid()
+    (line,) = [each for each in shown(support) if each.number == "2"]
+    cause = line.group.cause._asdict()
+    page = support.get(f"{ACKNOWLEDGE}?{urlencode(cause)}")
+    assert page.context["asks"] == "Acknowledge 2 failures"
+    later = rows.failed()
+    form = {**dict(page.context["hidden"]), "reason": NOTE}
+    assert form == {**cause, "until": microseconds(ago), "reason": NOTE}
+    done = support.post(ACKNOWLEDGE, form, follow=True)
+    assert "2 acknowledged." in words(done.content.decode())
+    left = Workflow.objects.exclude(acknowledged_failure=None).values_list("pk", flat=True)
+    assert sorted(left) == [row.pk for row in two]
+    told = Event.objects.filter(kind="acknowledged").order_by("workflow")
+    assert [(each.workflow_id, each.actor, each.step, each.detail["reason"]) for each in told] == [
+        (row.pk, "some-support", "charge", NOTE) for row in two
+    ]
+    assert {later.pk, other.pk, held.pk} == {pk for each in shown(support) for pk in each.group.newest}
+
+
+def test_what_holds_money_is_left_for_a_look_of_its_own(as_: Login) -> None:
+    held, free = paid(), rows.failed(**FULL)
+    support = as_("support")
+    form = {"workflow_type": "onboarding", "step": "enroll_in_program", "code": "program_full"}
+    form |= {"until": "9" * 16, "reason": NOTE}
+    assert "1 acknowledged. 1 with money held" in words(support.post(ACKNOWLEDGE, form, follow=True).content.decode())
+    assert Workflow.objects.get(pk=held.pk).acknowledged_failure is None
+    assert Workflow.objects.get(pk=free.pk).acknowledged_failure
+    again = words(support.post(ACKNOWLEDGE, form, follow=True).content.decode())
+    assert "Nothing of this can be acknowledged together. 1 with money held" in again

@@ -1,0 +1,250 @@
+"""FAILURES: what failed, grouped by its cause. A group's page is the list of workflows, with a sentence above it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.contrib.admin import AdminSite
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from workflows import operations
+from workflows.console import trends, words
+from workflows.console.acknowledging import NoteForm
+from workflows.console.base import is_number
+from workflows.console.charts import Chart
+from workflows.console.steps import title_of
+from workflows.definition import definitions, wording_of_type
+from workflows.errors import NotAllowed
+from workflows.health import counts, failures
+from workflows.health.failures import Group
+from workflows.models import Event
+from workflows.models.clock import microseconds, moment
+from workflows.models.failure import Cause
+from workflows.wording import is_explained, words_for_code
+
+SEE = "workflows.view_workflow"
+PER_PAGE = 50
+LEFT = "unacknowledged"  # the preset of the list of workflows
+# What the page can show: what nobody has acknowledged, or what failed in a time.
+TIMES = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+SHOWN = {
+    "": "Not acknowledged",
+    "24h": "All of the last 24 hours",
+    "7d": "All of the last 7 days",
+    "30d": "All of the last 30 days",
+}
+
+SUPPORT, ENGINEERS = "Support", "Engineers"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A group as the page shows it."""
+
+    group: Group
+    what: str
+    why: str
+    advice: str
+    url: str
+    number: str
+    money: str
+    whose: str
+    chart: Chart | None = None
+
+    @property
+    def columns(self) -> str:
+        """The columns of the chart as one path: the page has many charts."""
+        drawn = [each for each in self.chart.columns if each.height] if self.chart else []
+        return "".join(f"M{each.x} {each.y}h{each.width}v{each.height}h-{each.width}z" for each in drawn)
+
+
+@require_safe
+def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
+    _require(request, SEE)
+    show = request.GET.get("show", "") if request.GET.get("show") in TIMES else ""
+    now = timezone.now()
+    found = failures.between(now - TIMES[show], now) if show else failures.unacknowledged()
+    workflow_type = request.GET.get("workflow_type", "")
+    if workflow_type in definitions():
+        found = [each for each in found if each.cause.workflow_type == workflow_type]
+    page = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
+    given = {"show": show, "workflow_type": workflow_type}
+    types = {"": "All", **{name: words.workflow_type(name) for name in sorted(definitions())}}
+    context = {
+        **site.each_context(request),
+        "title": "Failures",
+        "filters": [("show", "Show", show, SHOWN.items()), ("workflow_type", "Type", workflow_type, types.items())],
+        "lines": _lines([*page], show, now),
+        "told": _told(found),
+        "page": page,
+        "query": urlencode({name: value for name, value in given.items() if value}),
+        "charted": show or "24h",
+    }
+    return TemplateResponse(request, "admin/workflows/failures.html", context)
+
+
+def _told(found: Sequence[Group]) -> str:
+    number = sum(each.number for each in found)
+    if number >= failures.MOST:
+        return f"The newest {number:,} failures, in {len(found):,} groups"
+    return f"{number:,} failure{'s' * (number != 1)} in {len(found):,} group{'s' * (len(found) != 1)}"
+
+
+def _lines(found: Sequence[Group], show: str, now: datetime) -> list[Line]:
+    charts = trends.of_failures(show, now, {each.cause[:3] for each in found})
+    by = _acknowledged_by([each.newest[0] for each in found if not each.left])
+    times = counts.interval_text(now - TIMES[show], now) if show else ""
+    return [line(each, times, by.get(each.newest[0], ""), charts[each.cause[:3]]) for each in found]
+
+
+def line(group: Group, times: str = "", acknowledged_by: str = "", chart: Chart | None = None) -> Line:
+    cause, code = group.cause, words_for_code(wording_of_type(group.cause.workflow_type), group.cause.code)
+    step = title_of(wording_of_type(cause.workflow_type), cause.step) or words.plain(cause.step)
+    return Line(
+        group,
+        what=f"Failed at “{step}”" if step else "Failed",
+        why=code.staff,
+        advice=advice(group),
+        url=url_of(cause, times),
+        number=f"{group.number:,}" if group.number < failures.MOST else f"{failures.MOST:,}+",
+        money=_money(group),
+        whose=f"Acknowledged by {acknowledged_by}" if acknowledged_by else whose(group),
+        chart=chart,
+    )
+
+
+def url_of(cause: Cause, times: str = "") -> str:
+    """The list of a group: of what failed in these times, or of what nobody has acknowledged."""
+    asked = {"failed": times} if times else {"preset": LEFT}
+    return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({**asked, **_named(cause)})}"
+
+
+def _named(cause: Cause) -> dict[str, str]:
+    return {name: value for name, value in cause._asdict().items() if value is not None}
+
+
+def asks_nobody(group: Group) -> bool:
+    """Whether its patients were told, and nothing is left to be done; money that is held is."""
+    wording = wording_of_type(group.cause.workflow_type)
+    return words_for_code(wording, group.cause.code).asks_nobody and not group.charged
+
+
+def whose(group: Group) -> str:
+    wording, code = wording_of_type(group.cause.workflow_type), group.cause.code
+    if asks_nobody(group):
+        return "Nobody: the patients were told"
+    return SUPPORT if is_explained(wording, code) or words_for_code(wording, code).passing else ENGINEERS
+
+
+def advice(group: Group) -> str:
+    """Whether a retry may mend it."""
+    wording, code = wording_of_type(group.cause.workflow_type), group.cause.code
+    if words_for_code(wording, code).passing:
+        return "Probably temporary; try once more."
+    return "A retry alone does not help." if is_explained(wording, code) else "An engineer looks before it is retried."
+
+
+def _money(group: Group) -> str:
+    """How many of the newest hold money."""
+    held, asked = len(group.charged), len(group.newest)
+    if not held:
+        return "None held" if asked == group.number else f"None held by the newest {asked}"
+    return f"Held by {held}" if asked == group.number else f"Held by {held} of the newest {asked}"
+
+
+def _acknowledged_by(ids: Sequence[int]) -> dict[int, str]:
+    """Who has acknowledged each of these workflows last."""
+    said = Event.objects.filter(workflow__in=ids, kind=Event.Kind.ACKNOWLEDGED).order_by("id")
+    return dict(said.values_list("workflow", "actor"))
+
+
+# --- A group ------------------------------------------------------------------------------------
+
+
+def of_list(request: HttpRequest) -> dict[str, Any]:
+    """What stands above a list of workflows that has the failures of one cause."""
+    cause, times = _cause(request), counts.interval(request.GET.get("failed", ""))
+    if cause is None or not (times or request.GET.get("preset") == LEFT):
+        return {}
+    found = failures.between(*times, cause) if times else failures.unacknowledged(cause)
+    may = request.user.has_perm(operations.ACKNOWLEDGE) and any(each.left for each in found)
+    return {
+        "groups": [line(each) for each in found],
+        "acknowledge_url": f"{reverse('admin:acknowledge_failures')}?{urlencode(_named(cause))}" if may else "",
+    }
+
+
+def acknowledge(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
+    """Acknowledge a group: GET says what will happen, POST does it to what the page was made of."""
+    _require(request, operations.ACKNOWLEDGE)
+    _require(request, SEE)
+    cause = _cause(request)
+    if cause is None:
+        raise Http404("No group of failures is named.")
+    form = NoteForm(request.POST if request.method == "POST" else None)
+    until = request.POST.get("until", "")
+    if form.is_valid() and is_number(until):
+        try:
+            assert isinstance(request.user, User)
+            done = operations.acknowledge_failures(
+                cause, user=request.user, reason=form.cleaned_data["reason"], until=moment(int(until))
+            )
+            messages.success(request, done)
+        except NotAllowed as refusal:
+            messages.error(request, str(refusal))
+        return HttpResponseRedirect(reverse("admin:failures"))
+    found = failures.unacknowledged(cause)
+    number = sum(each.number for each in found)
+    seen = {"until": max(map(microseconds, (each.last for each in found)), default=0)}
+    context = {
+        **site.each_context(request),
+        "title": "Acknowledge",
+        "verb": {"label": "Acknowledge"},
+        "asks": f"Acknowledge {number:,} failure{'s' * (number != 1)}",
+        "consequences": _consequences(found),
+        "form": form,
+        "hidden": [*_named(cause).items(), *seen.items()],
+        "back": url_of(cause),
+    }
+    return TemplateResponse(request, "admin/workflows/acknowledge_failures.html", context)
+
+
+def _consequences(found: Sequence[Group]) -> list[str]:
+    if not found:
+        return ["Nothing of this waits any more: nothing is acknowledged."]
+    most = operations.MOST_TOGETHER
+    return [
+        *(f"{each.number:,}: {line(each).what}. {line(each).why}" for each in found),
+        "They leave the list of what needs a person. Each history has your note.",
+        "They stay failed. Nothing is called, and nothing is refunded or reversed. Each can still be retried.",
+        "Those with money held are left: look at each by itself.",
+        *([f"At most {most:,} at a time, the oldest first."] if sum(each.number for each in found) > most else []),
+        "What fails from now on is not acknowledged.",
+    ]
+
+
+def _cause(request: HttpRequest) -> Cause | None:
+    """The cause that the filters of a list name, or the fields of a form."""
+    sent = request.POST if request.method == "POST" else request.GET
+    workflow_type, step, code, release = map(sent.get, Cause._fields)
+    if workflow_type is None or step is None or code is None:
+        return None
+    cause = Cause(workflow_type, step, code, release)
+    return None if any("\x00" in (each or "") for each in cause) else cause  # no text in PostgreSQL holds it
+
+
+def _require(request: HttpRequest, permission: str) -> None:
+    if not request.user.has_perm(permission):
+        raise PermissionDenied

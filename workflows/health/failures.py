@@ -1,0 +1,87 @@
+"""FAILURES by their cause: type, step, code (or class) and release. What was cancelled is none.
+
+The newest failures are grouped, as an index has them: so a page costs the same however many there are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Set
+from dataclasses import dataclass
+from datetime import datetime
+
+from workflows.errors import DUPLICATE
+from workflows.models.failure import Cause
+from workflows.models.workflow import UNACKNOWLEDGED_SQL
+from workflows.operations.payments import charged_among
+from workflows.postgres.statements import fetch_all
+
+# As many are grouped: a day on which everything fails.
+MOST = 50_000
+# Of a group so many of its newest are asked whether their charge stands: those among the newest of all groups, or one.
+SAMPLE, SAMPLES = 20, 1_000
+
+
+@dataclass(slots=True)
+class Group:
+    """The failures of one cause: how many, and how many of them nobody has acknowledged.
+
+    `newest` are the ids of some of them, and `charged` those of these whose charge stands, or is unclear.
+    """
+
+    cause: Cause
+    number: int
+    left: int
+    first: datetime
+    last: datetime
+    newest: list[int]
+    charged: Set[int] = frozenset()
+
+
+def unacknowledged(cause: Cause | None = None) -> list[Group]:
+    """What nobody has acknowledged, of all causes or of one: where money is held first, then the largest groups."""
+    return _groups(UNACKNOWLEDGED_SQL, cause)
+
+
+def between(since: datetime, until: datetime, cause: Cause | None = None) -> list[Group]:
+    """What has failed in that time and was not retried since, acknowledged or not; a duplicate is no failure."""
+    condition = """status = 'FAILED' AND cancelled_at IS NULL AND last_error_code <> %(duplicate)s
+                   AND completed_at >= %(since)s AND completed_at < %(until)s"""
+    return _groups(condition, cause, since=since, until=until)
+
+
+_CAUSE = """workflow_type = %(workflow_type)s AND current_step = %(step)s
+            AND failed_release = coalesce(%(release)s, failed_release)
+            AND coalesce(nullif(last_error_code, ''), last_error_class) = %(code)s"""
+
+
+def statement(condition: str) -> str:
+    """The newest failures for which it holds, up to `limit`: all of it is in the index."""
+    return f"""SELECT workflow_type, current_step, failed_release, id, completed_at,
+                      coalesce(nullif(last_error_code, ''), last_error_class) AS code,
+                      acknowledged_failure IS DISTINCT FROM completed_at AS is_left
+                 FROM workflows_workflow WHERE {condition}
+                ORDER BY completed_at DESC, id DESC LIMIT %(limit)s"""  # noqa: S608 (ours)
+
+
+def _groups(condition: str, cause: Cause | None, **times: datetime) -> list[Group]:
+    newest = statement(f"{condition} AND {_CAUSE}" if cause else condition)
+    asked = {"duplicate": DUPLICATE, **times, **(cause._asdict() if cause else {})}
+    named = "workflow_type, current_step, code, failed_release"
+    found = fetch_all(
+        f"""SELECT {named}, max(id), count(*), count(*) FILTER (WHERE is_left), min(completed_at), max(completed_at)
+              FROM ({newest}) newest GROUP BY {named}""",  # noqa: S608 (ours)
+        {**asked, "limit": MOST},
+    )
+    # An array of the ids would make PostgreSQL sort them all.
+    samples: dict[Cause, list[int]] = defaultdict(list)
+    for *of_cause, pk in fetch_all(f"SELECT {named}, id FROM ({newest}) newest", {**asked, "limit": SAMPLES}):  # noqa: S608 (ours)
+        samples[Cause(*of_cause)].append(pk)
+    groups = []
+    for workflow_type, step, code, release, last_pk, number, left, first, last in found:
+        same = Cause(workflow_type, step, code, release)
+        groups.append(Group(same, number, left, first, last, samples[same][:SAMPLE] or [last_pk]))
+    charged = charged_among([pk for group in groups for pk in group.newest])
+    for group in groups:
+        group.charged = charged & {*group.newest}
+    return sorted(groups, key=lambda group: (not group.charged, not group.left, -group.number, group.cause))
