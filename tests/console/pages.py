@@ -21,7 +21,7 @@ from workflows.console.words import TASK_TYPES
 
 CAUSE = "&workflow_type=parcel&step=charge&code=card_declined"
 SUPERUSER, NOBODY = "superuser", ""
-READ_ONLY = ("workflow", "manualtask", "service", "workerprocess", "apikey", "undeliveredmessage")
+READ_ONLY = ("workflow", "manualtask", "service", "pace", "workerprocess", "apikey", "undeliveredmessage")
 
 
 @dataclass(frozen=True)
@@ -256,6 +256,12 @@ THINGS = [
     Shown("workflows_service_change", "a step where many fail", of_cause("change")),
     Shown("workflows_service_let_fail", "", of_cause("let_fail")),
     Shown("workflows_service_changelist", "", listed("service")),
+    Shown("workflows_pace_change", "", row_page("pace", "change")),
+    Shown("workflows_pace_hold", "", row_page("pace", "hold")),
+    Shown("workflows_pace_release", "", row_page("pace", "release")),
+    Shown("workflows_pace_set_pace", "", row_page("pace", "set_pace")),
+    Shown("workflows_pace_set_pace", "no number", row_page("pace", "set_pace"), press("Set the pace", per_second="x")),
+    Shown("workflows_pace_changelist", "", listed("pace")),
     Shown("workflows_workerprocess_change", "", row_page("workerprocess", "change")),
     Shown("workflows_workerprocess_changelist", "", listed("workerprocess")),
     Shown("workflows_apikey_change", "", row_page("apikey", "change")),

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Group, Permission, User
 from django.utils import timezone
 
@@ -22,6 +23,7 @@ from workflows.models import (
     Chore,
     CircuitEvent,
     ManualTask,
+    Pace,
     Service,
     State,
     UndeliveredMessage,
@@ -182,6 +184,7 @@ ROW_OF: dict[str, Callable[[], Any]] = {
     "workflow": lambda: rows.failed().pk,
     "manualtask": lambda: task().pk,
     "service": service,
+    "pace": lambda: quote((Pace.objects.first() or rows.held_queue()).pk),
     "workerprocess": lambda: worker().pk,
     "apikey": lambda: key().pk,
     "undeliveredmessage": lambda: (UndeliveredMessage.objects.first() or rows.undelivered_message()).pk,

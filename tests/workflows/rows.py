@@ -19,6 +19,7 @@ from workflows.models import (
     Event,
     FollowUp,
     ManualTask,
+    Pace,
     State,
     UndeliveredMessage,
     Wait,
@@ -235,6 +236,13 @@ def undelivered_message(offset: int = 7, **fields: Any) -> UndeliveredMessage:
         **fields,
     }
     return UndeliveredMessage.objects.create(**values)
+
+
+def held_queue(key: str = "queue:slow", **fields: Any) -> Pace:
+    until = timezone.now() + timedelta(hours=1)
+    return Pace.objects.create(
+        key=key, **{"held_until": until, "held_by": "ada", "held_reason": "They move.", **fields}
+    )
 
 
 # Of each state a way to make a workflow in it.

@@ -146,6 +146,22 @@ class _Now(Collector):
             ["service"],
             (([each.pk], each.parked.number) for each in found.services),
         )
+        yield _by(
+            "onramp_held_seconds",
+            "How long a queue or type is still held, so that nothing of it begins.",
+            ["scope", "name"],
+            (
+                ([each.key.scope, each.key.name], (each.pace.held_until - each.now).total_seconds())
+                for each in found.paces
+                if each.is_held and each.pace.held_until
+            ),
+        )
+        yield _by(
+            "onramp_pace",
+            "How many of a queue or type begin in a second at most, by a person's word.",
+            ["scope", "name"],
+            (([each.key.scope, each.key.name], each.pace.per_second) for each in found.paces if each.pace.per_second),
+        )
         for name, says, value in _OF_CAUSES:
             labels = ["workflow_type", "step", "code"]
             of = (([getattr(each.service, label) for label in labels], float(value(each))) for each in found.causes)

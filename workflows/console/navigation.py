@@ -15,6 +15,7 @@ PAGES = (
     ("Inbox", "admin:workflows_manualtask_changelist", ["workflows.view_manualtask"]),
     ("Failures", "admin:failures", ["workflows.view_workflow"]),
     ("Services", "admin:workflows_service_changelist", ["workflows.view_service"]),
+    ("Queues", "admin:workflows_pace_changelist", ["workflows.view_pace"]),
     ("Workers", "admin:workflows_workerprocess_changelist", ["workflows.view_workerprocess"]),
 )
 

@@ -33,10 +33,12 @@ class ConsoleSite(admin.AdminSite):
         return sorted(super().get_app_list(request, app_label), key=lambda app: app["app_label"] == "auth")
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
-        from workflows.console import navigation  # as below
+        from workflows.console import navigation, pace  # as below
 
-        bar = navigation.bar(request) if self.has_permission(request) else []
-        return {**super().each_context(request), "navigation": bar}
+        is_staff = self.has_permission(request)
+        bar = navigation.bar(request) if is_staff else []
+        held = pace.banner() if is_staff and request.user.has_perm("workflows.view_workflow") else []
+        return {**super().each_context(request), "navigation": bar, "held": held}
 
     def get_urls(self) -> list[Any]:
         from workflows.console import failures, find, needs_a_person  # whose pages need this site

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from workflows.definition import definitions
 from workflows.doctor.findings import Finding, Level
-from workflows.health import counts, late
+from workflows.health import bounded, counts, late, paces
 from workflows.models import WorkerProcess
 from workflows.postgres.missing_migrations import missing_migrations
 
@@ -57,6 +57,21 @@ def queues() -> Iterator[Finding]:
         )
 
 
+def holds() -> Iterator[Finding]:
+    """Nothing is held or paced."""
+    for each in paces.active():
+        name, waiting = each.name.capitalize(), f"{bounded.text(each.waiting)} wait to begin"
+        if each.is_held and each.pace.held_until:
+            held = f"held by {each.pace.held_by} until {each.pace.held_until:%Y-%m-%d %H:%M} UTC"
+            what = f"{name} is {held}: {each.pace.held_reason} {waiting}."
+        else:
+            what = f"{name} goes at {each.pace.per_second:g} a second by {each.pace.paced_by}'s word. {waiting}."
+        cure = (
+            f"If it is forgotten: manage.py workflow release {each.pk}, or workflow pace {each.pk} --per-second none."
+        )
+        yield Finding(Level.WARNING, "held", what, cure)
+
+
 def releases() -> Iterator[Finding]:
     """All live workers are of one release, except while it is replaced."""
     now = timezone.now()
@@ -71,4 +86,4 @@ def releases() -> Iterator[Finding]:
 
 
 # Once all migrations are applied.
-LOOKS = [system_checks, queues, releases]
+LOOKS = [system_checks, queues, holds, releases]

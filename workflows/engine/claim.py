@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, models
 
+from workflows.engine.lanes import Lane, Lanes
 from workflows.models import Workflow
 from workflows.outages import circuits
 from workflows.postgres.round_trips import session_of
@@ -36,6 +37,14 @@ THE_START: Watermark = ("-infinity", "0")
 
 # The pools in which a worker looks, and which rows each has.
 POOLS = {"begun": "begun", "fresh": "NOT begun", "compensating": "compensating"}
+FRESH = "fresh"
+# In its place, one lane of it: see workflows.engine.lanes.
+LANE = "lane"
+_IN = {
+    **POOLS,
+    LANE: """NOT begun AND priority = %(priority)s::smallint AND workflow_type = %(workflow_type)s::text
+                       AND tenant = %(tenant)s::text""",
+}
 
 # What is parked on a cause that this release has met, and others live that have not: else it would be taken up, and
 # parked again, in turns with them.
@@ -67,11 +76,12 @@ class DueWorkflows:
 
     def __init__(self, queue: str, *, only: str = "") -> None:
         self.live_workers = 1
+        self.lanes = Lanes(queue)
         self._queue = queue
-        self._pools = ["compensating"] if only == COMPENSATION else ["begun", "fresh"]
+        self._pools = ["compensating"] if only == COMPENSATION else ["begun", FRESH]
         self._claims = 0
         # Of each pool: no row is due, unless another worker holds it, that became due before this pair.
-        self._watermarks: dict[str, Watermark] = {}
+        self._watermarks: dict[str | Lane, Watermark] = {}
         self._full_look_at = float("-inf")
         self._luck = 1.0
 
@@ -86,6 +96,8 @@ class DueWorkflows:
                 return claim
         self._full_look_at, self._luck = monotonic(), random.expovariate(1)
         self._watermarks.clear()
+        if FRESH in self._pools:
+            self.lanes.look()
         return self._look()
 
     def _full_look_every(self) -> float:
@@ -93,25 +105,45 @@ class DueWorkflows:
         return FULL_LOOK_EVERY * (1 + (self.live_workers - 1) * self._luck)
 
     def _look(self) -> Claim | None:
-        """One statement, whether the first pool is empty or not."""
+        """One statement, whether the first pool is empty or not; and one for each lane that proves empty."""
         pools = self._pools[::-1] if (self._claims + 1) % FRESH_EVERY == 0 else self._pools
-        parameters: dict[str, Any] = {"queue": self._queue, "release": settings.RELEASE}
-        for pool in pools:
-            parameters[f"{pool}_due"], parameters[f"{pool}_id"] = self._watermarks.get(pool, THE_START)
-        (found,) = session_of().run(_sql_of(tuple(pools)), parameters)
-        return self._taken(pools, found)
+        if FRESH not in pools:
+            return self._look_in(pools)
+        self.lanes.turns.live_workers = self.live_workers
+        self.lanes.read()
+        while self.lanes.are_used and (lane := self.lanes.next()):
+            if claim := self._look_in([LANE if pool == FRESH else pool for pool in pools], lane):
+                return claim
+            pools = [FRESH]
+        if self.lanes.are_used:  # and nothing may begin
+            pools = [pool for pool in pools if pool != FRESH]
+        return self._look_in(pools) if pools else None
 
-    def _taken(self, pools: Sequence[str], found: Sequence[Any]) -> Claim | None:
+    def _look_in(self, pools: Sequence[str], lane: Lane | None = None) -> Claim | None:
+        parameters: dict[str, Any] = {"queue": self._queue, "release": settings.RELEASE}
+        parameters |= lane._asdict() if lane else {}
+        for pool in pools:
+            key = lane if lane and pool == LANE else pool
+            parameters[f"{pool}_due"], parameters[f"{pool}_id"] = self._watermarks.get(key, THE_START)
+        (found,) = session_of().run(_sql_of(tuple(pools)), parameters)
+        return self._taken(pools, lane, found)
+
+    def _taken(self, pools: Sequence[str], lane: Lane | None, found: Sequence[Any]) -> Claim | None:
         """What a look has found, in the first of the `pools` that had a due row; and the watermarks from now on."""
         found_in, looked_at, xid, cancelled, expires_in, not_closed, *row = found
         for pool in pools:
+            key = lane if lane and pool == LANE else pool
             if found_in == pool:
                 self._claims += 1
+                if lane and pool == LANE:
+                    self.lanes.begin(lane)
                 values = [json.loads(value) if is_json else value for value, is_json in zip(row, _JSON, strict=True)]
                 workflow = Workflow.from_db(DEFAULT_DB_ALIAS, _NAMES, values)
-                self._watermarks[pool] = (workflow.invisible_until.isoformat(), str(workflow.pk))
+                self._watermarks[key] = (workflow.invisible_until.isoformat(), str(workflow.pk))
                 return Claim(workflow, xid, cancelled, float("inf") if expires_in is None else expires_in, not_closed)
-            self._watermarks[pool] = (looked_at.isoformat(), "0")
+            self._watermarks[key] = (looked_at.isoformat(), "0")
+            if lane and pool == LANE:
+                self.lanes.leave_out(lane)
         return None
 
 
@@ -134,7 +166,7 @@ def _sql_in(pool: str) -> str:
     # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
     return f"""SELECT *, '{pool}' AS pool FROM (
                 SELECT * FROM workflows_workflow
-                 WHERE status = 'PENDING' AND queue = %(queue)s AND {POOLS[pool]} AND invisible_until <= now()
+                 WHERE status = 'PENDING' AND queue = %(queue)s AND {_IN[pool]} AND invisible_until <= now()
                        AND (invisible_until, id) >= (%({pool}_due)s::timestamptz, %({pool}_id)s::bigint)
                        AND (parked_on = '' OR parked_on <> ALL ({LEFT_TO_OTHERS}))
                  ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) {pool}"""  # noqa: S608 (ours)

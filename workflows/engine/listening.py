@@ -39,16 +39,19 @@ class Listener:
         self._heard = False
         self._deaf_until = float("-inf")
 
-    def rest(self, *, live_workers: int) -> None:
+    def rest(self, *, live_workers: int, at_most: float | None = None) -> None:
         """Wait until the next look is due, or until something is announced, after which looks are more frequent again.
 
-        `live_workers` is how many look for the same, this one included. Raises ClaimLost when the session has ended.
+        `live_workers` is how many look for the same, this one included. It takes `at_most` so many seconds. Raises
+        ClaimLost when the session has ended.
         """
+        delay = self._delay.next()
+        delay = delay if at_most is None else min(delay, at_most)
         if not self._queue:
-            self._stopping.wait(self._delay.next())
+            self._stopping.wait(delay)
         elif self._session is None or self._session is not connections[attempt_log.ALIAS].connection:
             self._begin()  # and look once more: what came before was not announced to this session
-        elif self._hears_within(self._delay.next()):
+        elif self._hears_within(delay):
             self._deaf_until = monotonic() + live_workers * LOOK_EVERY * random.uniform(0.5, 1.5)  # noqa: S311
             self._heard = False
             self._delay.reset()

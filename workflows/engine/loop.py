@@ -148,11 +148,12 @@ class Worker:
         self._beat()
         if busy:
             self._listener.end()
-        elif drain and not held_up:
-            return False
         else:
+            turn_in = self._due.lanes.turns.next_in()
+            if drain and not held_up and turn_in is None:
+                return False
             self.status.update(heard_at=monotonic(), trouble="")
-            self._listener.rest(live_workers=self._heartbeat.live_workers)
+            self._listener.rest(live_workers=self._heartbeat.live_workers, at_most=turn_in)
         return True
 
     def _take_up(self, *, thorough: bool) -> bool:

@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from workflows import failpoints
 from workflows.effects import reconcile
-from workflows.engine import duplicates, heartbeat, rollup, unknown_types
+from workflows.engine import duplicates, heartbeat, lanes, rollup, unknown_types
 from workflows.outages import causes, parking
 from workflows.postgres import sqlstates
 from workflows.postgres.round_trips import session_of
@@ -45,6 +45,7 @@ MAINTENANCE_TASKS = {
     "wake parents": Task(waking.wake_parents),
     "wake duplicates": Task(duplicates.wake_waiting),
     "ignore late signals": Task(store.ignore_late_signals),
+    "go on": Task(lanes.go_on),
     "add up": Task(rollup.add_up, every=rollup.EVERY),
     "forget minutes": Task(rollup.forget, every=60.0),
 }

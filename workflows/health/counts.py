@@ -18,9 +18,10 @@ from workflows.definition import definitions
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
 from workflows.errors import DUPLICATE
-from workflows.health import bounded
+from workflows.health import bounded, paces
 from workflows.health.bounded import Count, Link
 from workflows.health.late import BEGUN, FRESH, QUEUES
+from workflows.health.paces import PaceStanding
 from workflows.health.services import Standing, standings
 from workflows.models import Chore, ManualTask, State, WorkerProcess, Workflow
 from workflows.postgres.statements import fetch_one
@@ -67,12 +68,13 @@ class Counts:
     tasks: Count
     overdue: Count
     states: dict[State, Count] = field(default_factory=dict)
-    oldest: LongestDue | None = None  # of what a live worker takes
+    oldest: LongestDue | None = None  # of what a live worker takes, and nobody holds
     deserted: list[LongestDue] = field(default_factory=list)  # of each queue, of what no live worker takes
     services: list[Standing] = field(default_factory=list)
     causes: list[Standing] = field(default_factory=list)
     failing_maintenance: list[Chore] = field(default_factory=list)
     hidden: FromTheFuture | None = None
+    paces: list[PaceStanding] = field(default_factory=list)  # of what is held or paced
 
     @property
     def longest_due(self) -> LongestDue | None:
@@ -85,7 +87,8 @@ def read(states: Collection[State] = State) -> Counts:
     at = timezone.now()
     last, before = _failures(at - HOUR, at), _failures(at - DAY, at - HOUR)
     workers = live_workers(at)
-    oldest, deserted = _longest_due(workers)
+    limited = paces.active()
+    oldest, deserted = _longest_due(workers, [each.pk for each in limited if each.is_held])
     found = standings()
     return Counts(
         at=at,
@@ -103,6 +106,7 @@ def read(states: Collection[State] = State) -> Counts:
         causes=[each for each in found if each.is_cause],
         failing_maintenance=list(Chore.objects.exclude(failing_since=None).order_by("failing_since")),
         hidden=_from_the_future(),
+        paces=limited,
     )
 
 
@@ -242,13 +246,13 @@ def releases_of_workers(at: datetime) -> dict[str, int]:
     return dict(sorted(Counter(found).items()))
 
 
-def _longest_due(workers: list[tuple[str, str, int]]) -> tuple[LongestDue | None, list[LongestDue]]:
+def _longest_due(workers: list[tuple[str, str, int]], held: list[str]) -> tuple[LongestDue | None, list[LongestDue]]:
     """What has been due the longest: of all that a live worker takes, and in each queue of what none takes."""
     everything = {queue for queue, only, _ in workers if not only}
     undoing = everything | {queue for queue, only, _ in workers if only == COMPENSATION}
     taken: list[LongestDue] = []
     deserted: dict[str, LongestDue] = {}
-    for queue, is_undoing, workflow, since in _heads():
+    for queue, is_undoing, workflow, since in _heads(held):
         head = LongestDue(workflow, since, queue)
         if queue in (undoing if is_undoing else everything):
             taken.append(head)
@@ -257,14 +261,14 @@ def _longest_due(workers: list[tuple[str, str, int]]) -> tuple[LongestDue | None
     return min(taken, key=lambda head: head.since, default=None), sorted(deserted.values(), key=lambda head: head.since)
 
 
-def _heads() -> list[tuple[Any, ...]]:
+def _heads(held: list[str]) -> list[tuple[Any, ...]]:
     """For each queue with rows: what has been due the longest, of workflows that are undone and of the others.
 
     It takes as many steps down the index as there are queues. Running workflows are passed over; there are no more than
-    workers. No more of the others are read than are counted elsewhere: in a queue with more than that to undo, the
-    oldest of the others may be missed.
+    workers. No more of the others are read than are counted elsewhere: in a queue with more than that to undo, or of a
+    held type, the oldest of the others may be missed. What is `held` and has not begun waits for no worker.
     """
-    due = """SELECT id, invisible_until, compensating FROM workflows_workflow
+    due = """SELECT id, invisible_until, compensating, begun, workflow_type FROM workflows_workflow
                           WHERE queue = queues.queue AND invisible_until <= statement_timestamp()"""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -281,12 +285,13 @@ def _heads() -> list[tuple[Any, ...]]:
                     (SELECT false, id, invisible_until FROM (
                         ({due} AND {BEGUN} ORDER BY invisible_until, id LIMIT %(limit)s)
                          UNION ALL
-                        ({due} AND {FRESH} ORDER BY invisible_until, id LIMIT %(limit)s)) w
-                      WHERE NOT compensating
+                        ({due} AND {FRESH} AND 'queue:' || queue <> ALL (%(held)s)
+                         ORDER BY invisible_until, id LIMIT %(limit)s)) w
+                      WHERE NOT compensating AND (begun OR 'type:' || workflow_type <> ALL (%(held)s))
                         AND NOT EXISTS (SELECT FROM workflows_attempt a
                                          WHERE a.workflow_id = w.id AND a.closed_at IS NULL)
                       ORDER BY invisible_until, id LIMIT 1)) head""",  # noqa: S608 (the names are ours)
-            {"limit": bounded.limit()},
+            {"limit": bounded.limit(), "held": held},
         )
         heads: list[tuple[Any, ...]] = cursor.fetchall()
         return heads

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 
+from workflows.health import bounded
 from workflows.health.bounded import Count, Link
 from workflows.health.counts import Counts, LongestDue
 from workflows.health.services import Standing
@@ -74,6 +75,7 @@ def judge(counts: Counts) -> Health:
         *_clock(counts),
         *_maintenance(counts),
         *_services(counts),
+        *_paces(counts),
         *_tasks(counts),
     ]
     if not found:
@@ -160,6 +162,21 @@ def _services(counts: Counts) -> Iterator[Reason]:
         yield _reason(Level.SLOW, service, Piece(f" {how}{_since(each, counts.at)}"), *_parked(each))
     if len(troubled) > SERVICES_NAMED:
         yield _reason(Level.SLOW, Piece("other services", Link("service")), Piece(" are in trouble, too"))
+
+
+def _paces(counts: Counts) -> Iterator[Reason]:
+    """What people have slowed down: no trouble, but nobody wonders why it waits, and nobody forgets it."""
+    for each in counts.paces[:SERVICES_NAMED]:
+        link = Piece(each.name, Link("pace", pk=each.pk))
+        waiting = Piece(f", {bounded.text(each.waiting)} wait to begin") if each.waiting else Piece("")
+        if each.is_held and each.pace.held_until:
+            held = f" is held by {each.pace.held_by} until {_clock_of(each.pace.held_until, counts.at)}"
+            yield _reason(Level.SLOW, link, Piece(held), waiting)
+        elif each.waiting:
+            paced = f" goes at {each.pace.per_second:g} a second, as {each.pace.paced_by} has set it"
+            yield _reason(Level.SLOW, link, Piece(paced), waiting)
+    if len(counts.paces) > SERVICES_NAMED:
+        yield _reason(Level.SLOW, Piece("other queues or types", Link("pace")), Piece(" are held or paced, too"))
 
 
 def _since(each: Standing, at: datetime) -> str:

@@ -8,6 +8,7 @@ from workflows.models.effect import Effect
 from workflows.models.event import Event
 from workflows.models.follow_up import FollowUp
 from workflows.models.manual_task import ManualTask
+from workflows.models.pace import Pace
 from workflows.models.rollup import Rollup, RollupProgress
 from workflows.models.search import Search, SearchKeyHash
 from workflows.models.service import CircuitEvent, Service
@@ -29,6 +30,7 @@ __all__ = [
     "Event",
     "FollowUp",
     "ManualTask",
+    "Pace",
     "Rollup",
     "RollupProgress",
     "Search",

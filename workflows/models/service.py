@@ -79,7 +79,7 @@ class Service(models.Model):
 
 
 class CircuitEvent(models.Model):
-    """An event in the history of a service's circuit."""
+    """An event in the history of a service's circuit, or of a queue or type that was held or paced."""
 
     class Kind(models.TextChoices):
         OPENED = "opened"
@@ -88,8 +88,10 @@ class CircuitEvent(models.Model):
         TRIED = "tried", "To be tried"
         ASKED = "asked", "Asked to let fail"
         LET_FAIL = "let_fail", "Let fail"
+        RELEASED = "released"
+        PACED = "paced"
 
-    # By name: the history outlives the row.
+    # By name: the history outlives the row. Of a `Pace` its key.
     service = models.CharField(max_length=LONGEST_NAME)
     at = models.DateTimeField(db_default=ClockTimestamp())
     kind = models.CharField(max_length=10, choices=Kind)

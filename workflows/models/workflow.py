@@ -167,6 +167,8 @@ class Workflow(models.Model):
     invisible_until = models.DateTimeField(db_default=Now())  # no worker takes it before this time
     # An attempt has been decided: it goes before the workflows that have not started.
     begun = models.BooleanField(db_default=False)
+    # Of those that have not begun, the highest go first.
+    priority = models.SmallIntegerField(db_default=0)
     retry_count = models.PositiveIntegerField(db_default=0)  # failures in a row of the same step
     # Of these failures, those at a service that was unavailable.
     unavailable_count = models.PositiveIntegerField(db_default=0)
@@ -249,6 +251,12 @@ class Workflow(models.Model):
             models.Index(
                 name="workflow_fresh",
                 fields=["queue", "invisible_until", "id"],
+                condition=Q(status="PENDING", begun=False),
+            ),
+            # engine.lanes: where something is held or paced, or several tenants or priorities have something due.
+            models.Index(
+                name="workflow_lanes",
+                fields=["queue", "priority", "workflow_type", "tenant", "invisible_until", "id"],
                 condition=Q(status="PENDING", begun=False),
             ),
             # engine.claim, `runworker --only compensation`; in_state(), which sorts these few.

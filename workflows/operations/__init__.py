@@ -27,10 +27,12 @@ from workflows.operations.guards import (
     RETRY,
     REVOKE,
     RUN_NOW,
+    SET_PACE,
     TRY_NOW,
     WorkflowBusy,
 )
 from workflows.operations.keys import revoke
+from workflows.operations.paces import hold_queue, release_queue, set_pace
 from workflows.operations.payments import charges_of
 from workflows.operations.services import (
     ALONE,
@@ -85,6 +87,7 @@ __all__ = [
     "RETRY",
     "REVOKE",
     "RUN_NOW",
+    "SET_PACE",
     "TRY_NOW",
     "LeftUndone",
     "WorkflowBusy",
@@ -102,17 +105,20 @@ __all__ = [
     "failures_left",
     "follow_up",
     "hold",
+    "hold_queue",
     "left_undone",
     "let_fail",
     "lets_fail",
     "not_a_duplicate",
     "parked_to_fail",
     "reject",
+    "release_queue",
     "release_task",
     "retract",
     "retry",
     "revoke",
     "run_now",
+    "set_pace",
     "try_now",
     "why_not_assign",
     "why_not_cancel",

@@ -30,6 +30,7 @@ ASSIGN = "workflows.assign_manualtask"
 REVOKE = "workflows.revoke_apikey"
 HOLD = "workflows.hold_service"
 TRY_NOW = "workflows.try_service"
+SET_PACE = "workflows.set_pace"
 LET_FAIL = "workflows.let_fail_service"
 BULK = "workflows.start_bulkoperation"
 

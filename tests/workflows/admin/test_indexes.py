@@ -68,6 +68,7 @@ def listed(query: str) -> Callable[[Client], object]:
 NEEDED: dict[str, Callable[[Client], object]] = {
     "workflow_begun": lambda _: DueWorkflows("default").claim_next(),
     "workflow_fresh": lambda _: DueWorkflows("default").claim_next(),
+    "workflow_lanes": lambda _: DueWorkflows("default").claim_next(),
     "workflow_compensating": lambda _: DueWorkflows("default", only=COMPENSATION).claim_next(),
     "workflow_expiring_asleep": lambda _: waking.wake_expired(),
     "workflow_of_type": listed("workflow_type=rare"),

@@ -184,7 +184,7 @@ def test_it_takes_them_in_the_order_of_their_due_times_and_of_their_ids(
     later = submit(invisible_until=first + timedelta(seconds=1))
     due_at_once = [submit(invisible_until=first) for _ in range(4)]
     if not lying_in_order:
-        Workflow.objects.filter(pk=due_at_once[0].pk).update(tenant="moved to the end of the table")
+        Workflow.objects.filter(pk=due_at_once[0].pk).update(last_error_message="moved to the end of the table")
     drain()
     connection.close()
     assert taken() == [*(each.pk for each in due_at_once), later.pk]

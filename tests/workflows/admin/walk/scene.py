@@ -67,6 +67,7 @@ class Scene:
             **self._tasks(),
             "service": open_circuit().pk,
             "cause": quote(open_cause(traceback="in enroll").pk),
+            "slow-queue": quote(rows.held_queue().pk),
             "key": ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1").pk,
             "message": rows.undelivered_message().pk,
             "worker": rows.worker().pk,

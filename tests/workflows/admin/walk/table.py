@@ -100,6 +100,16 @@ workflows_service_add                                  | - ------ - - ss | - ---
 workflows_service_delete service                       | - ------ - - ss | - ------ - - ss
 workflows/service/<path:object_id>/ service            | > >>>>>> > > ss | > >>>>>> > > ss
 
+workflows_pace_changelist                              | p pp-p-p - - ss | - ------ - - ss
+workflows_pace_change slow-queue                       | p pp-p-p - - ss | - ------ - - ss
+workflows_pace_hold slow-queue                         | p ---p-- - - ss | A ---A-- - - ss
+workflows_pace_release slow-queue                      | p ---p-- - - ss | A ---A-- - - ss
+workflows_pace_set_pace slow-queue                     | p ---p-- - - ss | A ---A-- - - ss
+workflows_pace_history slow-queue                      | p pp-p-p - - ss | p pp-p-p - - ss
+workflows_pace_add                                     | - ------ - - ss | - ------ - - ss
+workflows_pace_delete slow-queue                       | - ------ - - ss | - ------ - - ss
+workflows/pace/<path:object_id>/ slow-queue            | > >>>>>> > > ss | > >>>>>> > > ss
+
 workflows_workerprocess_changelist                     | p pp-p-- - - ss | p pp-p-- - - ss
 workflows_workerprocess_change worker                  | p pp-p-- - - ss | - ------ - - ss
 workflows_workerprocess_history worker                 | p pp-p-- - - ss | p pp-p-- - - ss
@@ -233,6 +243,9 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_service_hold": _in_two_hours,
     "workflows_service_try_now": REASON,
     "workflows_service_let_fail": {**REASON, "decides": "1"},
+    "workflows_pace_hold": _in_two_hours,
+    "workflows_pace_release": REASON,
+    "workflows_pace_set_pace": {"per_second": "5", **REASON},
     "auth_user_add": USER,
     **{f"auth_user_change {name}": CHANGED_USER | {"username": name} for name in ("colleague", "lead", "boss")},
     "auth_user_password_change": {**USER, "set-password": "1"},
@@ -244,7 +257,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     # What no page offers, and Django would take: rows added, changed and deleted by hand.
     **{
         f"workflows_{model}_{page}": {"post": "yes", "name": "mine", "status": "COMPLETE", "state": "approved"}
-        for model in ("workflow", "manualtask", "apikey", "service", "workerprocess", "undeliveredmessage")
+        for model in ("workflow", "manualtask", "apikey", "service", "pace", "workerprocess", "undeliveredmessage")
         for page in ("add", "change", "delete")
     },
 }

@@ -27,7 +27,7 @@ OF_WORKERS = ["workflows_workflow"]
 # holds them for longer.
 OF_THE_ATTEMPT_LOG = [
     *("workflows_attempt", "workflows_effect", "workflows_wait", "workflows_manualtask", "workflows_signal"),
-    *("workflows_followup", "workflows_service", "workflows_apikey"),
+    *("workflows_followup", "workflows_service", "workflows_pace", "workflows_apikey"),
 ]
 
 # Seconds: what a person waits for without a thought that it hangs.

@@ -1,0 +1,158 @@
+"""The queues and types: what is held or paced, by whom, and how many wait to begin?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from workflows import operations
+from workflows.console import words
+from workflows.console.base import ConsoleAdmin, ReasonForm, Verb
+from workflows.console.service import HoldForm
+from workflows.health import bounded, paces
+from workflows.health.paces import PaceStanding
+from workflows.models import CircuitEvent, Pace
+
+EVENTS_SHOWN = 100
+
+
+class PaceForm(ReasonForm):
+    per_second = forms.FloatField(
+        label="Begin in a second", required=False, help_text="Over all workers. Empty: as many as the workers can."
+    )
+    field_order = ("per_second", "reason")
+
+
+HOLD = Verb(
+    slug="hold",
+    label="Hold",
+    permission=operations.SET_PACE,
+    operation=operations.hold_queue,
+    applies=lambda row: True,
+    consequences=lambda row: [
+        f"Nothing of {row.name} begins until that time: within two seconds, on every worker.",
+        "What has begun goes on: retries, waits that end, and reversals. So does what a person retries alone.",
+        "Submissions are taken and wait. When the time is over they begin by themselves, the oldest first.",
+        *([f"This takes the place of the hold of {row.pace.held_by}."] if row.is_held else []),
+    ],
+    done="It is held.",
+    form=HoldForm,
+)
+RELEASE = Verb(
+    slug="release",
+    label="Release",
+    permission=operations.SET_PACE,
+    operation=operations.release_queue,
+    applies=lambda row: row.is_held,
+    consequences=lambda row: [
+        f"{_waiting(row)} {_pace(row) or 'They begin as fast as the workers can.'}",
+        f"The hold of {row.pace.held_by} ends: {words.ended(row.pace.held_reason)}",
+    ],
+    done="It is released.",
+)
+SET_PACE = Verb(
+    slug="set_pace",
+    label="Set the pace",
+    asks="Set the pace of {}",
+    permission=operations.SET_PACE,
+    operation=operations.set_pace,
+    applies=lambda row: True,
+    consequences=lambda row: [
+        f"So many of {row.name} begin in a second, over all workers: within two seconds.",
+        "What has begun goes on as fast as the workers can.",
+        "A pace has no end: it stays until somebody sets another.",
+    ],
+    done="The pace is set.",
+    form=PaceForm,
+)
+
+
+@admin.register(Pace)
+class PaceAdmin(ConsoleAdmin):
+    page_template = "admin/workflows/pace/page.html"
+    verbs = (HOLD, RELEASE, SET_PACE)
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
+            raise PermissionDenied
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": self._title_of_list(),
+            "lines": [{"row": row, "url": self.url_of("change", row), **_columns(row)} for row in paces.everything()],
+        }
+        return TemplateResponse(request, "admin/workflows/pace/list.html", {**context, **(extra_context or {})})
+
+    def name_of(self, row: PaceStanding) -> str:
+        return row.name
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """How it stands: most have no row."""
+        return paces.standing(object_id)
+
+    def page(self, request: HttpRequest, row: PaceStanding) -> dict[str, Any]:
+        story = CircuitEvent.objects.filter(service=row.pk).order_by("-id")[:EVENTS_SHOWN]
+        return {
+            "title": row.name.removeprefix("the ").capitalize(),
+            "standing": " ".join(filter(None, (_hold(row), _pace(row), _waiting(row)))),
+            "story": [(event, event.get_kind_display()) for event in story],
+            **_columns(row),
+        }
+
+
+# --- In words -----------------------------------------------------------------------------------
+
+
+def banner() -> list[str]:
+    """What stands above every page while something is held."""
+    rows = Pace.objects.filter(held_until__gt=timezone.now()).order_by("key")[:3]
+    return [
+        f"The {row.key.replace(':', ' ', 1)} is held by {row.held_by} until {words.clock(row.held_until)}: "
+        f"nothing of it begins. {words.ended(row.held_reason)}"
+        for row in rows
+    ]
+
+
+def _columns(row: PaceStanding) -> dict[str, Any]:
+    event = row.last_event
+    by = f" by {event.actor}" if event and event.actor else ""
+    return {
+        "badge": _badge(row),
+        "waiting": bounded.text(row.waiting),
+        "pace": f"{row.pace.per_second:g} a second" if row.pace.per_second else "",
+        "until": words.clock(row.pace.held_until) if row.is_held else "",
+        "told": f"{event.get_kind_display()}{by} at {words.clock(event.at)}: {event.reason}" if event else "",
+    }
+
+
+def _badge(row: PaceStanding) -> SafeString:
+    if row.is_held:
+        return words.badge("circuit-held", "Held")
+    return words.badge("circuit-suspected", "Paced") if row.pace.per_second else words.badge("circuit-closed", "Open")
+
+
+def _hold(row: PaceStanding) -> str:
+    if not row.is_held:
+        return ""
+    until = words.clock(row.pace.held_until)
+    return f"Held by {row.pace.held_by} until {until}: {words.ended(row.pace.held_reason)} Nothing begins until then."
+
+
+def _pace(row: PaceStanding) -> str:
+    if not row.pace.per_second:
+        return "" if row.is_held else "It goes as fast as the workers can."
+    by, why = row.pace.paced_by, words.ended(row.pace.paced_reason)
+    return f"{row.pace.per_second:g} begin in a second at most, as {by} has set it: {why}"
+
+
+def _waiting(row: PaceStanding) -> str:
+    if not row.waiting:
+        return "Nothing waits to begin."
+    return "1 workflow waits to begin." if row.waiting == 1 else f"{bounded.text(row.waiting)} workflows wait to begin."

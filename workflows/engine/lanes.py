@@ -1,0 +1,139 @@
+"""LANES: what a worker may begin next, where not simply the oldest goes first.
+
+Of the workflows that have not begun, those of one priority, type and tenant are a lane, with a place of its own in the
+index. So what is held, at its pace, or of a tenant with 100,000, is passed over without being read. As long as nothing
+is limited, and only one tenant and priority has something due, there are no lanes: the oldest goes first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from time import monotonic
+from typing import NamedTuple
+
+from workflows.engine.turns import Turns
+from workflows.models.pace import Key, Scope
+from workflows.postgres.round_trips import session_of
+from workflows.postgres.skip_scan import skip_scan
+from workflows.signals.waking import Slice
+from workflows.state.transitions import make_due_where
+
+# Seconds between two readings of what is held, and at which pace: with a rest in between it is in force within two.
+READ_EVERY = 1.0
+# Seconds, at the least, from one look for lanes to the next when a worker has none left.
+LOOK_EVERY = 0.05
+# So many lanes are looked for: each is one step down the index.
+MOST_LANES = 1_000
+# Of the attempts, the newest so many are searched for what a worker has left: since a hold began, few are opened.
+NEWEST = 1_000
+# One of so many that begin is of any priority: the highest does not starve the rest.
+ANY_PRIORITY_EVERY = 10
+
+
+class Lane(NamedTuple):
+    priority: int
+    workflow_type: str
+    tenant: str
+
+
+_READ = """SELECT key, coalesce(held_until > clock_timestamp(), false), per_second FROM workflows_pace
+            WHERE held_until > clock_timestamp() OR per_second IS NOT NULL"""
+
+_FRESH = "status = 'PENDING' AND NOT begun AND queue = %(queue)s"
+_LANES = f"""
+    WITH RECURSIVE {skip_scan("lanes", "workflows_workflow", _FRESH, "priority", "workflow_type", "tenant")}
+    SELECT priority, workflow_type, tenant FROM lanes
+     WHERE EXISTS (SELECT FROM workflows_workflow w
+                    WHERE {_FRESH} AND w.priority = lanes.priority AND w.workflow_type = lanes.workflow_type
+                      AND w.tenant = lanes.tenant AND invisible_until <= now())
+     LIMIT {MOST_LANES}"""  # noqa: S608 (ours)
+
+
+# What a worker has begun and left undecided is among what has not begun, because a death writes nothing.
+_LEFT = f"""NOT w.begun AND EXISTS (SELECT FROM workflows_pace WHERE held_until > clock_timestamp()) AND w.id IN (
+    SELECT workflow_id FROM (
+        SELECT DISTINCT ON (workflow_id) workflow_id, outcome
+          FROM (SELECT id, workflow_id, outcome FROM workflows_attempt ORDER BY id DESC LIMIT {NEWEST}) newest
+         ORDER BY workflow_id, id DESC) last
+     WHERE outcome IN ('', 'lost', 'vanished', 'crashed', 'killed', 'interrupted', 'put_back'))"""  # noqa: S608 (ours)
+
+
+def go_on(after: int = 0) -> Slice:
+    """While something is held, let what has begun and lost its worker go on. A maintenance task."""
+    return Slice(make_due_where(_LEFT, ()))
+
+
+class Lanes:
+    """The lanes of one queue, as a worker knows them."""
+
+    def __init__(self, queue: str) -> None:
+        self.turns = Turns()
+        self._queue = queue
+        self._key = str(Key(Scope.QUEUE, queue))
+        self._held: set[str] = set()
+        self._paces: dict[str, float] = {}
+        self._read_at = self._looked_at = float("-inf")
+        self._due: list[Lane] = []
+        self._begun = 0  # by this worker, in lanes
+        self._last: dict[str, int] = defaultdict(int)  # of each tenant, which of these was its last
+
+    def read(self) -> None:
+        """Once a second, what is held, and at which pace. Of other queues nothing is limited here."""
+        if monotonic() < self._read_at + READ_EVERY:
+            return
+        self._read_at = monotonic()
+        rows = [row for row in session_of().run(_READ, {}) if row[0] == self._key or not row[0].startswith("queue:")]
+        self._held = {key for key, held, _ in rows if held}
+        self._paces = {key: pace for key, _, pace in rows if pace is not None}
+
+    def look(self) -> None:
+        """Which lanes have something due."""
+        self._looked_at = monotonic()
+        self._due = [Lane(*row) for row in session_of().run(_LANES, {"queue": self._queue})]
+
+    @property
+    def are_used(self) -> bool:
+        """Whether it takes a lane to begin one."""
+        return self._is_limited or len({(each.priority, each.tenant) for each in self._due}) > 1
+
+    @property
+    def _is_limited(self) -> bool:
+        return bool(self._held or self._paces)
+
+    def next(self) -> Lane | None:
+        """The lane to begin one of; None if none may begin."""
+        if self._key in self._held:
+            return None
+        lane = self._choose()
+        if lane is None and self._is_limited and monotonic() >= self._looked_at + LOOK_EVERY:
+            self.look()
+            lane = self._choose()
+        return lane
+
+    def _choose(self) -> Lane | None:
+        by_priority = (self._begun + 1) % ANY_PRIORITY_EVERY != 0
+        order = sorted(self._due, key=lambda lane: (-lane.priority * by_priority, self._last[lane.tenant]))
+        return next((lane for lane in order if self._may_begin(lane)), None)
+
+    def _may_begin(self, lane: Lane) -> bool:
+        keys = list(self._keys(lane))
+        paced = ((key, self._paces[key]) for key in keys if key in self._paces)
+        return self._held.isdisjoint(keys) and all(self.turns.has(key, pace) for key, pace in paced)
+
+    def _keys(self, lane: Lane) -> Iterator[str]:
+        """What limits the lane."""
+        yield self._key
+        yield str(Key(Scope.TYPE, lane.workflow_type))
+
+    def begin(self, lane: Lane) -> None:
+        """One of the lane begins."""
+        self._begun += 1
+        self._last[lane.tenant] = self._begun
+        for key in self._keys(lane):
+            if key in self._paces:
+                self.turns.use(key)
+
+    def leave_out(self, lane: Lane) -> None:
+        """Nothing in it is due, until the next look."""
+        self._due.remove(lane)

@@ -1,0 +1,102 @@
+"""PACES: which queues and types are held or paced, and how many wait to begin there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
+
+from workflows.definition import definitions
+from workflows.health import bounded
+from workflows.health.late import FRESH
+from workflows.models import CircuitEvent, Pace
+from workflows.models.clock import ClockTimestamp
+from workflows.models.pace import Key, Scope
+from workflows.operations.paces import is_known
+from workflows.postgres.skip_scan import skip_scan
+from workflows.postgres.statements import fetch_all
+
+
+@dataclass(frozen=True, slots=True)
+class PaceStanding:
+    """How a queue or a type stands; `waiting` have not begun, and stop at a limit."""
+
+    key: Key
+    pace: Pace
+    now: datetime
+    waiting: int
+
+    @property
+    def pk(self) -> str:
+        return str(self.key)
+
+    @property
+    def name(self) -> str:
+        """In a sentence."""
+        return f"the {self.key.scope.label.lower()} {self.key.name}"
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing begins: each hold ends by itself."""
+        return self.pace.held_until is not None and self.pace.held_until > self.now
+
+    @property
+    def last_event(self) -> CircuitEvent | None:
+        return CircuitEvent.objects.filter(service=self.pk).order_by("-id").first()
+
+
+def active() -> list[PaceStanding]:
+    """What is held or paced just now."""
+    rows = Pace.objects.filter(Q(held_until__gt=ClockTimestamp()) | Q(per_second__isnull=False))
+    return _standings(rows.order_by("key"))
+
+
+def everything() -> list[PaceStanding]:
+    """All queues and types that this release knows, and whatever else is held or paced."""
+    known = {str(Key(Scope.QUEUE, each.queue)) for each in definitions().values()}
+    known |= {str(Key(Scope.TYPE, name)) for name in definitions()}
+    rows = {key: Pace(key=key, held_by="", paced_by="") for key in sorted(known)}
+    return _standings({**rows, **{each.key: each for each in Pace.objects.order_by("key")}}.values())
+
+
+def standing(text: str) -> PaceStanding | None:
+    """How one stands; None if nothing is called so."""
+    if (key := Key.of(text)) is None or "\x00" in text:
+        return None
+    row = Pace.objects.filter(pk=text).first()
+    if row is None and not is_known(key):
+        return None
+    return next(iter(_standings([row or Pace(key=text, held_by="", paced_by="")])))
+
+
+def _standings(rows: Iterable[Pace]) -> list[PaceStanding]:
+    found = [(each, key) for each in rows if (key := Key.of(each.key))]
+    if not found:
+        return []
+    ((now, *_),) = fetch_all("SELECT clock_timestamp()", ())
+    waiting = _waiting()
+    return [PaceStanding(key, pace, now, min(waiting[pace.key], bounded.limit() + 1)) for pace, key in found]
+
+
+_KINDS = skip_scan("kinds", "workflows_workflow", FRESH, "queue", "priority", "workflow_type")
+
+
+def _waiting() -> Counter[str]:
+    """How many have not begun, by the key of their queue and of their type; no more are read than are counted."""
+    found = fetch_all(
+        f"""WITH RECURSIVE {_KINDS}
+            SELECT queue, workflow_type, number FROM kinds CROSS JOIN LATERAL (
+                SELECT count(*) AS number FROM (
+                    SELECT FROM workflows_workflow w
+                     WHERE {FRESH} AND w.queue = kinds.queue AND w.priority = kinds.priority
+                       AND w.workflow_type = kinds.workflow_type LIMIT %s) these) counted""",  # noqa: S608 (ours)
+        (bounded.limit() + 1,),
+    )
+    counted: Counter[str] = Counter()
+    for queue, workflow_type, number in found:
+        counted[str(Key(Scope.QUEUE, queue))] += number
+        counted[str(Key(Scope.TYPE, workflow_type))] += number
+    return counted

@@ -1,0 +1,84 @@
+"""What people may do with a queue or a type: hold it, release it, and set its pace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from workflows.definition import definitions
+from workflows.errors import NotAllowed
+from workflows.models import CircuitEvent, Pace, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.models.pace import Key, Scope
+from workflows.operations.guards import SET_PACE, require, require_reason, short_transaction, stated
+from workflows.operations.services import LONGEST_HOLD
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+# In a second. More than a database begins; fewer are two in an hour.
+FASTEST, SLOWEST = 10_000.0, 0.0005
+
+
+def hold_queue(key: str, *, user: User, until: datetime, reason: str) -> None:
+    """Let nothing of a queue or a type begin before `until`; what has begun goes on. It replaces an earlier hold."""
+    with _locked(key, user, reason, "a hold") as pace:
+        if until <= pace.now:
+            raise NotAllowed("That time is over: a hold ends at a time to come.")
+        if until > pace.now + LONGEST_HOLD:
+            raise NotAllowed(f"A hold lasts {LONGEST_HOLD.days} days at the most. It can be held again.")
+        pace.held_until, pace.held_by, pace.held_reason = until, user.get_username(), stated(reason)
+        _record(pace, CircuitEvent.Kind.HELD, user, f"Until {until:%Y-%m-%d %H:%M} UTC. {stated(reason)}")
+
+
+def release_queue(key: str, *, user: User, reason: str) -> None:
+    """End a hold before its time."""
+    with _locked(key, user, reason, "a release") as pace:
+        if pace.held_until is None or pace.held_until <= pace.now:
+            raise NotAllowed("It is not held.")
+        pace.held_until, pace.held_by, pace.held_reason = None, "", ""
+        _record(pace, CircuitEvent.Kind.RELEASED, user, stated(reason))
+
+
+def set_pace(key: str, *, user: User, per_second: float | None, reason: str) -> None:
+    """Let so many of a queue or a type begin in a second, over all workers; None: as many as the workers can."""
+    with _locked(key, user, reason, "a pace") as pace:
+        if per_second is not None and not SLOWEST <= per_second <= FASTEST:
+            raise NotAllowed(f"A pace is {SLOWEST} to {FASTEST:,.0f} a second. To stop it, hold it.")
+        told = "As fast as the workers can." if per_second is None else f"{per_second:g} a second."
+        pace.per_second, pace.next_at = per_second, None
+        pace.paced_by = user.get_username() if per_second else ""
+        pace.paced_reason = stated(reason) if per_second else ""
+        _record(pace, CircuitEvent.Kind.PACED, user, f"{told} {stated(reason)}")
+
+
+def is_known(key: Key) -> bool:
+    """Whether the definitions of this release, or workflows that have not ended, name it."""
+    if key.scope == Scope.TYPE:
+        return key.name in definitions() or Workflow.objects.filter(workflow_type=key.name).exists()
+    if key.name in {each.queue for each in definitions().values()}:
+        return True
+    return any(
+        Workflow.objects.filter(status="PENDING", begun=begun, queue=key.name).exists() for begun in (False, True)
+    )
+
+
+def _record(pace: Pace, kind: CircuitEvent.Kind, user: User, reason: str) -> None:
+    CircuitEvent.objects.create(service=pace.key, kind=kind, actor=user.get_username(), reason=reason)
+
+
+@contextmanager
+def _locked(key: str, user: User, reason: str, what: str) -> Iterator[Any]:
+    """The locked row of a queue or a type that is known, with the database's time; saved when the block ends."""
+    require(user, SET_PACE)
+    require_reason(reason, what)
+    named = Key.of(key)
+    if named is None or not (Pace.objects.filter(pk=key).exists() or is_known(named)):
+        raise NotAllowed(f"There is no queue and no type {key.partition(':')[2] or key}.")
+    with short_transaction():
+        Pace.objects.bulk_create([Pace(key=key)], ignore_conflicts=True)
+        pace = Pace.objects.annotate(now=ClockTimestamp()).select_for_update(no_key=True).get(pk=key)
+        yield pace
+        pace.save()
