@@ -54,6 +54,7 @@ CODES = {
     "card_declined": CodeWords(
         "The bank declined the card. Nothing was charged.",
         "Your bank declined the card, and nothing was charged. Please ask your bank, or start again with another card.",
+        asks_nobody=True,
     ),
     "card_invalid": CodeWords(
         "The card cannot be used. The patient is enrolled, and the payment is due.",
@@ -62,6 +63,7 @@ CODES = {
     "email_taken": CodeWords(
         "Somebody has an account with this e-mail address already.",
         "There is an account with this e-mail address already. Please sign in, or use another address.",
+        asks_nobody=True,
     ),
     "idempotency_key_reused": CodeWords(
         "A service got another request under the same key. An engineer has to look before it is retried.",
@@ -76,7 +78,9 @@ CODES = {
         "The insurer does not cover the program. The patient is enrolled all the same.",
         "Your insurance does not cover this program. You can still take part and pay for it yourself.",
     ),
-    "invalid_payload": CodeWords("The form has fields that are missing or wrong; the message names them.", _CHECK),
+    "invalid_payload": CodeWords(
+        "The form has fields that are missing or wrong; the message names them.", _CHECK, asks_nobody=True
+    ),
     "linked_account_missing": CodeWords(
         "The account that the patient was to make elsewhere did not come within two days.",
         "We waited for your account from the other sign-up, and it did not come. Please finish that, then start again.",

@@ -46,7 +46,12 @@ SHOWN = {
     "30d": "All of the last 30 days",
 }
 
-SUPPORT, ENGINEERS = "Support", "Engineers"
+SUPPORT, ENGINEERS, NOBODY = "Support", "Engineers", "Nobody: the patients were told"
+ADVICE = {
+    "passing": "Probably temporary; try once more.",
+    "explained": "A retry alone does not help.",
+    "unforeseen": "An engineer looks before it is retried.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +121,8 @@ def line(group: Group, times: str = "", acknowledged_by: str = "", chart: Chart 
         group,
         what=f"Failed at “{step}”" if step else "Failed",
         why=code.staff,
-        advice=advice(group),
-        url=url_of(cause, times),
+        advice=ADVICE[_kind(group)],
+        url=url_of(cause, times) if group.number > 1 else _page_of(group.newest[0]),
         number=f"{group.number:,}" if group.number < failures.MOST else f"{failures.MOST:,}+",
         money=_money(group),
         whose=f"Acknowledged by {acknowledged_by}" if acknowledged_by else whose(group),
@@ -131,29 +136,25 @@ def url_of(cause: Cause, times: str = "") -> str:
     return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({**asked, **_named(cause)})}"
 
 
+def _page_of(workflow_id: int) -> str:
+    return reverse("admin:workflows_workflow_change", args=[workflow_id])
+
+
 def _named(cause: Cause) -> dict[str, str]:
     return {name: value for name, value in cause._asdict().items() if value is not None}
 
 
-def asks_nobody(group: Group) -> bool:
-    """Whether its patients were told, and nothing is left to be done; money that is held is."""
-    wording = wording_of_type(group.cause.workflow_type)
-    return words_for_code(wording, group.cause.code).asks_nobody and not group.charged
-
-
 def whose(group: Group) -> str:
-    wording, code = wording_of_type(group.cause.workflow_type), group.cause.code
-    if asks_nobody(group):
-        return "Nobody: the patients were told"
-    return SUPPORT if is_explained(wording, code) or words_for_code(wording, code).passing else ENGINEERS
+    if group.asks_nobody:
+        return NOBODY
+    return ENGINEERS if _kind(group) == "unforeseen" else SUPPORT
 
 
-def advice(group: Group) -> str:
-    """Whether a retry may mend it."""
+def _kind(group: Group) -> str:
     wording, code = wording_of_type(group.cause.workflow_type), group.cause.code
     if words_for_code(wording, code).passing:
-        return "Probably temporary; try once more."
-    return "A retry alone does not help." if is_explained(wording, code) else "An engineer looks before it is retried."
+        return "passing"
+    return "explained" if is_explained(wording, code) else "unforeseen"
 
 
 def _money(group: Group) -> str:

@@ -1,13 +1,14 @@
 """The list of what waits for somebody, as two pages: Needs a person has all of it, and the Inbox the tasks.
 
-A row shows a task's type and not its question, and a failure's step and code in words: the rest may hold what a patient
-has sent. The Inbox can also show closed tasks, the newest first.
+A row shows a task's type and not its question, which may hold what a patient has sent. What has failed is a line for
+each cause, first where money is held; those that ask for nobody are folded away. The Inbox can also show closed tasks,
+the newest first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -24,14 +25,15 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
-from workflows.console import cause, words
+from workflows.console import cause, patient, words
+from workflows.console.failures import SUPPORT, line
 from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
 from workflows.health import bounded, services
 from workflows.health import needs_a_person as needs
-from workflows.health.needs_a_person import Asked, Item, Kind, Place, Source, Whose
-from workflows.models import FollowUp, ManualTask, Workflow
-from workflows.wording import words_for_code, words_for_step
+from workflows.health.needs_a_person import Asked, Item, Kind, Place, Rank, Source, Whose
+from workflows.models import FollowUp, ManualTask
+from workflows.wording import words_for_step
 
 OPEN = ManualTask.State.OPEN
 # The states of tasks that the Inbox can show.
@@ -39,11 +41,7 @@ STATES = {OPEN.value: "Open", "overdue": "Overdue", "done": "Closed", "all": "Al
 STATES.update((value, label) for value, label in ManualTask.State.choices if value != OPEN)
 
 # What has no team and no assignee.
-WHOEVER = {
-    Source.TASK: "Whoever may decide",
-    Source.WORKFLOW: "Whoever may retry",
-    Source.FOLLOW_UP: "Whoever may run it again",
-}
+WHOEVER = {Source.TASK: "Approvers", Source.FOLLOW_UP: SUPPORT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +82,7 @@ class Line:
     type: str
     since: datetime
     whose: str
+    patient: str = ""  # who it is about, masked
     due: datetime | None = None
     expires: datetime | None = None
     is_overdue: bool = False
@@ -103,12 +102,18 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
     given = _given(request, choices)
     url, after = reverse(of.url), needs.place(request.GET.get("after", ""))
     shown, number = _read(request.user, of, given, after)
+    groups = needs.groups(_asked(request.user, of, given)) if of is NEEDS_A_PERSON and not after else []
+    told = [each for each in groups if each.asks_nobody]
     context = {
         **site.each_context(request),
         "title": of.title,
         "causes": _causes(request.user) if of is NEEDS_A_PERSON and not given and not after else [],
         "lines": list(lines(shown.items, urlencode(given))),
-        "number": bounded.text(number),
+        "number": bounded.text(number + len(groups) - len(told)),
+        "held": [line(each) for each in groups if each.charged],
+        "groups": [line(each) for each in groups if not (each.charged or each.asks_nobody)],
+        "told": [line(each) for each in told],
+        "number_told": sum(each.number for each in told),
         "is_open": _is_open(given),
         "filters": [(name, TITLES[name], given.get(name), choices[name].items()) for name in of.filters],
         "first_url": _url(url, given) if after else "",
@@ -126,14 +131,18 @@ def _causes(user: User) -> list[tuple[str, str]]:
 
 def _read(user: User, of: Listing, given: dict[str, str], after: Place | None) -> tuple[needs.Page, int]:
     """A page of what is asked for, and how many rows there are on all pages."""
-    state, whose, task_type = given.get("state", OPEN), given.get("whose"), given.get("task_type", "")
+    asked = _asked(user, of, given)
     if not _is_open(given):
-        tasks = needs.of_whose(ManualTask.objects.all(), whose, user)
-        rows = _in_state(tasks.filter(task_type=task_type) if task_type else tasks, state)
+        tasks = needs.of_whose(ManualTask.objects.all(), asked.whose, user)
+        rows = _in_state(tasks.filter(task_type=asked.task_type) if asked.task_type else tasks, given["state"])
         return _newest(rows, after), bounded.count(rows)
-    kinds = (Kind(given["kind"]),) if "kind" in given else of.kinds
-    asked = Asked(user, kinds, Whose(whose) if whose else None, task_type, only_overdue=state == "overdue")
     return needs.page(asked, after=after), needs.count(asked)
+
+
+def _asked(user: User, of: Listing, given: dict[str, str]) -> Asked:
+    kinds = (Kind(given["kind"]),) if "kind" in given else of.kinds
+    whose = Whose(given["whose"]) if "whose" in given else None
+    return Asked(user, kinds, whose, given.get("task_type", ""), only_overdue=given.get("state") == "overdue")
 
 
 def _is_open(given: dict[str, str]) -> bool:
@@ -153,7 +162,7 @@ def _newest(tasks: QuerySet[ManualTask], after: Place | None) -> needs.Page:
     if after:
         tasks = tasks.filter(pk__lt=after.item.pk)
     rows = tasks.order_by("-pk").values_list("created_at", "pk")[: needs.PAGE + 1]
-    return needs.Page.of([Item(True, since, Source.TASK, pk) for since, pk in rows], timezone.now())
+    return needs.Page.of([Item(Rank.REST, since, Source.TASK, pk) for since, pk in rows], timezone.now())
 
 
 # --- Filters ------------------------------------------------------------------------------------
@@ -192,9 +201,11 @@ def _url(url: str, given: dict[str, str], **also: str) -> str:
 def lines(items: Sequence[Item], filters: str = "") -> Iterator[Line]:
     """The rows of a page, read at once by their keys, without those that were dealt with since the page was read."""
     rows = {source: _rows(source, [item.pk for item in items if item.source == source]) for source in Source}
+    patients = patient.masked({row.workflow_id for of_source in rows.values() for row in of_source.values()})
     for item in items:
         if row := rows[item.source].get(item.pk):
-            yield _line(item.source, row, filters)
+            of_row = _of_task(row, filters) if item.source == Source.TASK else _of_deferred_step(row)
+            yield replace(of_row, patient=patients.get(row.workflow_id, ""))
 
 
 def _rows(source: Source, pks: list[int]) -> dict[int, Any]:
@@ -208,22 +219,10 @@ def _rows(source: Source, pks: list[int]) -> dict[int, Any]:
                 *("state", "team", "task_type", "created_at", "due_at", "expires_at", "decided_at"),
                 *("assignee__username", "decided_by__username", "workflow__workflow_type"),
             )
-        case Source.WORKFLOW:
-            rows = Workflow.objects.only("workflow_type", "current_step", "last_error_code", "completed_at")
         case Source.FOLLOW_UP:
             rows = FollowUp.objects.select_related("workflow")
             rows = rows.only("step", "created_at", "workflow__workflow_type")
     return {row.pk: row for row in rows.filter(pk__in=pks)}
-
-
-def _line(source: Source, row: Any, filters: str) -> Line:
-    match source:
-        case Source.TASK:
-            return _of_task(row, filters)
-        case Source.WORKFLOW:
-            return _of_workflow(row)
-        case Source.FOLLOW_UP:
-            return _of_deferred_step(row)
 
 
 def _of_task(row: ManualTask, filters: str) -> Line:
@@ -248,9 +247,14 @@ def _whose(row: ManualTask) -> str:
     if row.decided_by and row.decided_at:
         return f"Decided by {row.decided_by.get_username()}, {words.clock(row.decided_at)}"
     if row.assignee is None:
-        return row.team or WHOEVER[Source.TASK]
-    name = f"{row.assignee.get_username()}{f' ({row.team})' if row.team else ''}"
+        return team_of(row) or WHOEVER[Source.TASK]
+    name = f"{row.assignee.get_username()}{f' ({team_of(row)})' if row.team else ''}"
     return f"{name}, who can no longer decide it" if is_stranded(row) else name
+
+
+def team_of(task: ManualTask) -> str:
+    """Its team's name, as the first word of a sentence."""
+    return task.team[:1].upper() + task.team[1:]
 
 
 def is_overdue(task: ManualTask) -> bool:
@@ -260,21 +264,6 @@ def is_overdue(task: ManualTask) -> bool:
 def is_stranded(task: ManualTask) -> bool:
     """Whether the assignee of an open task can no longer decide it. False for a closed one."""
     return task.state == OPEN and task.assignee_id is not None and not task.is_held
-
-
-def _of_workflow(row: Workflow) -> Line:
-    wording = wording_of_type(row.workflow_type)
-    step = words_for_step(wording, row.current_step).titled if row.current_step else ""
-    assert row.completed_at
-    return Line(
-        asks=f"Failed at {step}" if step else "Failed",
-        why=words_for_code(wording, row.last_error_code).staff,
-        url=_page_of(row.pk),
-        workflow=row.pk,
-        type=words.workflow_type(row.workflow_type),
-        since=row.completed_at,
-        whose=WHOEVER[Source.WORKFLOW],
-    )
 
 
 def _of_deferred_step(row: FollowUp) -> Line:

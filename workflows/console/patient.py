@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models import Case, Expression, JSONField, Value, When
+from django.db.models.fields.json import KeyTransform
+
 from workflows.console import words
-from workflows.definition import WorkflowDefinition, value_at, wording_of
+from workflows.definition import WorkflowDefinition, definitions, value_at, wording_of, wording_of_type
 from workflows.effects import IN_DOUBT
 from workflows.models import Effect, State, Workflow
 from workflows.wording import words_for_code, words_for_step
@@ -119,3 +122,29 @@ def sent(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> l
         return words.masked_fields(payload)
     parts = {field.path: field.show for field in definition.wording.caller}
     return words.masked_fields(payload, definition.public_fields, parts)
+
+
+def masked(ids: Collection[int]) -> dict[int, str]:
+    """Whom these workflows are about."""
+    rows = Workflow.objects.filter(pk__in=ids).annotate(about=about())
+    return {pk: masked_by(name, value) for pk, name, value in rows.values_list("pk", "workflow_type", "about")}
+
+
+def about() -> Expression:
+    """In SQL: the first field of what the caller is verified by; nothing else of what was sent."""
+    fields = {name: fields[0] for name, each in definitions().items() if (fields := each.wording.caller)}
+    told = [When(workflow_type=name, then=_at(field.path)) for name, field in fields.items()]
+    return Case(*told, output_field=JSONField()) if told else Value(None, JSONField())
+
+
+def masked_by(workflow_type: str, value: Any) -> str:
+    """The part of this field that staff may see in a list."""
+    fields = wording_of_type(workflow_type).caller
+    return words.cut(fields[0].show(value)) if fields and words.is_text_or_number(value) else ""
+
+
+def _at(path: str) -> KeyTransform:
+    value: Any = "payload"
+    for name in path.split("."):
+        value = KeyTransform(name, value)
+    return value  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ from django.urls import path
 
 from workflows.health import bounded, counts
 from workflows.health.health import judge
-from workflows.health.needs_a_person import Asked, Kind, count
+from workflows.health.needs_a_person import Asked, Kind, count, groups
 from workflows.health.services import SEE_SERVICES
 from workflows.outages.circuits import CircuitState
 
@@ -70,6 +70,8 @@ class ConsoleSite(admin.AdminSite):
         troubled = [each for each in read.services if each.state != CircuitState.CLOSED or each.parked.number]
         sees_services = request.user.has_perm(SEE_SERVICES)
         to_be_mended = sum(not each.is_called for each in read.causes) if sees_services else 0
+        failed = groups(Asked(request.user), most=bounded.limit())
+        asking = sum(not each.asks_nobody for each in failed)
         return {
             "glance": read,
             "services": troubled[:TROUBLED_SHOWN] if sees_services else [],
@@ -79,6 +81,6 @@ class ConsoleSite(admin.AdminSite):
             "at_rest": home.at_rest(read),
             "waits": home.waits(read),
             "numbers": home.numbers(read, request.user),
-            "needs_a_person": bounded.text(to_be_mended + count(Asked(request.user))),
+            "needs_a_person": bounded.text(to_be_mended + count(Asked(request.user)) + asking),
             "given_up": bounded.text(count(Asked(request.user, (Kind.GIVEN_UP,)))),
         }

@@ -31,6 +31,11 @@ def clock(at: datetime | None) -> str:
     return f"{at:%H:%M:%S} UTC" if at.date() == timezone.now().date() else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
+def age_of(since: datetime) -> SafeString:
+    """How long ago it was, with the time itself when pointed at."""
+    return format_html('<time title="{} UTC">{}</time>', f"{since:%Y-%m-%d %H:%M:%S}", age(since))
+
+
 def age(since: datetime) -> str:
     """How long ago, in the largest unit that fits: `26 min`."""
     seconds = (timezone.now() - since).total_seconds()

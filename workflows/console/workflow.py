@@ -30,6 +30,7 @@ from workflows.console import (
     duplicates,
     failures,
     paging,
+    patient,
     words,
     workflow_page,
 )
@@ -44,6 +45,7 @@ from workflows.models import Attempt, ManualTask, Service, State, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import UNACKNOWLEDGED, is_parked_on
 from workflows.outages import parking
+from workflows.templatetags.cards import moment
 from workflows.wording import ENGINE_CODES, words_for_step
 
 RETRY = Verb(
@@ -316,7 +318,7 @@ class CauseFilter(admin.SimpleListFilter):
 
 @admin.register(Workflow)
 class WorkflowAdmin(ConsoleAdmin):
-    list_display = ("number", "type", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
+    list_display = ("number", "type", "caller", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
     list_filter = (
         PresetFilter,
         StateFilter,
@@ -334,7 +336,11 @@ class WorkflowAdmin(ConsoleAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:
         latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]
-        return Workflow.objects.with_state().annotate(attempt_number=Subquery(latest)).defer("payload", "context")
+        return (
+            Workflow.objects.with_state()
+            .annotate(attempt_number=Subquery(latest), about=patient.about())
+            .defer("payload", "context")
+        )
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         of_group = failures.of_list(request) if self.has_view_permission(request) else {}
@@ -358,6 +364,10 @@ class WorkflowAdmin(ConsoleAdmin):
     def type(self, row: Workflow) -> str:
         return words.workflow_type(row.workflow_type)
 
+    @admin.display(description="Patient")
+    def caller(self, row: Any) -> str:
+        return patient.masked_by(row.workflow_type, row.about)
+
     @admin.display(description="State")
     def state(self, row: Workflow) -> SafeString:
         return words.badge(row.state, State(row.state).label)
@@ -376,10 +386,10 @@ class WorkflowAdmin(ConsoleAdmin):
         return row.waiting_for if row.state in (State.WAITING, State.PARKED, State.COMPENSATING) else ""
 
     @admin.display(description="Next attempt")
-    def next_attempt(self, row: Workflow) -> str:
+    def next_attempt(self, row: Workflow) -> SafeString | str:
         if row.status != Workflow.Status.PENDING or row.state == State.RUNNING:
             return ""
-        return "due" if row.invisible_until <= timezone.now() else words.clock(row.invisible_until)
+        return "due" if row.invisible_until <= timezone.now() else moment(row.invisible_until)
 
     @admin.display(description="Error")
     def error(self, row: Workflow) -> SafeString | str:
@@ -389,8 +399,8 @@ class WorkflowAdmin(ConsoleAdmin):
         return format_html('<code class="quiet name">{}</code>', error)
 
     @admin.display(description="Age")
-    def age(self, row: Workflow) -> str:
-        return words.age(row.created_at)
+    def age(self, row: Workflow) -> SafeString:
+        return words.age_of(row.created_at)
 
     # --- Retry selected -------------------------------------------------------------------------
 

@@ -10,11 +10,13 @@ from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime
 
+from workflows.definition import wording_of_type
 from workflows.errors import DUPLICATE
 from workflows.models.failure import Cause
 from workflows.models.workflow import UNACKNOWLEDGED_SQL
 from workflows.operations.payments import charged_among
 from workflows.postgres.statements import fetch_all
+from workflows.wording import words_for_code
 
 # As many are grouped: a day on which everything fails.
 MOST = 50_000
@@ -37,17 +39,23 @@ class Group:
     newest: list[int]
     charged: Set[int] = frozenset()
 
+    @property
+    def asks_nobody(self) -> bool:
+        """Whether its patients were told, and nothing is left to be done; where money is held something is."""
+        wording = wording_of_type(self.cause.workflow_type)
+        return words_for_code(wording, self.cause.code).asks_nobody and not self.charged
 
-def unacknowledged(cause: Cause | None = None) -> list[Group]:
+
+def unacknowledged(cause: Cause | None = None, *, most: int | None = None) -> list[Group]:
     """What nobody has acknowledged, of all causes or of one: where money is held first, then the largest groups."""
-    return _groups(UNACKNOWLEDGED_SQL, cause)
+    return _groups(UNACKNOWLEDGED_SQL, cause, most or MOST)
 
 
 def between(since: datetime, until: datetime, cause: Cause | None = None) -> list[Group]:
     """What has failed in that time and was not retried since, acknowledged or not; a duplicate is no failure."""
     condition = """status = 'FAILED' AND cancelled_at IS NULL AND last_error_code <> %(duplicate)s
                    AND completed_at >= %(since)s AND completed_at < %(until)s"""
-    return _groups(condition, cause, since=since, until=until)
+    return _groups(condition, cause, MOST, since=since, until=until)
 
 
 _CAUSE = """workflow_type = %(workflow_type)s AND current_step = %(step)s
@@ -64,14 +72,14 @@ def statement(condition: str) -> str:
                 ORDER BY completed_at DESC, id DESC LIMIT %(limit)s"""  # noqa: S608 (ours)
 
 
-def _groups(condition: str, cause: Cause | None, **times: datetime) -> list[Group]:
+def _groups(condition: str, cause: Cause | None, most: int, **times: datetime) -> list[Group]:
     newest = statement(f"{condition} AND {_CAUSE}" if cause else condition)
     asked = {"duplicate": DUPLICATE, **times, **(cause._asdict() if cause else {})}
     named = "workflow_type, current_step, code, failed_release"
     found = fetch_all(
         f"""SELECT {named}, max(id), count(*), count(*) FILTER (WHERE is_left), min(completed_at), max(completed_at)
               FROM ({newest}) newest GROUP BY {named}""",  # noqa: S608 (ours)
-        {**asked, "limit": MOST},
+        {**asked, "limit": most},
     )
     # An array of the ids would make PostgreSQL sort them all.
     samples: dict[Cause, list[int]] = defaultdict(list)

@@ -1,15 +1,16 @@
 """WHAT NEEDS A PERSON: all that stands still until somebody acts, in one order, a page at a time.
 
-What is overdue comes first, the longest overdue at the top; then all else, the oldest first. There are three sources:
-open tasks (the engine's own questions among them), failed workflows that nobody has acknowledged, and deferred steps
-that were given up. A page reads no more rows of a source than it shows, by an index in this order: tasks by that of
-their team and type, so that a rare type among many tasks costs no more than a common one.
+Where money may be lost comes first (unclear calls, failed reversals); then what is overdue, the longest overdue at the
+top; then all else, the oldest first. Two sources have a row for each: open tasks (the engine's own questions among
+them), and deferred steps that were given up. A page reads no more rows of a source than it shows, by an index in this
+order: tasks by that of their team and type, so that a rare type among many tasks costs no more than a common one.
+Failed workflows are groups, one for each cause (`health.failures`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +22,7 @@ from django.utils import timezone
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine.compensation import UNDO_TASK_TYPE
 from workflows.health import bounded
+from workflows.health.failures import Group, unacknowledged
 from workflows.models import FollowUp, ManualTask, Workflow
 from workflows.models.clock import microseconds, moment
 from workflows.models.follow_up import GIVEN_UP
@@ -42,7 +44,7 @@ class Kind(TextChoices):
     TASK = "task", "Task"
     UNCLEAR = "unclear", "Unclear call"
     REVERSAL = "reversal", "Failed reversal"
-    FAILED = "failed", "Failed workflow"
+    FAILED = "failed", "Failed workflows"
     GIVEN_UP = "given-up", "Deferred step given up"
 
 
@@ -56,12 +58,20 @@ class Source(IntEnum):
     """Where a row comes from. Rows that are equally old are in this order."""
 
     TASK = 0
-    WORKFLOW = 1
-    FOLLOW_UP = 2
+    FOLLOW_UP = 1
+
+
+class Rank(IntEnum):
+    """Which rows are listed before which."""
+
+    MONEY = 0
+    OVERDUE = 1
+    REST = 2
 
 
 EVERYTHING = tuple(Kind)
 TASKS = (Kind.TASK, Kind.UNCLEAR, Kind.REVERSAL)
+MONEY = (Kind.UNCLEAR, Kind.REVERSAL)
 _KIND_OF_TYPE = {DOUBT_TASK_TYPE: Kind.UNCLEAR, UNDO_TASK_TYPE: Kind.REVERSAL}
 
 
@@ -79,7 +89,7 @@ class Asked:
 class Item(NamedTuple):
     """A row of the list: its source, its key, and since when it waits, or is overdue. Items sort as listed."""
 
-    in_time: bool
+    rank: Rank
     since: datetime
     source: Source
     pk: int
@@ -92,8 +102,8 @@ class Place(NamedTuple):
     item: Item
 
     def __str__(self) -> str:
-        in_time, since, source, pk = self.item
-        return ".".join(map(str, (microseconds(self.at), int(in_time), microseconds(since), int(source), pk)))
+        rank, since, source, pk = self.item
+        return ".".join(map(str, (microseconds(self.at), int(rank), microseconds(since), int(source), pk)))
 
 
 def place(text: str) -> Place | None:
@@ -101,10 +111,10 @@ def place(text: str) -> Place | None:
     parts = text.split(".")
     if len(parts) != 5 or not all(part.isascii() and part.isdecimal() and len(part) < 17 for part in parts):
         return None
-    at, in_time, since, source, pk = map(int, parts)
-    if in_time > 1 or source >= len(Source):
+    at, rank, since, source, pk = map(int, parts)
+    if rank >= len(Rank) or source >= len(Source):
         return None
-    return Place(moment(at), Item(bool(in_time), moment(since), Source(source), pk))
+    return Place(moment(at), Item(Rank(rank), moment(since), Source(source), pk))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +132,28 @@ def page(asked: Asked, *, after: Place | None = None) -> Page:
     """The next items behind a place, or the first; and the place behind which the next page starts, if there is one."""
     at = after.at if after else timezone.now()
     found: list[Item] = []
-    if after is None or not after.item.in_time:
-        found = _first(_overdue(asked, at), after, limit=PAGE + 1)
-    if len(found) <= PAGE and not asked.only_overdue:
-        behind = after if after and after.item.in_time else None
-        found += _first(_in_time(asked, at), behind, limit=PAGE + 1 - len(found))
+    for rank in Rank:
+        if len(found) <= PAGE and (after is None or rank >= after.item.rank):
+            behind = after if after and rank == after.item.rank else None
+            found += _first(rank, _branches(asked, rank, at), behind, limit=PAGE + 1 - len(found))
     return Page.of(found, at)
 
 
 def count(asked: Asked) -> int:
-    """How many there are: one above `bounded.limit` if there are more."""
-    # In order, too: else PostgreSQL may read all that ever failed, for it cannot know how many are left.
-    branches = _overdue(asked, timezone.now()) if asked.only_overdue else _all(asked)
+    """How many rows there are: one above `bounded.limit` if there are more."""
+    # In order, too: else PostgreSQL may read all that were ever given up, for it cannot know how many are left.
+    branches = [each for rank in Rank for each in _branches(asked, rank, timezone.now())]
     parts = [_in_order(each).values_list("pk")[: bounded.limit() + 1] for each in branches]
     return int(_together(parts)[: bounded.limit() + 1].count()) if parts else 0
+
+
+def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
+    """The failures that are asked for, by their cause, of the newest `most` only: where money is held first.
+
+    Nobody owns them. Those of a code that asks for nobody are among them.
+    """
+    is_asked = Kind.FAILED in asked.kinds and asked.whose in (None, Whose.UNASSIGNED)
+    return unacknowledged(most=most) if is_asked and asked.user.has_perm(SEE_WORKFLOWS) else []
 
 
 # --- The sources --------------------------------------------------------------------------------
@@ -148,37 +166,34 @@ class Branch:
     source: Source
     rows: QuerySet[Any]
     since: str
-    in_time: bool = True
 
 
-def _overdue(asked: Asked, at: datetime) -> list[Branch]:
-    late = Q(due_at__lte=at, due_at__isnull=False)
-    return [Branch(Source.TASK, rows.filter(late), "due_at", in_time=False) for rows in _tasks(asked)]
+def _branches(asked: Asked, rank: Rank, at: datetime) -> list[Branch]:
+    late, not_late = Q(due_at__lte=at, due_at__isnull=False), Q(due_at=None) | Q(due_at__gt=at)
+    match rank:
+        case Rank.MONEY:
+            found = _tasks(asked, MONEY)
+            rows = [each.filter(late) for each in found] if asked.only_overdue else found
+            return [Branch(Source.TASK, each, "created_at") for each in rows]
+        case Rank.OVERDUE:
+            return [Branch(Source.TASK, each.filter(late), "due_at") for each in _tasks(asked, [Kind.TASK])]
+        case Rank.REST if not asked.only_overdue:
+            return [
+                *(Branch(Source.FOLLOW_UP, each, "created_at") for each in _follow_ups(asked)),
+                *(Branch(Source.TASK, each.filter(not_late), "created_at") for each in _tasks(asked, [Kind.TASK])),
+            ]
+    return []
 
 
-def _in_time(asked: Asked, at: datetime) -> list[Branch]:
-    not_late = Q(due_at=None) | Q(due_at__gt=at)
-    return [
-        replace(each, rows=each.rows.filter(not_late)) if each.source == Source.TASK else each for each in _all(asked)
-    ]
-
-
-def _all(asked: Asked) -> list[Branch]:
-    return [
-        *(Branch(Source.WORKFLOW, rows, "completed_at") for rows in _workflows(asked)),
-        *(Branch(Source.FOLLOW_UP, rows, "created_at") for rows in _follow_ups(asked)),
-        *(Branch(Source.TASK, rows, "created_at") for rows in _tasks(asked)),
-    ]
-
-
-def _tasks(asked: Asked) -> list[QuerySet[Any]]:
-    """The open tasks that are asked for, a branch for each team and type."""
-    if not asked.user.has_perm(SEE_TASKS) or not set(TASKS) & {*asked.kinds}:
+def _tasks(asked: Asked, kinds: Collection[Kind]) -> list[QuerySet[Any]]:
+    """The open tasks of these kinds that are asked for, a branch for each team and type."""
+    kinds = {*kinds} & {*asked.kinds}
+    if not asked.user.has_perm(SEE_TASKS) or not kinds:
         return []
     found = [
         (team, task_type)
         for team, task_type in _teams_and_types()
-        if kind_of(task_type) in asked.kinds and asked.task_type in ("", task_type)
+        if kind_of(task_type) in kinds and asked.task_type in ("", task_type)
     ]
     tasks = ManualTask.objects.open()
     if asked.whose == Whose.MINE:  # they are few, and of one person there is one index
@@ -201,12 +216,6 @@ def of_whose(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> Manual
         case Whose.TEAMS:
             return tasks.exclude(team="").for_members(user)
     return tasks
-
-
-def _workflows(asked: Asked) -> list[QuerySet[Any]]:
-    """Failed workflows, for every user who may retry them: nobody owns them."""
-    is_asked = Kind.FAILED in asked.kinds and asked.whose in (None, Whose.UNASSIGNED)
-    return [failures()] if is_asked and asked.user.has_perm(SEE_WORKFLOWS) else []
 
 
 def _follow_ups(asked: Asked) -> list[QuerySet[Any]]:
@@ -288,7 +297,7 @@ def open_task_types() -> list[str]:
 _LARGEST_KEY = 2**63 - 1
 
 
-def _first(branches: Sequence[Branch], after: Place | None, *, limit: int) -> list[Item]:
+def _first(rank: Rank, branches: Sequence[Branch], after: Place | None, *, limit: int) -> list[Item]:
     """The first items of all branches behind a place, in their order."""
     if not branches:
         return []
@@ -298,8 +307,7 @@ def _first(branches: Sequence[Branch], after: Place | None, *, limit: int) -> li
         .values_list("source", "at", "key")[:limit]
         for branch in branches
     ]
-    in_time = branches[0].in_time
-    return sorted(Item(in_time, since, Source(source), pk) for source, since, pk in _together(parts))[:limit]
+    return sorted(Item(rank, since, Source(source), pk) for source, since, pk in _together(parts))[:limit]
 
 
 def _in_order(branch: Branch, after: Place | None = None) -> QuerySet[Any]:

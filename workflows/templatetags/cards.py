@@ -1,8 +1,9 @@
-"""The lists of the console on a phone, where each row is a card: a cell says itself which column it is of."""
+"""The lists of the console: their times; and on a phone, where each row is a card, what column a cell is of."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from django import template
@@ -11,6 +12,13 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 register = template.Library()
+
+
+@register.filter
+def moment(at: datetime) -> SafeString:
+    """A time in a list, to the minute. A script shows it by the clock of who reads it, with UTC when pointed at."""
+    exact, short = f"{at:%Y-%m-%d %H:%M:%S}", f"{at:%Y-%m-%d %H:%M}"
+    return format_html('<time datetime="{}" title="{} UTC" data-local>{} UTC</time>', at.isoformat(), exact, short)
 
 
 @register.filter

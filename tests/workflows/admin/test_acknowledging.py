@@ -16,7 +16,8 @@ NOTE = "The patient was called."
 
 
 def listed(client: Client) -> list[int]:
-    return [line.workflow for line in client.get("/admin/needs-a-person/").context["lines"]]
+    found = client.get("/admin/needs-a-person/").context
+    return [*(line.workflow for line in found["lines"]), *(pk for each in found["groups"] for pk in each.group.newest)]
 
 
 @pytest.mark.parametrize("make", [rows.failed, rows.given_up])

@@ -15,7 +15,7 @@ from django.utils.text import capfirst
 
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from tests.servers import ROOT
-from workflows.console import cause, home, navigation, needs_a_person, paging, patient, words
+from workflows.console import cause, failures, home, navigation, needs_a_person, paging, patient, words
 from workflows.console.base import ConsoleAdmin, RetryForm
 from workflows.console.workflow import PresetFilter
 from workflows.health.health import Level
@@ -42,6 +42,8 @@ def shown() -> Iterator[tuple[str, str]]:
         yield from ((heading, str(label)) for label in choices.labels)
     yield from (("Circuits", label) for label in [*cause.LABELS.values(), *cause.KINDS.values()])
     yield from (("Needs a person", whoever) for whoever in needs_a_person.WHOEVER.values())
+    yield from (("Needs a person", whose) for whose in (failures.SUPPORT, failures.ENGINEERS, failures.NOBODY))
+    yield from (("Failures", text) for text in (*failures.SHOWN.values(), *failures.ADVICE.values()))
     yield from (("States of tasks", label) for label in needs_a_person.STATES.values())
     yield from (("Answers", said) for said in words.SAID.values())
     yield from (("Types of tasks", label) for label in words.TASK_TYPES.values())

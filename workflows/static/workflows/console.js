@@ -1,4 +1,4 @@
-// The keyboard of the console: `/` goes to the box that finds, Escape leaves it; after an error the field at fault has it.
+// The keyboard of the console, and its times: `/` goes to the box that finds, Escape leaves it; after an error the field at fault has it.
 "use strict";
 
 document.addEventListener("keydown", (event) => {
@@ -27,3 +27,11 @@ function goToFault() {
 
 document.addEventListener("DOMContentLoaded", goToFault);
 window.addEventListener("load", goToFault); // a script of the admin's goes to the first field, whenever it has come
+
+// Times in lists are those of the reader's clock; pointing at one shows UTC.
+const local = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "short" }); // 2026-03-01 14:02
+
+document.addEventListener("DOMContentLoaded", () => {
+  for (const time of document.querySelectorAll("time[data-local]")) time.textContent = local.format(new Date(time.dateTime));
+  for (const note of document.querySelectorAll("[data-times]")) note.textContent = "Times are by your clock; point at one to see it in UTC.";
+});
