@@ -261,6 +261,7 @@ THINGS = [
     Shown("workflows_pace_release", "", row_page("pace", "release")),
     Shown("workflows_pace_set_pace", "", row_page("pace", "set_pace")),
     Shown("workflows_pace_set_pace", "no number", row_page("pace", "set_pace"), press("Set the pace", per_second="x")),
+    Shown("workflows_pace_set_cap", "", row_page("pace", "set_cap")),
     Shown("workflows_pace_changelist", "", listed("pace")),
     Shown("workflows_workerprocess_change", "", row_page("workerprocess", "change")),
     Shown("workflows_workerprocess_changelist", "", listed("workerprocess")),

@@ -162,6 +162,12 @@ class _Now(Collector):
             ["scope", "name"],
             (([each.key.scope, each.key.name], each.pace.per_second) for each in found.paces if each.pace.per_second),
         )
+        yield _by(
+            "onramp_cap",
+            "How many of a queue, type or tenant are in workers' hands at most, by a person's word.",
+            ["scope", "name"],
+            (([each.key.scope, each.key.name], each.pace.at_once) for each in found.paces if each.pace.at_once),
+        )
         for name, says, value in _OF_CAUSES:
             labels = ["workflow_type", "step", "code"]
             of = (([getattr(each.service, label) for label in labels], float(value(each))) for each in found.causes)

@@ -9,6 +9,7 @@ from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, idempotency_key_of, json_object_of
 from workflows.api.submissions import find_sent_by, receipt
 from workflows.definition import WorkflowDefinition, definitions
+from workflows.ingress import api_keys
 from workflows.ingress.signal_bodies import refuse_other_fields, text_of
 from workflows.intake.submissions import start
 from workflows.postgres.jsonb import Document
@@ -24,7 +25,7 @@ def start_workflow(request: HttpRequest) -> HttpResponse:
     definition = _definition_of(body)
     entry = start(
         definition,
-        tenant=_tenant_of(body),
+        tenant=_tenant_of(body, client),
         business_key=_business_key_of(body),
         payload=_input_of(body),
         submitted_by=client,
@@ -53,8 +54,13 @@ def _definition_of(body: Document) -> WorkflowDefinition:
     return definition
 
 
-def _tenant_of(body: Document) -> str:
-    return "" if body.value.get("tenant") == "" else text_of(body, "tenant", 100) or ""
+def _tenant_of(body: Document, client: str) -> str:
+    """That of the client's key, if it has one; else the one that is sent."""
+    sent = "" if body.value.get("tenant") == "" else text_of(body, "tenant", 100) or ""
+    tenant = api_keys.table.tenant_of(client)
+    if tenant and sent not in ("", tenant):
+        raise Problem(422, "tenant_invalid", "The tenant is not that of your API key: leave it out.")
+    return tenant or sent
 
 
 def _business_key_of(body: Document) -> str:

@@ -44,6 +44,7 @@ class ApiKeyAdmin(ConsoleAdmin):
     def page(self, request: HttpRequest, row: ApiKey) -> dict[str, Any]:
         facts = [
             ("Starts with", self.starts_with(row)),
+            ("Tenant", row.tenant),
             ("Created", self.created(row)),
             ("Revoked", self.revoked(row)),
         ]

@@ -30,6 +30,13 @@ class PaceForm(ReasonForm):
     field_order = ("per_second", "reason")
 
 
+class CapForm(ReasonForm):
+    at_once = forms.IntegerField(
+        label="At a time", required=False, help_text="In workers' hands. Empty: as many as there are workers."
+    )
+    field_order = ("at_once", "reason")
+
+
 HOLD = Verb(
     slug="hold",
     label="Hold",
@@ -74,10 +81,27 @@ SET_PACE = Verb(
 )
 
 
+SET_CAP = Verb(
+    slug="set_cap",
+    label="Set the cap",
+    asks="Set the cap of {}",
+    permission=operations.SET_PACE,
+    operation=operations.set_cap,
+    applies=lambda row: True,
+    consequences=lambda row: [
+        f"No more of {row.name} begin while so many are in workers' hands: within two seconds.",
+        "What has begun goes on, and counts.",
+        "A cap has no end: it stays until somebody sets another.",
+    ],
+    done="The cap is set.",
+    form=CapForm,
+)
+
+
 @admin.register(Pace)
 class PaceAdmin(ConsoleAdmin):
     page_template = "admin/workflows/pace/page.html"
-    verbs = (HOLD, RELEASE, SET_PACE)
+    verbs = (HOLD, RELEASE, SET_PACE, SET_CAP)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
@@ -101,7 +125,7 @@ class PaceAdmin(ConsoleAdmin):
         story = CircuitEvent.objects.filter(service=row.pk).order_by("-id")[:EVENTS_SHOWN]
         return {
             "title": row.name.removeprefix("the ").capitalize(),
-            "standing": " ".join(filter(None, (_hold(row), _pace(row), _waiting(row)))),
+            "standing": " ".join(filter(None, (_hold(row), _pace(row), _cap(row), _waiting(row)))),
             "story": [(event, event.get_kind_display()) for event in story],
             **_columns(row),
         }
@@ -127,6 +151,7 @@ def _columns(row: PaceStanding) -> dict[str, Any]:
         "badge": _badge(row),
         "waiting": bounded.text(row.waiting),
         "pace": f"{row.pace.per_second:g} a second" if row.pace.per_second else "",
+        "cap": f"{row.pace.at_once} at a time" if row.pace.at_once else "",
         "until": words.clock(row.pace.held_until) if row.is_held else "",
         "told": f"{event.get_kind_display()}{by} at {words.clock(event.at)}: {event.reason}" if event else "",
     }
@@ -135,7 +160,9 @@ def _columns(row: PaceStanding) -> dict[str, Any]:
 def _badge(row: PaceStanding) -> SafeString:
     if row.is_held:
         return words.badge("circuit-held", "Held")
-    return words.badge("circuit-suspected", "Paced") if row.pace.per_second else words.badge("circuit-closed", "Open")
+    if row.pace.per_second or row.pace.at_once:
+        return words.badge("circuit-suspected", "Paced" if row.pace.per_second else "Capped")
+    return words.badge("circuit-closed", "Open")
 
 
 def _hold(row: PaceStanding) -> str:
@@ -150,6 +177,13 @@ def _pace(row: PaceStanding) -> str:
         return "" if row.is_held else "It goes as fast as the workers can."
     by, why = row.pace.paced_by, words.ended(row.pace.paced_reason)
     return f"{row.pace.per_second:g} begin in a second at most, as {by} has set it: {why}"
+
+
+def _cap(row: PaceStanding) -> str:
+    if not row.pace.at_once:
+        return ""
+    by, why = row.pace.capped_by, words.ended(row.pace.capped_reason)
+    return f"No more than {row.pace.at_once} are under way at a time, as {by} has set it: {why}"
 
 
 def _waiting(row: PaceStanding) -> str:

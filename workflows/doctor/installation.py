@@ -64,6 +64,8 @@ def holds() -> Iterator[Finding]:
         if each.is_held and each.pace.held_until:
             held = f"held by {each.pace.held_by} until {each.pace.held_until:%Y-%m-%d %H:%M} UTC"
             what = f"{name} is {held}: {each.pace.held_reason} {waiting}."
+        elif each.pace.at_once and not each.pace.per_second:
+            what = f"{name} has {each.pace.at_once} at a time by {each.pace.capped_by}'s word. {waiting}."
         else:
             what = f"{name} goes at {each.pace.per_second:g} a second by {each.pace.paced_by}'s word. {waiting}."
         cure = (

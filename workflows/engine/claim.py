@@ -112,6 +112,17 @@ class DueWorkflows:
         self.lanes.turns.live_workers = self.live_workers
         self.lanes.read()
         while self.lanes.are_used and (lane := self.lanes.next()):
+            if self.lanes.is_capped(lane):
+                if pools[0] != FRESH and (claim := self._look_in(pools[:1])):
+                    return claim
+                places = self.lanes.take_places(lane)
+                if all(places):  # which last until this transaction ends: nothing else may take them with it
+                    return self._look_in([LANE], lane)
+                self.lanes.leave_out(lane)
+                if any(places):
+                    return None
+                pools = pools if pools[0] == FRESH else [FRESH]
+                continue
             if claim := self._look_in([LANE if pool == FRESH else pool for pool in pools], lane):
                 return claim
             pools = [FRESH]
@@ -139,6 +150,8 @@ class DueWorkflows:
                     self.lanes.begin(lane)
                 values = [json.loads(value) if is_json else value for value, is_json in zip(row, _JSON, strict=True)]
                 workflow = Workflow.from_db(DEFAULT_DB_ALIAS, _NAMES, values)
+                if workflow.begun:
+                    self.lanes.go_on_with(workflow)
                 self._watermarks[key] = (workflow.invisible_until.isoformat(), str(workflow.pk))
                 return Claim(workflow, xid, cancelled, float("inf") if expires_in is None else expires_in, not_closed)
             self._watermarks[key] = (looked_at.isoformat(), "0")

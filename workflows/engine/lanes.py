@@ -13,6 +13,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from workflows.engine.turns import Turns
+from workflows.models import Workflow
 from workflows.models.pace import Key, Scope
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.skip_scan import skip_scan
@@ -37,8 +38,12 @@ class Lane(NamedTuple):
     tenant: str
 
 
-_READ = """SELECT key, coalesce(held_until > clock_timestamp(), false), per_second FROM workflows_pace
-            WHERE held_until > clock_timestamp() OR per_second IS NOT NULL"""
+_READ = """SELECT key, coalesce(held_until > clock_timestamp(), false), per_second, at_once FROM workflows_pace
+            WHERE held_until > clock_timestamp() OR per_second IS NOT NULL OR at_once IS NOT NULL"""
+
+# A place among so many, until the claim ends, with its worker if need be. No row counts them.
+_TAKE_PLACE = """SELECT n FROM generate_series(1, %(at_once)s::int) n
+                  WHERE pg_try_advisory_xact_lock(hashtextextended(%(key)s::text, n)) LIMIT 1"""
 
 _FRESH = "status = 'PENDING' AND NOT begun AND queue = %(queue)s"
 _LANES = f"""
@@ -73,6 +78,7 @@ class Lanes:
         self._key = str(Key(Scope.QUEUE, queue))
         self._held: set[str] = set()
         self._paces: dict[str, float] = {}
+        self._caps: dict[str, int] = {}
         self._read_at = self._looked_at = float("-inf")
         self._due: list[Lane] = []
         self._begun = 0  # by this worker, in lanes
@@ -84,8 +90,9 @@ class Lanes:
             return
         self._read_at = monotonic()
         rows = [row for row in session_of().run(_READ, {}) if row[0] == self._key or not row[0].startswith("queue:")]
-        self._held = {key for key, held, _ in rows if held}
-        self._paces = {key: pace for key, _, pace in rows if pace is not None}
+        self._held = {key for key, held, _, _ in rows if held}
+        self._paces = {key: pace for key, _, pace, _ in rows if pace is not None}
+        self._caps = {key: at_once for key, _, _, at_once in rows if at_once is not None}
 
     def look(self) -> None:
         """Which lanes have something due."""
@@ -99,7 +106,7 @@ class Lanes:
 
     @property
     def _is_limited(self) -> bool:
-        return bool(self._held or self._paces)
+        return bool(self._held or self._paces or self._caps)
 
     def next(self) -> Lane | None:
         """The lane to begin one of; None if none may begin."""
@@ -122,9 +129,27 @@ class Lanes:
         return self._held.isdisjoint(keys) and all(self.turns.has(key, pace) for key, pace in paced)
 
     def _keys(self, lane: Lane) -> Iterator[str]:
-        """What limits the lane."""
-        yield self._key
+        """What limits the lane: first what most often does."""
+        yield str(Key(Scope.TENANT, lane.tenant))
         yield str(Key(Scope.TYPE, lane.workflow_type))
+        yield self._key
+
+    def is_capped(self, lane: Lane) -> bool:
+        return not self._caps.keys().isdisjoint(self._keys(lane))
+
+    def take_places(self, lane: Lane) -> list[bool]:
+        """Take a place under each cap of the lane, until the claim ends; the last is False if it is full."""
+        taken: list[bool] = []
+        for key in self._keys(lane):
+            if key in self._caps and not (taken and not taken[-1]):
+                found = session_of().run(_TAKE_PLACE, {"key": key, "at_once": self._caps[key]})
+                taken.append(bool(found))
+        return taken
+
+    def go_on_with(self, workflow: Workflow) -> None:
+        """What has begun goes on whatever is full, and takes a place if there is one."""
+        if self._caps:
+            self.take_places(Lane(workflow.priority, workflow.workflow_type, workflow.tenant))
 
     def begin(self, lane: Lane) -> None:
         """One of the lane begins."""

@@ -172,9 +172,12 @@ def _paces(counts: Counts) -> Iterator[Reason]:
         if each.is_held and each.pace.held_until:
             held = f" is held by {each.pace.held_by} until {_clock_of(each.pace.held_until, counts.at)}"
             yield _reason(Level.SLOW, link, Piece(held), waiting)
-        elif each.waiting:
+        elif each.waiting and each.pace.per_second:
             paced = f" goes at {each.pace.per_second:g} a second, as {each.pace.paced_by} has set it"
             yield _reason(Level.SLOW, link, Piece(paced), waiting)
+        elif each.waiting and each.pace.at_once:
+            capped = f" has {each.pace.at_once} at a time, as {each.pace.capped_by} has set it"
+            yield _reason(Level.SLOW, link, Piece(capped), waiting)
     if len(counts.paces) > SERVICES_NAMED:
         yield _reason(Level.SLOW, Piece("other queues or types", Link("pace")), Piece(" are held or paced, too"))
 

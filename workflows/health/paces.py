@@ -12,12 +12,14 @@ from django.db.models import Q
 from workflows.definition import definitions
 from workflows.health import bounded
 from workflows.health.late import FRESH
-from workflows.models import CircuitEvent, Pace
+from workflows.models import ApiKey, CircuitEvent, Pace
 from workflows.models.clock import ClockTimestamp
 from workflows.models.pace import Key, Scope
 from workflows.operations.paces import is_known
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all
+
+TENANTS_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class PaceStanding:
 
 def active() -> list[PaceStanding]:
     """What is held or paced just now."""
-    rows = Pace.objects.filter(Q(held_until__gt=ClockTimestamp()) | Q(per_second__isnull=False))
+    rows = Pace.objects.filter(Q(held_until__gt=ClockTimestamp()) | Q(per_second__gt=0) | Q(at_once__gt=0))
     return _standings(rows.order_by("key"))
 
 
@@ -58,7 +60,9 @@ def everything() -> list[PaceStanding]:
     """All queues and types that this release knows, and whatever else is held or paced."""
     known = {str(Key(Scope.QUEUE, each.queue)) for each in definitions().values()}
     known |= {str(Key(Scope.TYPE, name)) for name in definitions()}
-    rows = {key: Pace(key=key, held_by="", paced_by="") for key in sorted(known)}
+    tenants = ApiKey.objects.exclude(tenant="").values_list("tenant", flat=True).distinct()
+    known |= {str(Key(Scope.TENANT, name)) for name in tenants[:TENANTS_SHOWN]}
+    rows = {key: Pace(key=key, held_by="", paced_by="", capped_by="") for key in sorted(known)}
     return _standings({**rows, **{each.key: each for each in Pace.objects.order_by("key")}}.values())
 
 
@@ -69,7 +73,7 @@ def standing(text: str) -> PaceStanding | None:
     row = Pace.objects.filter(pk=text).first()
     if row is None and not is_known(key):
         return None
-    return next(iter(_standings([row or Pace(key=text, held_by="", paced_by="")])))
+    return next(iter(_standings([row or Pace(key=text, held_by="", paced_by="", capped_by="")])))
 
 
 def _standings(rows: Iterable[Pace]) -> list[PaceStanding]:
@@ -77,26 +81,35 @@ def _standings(rows: Iterable[Pace]) -> list[PaceStanding]:
     if not found:
         return []
     ((now, *_),) = fetch_all("SELECT clock_timestamp()", ())
-    waiting = _waiting()
+    waiting = _waiting([key.name for _, key in found if key.scope == Scope.TENANT])
     return [PaceStanding(key, pace, now, min(waiting[pace.key], bounded.limit() + 1)) for pace, key in found]
 
 
 _KINDS = skip_scan("kinds", "workflows_workflow", FRESH, "queue", "priority", "workflow_type")
 
 
-def _waiting() -> Counter[str]:
-    """How many have not begun, by the key of their queue and of their type; no more are read than are counted."""
+def _waiting(tenants: list[str]) -> Counter[str]:
+    """How many have not begun, by the key of their queue, type and tenant; no more are read than are counted."""
     found = fetch_all(
         f"""WITH RECURSIVE {_KINDS}
-            SELECT queue, workflow_type, number FROM kinds CROSS JOIN LATERAL (
+            SELECT queue, workflow_type, tenant, number FROM kinds
+             CROSS JOIN (SELECT unnest(%(tenants)s::text[]) UNION ALL SELECT NULL) tenants (tenant)
+             CROSS JOIN LATERAL (
                 SELECT count(*) AS number FROM (
                     SELECT FROM workflows_workflow w
                      WHERE {FRESH} AND w.queue = kinds.queue AND w.priority = kinds.priority
-                       AND w.workflow_type = kinds.workflow_type LIMIT %s) these) counted""",  # noqa: S608 (ours)
-        (bounded.limit() + 1,),
+                       AND w.workflow_type = kinds.workflow_type AND w.tenant = tenants.tenant LIMIT %(limit)s) these
+                 WHERE tenants.tenant IS NOT NULL
+                UNION ALL
+                SELECT count(*) AS number FROM (
+                    SELECT FROM workflows_workflow w
+                     WHERE {FRESH} AND w.queue = kinds.queue AND w.priority = kinds.priority
+                       AND w.workflow_type = kinds.workflow_type AND tenants.tenant IS NULL LIMIT %(limit)s) these
+                 ) counted""",  # noqa: S608 (ours)
+        {"tenants": tenants, "limit": bounded.limit() + 1},
     )
     counted: Counter[str] = Counter()
-    for queue, workflow_type, number in found:
-        counted[str(Key(Scope.QUEUE, queue))] += number
-        counted[str(Key(Scope.TYPE, workflow_type))] += number
+    for queue, workflow_type, tenant, number in found:
+        keys = [Key(Scope.TENANT, tenant)] if tenant else [Key(Scope.QUEUE, queue), Key(Scope.TYPE, workflow_type)]
+        counted.update({str(key): number for key in keys})
     return counted

@@ -35,15 +35,17 @@ REREADS_PER_SECOND = 4.0
 RETRY_SECONDS = 1.0
 
 
-def create(name: str) -> str:
+def create(name: str, *, tenant: str = "") -> str:
     """Make a key for the client `name`, and return it: it cannot be seen again."""
     if not NAME.fullmatch(name):
         raise ValueError(
             "A client's name is 1 to 100 letters, digits, spaces, dots, hyphens, underscores or @, "
             "with a letter or digit at both ends."
         )
+    if tenant and not NAME.fullmatch(tenant):
+        raise ValueError("A tenant's name is written like a client's.")
     key = PREFIX + secrets.token_urlsafe(32)
-    ApiKey.objects.create(name=name, prefix=key[:PREFIX_LENGTH], digest=digest_of(key))
+    ApiKey.objects.create(name=name, prefix=key[:PREFIX_LENGTH], digest=digest_of(key), tenant=tenant)
     return key
 
 
@@ -77,6 +79,7 @@ class KeyTable:
     def __init__(self) -> None:
         self._lock = Lock()
         self._clients: dict[bytes, str] = {}
+        self._tenants: dict[str, str] = {}
         self._read_at = self._failed_at = -float("inf")
         self._rereads = float(REREADS_IN_A_ROW)
         self._counted_at = monotonic()
@@ -93,6 +96,10 @@ class KeyTable:
         if digest not in self._clients and self._may_reread(now):
             self._read_unless_newer_than(now)
         return self._clients.get(digest)
+
+    def tenant_of(self, client: str) -> str:
+        """The tenant of a client that `client_of` has just named; empty if it has none."""
+        return self._tenants.get(client, "")
 
     def client_at_once(self, key: str) -> str | None:
         """The client whose key this is, if the table can tell without a query, a lock or any other wait; else None."""
@@ -134,16 +141,16 @@ class KeyTable:
             if now - self._failed_at < RETRY_SECONDS:
                 raise DatabaseUnavailable
             try:
-                self._clients = query_in_time(_read_keys, seconds=2.0)
+                self._clients, self._tenants = query_in_time(_read_keys, seconds=2.0)
             except DatabaseUnavailable:
                 self._failed_at = monotonic()
                 raise
             self._read_at = now  # when the read started: rows committed since then may be missing
 
 
-def _read_keys() -> dict[bytes, str]:
-    keys = ApiKey.objects.filter(revoked_at=None).values_list("digest", F("name"))
-    return {bytes(digest): name for digest, name in keys}
+def _read_keys() -> tuple[dict[bytes, str], dict[str, str]]:
+    keys = list(ApiKey.objects.filter(revoked_at=None).order_by("id").values_list("digest", F("name"), "tenant"))
+    return {bytes(digest): name for digest, name, _ in keys}, {name: tenant for _, name, tenant in keys}
 
 
 table = KeyTable()

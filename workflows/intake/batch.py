@@ -13,6 +13,7 @@ from uuid import UUID
 from django.db import DataError, IntegrityError
 
 from workflows.definition import WorkflowDefinition
+from workflows.ingress import api_keys
 from workflows.intake.connection import Refused
 from workflows.intake.submissions import INSERT, SUBMITTED_BEFORE, Entry, Submission, new_entry
 from workflows.postgres.deadlines import DatabaseUnavailable
@@ -29,12 +30,12 @@ MOST_BYTES = 1024 * 1024
 # same order, and do not deadlock.
 _ROWS = """
     SELECT sent.idempotency_key, %(workflow_type)s, sent.submitted_by, %(queue)s, sent.linking_id, sent.text::jsonb,
-           statement_timestamp() + %(expires_after)s::interval, '', NULL,
-           sent.request_id
+           statement_timestamp() + %(expires_after)s::interval, sent.tenant, NULL,
+           sent.request_id, %(priority)s::smallint
       FROM limits,
            unnest(%(keys)b::uuid[], %(senders)b::text[], %(linking_ids)b::text[], %(texts)b::text[],
-                  %(request_ids)b::text[])
-           AS sent (idempotency_key, submitted_by, linking_id, text, request_id)
+                  %(request_ids)b::text[], %(tenants)b::text[])
+           AS sent (idempotency_key, submitted_by, linking_id, text, request_id, tenant)
 """
 _LIMITS = "limits AS MATERIALIZED (SELECT set_config('lock_timeout', %(patience)s, true))"
 _ENTERED = f"entered AS ({INSERT.format(rows=_ROWS, target=SUBMITTED_BEFORE)}, idempotency_key)"
@@ -126,12 +127,14 @@ class Batch:
         parameters: dict[str, Any] = {
             "workflow_type": definition.name,
             "queue": definition.queue,
+            "priority": definition.priority,
             "expires_after": definition.expires_after,
             "patience": f"{round(patience * 1000)}ms",
             "keys": [row.key for row in self],
             "senders": [row.submission.submitted_by for row in self],
             "linking_ids": [row.linking_id for row in self],
             "texts": [row.submission.payload.text for row in self],
+            "tenants": [api_keys.table.tenant_of(row.submission.submitted_by) for row in self],
             "request_ids": [row.submission.given_request_id for row in self],
         }
         hashed = [(row.key, each) for row in self for each in row.hashes]

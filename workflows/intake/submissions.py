@@ -16,6 +16,7 @@ from django.db.models.expressions import RawSQL
 from pydantic import ValidationError
 
 from workflows.definition import WorkflowDefinition, definitions
+from workflows.ingress import api_keys
 from workflows.models import State, Workflow
 from workflows.postgres import sqlstates
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
@@ -29,7 +30,7 @@ from workflows.signals import notify
 INSERT = """
     INSERT INTO workflows_workflow
            (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at, tenant, business_key,
-            given_request_id)
+            given_request_id, priority)
     {rows}
     ON CONFLICT {target} DO NOTHING RETURNING id
 """
@@ -37,7 +38,7 @@ SUBMITTED_BEFORE = "(idempotency_key)"
 _VALUES = f"""
     VALUES (%(idempotency_key)s, %(workflow_type)s, %(submitted_by)s, %(queue)s, %(linking_id)s,
             {Document.SQL}, statement_timestamp() + %(expires_after)s::interval,
-            %(tenant)s, %(business_key)s, %(given_request_id)s)
+            %(tenant)s, %(business_key)s, %(given_request_id)s, %(priority)s)
 """
 # The search keys are stored with the row or not at all, and cost no statement or commit of their own.
 _WITH_SEARCH_KEYS = """
@@ -168,7 +169,7 @@ def _parameters(
     payload: Document,
     submitted_by: str,
     request_id: str,
-    tenant: str = "",
+    tenant: str | None = None,
     business_key: str | None = None,
 ) -> dict[str, Any]:
     return {
@@ -181,9 +182,10 @@ def _parameters(
         "search_key_id": search_keys.keys()[0].id,
         **payload.parameters,
         "expires_after": definition.expires_after,
-        "tenant": tenant,
+        "tenant": api_keys.table.tenant_of(submitted_by) if tenant is None else tenant,
         "business_key": business_key,
         "given_request_id": _given(request_id, key),
+        "priority": definition.priority,
     }
 
 

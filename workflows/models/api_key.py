@@ -12,6 +12,7 @@ class ApiKey(models.Model):
 
     name = models.CharField(max_length=100)  # the client
     prefix = models.CharField(max_length=20)  # the start of the key, to tell keys apart
+    tenant = models.CharField(max_length=100, db_default="")  # of what it sends; of two keys of a client the newer says
     digest = models.BinaryField(max_length=32, unique=True)  # SHA-256 of the key
     created_at = models.DateTimeField(db_default=Now())
     revoked_at = models.DateTimeField(null=True)

@@ -12,6 +12,7 @@ class Scope(models.TextChoices):
 
     QUEUE = "queue"
     TYPE = "type"
+    TENANT = "tenant"
 
 
 class Key(NamedTuple):
@@ -30,7 +31,7 @@ class Key(NamedTuple):
 
 
 class Pace(models.Model):
-    """A queue, or a type, of which fewer workflows begin than could. No row: as fast as the workers can.
+    """A queue, a type or a tenant of which fewer workflows begin than could. No row: as fast as the workers can.
 
     What has begun goes on: retries, waits that end, and reversals.
     """
@@ -44,11 +45,15 @@ class Pace(models.Model):
     per_second = models.FloatField(null=True)
     paced_by = models.CharField(max_length=150, db_default="")
     paced_reason = models.TextField(db_default="")
+    # So many are in workers' hands at a time: above that nothing begins.
+    at_once = models.PositiveIntegerField(null=True)
+    capped_by = models.CharField(max_length=150, db_default="")
+    capped_reason = models.TextField(db_default="")
     next_at = models.DateTimeField(null=True)  # the turn of the next one: see workflows.engine.turns
 
     class Meta:
-        verbose_name = "queue or type"
-        verbose_name_plural = "queues and types"
+        verbose_name = "queue, type or tenant"
+        verbose_name_plural = "queues, types and tenants"
         default_permissions = ("view",)
         permissions = [("set_pace", "Can hold a queue or a type, and set its pace")]
 

@@ -90,6 +90,7 @@ class CircuitEvent(models.Model):
         LET_FAIL = "let_fail", "Let fail"
         RELEASED = "released"
         PACED = "paced"
+        CAPPED = "capped"
 
     # By name: the history outlives the row. Of a `Pace` its key.
     service = models.CharField(max_length=LONGEST_NAME)

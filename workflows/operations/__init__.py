@@ -32,7 +32,7 @@ from workflows.operations.guards import (
     WorkflowBusy,
 )
 from workflows.operations.keys import revoke
-from workflows.operations.paces import hold_queue, release_queue, set_pace
+from workflows.operations.paces import hold_queue, release_queue, set_cap, set_pace
 from workflows.operations.payments import charges_of
 from workflows.operations.services import (
     ALONE,
@@ -118,6 +118,7 @@ __all__ = [
     "retry",
     "revoke",
     "run_now",
+    "set_cap",
     "set_pace",
     "try_now",
     "why_not_assign",

@@ -1,4 +1,4 @@
-"""What people may do with a queue or a type: hold it, release it, and set its pace."""
+"""What people may do with a queue, a type or a tenant: hold it, release it, set its pace and its cap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workflows.definition import definitions
 from workflows.errors import NotAllowed
-from workflows.models import CircuitEvent, Pace, Workflow
+from workflows.models import ApiKey, CircuitEvent, Pace, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.pace import Key, Scope
 from workflows.operations.guards import SET_PACE, require, require_reason, short_transaction, stated
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # In a second. More than a database begins; fewer are two in an hour.
 FASTEST, SLOWEST = 10_000.0, 0.0005
+MOST_AT_ONCE = 1_000
 
 
 def hold_queue(key: str, *, user: User, until: datetime, reason: str) -> None:
@@ -54,8 +55,22 @@ def set_pace(key: str, *, user: User, per_second: float | None, reason: str) -> 
         _record(pace, CircuitEvent.Kind.PACED, user, f"{told} {stated(reason)}")
 
 
+def set_cap(key: str, *, user: User, at_once: int | None, reason: str) -> None:
+    """Let no more begin while so many are in workers' hands; None: as many as there are workers."""
+    with _locked(key, user, reason, "a cap") as pace:
+        if at_once is not None and not 1 <= at_once <= MOST_AT_ONCE:
+            raise NotAllowed(f"A cap is 1 to {MOST_AT_ONCE:,}. To stop it, hold it.")
+        told = "As many as there are workers." if at_once is None else f"{at_once} at a time."
+        pace.at_once = at_once
+        pace.capped_by = user.get_username() if at_once else ""
+        pace.capped_reason = stated(reason) if at_once else ""
+        _record(pace, CircuitEvent.Kind.CAPPED, user, f"{told} {stated(reason)}")
+
+
 def is_known(key: Key) -> bool:
     """Whether the definitions of this release, or workflows that have not ended, name it."""
+    if key.scope == Scope.TENANT:
+        return ApiKey.objects.filter(tenant=key.name).exists()
     if key.scope == Scope.TYPE:
         return key.name in definitions() or Workflow.objects.filter(workflow_type=key.name).exists()
     if key.name in {each.queue for each in definitions().values()}:
@@ -71,12 +86,12 @@ def _record(pace: Pace, kind: CircuitEvent.Kind, user: User, reason: str) -> Non
 
 @contextmanager
 def _locked(key: str, user: User, reason: str, what: str) -> Iterator[Any]:
-    """The locked row of a queue or a type that is known, with the database's time; saved when the block ends."""
+    """The locked row of a queue, type or tenant that is known, with the database's time; saved when the block ends."""
     require(user, SET_PACE)
     require_reason(reason, what)
     named = Key.of(key)
     if named is None or not (Pace.objects.filter(pk=key).exists() or is_known(named)):
-        raise NotAllowed(f"There is no queue and no type {key.partition(':')[2] or key}.")
+        raise NotAllowed(f"There is no queue, type or tenant {key.partition(':')[2] or key}.")
     with short_transaction():
         Pace.objects.bulk_create([Pace(key=key)], ignore_conflicts=True)
         pace = Pace.objects.annotate(now=ClockTimestamp()).select_for_update(no_key=True).get(pk=key)

@@ -111,13 +111,13 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
         started AS (
             INSERT INTO workflows_workflow (
                    idempotency_key, workflow_type, queue, tenant, linking_id, payload, expires_at,
-                   parent_id, parent_wait, child_key, given_request_id)
+                   parent_id, parent_wait, child_key, given_request_id, priority)
             SELECT idempotency_key, workflow_type, queue, %(tenant)s, linking_id, payload,
                    statement_timestamp() + make_interval(secs => expires_after), %(workflow_id)s, %(name)s, child_key,
-                   %(request_id)s
+                   %(request_id)s, priority
               FROM wait, jsonb_to_recordset(%(children)s::jsonb) AS child (
                    place int, workflow_type text, queue text, linking_id text, payload jsonb, expires_after float,
-                   child_key text, idempotency_key uuid)
+                   child_key text, idempotency_key uuid, priority smallint)
              ORDER BY place
             ON CONFLICT (parent_id, parent_wait, child_key) WHERE parent_id IS NOT NULL DO NOTHING
             RETURNING id, child_key),
@@ -146,6 +146,7 @@ def _row(parent: Workflow, wait: str, child: Child, key: str) -> dict[str, Any]:
     return {
         "workflow_type": definition.name,
         "queue": definition.queue,
+        "priority": definition.priority,
         "linking_id": definition.linking_id_in(payload),
         "search_hashes": [each.hex() for each in search_keys.hashes_of(definition, payload)],
         "payload": payload,

@@ -102,6 +102,17 @@ def test_a_workflow_is_stored_and_found_by_whoever_started_it(client: Client, ke
     assert_problem(client.get(location), 401, "api_key_missing")
 
 
+def test_the_tenant_is_that_of_the_clients_key(client: Client) -> None:
+    old, key = api_keys.create("shop"), api_keys.create("shop", tenant="south")
+    without = {name: value for name, value in body().items() if name != "tenant"}
+    assert start(client, key, without).status_code == 202
+    assert start(client, old, body(tenant="south", business_key="order-2")).status_code == 202
+    assert set(Workflow.objects.values_list("tenant", flat=True)) == {"south"}
+    assert_problem(start(client, key, body(business_key="order-3")), 422, "tenant_invalid")
+    with pytest.raises(ValueError, match="tenant"):
+        api_keys.create("shop", tenant="a\nb")
+
+
 def test_the_same_input_again_is_replayed_and_any_other_is_409(client: Client, key: str) -> None:
     first = start(client, key, body()).json()
     for again in (body(), b'{"input":{"a":1.0},"business_key":"order-1","tenant":"north","workflow_type":"anything"}'):

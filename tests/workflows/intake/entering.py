@@ -31,6 +31,7 @@ DEFINITION = WorkflowDefinition(
     steps=[step],
     context_class=BaseModel,
     queue="pool",
+    priority=3,
     linking_id="account",
     search_keys=SEARCH_KEYS,
     expires_after=timedelta(hours=1),

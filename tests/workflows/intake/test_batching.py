@@ -20,6 +20,7 @@ from tests.workflows.intake.entering import (
     submission,
     with_batches,
 )
+from workflows.ingress import api_keys
 from workflows.intake.batch import MOST_ROWS, Batch, Row
 from workflows.intake.batching import MOST_TRIES, Batches, Overloaded
 from workflows.intake.connection import Link
@@ -56,10 +57,20 @@ def test_a_row_is_the_one_that_the_view_stores() -> None:
     rows = [Workflow.objects.filter(idempotency_key=each.key).values().get() for each in (alone, grouped)]
     kept = [{name: value for name, value in row.items() if name not in differing} for row in rows]
     assert kept[0] == kept[1]
+    assert (kept[0]["priority"], kept[0]["tenant"]) == (3, "")
     assert rows[1]["expires_at"] - rows[1]["created_at"] == DEFINITION.expires_after
     hashes = [sorted(bytes(k.hash) for k in SearchKeyHash.objects.filter(workflow_id=row["id"])) for row in rows]
     assert hashes[0] == hashes[1]
     assert len(hashes[0]) == 2
+
+
+def test_each_has_the_tenant_of_its_clients_key() -> None:
+    api_keys.table.client_of(api_keys.create("ward", tenant="north"))
+    alone, grouped, other = submission(client="ward"), submission(client="ward"), submission(client="shop")
+    enter(DEFINITION, idempotency_key=alone.key, payload=alone.payload, submitted_by="ward")
+    enter_together(grouped, other)
+    tenants = dict(Workflow.objects.values_list("idempotency_key", "tenant"))
+    assert [tenants[each.key] for each in (alone, grouped, other)] == ["north", "north", ""]
 
 
 def test_each_has_its_own_search_keys() -> None:

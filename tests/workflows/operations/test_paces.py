@@ -48,9 +48,11 @@ def test_it_is_held_paced_and_released_and_each_is_told(boss: User) -> None:
     operations.set_pace("queue:slow", user=boss, per_second=None, reason="Done.")
     row = Pace.objects.get()
     assert (row.held_until, row.held_by, row.per_second, row.paced_by) == (None, "", None, "")
-    assert [(key, kind) for key, kind, _ in story()] == [
-        ("queue:slow", kind) for kind in ("held", "paced", "released", "paced")
-    ]
+    operations.set_cap("queue:slow", user=boss, at_once=3, reason="Gently.")
+    row = Pace.objects.get()
+    assert (row.at_once, row.capped_by) == (3, "boss")
+    kinds = ("held", "paced", "released", "paced", "capped")
+    assert [(key, kind) for key, kind, _ in story()] == [("queue:slow", kind) for kind in kinds]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,7 @@ def test_who_may_not_changes_nothing() -> None:
         lambda: hold(user=user),
         lambda: operations.release_queue("queue:slow", user=user, reason="x"),
         lambda: operations.set_pace("queue:slow", user=user, per_second=1.0, reason="x"),
+        lambda: operations.set_cap("queue:slow", user=user, at_once=1, reason="x"),
     ):
         with pytest.raises(PermissionDenied):
             do()
@@ -125,11 +128,13 @@ def test_the_same_from_a_shell(boss: User) -> None:
     why = ("--reason", "They move.")
     assert run("hold", "queue:slow", "--for", "2h", *why, "--dry-run")["held_by"] == ""
     assert run("hold", "queue:slow", "--for", "2h", *why)["held_by"] == "boss"
+    assert run("cap", "queue:slow", "--at-once", "2", *why)["at_once"] == 2
     assert run("pace", "queue:slow", "--per-second", "5", *why) | {"held_until": ""} == {
         "what": "queue:slow",
         "held_until": "",
         "held_by": "boss",
         "per_second": 5.0,
+        "at_once": 2,
         "wait_to_begin": 1,
     }
     assert run("release", "queue:slow", *why)["held_until"] is None

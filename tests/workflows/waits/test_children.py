@@ -47,7 +47,7 @@ def fan_out(*, workflow: Workflow, context: Context) -> dict[str, Any]:
     return {"number": sum(child.completed for child in ended)}
 
 
-CHILD = WorkflowDefinition(name="child", steps=[check], context_class=Context)
+CHILD = WorkflowDefinition(name="child", priority=2, steps=[check], context_class=Context)
 PARENT = WorkflowDefinition(name="parent", steps=[fan_out], context_class=Context)
 
 

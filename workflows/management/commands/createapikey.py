@@ -12,10 +12,11 @@ class Command(DatabaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name", help="the client; two keys with one name are the same client")
+        parser.add_argument("--tenant", default="", help="of what is sent with it: tenants take turns when much is due")
 
-    def handle(self, *args: Any, name: str, **options: Any) -> None:
+    def handle(self, *args: Any, name: str, tenant: str, **options: Any) -> None:
         try:
-            key = api_keys.create(name)
+            key = api_keys.create(name, tenant=tenant)
         except ValueError as error:
             raise CommandError(str(error)) from None
         # To stderr, so that KEY=$(manage.py createapikey ...) holds the key alone.

@@ -34,7 +34,7 @@ def _per_second(text: str) -> float | None:
 
 
 def _of(parser: ArgumentParser) -> None:
-    parser.add_argument("key", metavar="WHAT", help="queue:NAME or type:NAME")
+    parser.add_argument("key", metavar="WHAT", help="queue:NAME, type:NAME or tenant:NAME")
 
 
 def _add_hold(parser: ArgumentParser) -> None:
@@ -47,6 +47,11 @@ def _add_pace(parser: ArgumentParser) -> None:
     parser.add_argument("--per-second", type=_per_second, required=True, metavar="N", help="a number, or none")
 
 
+def _add_cap(parser: ArgumentParser) -> None:
+    _of(parser)
+    parser.add_argument("--at-once", type=_per_second, required=True, metavar="N", help="a number, or none")
+
+
 def _tell(user: User, options: dict[str, Any]) -> dict[str, Any]:
     """How it stands."""
     if (row := paces.standing(options["key"])) is None:
@@ -57,6 +62,7 @@ def _tell(user: User, options: dict[str, Any]) -> dict[str, Any]:
         "held_until": held_until and held_until.isoformat(timespec="seconds"),
         "held_by": row.pace.held_by if held_until else "",
         "per_second": row.pace.per_second,
+        "at_once": row.pace.at_once,
         "wait_to_begin": row.waiting,
     }
 
@@ -77,7 +83,14 @@ def _pace(user: User, options: dict[str, Any]) -> dict[str, Any]:
     return _tell(user, options)
 
 
+def _cap(user: User, options: dict[str, Any]) -> dict[str, Any]:
+    at_once = options["at_once"] and int(options["at_once"])
+    operations.set_cap(options["key"], user=user, at_once=at_once, reason=options["reason"])
+    return _tell(user, options)
+
+
 SUBCOMMANDS = {
+    "cap": Subcommand("Let no more begin while so many are under way.", _add_cap, _tell, _cap),
     "hold": Subcommand("Let nothing of a queue or type begin for a time.", _add_hold, _tell, _hold),
     "release": Subcommand("End a hold before its time.", _of, _tell, _release),
     "pace": Subcommand("Let so many begin in a second, over all workers.", _add_pace, _tell, _pace),

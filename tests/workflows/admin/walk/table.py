@@ -105,6 +105,7 @@ workflows_pace_change slow-queue                       | p pp-p-p - - ss | - ---
 workflows_pace_hold slow-queue                         | p ---p-- - - ss | A ---A-- - - ss
 workflows_pace_release slow-queue                      | p ---p-- - - ss | A ---A-- - - ss
 workflows_pace_set_pace slow-queue                     | p ---p-- - - ss | A ---A-- - - ss
+workflows_pace_set_cap slow-queue                      | p ---p-- - - ss | A ---A-- - - ss
 workflows_pace_history slow-queue                      | p pp-p-p - - ss | p pp-p-p - - ss
 workflows_pace_add                                     | - ------ - - ss | - ------ - - ss
 workflows_pace_delete slow-queue                       | - ------ - - ss | - ------ - - ss
@@ -245,6 +246,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_service_let_fail": {**REASON, "decides": "1"},
     "workflows_pace_hold": _in_two_hours,
     "workflows_pace_release": REASON,
+    "workflows_pace_set_cap": {"at_once": "5", **REASON},
     "workflows_pace_set_pace": {"per_second": "5", **REASON},
     "auth_user_add": USER,
     **{f"auth_user_change {name}": CHANGED_USER | {"username": name} for name in ("colleague", "lead", "boss")},

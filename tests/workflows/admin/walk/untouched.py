@@ -47,7 +47,7 @@ FORMS_OF_ALL = {
     ),
     *(f"workflows_manualtask_{verb}" for verb in ("decide", "claim", "release", "assign", "take_back")),
     *("workflows_apikey_revoke", *(f"workflows_service_{verb}" for verb in ("hold", "try_now", "let_fail"))),
-    *(f"workflows_pace_{verb}" for verb in ("hold", "release", "set_pace")),
+    *(f"workflows_pace_{verb}" for verb in ("hold", "release", "set_pace", "set_cap")),
     *(f"auth_{page}" for page in ("user_add", "user_change", "user_delete", "user_password_change")),
     *(f"auth_{page}" for page in ("group_add", "group_change", "group_delete")),
 }

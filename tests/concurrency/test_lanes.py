@@ -1,0 +1,118 @@
+"""LANES: what a claim reads, and whose turn it is, where not simply the oldest goes first."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+from django.utils import timezone
+
+from tests import engine
+from tests.concurrency.backlogs import analyze, say_one, store
+from tests.concurrency.looks import Look, explained
+from tests.engine import define, elsewhere, submit, worker
+from workflows.models import Attempt, Pace, Workflow
+
+pytestmark = engine.ENGINE
+
+OLD = {"payload": "'{}'", "invisible_until": "now() - interval '1 hour'"}
+
+
+def began() -> list[int]:
+    return list(Attempt.objects.order_by("id").values_list("workflow_id", flat=True))
+
+
+def test_tenants_take_turns_and_a_claim_reads_a_handful_of_pages(no_vacuum: None) -> None:
+    define([say_one])
+    store(20_000, tenant="'large'", **OLD)
+    analyze()
+    small, none = [submit(tenant="small").pk for _ in range(2)], submit().pk
+    this, looks = worker(), list[Look]()
+    with explained(looks):
+        for _ in range(6):
+            assert this.process_next()
+    assert {*small, none} <= set(began())
+    assert set(began()[:3]) & {*small, none} == {none, small[0]}
+    assert max(look.buffers for look in looks) <= 12
+    assert "workflow_lanes" in looks[0].indexes
+
+
+def test_beside_what_is_held_a_claim_reads_a_handful_of_pages(no_vacuum: None) -> None:
+    define([say_one])
+    Pace.objects.create(key="type:held", held_until=timezone.now() + timedelta(hours=1))
+    store(20_000, workflow_type="'held'", **OLD)
+    analyze()
+    free = [submit().pk for _ in range(3)]
+    this, looks = worker(), list[Look]()
+    with explained(looks):
+        while this.process_next(thorough=False):
+            pass
+    assert began() == free
+    assert max(look.buffers for look in looks) <= 12
+
+
+def test_the_highest_priority_goes_first_but_in_one_of_ten() -> None:
+    define([say_one])
+    low, high = [submit().pk for _ in range(3)], [submit(priority=5).pk for _ in range(20)]
+    this = worker()
+    for _ in range(20):
+        assert this.process_next()
+    assert began() == [*high[:9], low[0], *high[9:18], low[1]]
+
+
+@pytest.mark.slow
+def test_a_tenant_with_100_000_due_does_not_delay_anothers_first() -> None:
+    define([say_one])
+    store(100_000, tenant="'large'", **OLD)
+    analyze()
+    this = worker()
+    for _ in range(20):
+        assert this.process_next()
+    first = submit(tenant="small")
+    until = timezone.now() + timedelta(seconds=1)
+    while timezone.now() < until:
+        assert this.process_next()
+    attempt = Attempt.objects.get(workflow=first)
+    assert attempt.opened_at - first.created_at < timedelta(seconds=1)
+
+
+def claims() -> bool:
+    """Whether another worker claims something, and ends at once."""
+
+    def claim() -> bool:
+        with transaction.atomic():
+            return worker()._due.claim_next() is not None
+
+    return elsewhere(claim)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("key", ["tenant:large", "type:test", "queue:default"])
+def test_no_more_than_its_cap_are_in_workers_hands_by_live_claims(key: str, begun: bool) -> None:
+    define([say_one])
+    Pace.objects.create(key=key, at_once=1)
+    submit(tenant="large", begun=begun)
+    with transaction.atomic():
+        assert worker()._due.claim_next()
+        elsewhere(lambda: submit(tenant="large"))
+        assert not claims()
+        goes_on = elsewhere(lambda: submit(tenant="large", begun=True)).pk
+        assert claims(), "what has begun goes on"
+        Workflow.objects.filter(pk=goes_on).update(status="COMPLETE")
+    assert claims(), "when the claim has ended, however it did"
+
+
+def test_beside_a_full_tenant_another_begins() -> None:
+    define([say_one])
+    Pace.objects.create(key="tenant:large", at_once=1)
+    submit(tenant="large")
+    with engine.another_connection() as other, other.transaction():
+        other.execute("SELECT pg_advisory_xact_lock(hashtextextended('tenant:large', 1))")
+        submit(tenant="large")
+        small = submit(tenant="small").pk
+        this = worker()
+        assert this.process_next()
+        assert began() == [small]
+        assert not this.process_next()
+    assert worker().process_next()
