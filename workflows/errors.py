@@ -80,6 +80,12 @@ class ServiceUnavailable(RetryableStepError):
     needed = False
 
 
+class ServiceBusy(ServiceUnavailable):
+    """The call was not made: as many calls to its service are under way as people let (`workflows.outages.places`)."""
+
+    CODE = "service_busy"
+
+
 class Braked(ServiceUnavailable):
     """Many workflows fail at this step for a reason that nobody explains, so this one is parked (`outages.brake`)."""
 

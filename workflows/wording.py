@@ -148,6 +148,9 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
         "Two people have to decide, and who asked for it has no login here.", _LATER, passing=True
     ),
     "service_unavailable": CodeWords("A service is down; this waits for it.", _LATER, passing=True),
+    "service_busy": CodeWords(
+        "A service has as many calls as it may have; this waits for its turn.", _LATER, passing=True
+    ),
     "step_undeclared": CodeWords(
         "A call was made by a step that this release does not have. An engineer has to say whether that is right.",
         _ASKED,

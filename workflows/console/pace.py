@@ -42,7 +42,7 @@ HOLD = Verb(
     label="Hold",
     permission=operations.SET_PACE,
     operation=operations.hold_queue,
-    applies=lambda row: True,
+    applies=lambda row: not row.is_service,
     consequences=lambda row: [
         f"Nothing of {row.name} begins until that time: within two seconds, on every worker.",
         "What has begun goes on: retries, waits that end, and reversals. So does what a person retries alone.",
@@ -70,7 +70,7 @@ SET_PACE = Verb(
     asks="Set the pace of {}",
     permission=operations.SET_PACE,
     operation=operations.set_pace,
-    applies=lambda row: True,
+    applies=lambda row: not row.is_service,
     consequences=lambda row: [
         f"So many of {row.name} begin in a second, over all workers: within two seconds.",
         "What has begun goes on as fast as the workers can.",
@@ -88,14 +88,24 @@ SET_CAP = Verb(
     permission=operations.SET_PACE,
     operation=operations.set_cap,
     applies=lambda row: True,
-    consequences=lambda row: [
-        f"No more of {row.name} begin while so many are in workers' hands: within two seconds.",
-        "What has begun goes on, and counts.",
-        "A cap has no end: it stays until somebody sets another.",
-    ],
+    consequences=lambda row: _once_capped(row),
     done="The cap is set.",
     form=CapForm,
 )
+
+
+def _once_capped(row: PaceStanding) -> list[str]:
+    if row.is_service:
+        what = [
+            f"Workers make so many calls to {row.name} at a time, all together: within two seconds.",
+            "A workflow that finds so many under way is parked until its turn comes, and counts no failure.",
+        ]
+    else:
+        what = [
+            f"No more of {row.name} begin while so many are in workers' hands: within two seconds.",
+            "What has begun goes on, and counts.",
+        ]
+    return [*what, "A cap has no end: it stays until somebody sets another."]
 
 
 @admin.register(Pace)
@@ -174,7 +184,7 @@ def _hold(row: PaceStanding) -> str:
 
 def _pace(row: PaceStanding) -> str:
     if not row.pace.per_second:
-        return "" if row.is_held else "It goes as fast as the workers can."
+        return "" if row.is_held or row.is_service else "It goes as fast as the workers can."
     by, why = row.pace.paced_by, words.ended(row.pace.paced_reason)
     return f"{row.pace.per_second:g} begin in a second at most, as {by} has set it: {why}"
 
@@ -187,6 +197,8 @@ def _cap(row: PaceStanding) -> str:
 
 
 def _waiting(row: PaceStanding) -> str:
+    if row.is_service:
+        return f"{bounded.text(row.waiting)} parked." if row.waiting else ""
     if not row.waiting:
         return "Nothing waits to begin."
     return "1 workflow waits to begin." if row.waiting == 1 else f"{bounded.text(row.waiting)} workflows wait to begin."

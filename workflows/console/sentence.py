@@ -11,6 +11,7 @@ from workflows.console.words import clock
 from workflows.definition import wording_of_type
 from workflows.models import Attempt, Event, Service, State, Workflow
 from workflows.outages.causes import mend_of
+from workflows.outages.parking import turn_at
 from workflows.wording import Wording, known_words_for_code, words_for_step
 
 
@@ -46,6 +47,11 @@ def sentence(
             return (
                 f"Waiting since {clock(workflow.parked_at)} for {mend_of(parked_on)}. "
                 "What it has done stays, and it goes on by itself when that is mended."
+            )
+        case State.PARKED if workflow.waiting_for == turn_at(workflow.parked_on):
+            return (
+                f"Waiting since {clock(workflow.parked_at)} for its turn: the {workflow.parked_on} service has as many "
+                "calls as it may have. The workflow goes on by itself."
             )
         case State.PARKED:
             return (
@@ -104,6 +110,8 @@ def _reversing(workflow: Workflow, attempt: Attempt | None, parked_on: Service |
         return f"A worker has been reversing it since {clock(attempt.opened_at)}."
     if parked_on:
         return f"It waits for {mend_of(parked_on)}, and goes on by itself when that is mended."
+    if workflow.parked_on and workflow.waiting_for == turn_at(workflow.parked_on):
+        return f"It waits for its turn at the {workflow.parked_on} service, and goes on by itself."
     if workflow.parked_on and workflow.waiting_for:
         return f"It waits for the {workflow.parked_on} service, which is down: {workflow.waiting_for}"
     if workflow.waiting_for:

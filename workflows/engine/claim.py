@@ -107,10 +107,10 @@ class DueWorkflows:
     def _look(self) -> Claim | None:
         """One statement, whether the first pool is empty or not; and one for each lane that proves empty."""
         pools = self._pools[::-1] if (self._claims + 1) % FRESH_EVERY == 0 else self._pools
+        self.lanes.read()
         if FRESH not in pools:
             return self._look_in(pools)
         self.lanes.turns.live_workers = self.live_workers
-        self.lanes.read()
         while self.lanes.are_used and (lane := self.lanes.next()):
             if self.lanes.is_capped(lane):
                 if pools[0] != FRESH and (claim := self._look_in(pools[:1])):

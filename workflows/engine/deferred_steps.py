@@ -32,6 +32,7 @@ from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.models import Attempt, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.outages import circuits, unavailable_service
+from workflows.outages.calls import is_busy
 from workflows.postgres.statements import server_side_binding
 from workflows.redaction import class_name
 from workflows.state import attempt_log, history
@@ -45,6 +46,8 @@ logger = logging.getLogger(__name__)
 MAX_TRIES = 10
 FIRST_DELAY, LONGEST_DELAY = 60.0, 3600.0
 LONGEST = timedelta(seconds=LONGEST_DELAY)
+# While its service has as many calls as its cap lets.
+BUSY = timedelta(seconds=10)
 
 
 TryOutcome = Complete | Failed | WorkerStopping
@@ -169,6 +172,9 @@ def _fail(follow_up: FollowUp, attempt: OpenAttempt, outcome: Failed) -> Attempt
     service = unavailable_service(outcome.error)
     row = FollowUp.objects.filter(pk=follow_up.pk)
     after_trial = _after_trial(follow_up, service) if service else None
+    if is_busy(outcome.error):
+        row.update(due_at=ClockTimestamp() + BUSY, tries=0)
+        return Attempt.Outcome.WAITING
     if after_trial:
         row.update(due_at=after_trial, tries=0)
         return Attempt.Outcome.WAITING

@@ -19,6 +19,7 @@ from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finis
 from workflows.errors import Braked, StepError, Suspend, WorkflowCancelled
 from workflows.models import Attempt, StepOutcome, Workflow
 from workflows.outages import unavailable_service
+from workflows.outages.calls import is_busy
 from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.postgres.jsonb import as_json
 from workflows.postgres.round_trips import session_of
@@ -161,7 +162,7 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
 
 def _is_to_be_parked(step: Step, workflow: Workflow, error: BaseException) -> bool:
     """Whether a best-effort step, though it may be passed over, is retried or parked: while there is patience."""
-    if isinstance(error, Braked):  # it kills its worker
+    if isinstance(error, Braked) or is_busy(error):  # it kills its worker; or its turn comes
         return True
     if not step.parks or not retry_budget.is_passing(error):
         return False

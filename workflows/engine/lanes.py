@@ -32,6 +32,9 @@ NEWEST = 1_000
 ANY_PRIORITY_EVERY = 10
 
 
+_QUEUE, _SERVICE = f"{Scope.QUEUE}:", f"{Scope.SERVICE}:"
+
+
 class Lane(NamedTuple):
     priority: int
     workflow_type: str
@@ -81,6 +84,7 @@ class Lanes:
         self._caps: dict[str, int] = {}
         self._read_at = self._looked_at = float("-inf")
         self._due: list[Lane] = []
+        self.service_caps: dict[str, int] = {}
         self._begun = 0  # by this worker, in lanes
         self._last: dict[str, int] = defaultdict(int)  # of each tenant, which of these was its last
 
@@ -89,7 +93,10 @@ class Lanes:
         if monotonic() < self._read_at + READ_EVERY:
             return
         self._read_at = monotonic()
-        rows = [row for row in session_of().run(_READ, {}) if row[0] == self._key or not row[0].startswith("queue:")]
+        rows = session_of().run(_READ, {})
+        services = {key: at_once for key, _, _, at_once in rows if key.startswith(_SERVICE)}
+        self.service_caps = {key.removeprefix(_SERVICE): at_once for key, at_once in services.items()}
+        rows = [row for row in rows if row[0] == self._key or not row[0].startswith((_QUEUE, _SERVICE))]
         self._held = {key for key, held, _, _ in rows if held}
         self._paces = {key: pace for key, _, pace, _ in rows if pace is not None}
         self._caps = {key: at_once for key, _, _, at_once in rows if at_once is not None}

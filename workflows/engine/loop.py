@@ -223,6 +223,7 @@ class Worker:
         """Open an attempt; what its steps call finds it, and the circuits as they were claimed."""
         attempt = self.in_hand.open(claim)
         attempt.boundary = self._boundary.of(claim, attempt.steps)
+        self._calls.caps = self._due.lanes.service_caps
         calls = self._calls.of(claim.workflow, claim.not_closed)
         with attempt_log.bound_to(attempt), calls, step_session.guarded(attempt):
             yield attempt

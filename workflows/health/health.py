@@ -11,6 +11,7 @@ from workflows.health import bounded
 from workflows.health.bounded import Count, Link
 from workflows.health.counts import Counts, LongestDue
 from workflows.health.services import Standing
+from workflows.models.pace import Scope
 from workflows.outages.circuits import CircuitState
 from workflows.wording import length
 
@@ -153,10 +154,12 @@ def _causes(counts: Counts) -> Iterator[Reason]:
 
 def _services(counts: Counts) -> Iterator[Reason]:
     troubled = [each for each in counts.services if not each.is_called or each.parked.number]
+    caps = {each.key.name: each.pace.at_once for each in counts.paces if each.key.scope == Scope.SERVICE}
     for each in troubled[:SERVICES_NAMED]:
         service = Piece(each.pk, Link("service", pk=each.pk))
         if each.is_called:
-            yield _reason(Level.SLOW, service, Piece(" is called again, "), _of(each.parked, "still parked"))
+            again = f" has {caps[each.pk]} calls at a time, " if each.pk in caps else " is called again, "
+            yield _reason(Level.SLOW, service, Piece(again), _of(each.parked, "still parked"))
             continue
         how = "is held" if each.state == CircuitState.HELD else "is down"
         yield _reason(Level.SLOW, service, Piece(f" {how}{_since(each, counts.at)}"), *_parked(each))
@@ -166,7 +169,8 @@ def _services(counts: Counts) -> Iterator[Reason]:
 
 def _paces(counts: Counts) -> Iterator[Reason]:
     """What people have slowed down: no trouble, but nobody wonders why it waits, and nobody forgets it."""
-    for each in counts.paces[:SERVICES_NAMED]:
+    found = [each for each in counts.paces if each.key.scope != Scope.SERVICE]
+    for each in found[:SERVICES_NAMED]:
         link = Piece(each.name, Link("pace", pk=each.pk))
         waiting = Piece(f", {bounded.text(each.waiting)} wait to begin") if each.waiting else Piece("")
         if each.is_held and each.pace.held_until:
@@ -178,7 +182,7 @@ def _paces(counts: Counts) -> Iterator[Reason]:
         elif each.waiting and each.pace.at_once:
             capped = f" has {each.pace.at_once} at a time, as {each.pace.capped_by} has set it"
             yield _reason(Level.SLOW, link, Piece(capped), waiting)
-    if len(counts.paces) > SERVICES_NAMED:
+    if len(found) > SERVICES_NAMED:
         yield _reason(Level.SLOW, Piece("other queues or types", Link("pace")), Piece(" are held or paced, too"))
 
 

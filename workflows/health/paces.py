@@ -12,9 +12,10 @@ from django.db.models import Q
 from workflows.definition import definitions
 from workflows.health import bounded
 from workflows.health.late import FRESH
-from workflows.models import ApiKey, CircuitEvent, Pace
+from workflows.models import ApiKey, CircuitEvent, Pace, Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.pace import Key, Scope
+from workflows.models.workflow import is_parked_on
 from workflows.operations.paces import is_known
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all
@@ -41,6 +42,11 @@ class PaceStanding:
         return f"the {self.key.scope.label.lower()} {self.key.name}"
 
     @property
+    def is_service(self) -> bool:
+        """It has a cap only, and what waits is parked."""
+        return self.key.scope == Scope.SERVICE
+
+    @property
     def is_held(self) -> bool:
         """Whether nothing begins: each hold ends by itself."""
         return self.pace.held_until is not None and self.pace.held_until > self.now
@@ -62,6 +68,8 @@ def everything() -> list[PaceStanding]:
     known |= {str(Key(Scope.TYPE, name)) for name in definitions()}
     tenants = ApiKey.objects.exclude(tenant="").values_list("tenant", flat=True).distinct()
     known |= {str(Key(Scope.TENANT, name)) for name in tenants[:TENANTS_SHOWN]}
+    services = Service.objects.filter(step="").values_list("name", flat=True)
+    known |= {str(Key(Scope.SERVICE, name)) for name in services[:TENANTS_SHOWN]}
     rows = {key: Pace(key=key, held_by="", paced_by="", capped_by="") for key in sorted(known)}
     return _standings({**rows, **{each.key: each for each in Pace.objects.order_by("key")}}.values())
 
@@ -82,6 +90,9 @@ def _standings(rows: Iterable[Pace]) -> list[PaceStanding]:
         return []
     ((now, *_),) = fetch_all("SELECT clock_timestamp()", ())
     waiting = _waiting([key.name for _, key in found if key.scope == Scope.TENANT])
+    for _, key in found:
+        if key.scope == Scope.SERVICE:
+            waiting[str(key)] = bounded.count(Workflow.objects.filter(is_parked_on(key.name)))
     return [PaceStanding(key, pace, now, min(waiting[pace.key], bounded.limit() + 1)) for pace, key in found]
 
 

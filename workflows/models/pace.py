@@ -13,6 +13,7 @@ class Scope(models.TextChoices):
     QUEUE = "queue"
     TYPE = "type"
     TENANT = "tenant"
+    SERVICE = "service"  # with a cap only
 
 
 class Key(NamedTuple):

@@ -14,6 +14,7 @@ from workflows.models.clock import ClockTimestamp
 from workflows.models.pace import Key, Scope
 from workflows.operations.guards import SET_PACE, require, require_reason, short_transaction, stated
 from workflows.operations.services import LONGEST_HOLD
+from workflows.outages.calls import LONGEST_NAME
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -25,7 +26,7 @@ MOST_AT_ONCE = 1_000
 
 def hold_queue(key: str, *, user: User, until: datetime, reason: str) -> None:
     """Let nothing of a queue or a type begin before `until`; what has begun goes on. It replaces an earlier hold."""
-    with _locked(key, user, reason, "a hold") as pace:
+    with _locked(key, user, reason, "a hold", of_service=False) as pace:
         if until <= pace.now:
             raise NotAllowed("That time is over: a hold ends at a time to come.")
         if until > pace.now + LONGEST_HOLD:
@@ -45,7 +46,7 @@ def release_queue(key: str, *, user: User, reason: str) -> None:
 
 def set_pace(key: str, *, user: User, per_second: float | None, reason: str) -> None:
     """Let so many of a queue or a type begin in a second, over all workers; None: as many as the workers can."""
-    with _locked(key, user, reason, "a pace") as pace:
+    with _locked(key, user, reason, "a pace", of_service=False) as pace:
         if per_second is not None and not SLOWEST <= per_second <= FASTEST:
             raise NotAllowed(f"A pace is {SLOWEST} to {FASTEST:,.0f} a second. To stop it, hold it.")
         told = "As fast as the workers can." if per_second is None else f"{per_second:g} a second."
@@ -69,6 +70,8 @@ def set_cap(key: str, *, user: User, at_once: int | None, reason: str) -> None:
 
 def is_known(key: Key) -> bool:
     """Whether the definitions of this release, or workflows that have not ended, name it."""
+    if key.scope == Scope.SERVICE:  # one that was never unavailable has no row
+        return len(key.name) <= LONGEST_NAME and "\0" not in key.name
     if key.scope == Scope.TENANT:
         return ApiKey.objects.filter(tenant=key.name).exists()
     if key.scope == Scope.TYPE:
@@ -85,13 +88,15 @@ def _record(pace: Pace, kind: CircuitEvent.Kind, user: User, reason: str) -> Non
 
 
 @contextmanager
-def _locked(key: str, user: User, reason: str, what: str) -> Iterator[Any]:
+def _locked(key: str, user: User, reason: str, what: str, *, of_service: bool = True) -> Iterator[Any]:
     """The locked row of a queue, type or tenant that is known, with the database's time; saved when the block ends."""
     require(user, SET_PACE)
     require_reason(reason, what)
     named = Key.of(key)
     if named is None or not (Pace.objects.filter(pk=key).exists() or is_known(named)):
         raise NotAllowed(f"There is no queue, type or tenant {key.partition(':')[2] or key}.")
+    if named.scope == Scope.SERVICE and not of_service:
+        raise NotAllowed("A service has a cap only, here; it is held on its own page.")
     with short_transaction():
         Pace.objects.bulk_create([Pace(key=key)], ignore_conflicts=True)
         pace = Pace.objects.annotate(now=ClockTimestamp()).select_for_update(no_key=True).get(pk=key)

@@ -16,17 +16,17 @@ from it: `unavailable_service`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import get_ident
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from workflows import effects
-from workflows.errors import ServiceUnavailable, UnknownOutcome, error_chain
+from workflows.errors import ClaimLost, ServiceBusy, ServiceUnavailable, UnknownOutcome, error_chain
 from workflows.models import Workflow
-from workflows.outages import circuits
+from workflows.outages import circuits, places
 from workflows.state import attempt_log
 from workflows.timeouts import StepTimeout, held_off
 
@@ -66,12 +66,14 @@ def call_to(service: str) -> Iterator[Call]:
     """Wrap one call to a service, by its name: see the module.
 
     Raises ServiceUnavailable, before the block is entered, while the service's circuit is open: nothing was sent.
-    Raises UnknownOutcome instead if the same `once` step has made a call before.
+    Raises UnknownOutcome instead if the same `once` step has made a call before. Raises ServiceBusy while the service
+    has as many calls as its cap lets.
     """
     ensure_name(service)
     worker = _worker()
     if worker:
         worker.require_callable(service)
+    place = worker.take_place(service) if worker else 0
     call = Call()
     began = monotonic()
     try:
@@ -87,6 +89,8 @@ def call_to(service: str) -> Iterator[Call]:
     else:
         call.met_unavailable = bool(call.met_unavailable)
     finally:
+        if worker and place:
+            worker.leave_place(service, place)
         if worker:
             worker.made.append(Made(service, began, monotonic(), bool(call.met_unavailable)))
         if worker and call.met_unavailable is not None:
@@ -110,6 +114,11 @@ def unavailable_service(error: BaseException | None) -> str:
         if name := getattr(each, _MARK, ""):
             return str(name)
     return ""
+
+
+def is_busy(error: BaseException | None) -> bool:
+    """Whether a call was not made because its service has as many as it may have."""
+    return any(isinstance(each, ServiceBusy) for each in error_chain(error))
 
 
 # --- What a worker knows, and has met -------------------------------------------------------------------
@@ -152,6 +161,7 @@ class WorkersCalls:
     unvoted: dict[str, Met] = field(default_factory=dict)  # by those of the steps since the last vote
     voted_at: dict[str, float] = field(default_factory=dict)
     trying: set[str] = field(default_factory=set)  # the services of which it has the lease for a trial
+    caps: Mapping[str, int] = field(default_factory=dict)  # of each service that has one
     made: list[Made] = field(default_factory=list)  # by the attempt, for its spans
     workflow: Workflow | None = None
     thread: int = 0
@@ -189,8 +199,30 @@ class WorkersCalls:
                 message = f"The {service} service is unavailable, after another call of the same step."
                 raise UnknownOutcome(message, code=refused.code) from refused
             raise refused
+
+    def take_place(self, service: str) -> int:
+        """The number of the place that the call takes; 0 of a service without a cap. Raises ServiceBusy if it has none.
+
+        After another call of the same `once` step it goes on without one: else that call would be in doubt. So does a
+        call of a thread that a step has started, because the attempt log is the worker's own.
+        """
+        assert self.workflow is not None
+        in_use, place = effects.keys_in_use.get(self.workflow.pk), 0
+        if service in self.caps and get_ident() == self.thread:
+            with held_off():
+                place = places.take(service, self.caps[service])
+            if not place and not (in_use and in_use.called):
+                error = ServiceBusy(f"The {service} service has as many calls as it may have.", code=ServiceBusy.CODE)
+                mark_unavailable(error, service)
+                raise error
         if in_use:
             in_use.called = True
+        return place
+
+    def leave_place(self, service: str, place: int) -> None:
+        """If the attempt log is lost, so is the place; and the attempt finds that out."""
+        with held_off(), suppress(ClaimLost):
+            places.leave(service, place)
 
     def _may_try(self, service: str) -> bool:
         """Whether this call is the trial: a released workflow may make all its calls, else one worker at a time."""

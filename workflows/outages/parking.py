@@ -25,8 +25,8 @@ from workflows.errors import Braked, ServiceUnavailable, error_chain
 from workflows.models import Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import PARKED_SQL, is_parked_on
-from workflows.outages import causes, circuits
-from workflows.outages.calls import unavailable_service
+from workflows.outages import causes, circuits, places
+from workflows.outages.calls import is_busy, unavailable_service
 from workflows.outages.circuits import HOUR
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all
@@ -59,6 +59,8 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
     If the circuit closes just now, the workflow is parked all the same, and the next release finds it.
     """
     service = unavailable_service(error)
+    if service and is_busy(error):  # however long: its turn comes
+        return Parking(service, HOUR, mend=turn_at(service))
     circuit = circuits.find_open(service) if service else None
     if circuit is None:  # the brake was let go since the vote: that is no verdict on this one
         return Parking(service, HOUR) if service and isinstance(error, Braked) else None
@@ -72,6 +74,11 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
     was_parked = Workflow.objects.filter(pk=workflow.pk, parked_at__lte=ClockTimestamp() - longest)
     is_over = not circuit.held_by and was_parked.exists()
     return Parking(service, longest, since=None if is_over else workflow.parked_at, is_over=is_over)
+
+
+def turn_at(service: str) -> str:
+    """What a workflow waits for whose service has as many calls as it may have."""
+    return f"its turn at the service {service}, which has as many calls as it may have"
 
 
 def release_parked(after: int = 0) -> Slice:
@@ -160,6 +167,8 @@ def _is_undecided(service: Service) -> bool:
 
 
 def _next_batch(service: Service) -> int:
+    if (left := places.left(service.name)) is not None:
+        return max(1, left)
     if not service.cohort:
         return 1
     assert service.released_at is not None

@@ -34,7 +34,7 @@ def _per_second(text: str) -> float | None:
 
 
 def _of(parser: ArgumentParser) -> None:
-    parser.add_argument("key", metavar="WHAT", help="queue:NAME, type:NAME or tenant:NAME")
+    parser.add_argument("key", metavar="WHAT", help="queue:NAME, type:NAME or tenant:NAME; of cap also service:NAME")
 
 
 def _add_hold(parser: ArgumentParser) -> None:

@@ -1,0 +1,107 @@
+"""PLACES: a service with a cap has so many calls at a time over all workers; what finds no place is parked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from tests import engine
+from tests.engine import another_connection, define, do_maintenance, kinds, submit, work, worker
+from tests.workflows.outages.services import Downstream
+from workflows.definition import Step
+from workflows.models import Effect, Pace, Workflow
+from workflows.outages import call_to, places
+
+pytestmark = engine.ENGINE
+
+
+@contextmanager
+def taken(place: int, service: str = "programs") -> Iterator[None]:
+    """Another worker makes a call."""
+    with another_connection() as other:
+        other.execute("SELECT pg_advisory_lock(hashtextextended(%s, %s))", [f"service:{service}", place])
+        yield
+
+
+def cap(at_once: int) -> None:
+    Pace.objects.create(key="service:programs", at_once=at_once)
+
+
+@pytest.mark.parametrize("options", [{"once": True}, {"best_effort": True}])
+def test_a_call_that_finds_no_place_is_not_made_and_its_turn_comes(programs: Downstream, options: Any) -> None:
+    define([Step(programs.step, **options)])
+    cap(1)
+    with taken(1):
+        workflow = work(submit())
+        assert (workflow.parked_on, workflow.retry_count, programs.calls) == ("programs", 0, [])
+        assert kinds(workflow) == ["parked"]
+        assert not Effect.objects.exclude(state="not_done").exists(), "nothing is in doubt"
+    do_maintenance()
+    assert work(workflow).status == "COMPLETE"
+    assert programs.calls == [workflow.pk]
+
+
+def test_a_place_lasts_as_long_as_the_call(programs: Downstream) -> None:
+    during: list[int | None] = []
+
+    def look(*, workflow: Workflow, context: Any) -> None:
+        with call_to("programs"):
+            during.append(places.left("programs"))
+
+    define([look])
+    cap(2)
+    with taken(2):
+        assert places.left("programs") == 1
+        assert work(submit()).status == "COMPLETE"
+        assert during == [0]
+        assert places.left("programs") == 1
+    assert places.left("programs") == 2
+    assert places.left("another") is None
+
+
+def test_a_second_call_of_a_once_step_leaves_the_first_in_no_doubt(programs: Downstream) -> None:
+    other = Downstream("rooms")
+
+    def both(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        other.step(workflow=workflow, context=context)
+        programs.call(workflow)
+        return {}
+
+    define([Step(both, once=True)])
+    cap(1)
+    with taken(1):
+        assert work(submit()).status == "COMPLETE"
+
+
+def test_an_undo_waits_for_its_turn_and_counts_no_failure(programs: Downstream) -> None:
+    def fail(*, workflow: Workflow, context: Any) -> None:
+        raise ValueError
+
+    define([Step(programs.step, once=True, undo=programs.undo), fail])
+    this = worker()
+    workflow = submit()
+    assert this.process_next()
+    cap(1)
+    with taken(1):
+        waits = work(workflow)
+        assert (waits.parked_on, waits.compensating, programs.refunds) == ("programs", True, [])
+    do_maintenance()
+    assert work(waits).status == "FAILED"
+    assert programs.refunds == [workflow.pk]
+
+
+def test_as_many_are_released_as_there_are_places(programs: Downstream) -> None:
+    define([Step(programs.step)])
+    cap(2)
+    with taken(1), taken(2):
+        for _ in range(5):
+            work(submit())
+    with taken(1):
+        do_maintenance()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM workflows_workflow WHERE invisible_until < now() + interval '1 minute'")
+        assert cursor.fetchone() == (1,)
