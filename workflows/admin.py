@@ -1,5 +1,23 @@
 """The console: one file for each page. Django imports this module to find them."""
 
-from workflows.console import api_key, manual_task, pace, service, undelivered_message, worker_process, workflow
+from workflows.console import (
+    api_key,
+    bulk_operation,
+    manual_task,
+    pace,
+    service,
+    undelivered_message,
+    worker_process,
+    workflow,
+)
 
-__all__ = ["api_key", "manual_task", "pace", "service", "undelivered_message", "worker_process", "workflow"]
+__all__ = [
+    "api_key",
+    "bulk_operation",
+    "manual_task",
+    "pace",
+    "service",
+    "undelivered_message",
+    "worker_process",
+    "workflow",
+]

@@ -21,7 +21,9 @@ from workflows.console.words import TASK_TYPES
 
 CAUSE = "&workflow_type=parcel&step=charge&code=card_declined"
 SUPERUSER, NOBODY = "superuser", ""
-READ_ONLY = ("workflow", "manualtask", "service", "pace", "workerprocess", "apikey", "undeliveredmessage")
+READ_ONLY = (
+    *("workflow", "manualtask", "service", "pace", "workerprocess", "apikey", "undeliveredmessage", "bulkoperation"),
+)
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,10 @@ def names(patterns: Iterable[URLPattern | URLResolver] | None = None) -> Iterato
 
 def of_cause(page: str) -> Callable[[], str]:
     return lambda: reverse(f"admin:workflows_service_{page}", args=[quote(states.cause().pk)])
+
+
+def in_bulk(page: str, state: str) -> Callable[[], str]:
+    return lambda: f"/admin/workflows/bulkoperation/{states.bulk_operation(state).pk}/{page}/"
 
 
 # --- What is done on a page ---------------------------------------------------------------------
@@ -192,12 +198,12 @@ WORKFLOWS = [
     Shown(
         "workflows_workflow_changelist", "nothing chosen", listed("workflow"), lambda page: page.click("[name=index]")
     ),
-    Shown("workflows_workflow_changelist", "a retry of several", listed("workflow"), action("retry_selected")),
+    Shown("workflows_workflow_changelist", "a retry of several", listed("workflow"), action("retry")),
     Shown(
         "workflows_workflow_changelist",
         "could not be read",
         listed("workflow"),
-        mangled(".action-select", action("retry_selected")),
+        mangled(".action-select", action("retry")),
     ),
     Shown("find", "a form that is too old", at("/admin/find/"), mangled("[name=csrfmiddlewaretoken]", press("Find"))),
     Shown("find", "several found", states.found_twice, press("Find", q=EMAIL)),
@@ -263,6 +269,20 @@ THINGS = [
     Shown("workflows_pace_set_pace", "no number", row_page("pace", "set_pace"), press("Set the pace", per_second="x")),
     Shown("workflows_pace_set_cap", "", row_page("pace", "set_cap")),
     Shown("workflows_pace_changelist", "", listed("pace")),
+    *(
+        Shown(f"workflows_bulkoperation_{page}", f"{page} {state}", in_bulk(page, state))
+        for page, state in {
+            "change": "running",
+            "start": "draft",
+            "pause": "running",
+            "resume": "paused",
+            "stop": "running",
+        }.items()
+    ),
+    Shown("workflows_bulkoperation_change", "done", in_bulk("change", "done")),
+    Shown("workflows_bulkoperation_start", "without a reason", in_bulk("start", "draft"), press("Start the")),
+    Shown("workflows_bulkoperation_approve", "", in_bulk("approve", "asked"), group="support lead"),
+    Shown("workflows_bulkoperation_changelist", "", listed("bulkoperation")),
     Shown("workflows_workerprocess_change", "", row_page("workerprocess", "change")),
     Shown("workflows_workerprocess_changelist", "", listed("workerprocess")),
     Shown("workflows_apikey_change", "", row_page("apikey", "change")),

@@ -20,6 +20,7 @@ from tests.workflows.admin.test_connections import child, signal, wait
 from tests.workflows.outages.services import open_cause, open_circuit
 from workflows.models import (
     ApiKey,
+    BulkOperation,
     Chore,
     CircuitEvent,
     ManualTask,
@@ -180,12 +181,23 @@ def found_twice() -> str:
     return "/admin/find/"
 
 
+def bulk_operation(state: str = "running", **fields: Any) -> BulkOperation:
+    by, _ = User.objects.get_or_create(username="some-superuser", is_staff=True, is_superuser=True)
+    row = rows.bulk_operation(by, rows.failed(), rows.complete(), state=state, **fields)
+    row.items.filter(row=row.items.latest("row").row).update(
+        outcome="skipped", why="It is complete.", at=timezone.now()
+    )
+    LogEntry.objects.log_actions(by.pk, [row], CHANGE, "Started. The bank is back.", single_object=True)
+    return row
+
+
 ROW_OF: dict[str, Callable[[], Any]] = {
     "workflow": lambda: rows.failed().pk,
     "manualtask": lambda: task().pk,
     "service": service,
     "pace": lambda: quote((Pace.objects.first() or rows.held_queue()).pk),
     "workerprocess": lambda: worker().pk,
+    "bulkoperation": lambda: bulk_operation().pk,
     "apikey": lambda: key().pk,
     "undeliveredmessage": lambda: (UndeliveredMessage.objects.first() or rows.undelivered_message()).pk,
 }

@@ -61,7 +61,7 @@ def all_of_a_page(page: Any) -> None:
     rows.failed()
     page.reload()
     page.check("#action-toggle")
-    page.select_option("[name=action]", "retry_selected")
+    page.select_option("[name=action]", "retry")
     with page.expect_navigation():
         page.click("[name=index]")
     say_nothing(page)
@@ -77,7 +77,7 @@ MISTAKES = {
     ),
     "a retry for no reason": Mistake(lambda: of(rows.failed(), "retry"), "Retry workflow", "why", REQUIRED, unfounded),
     "a retry of several": Mistake(
-        lambda: "/admin/workflows/workflow/", "Retry 1 workflows", "reason", REQUIRED, all_of_a_page
+        lambda: "/admin/workflows/workflow/", "Start the retry of 1 workflow", "reason", REQUIRED, all_of_a_page
     ),
     "a cancellation": Mistake(
         lambda: of(rows.retrying(), "cancel"), "Cancel workflow", "reason", REQUIRED, say_nothing

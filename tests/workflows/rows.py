@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
 
+from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.utils import timezone
 from pydantic import BaseModel, Field
@@ -15,6 +16,7 @@ from pydantic import BaseModel, Field
 from workflows.definition import Step, WorkflowDefinition
 from workflows.models import (
     Attempt,
+    BulkOperation,
     Effect,
     Event,
     FollowUp,
@@ -243,6 +245,15 @@ def held_queue(key: str = "queue:slow", **fields: Any) -> Pace:
     return Pace.objects.create(
         key=key, **{"held_until": until, "held_by": "ada", "held_reason": "They move.", **fields}
     )
+
+
+def bulk_operation(by: User, *about: Workflow, outcome: str = "", why: str = "", **fields: Any) -> BulkOperation:
+    """A retry of these, asked for by this user; a draft unless `state` says otherwise."""
+    values = {"verb": "retry", "chosen_by": "state: Failed", "reason": "The bank is back.", **fields}
+    made = BulkOperation.objects.create(selected=len(about), asked_by=by, **values)
+    for row in about:
+        made.items.create(row=row.pk, outcome=outcome, why=why)
+    return made
 
 
 # Of each state a way to make a workflow in it.

@@ -122,20 +122,6 @@ def of_retry(workflow: Workflow) -> Iterator[str]:
     yield QUESTIONS
 
 
-def of_bulk_retry(failed: Sequence[Workflow], chosen: int, *, may_charge_again: bool) -> Iterator[str]:
-    """What a retry of these, out of `chosen` ones, does, in sentences."""
-    yield f"{len(failed)} of the {chosen} selected have failed and start again; the others are left alone."
-    if again := [calls for calls in Calls.of_each(failed) if calls.charges_again()]:
-        yield (
-            f"{_total(again)} is charged again, for {len(again)} of them: it was refunded."
-            if may_charge_again
-            else f"{len(again)} of them were refunded, and are left alone: a support lead may retry and charge them."
-        )
-    yield "Each waits its turn behind what is queued, and starts again from the first step."
-    yield "What it has done in other systems stays done and is not done again; what was reversed is done again."
-    yield QUESTIONS
-
-
 def of_cancel(workflow: Workflow) -> Iterator[str]:
     """What cancelling this workflow does, in sentences."""
     calls = Calls.of(workflow)

@@ -30,6 +30,8 @@ class Line:
 
 def line(event: Event, wording: Wording) -> Line:
     text, small_print = _told(event, wording)
+    if bulk := event.detail.get("bulk"):
+        text = _joined("\n", text, f"In bulk operation {bulk}.")
     return Line(
         at=event.at,
         headline=_headline(event),

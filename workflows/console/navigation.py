@@ -14,6 +14,7 @@ PAGES = (
     ("Workflows", "admin:workflows_workflow_changelist", ["workflows.view_workflow"]),
     ("Inbox", "admin:workflows_manualtask_changelist", ["workflows.view_manualtask"]),
     ("Failures", "admin:failures", ["workflows.view_workflow"]),
+    ("Bulk operations", "admin:workflows_bulkoperation_changelist", ["workflows.view_bulkoperation"]),
     ("Services", "admin:workflows_service_changelist", ["workflows.view_service"]),
     ("Queues", "admin:workflows_pace_changelist", ["workflows.view_pace"]),
     ("Workers", "admin:workflows_workerprocess_changelist", ["workflows.view_workerprocess"]),

@@ -95,6 +95,10 @@ class KeysetList(ChangeList):
             found += [(LAST_PAGE, self.get_query_string({BEFORE: END}))]
         return found
 
+    def all_ids(self, request: HttpRequest) -> Rows:
+        """The primary keys of all that the filters let through, on whatever page."""
+        return _together([arm.order_by().values("pk") for arm in self._arms(request)])
+
     # --- Which rows -----------------------------------------------------------------------------
 
     def _page(self, request: HttpRequest, arms: Sequence[Rows], order: Sequence[OrderBy]) -> Page:

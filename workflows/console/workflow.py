@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, time
 from functools import reduce
 from operator import or_
 from typing import Any
 
-from django.contrib import admin, messages
-from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.auth.models import User
-from django.core.exceptions import BadRequest
+from django.contrib import admin
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -34,12 +29,12 @@ from workflows.console import (
     words,
     workflow_page,
 )
-from workflows.console.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, RetryForm, Verb, is_number
+from workflows.console.base import OptionalReasonForm, RetryForm, Verb
+from workflows.console.choosing import ChoosesMany
 from workflows.console.steps import step_of
 from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
-from workflows.errors import NotAllowed
 from workflows.health import bounded, counts
 from workflows.models import Attempt, ManualTask, Service, State, Workflow
 from workflows.models.failure import of_code
@@ -116,8 +111,8 @@ def _if_it_does_not_help(row: Workflow) -> str:
     return f"It has failed {row.retry_count} times in a row; should it fail again, that counts."
 
 
-# Two pages of the list. More would take longer than a request may.
-BULK_LIMIT = 100
+# What can still be cancelled, or run now.
+UNDER_WAY = (State.QUEUED, State.RUNNING, State.RETRYING, State.WAITING, State.PARKED)
 
 
 class StateFilter(paging.Filter):
@@ -317,7 +312,7 @@ class CauseFilter(admin.SimpleListFilter):
 
 
 @admin.register(Workflow)
-class WorkflowAdmin(ConsoleAdmin):
+class WorkflowAdmin(ChoosesMany):
     list_display = ("number", "type", "caller", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
     list_filter = (
         PresetFilter,
@@ -330,7 +325,8 @@ class WorkflowAdmin(ConsoleAdmin):
         CodeFilter,
         ReleaseFilter,
     )
-    actions = ("retry_selected",)
+    change_list_template = "admin/workflows/workflow/change_list.html"
+    bulk_verbs = ("retry", "run_now", "cancel", "acknowledge")
     page_template = "admin/workflows/workflow/page.html"
     verbs = (RETRY, RUN_NOW, CANCEL, duplicates.NOT_A_DUPLICATE, deferred_steps.RUN_AGAIN, acknowledging.ACKNOWLEDGE)
 
@@ -350,6 +346,15 @@ class WorkflowAdmin(ConsoleAdmin):
         """The newest first; for failures of some time the latest failure first, as its index has it."""
         plain = request.GET.get("state") == State.FAILED and not {"step", "code", "release"} & {*request.GET}
         return ["-completed_at", "-id"] if _asks_for_failures(request) and not plain else ["-id"]
+
+    def choosable(self, request: HttpRequest) -> Sequence[str]:
+        if request.GET.get("preset") == failures.LEFT:
+            return ("retry",)  # the group has its own Acknowledge
+        if _asks_for_failures(request) or "cause" in request.GET:
+            return ("retry", "acknowledge")
+        if request.GET.get("state") in UNDER_WAY or "parked_on" in request.GET:
+            return ("run_now", "cancel")
+        return ()
 
     def page(self, request: HttpRequest, row: Workflow) -> dict[str, Any]:
         return workflow_page.page(row, before=request.GET.get("before", ""))
@@ -401,70 +406,3 @@ class WorkflowAdmin(ConsoleAdmin):
     @admin.display(description="Age")
     def age(self, row: Workflow) -> SafeString:
         return words.age_of(row.created_at)
-
-    # --- Retry selected -------------------------------------------------------------------------
-
-    def has_retry_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm(operations.RETRY)
-
-    @admin.action(description="Retry selected", permissions=["retry"])
-    def retry_selected(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> HttpResponse | None:
-        chosen = list(queryset.order_by("id").values_list("pk", flat=True)[: BULK_LIMIT + 1])
-        if len(chosen) > BULK_LIMIT:
-            self.message_user(request, f"At most {BULK_LIMIT} at a time, please.", messages.ERROR)
-            return None
-        form = ReasonForm(request.POST if "confirmed" in request.POST else None)
-        if form.is_valid():
-            self._retry_each(request, chosen, form.cleaned_data["reason"], _ends_seen(request))
-            return None
-        return self._confirm_retry(request, chosen, form)
-
-    def _retry_each(self, request: HttpRequest, chosen: list[int], reason: str, seen: dict[int, list[int]]) -> None:
-        assert isinstance(request.user, User)
-        refusals: Counter[str] = Counter()
-        for pk in chosen:
-            try:
-                operations.retry(pk, user=request.user, reason=reason, in_bulk=True, seen=seen.get(pk, ()))
-            except NotAllowed as refusal:
-                refusals[str(refusal)] += 1
-        retried = len(chosen) - refusals.total()
-        self.message_user(request, f"{retried} retried.", messages.SUCCESS if retried else messages.WARNING)
-        for sentence, count in refusals.most_common():
-            self.message_user(request, f"{count} refused: {sentence}", messages.WARNING)
-
-    def _confirm_retry(self, request: HttpRequest, chosen: list[int], form: ReasonForm) -> HttpResponse:
-        failed = list(
-            Workflow.objects.in_state(State.FAILED).filter(pk__in=chosen).only("workflow_type", "completed_at")
-        )
-        hidden = [
-            *[("action", "retry_selected"), ("confirmed", "yes")],
-            *((ACTION_CHECKBOX_NAME, pk) for pk in chosen),
-            *(("seen", f"{row.pk}:{ended}") for row in failed for ended in operations.ended_at(row)),
-        ]
-        return TemplateResponse(
-            request,
-            "admin/workflows/confirm.html",
-            {
-                **self.admin_site.each_context(request),
-                "opts": self.opts,
-                "title": f"Retry {len(chosen)} workflows",
-                "verb": RETRY,
-                "asks": f"Retry {len(chosen)} workflows",
-                "consequences": list(
-                    consequences.of_bulk_retry(
-                        failed, len(chosen), may_charge_again=request.user.has_perm(operations.CANCEL_PAID)
-                    )
-                ),
-                "form": form,
-                "hidden": hidden,
-                "back": request.get_full_path(),
-            },
-        )
-
-
-def _ends_seen(request: HttpRequest) -> dict[int, list[int]]:
-    """The end of each workflow that the page was made of, as its form sends it back: `333:1764000000000000`."""
-    sent = [each.partition(":") for each in request.POST.getlist("seen")]
-    if not all(is_number(pk) and is_number(ended) for pk, _, ended in sent):
-        raise BadRequest("seen holds numbers.")
-    return {int(pk): [int(ended)] for pk, _, ended in sent}

@@ -85,7 +85,7 @@ def _of_acknowledge(rows: QuerySet[Workflow], user: User) -> Preview:
     given_up = FollowUp.objects.filter(GIVEN_UP).values("workflow")
     left = UNACKNOWLEDGED | Q(status="COMPLETE", pk__in=given_up)
     done = rows.filter(status="FAILED", cancelled_at=None).exclude(left).count()
-    cannot = [(done, _agree(done, "is acknowledged already"))] if done else []
+    cannot = [(done, "acknowledged already")] if done else []
     others = _in_other_states(rows.exclude(status="FAILED", cancelled_at=None).exclude(left))
     return Preview(rows.filter(left).count(), [*cannot, *others], ["Nothing is called, refunded or reversed."])
 
@@ -100,16 +100,12 @@ _OF: dict[str, Callable[[QuerySet[Workflow], User], Preview]] = {
 
 def _in_other_states(rows: QuerySet[Workflow]) -> list[tuple[int, str]]:
     counted = rows.with_state().order_by().values_list("state").annotate(number=Count("pk"))  # type: ignore[attr-defined]
-    return [(number, _agree(number, f"is {State(state).label.lower()}")) for state, number in sorted(counted)]
+    return [(number, State(state).label.lower()) for state, number in sorted(counted)]
 
 
 def _barred(barred: Collection[int], user: User, why_not: Callable[[int, User], str]) -> list[tuple[int, str]]:
     """What this user may not do to these, though somebody else may: the reason is the same for all."""
     return [(len(barred), why_not(next(iter(barred)), user))] if barred else []
-
-
-def _agree(number: int, text: str) -> str:
-    return text if number == 1 else text.replace("is ", "are ", 1)
 
 
 def _sum(ids: Collection[int]) -> str:

@@ -20,11 +20,6 @@ def retry() -> Target:
     return f"/admin/workflows/workflow/{rows.failed().pk}/retry/", {"why": "other", "reason": "Again."}
 
 
-def retry_selected() -> Target:
-    chosen = {"action": "retry_selected", "_selected_action": str(rows.failed().pk)}
-    return "/admin/workflows/workflow/", {**chosen, "confirmed": "yes", "reason": "Again."}
-
-
 def run_now() -> Target:
     return f"/admin/workflows/workflow/{rows.retrying().pk}/run_now/", {"reason": "Payments is back."}
 
@@ -109,4 +104,4 @@ def try_now() -> Target:
 
 
 def chosen(*made: Workflow, **data: str) -> dict[str, Any]:
-    return {"action": "retry_selected", "_selected_action": [str(row.pk) for row in made], **data}
+    return {"action": "retry", "_selected_action": [str(row.pk) for row in made], **data}

@@ -14,6 +14,7 @@ from tests.engine import another_connection
 from tests.groups import make_groups
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.targets import chosen
 from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Signal, Workflow
@@ -271,12 +272,13 @@ def test_the_pages_of_a_retry_name_the_sum(as_: Login, sam: User) -> None:
     lead, support = as_("support lead"), as_("support")
     of_one = lead.get(f"/admin/workflows/workflow/{both[0].pk}/retry/").content.decode()
     assert f"{amount_of(both[0])} is charged again" in of_one
-    form = {"action": "retry_selected", "_selected_action": [row.pk for row in both]}
-    of_both = lead.post("/admin/workflows/workflow/", form).content.decode()
-    assert f"{amount_of(*both)} is charged again, for 2 of them" in of_both
+    both.append(rows.failed())
+    form = chosen(*both)
+    of_all = lead.post("/admin/workflows/workflow/", form, follow=True).content.decode()
+    assert f"{amount_of(*both[:2])} is charged again, for 2 of them" in of_all
     assert (
-        "2 of them were refunded, and are left alone"
-        in support.post("/admin/workflows/workflow/", form).content.decode()
+        f"2 are left alone: {REFUNDED}"
+        in support.post("/admin/workflows/workflow/", form, follow=True).content.decode()
     )
     page = support.get(f"/admin/workflows/workflow/{both[0].pk}/change/").content.decode()
     assert (f"Retry: {REFUNDED}" in page, f"/{both[0].pk}/retry/" in page) == (True, False)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
@@ -55,51 +52,6 @@ def test_a_row_that_is_not_there_is_not_found(as_: Login) -> None:
     assert client.post("/admin/workflows/manualtask/4711/decide/", {"decision": "approve"}).status_code == 404
 
 
-# --- Retry selected -----------------------------------------------------------------------------
-
-
-def test_retry_selected_asks_first_and_counts_what_it_did(as_: Login) -> None:
-    made = [rows.failed(begun=True), rows.failed(begun=True), rows.complete(), rows.retrying(), rows.cancelled()]
-    client = as_("support")
-    asked = client.post(LIST, chosen(*made, index="0"))
-    assert "Retry 5 workflows?" in asked.content.decode()
-    assert "2 of the 5 selected have failed" in asked.content.decode()
-    assert "Each waits its turn behind what is queued" in asked.content.decode()
-    without = client.post(LIST, chosen(*made, confirmed="yes", reason=""))
-    assert "reason" in without.context["form"].errors
-    assert not Event.objects.exists()
-    done = client.post(LIST, chosen(*made, confirmed="yes", reason="Again."), follow=True)
-    assert [str(message) for message in done.context["messages"]] == [
-        "2 retried.",
-        "1 refused: Only a failed workflow can be retried; this one is complete.",
-        "1 refused: Only a failed workflow can be retried; this one is retrying.",
-        "1 refused: A cancelled workflow is retried on its own page.",
-    ]
-    assert Workflow.objects.get(status="FAILED") == made[-1]
-    assert Event.objects.filter(kind="retried", actor="some-support").count() == 2
-    assert not Workflow.objects.filter(pk__in=[row.pk for row in made[:2]], begun=True).exists()
-
-
-def test_retry_selected_leaves_alone_what_has_failed_anew_since_the_page_was_shown(as_: Login) -> None:
-    client, made = as_("support"), [rows.failed(), rows.failed()]
-    page = client.post(LIST, chosen(*made)).content.decode()
-    seen = re.findall(r'<input type="hidden" name="seen" value="([^"]*)">', page)
-    later = timezone.now() + timedelta(minutes=1)
-    Workflow.objects.filter(pk=made[0].pk).update(completed_at=later)  # somebody has retried it, and it has failed
-    sent = {**chosen(*made, confirmed="yes", reason="Again."), "seen": seen}
-    told = [str(each) for each in client.post(LIST, sent, follow=True).context["messages"]]
-    assert told == ["1 retried.", "1 refused: It was retried since you looked, and has ended again: look at it again."]
-    assert [row.status for row in Workflow.objects.order_by("id")] == ["FAILED", "PENDING"]
-
-
-def test_retry_selected_takes_a_hundred_at_the_most(as_: Login) -> None:
-    made = [rows.failed() for _ in range(101)]
-    data = chosen(made[0], select_across="1", index="0")
-    response = as_("support").post(LIST, data, follow=True)
-    assert [str(message) for message in response.context["messages"]] == ["At most 100 at a time, please."]
-    assert not Event.objects.exists()
-
-
 # --- Cancel -------------------------------------------------------------------------------------
 
 
@@ -142,13 +94,12 @@ def test_what_was_decided_since_the_page_of_a_cancellation_comes_first(as_: Logi
 @pytest.mark.parametrize(
     ("verb", "name", "sent"),
     [
-        *(("retry selected", "seen", seen) for seen in ("", "1", "1:", ":1", "1:x", "x:1", "1:1:1")),
-        *(("retry selected", "_selected_action", pk) for pk in ("", "abc", "1.5", "\0", "9" * 5000)),
+        *(("retry ticked", "_selected_action", pk) for pk in ("", "abc", "1.5", "\0", "9" * 5000)),
         *(("cancel", "open_tasks", pk) for pk in ("x", "-1", "1" * 30)),
     ],
 )
 def test_what_is_selected_and_what_was_seen_must_be_numbers(as_: Login, verb: str, name: str, sent: str) -> None:
     row = rows.waiting() if verb == "cancel" else rows.failed()
-    url, form = (f"{LIST}{row.pk}/cancel/", {}) if verb == "cancel" else (LIST, chosen(row, confirmed="yes"))
+    url, form = (f"{LIST}{row.pk}/cancel/", {}) if verb == "cancel" else (LIST, chosen(row))
     assert as_("support").post(url, {**form, "reason": "Again.", name: [sent]}).status_code == 400
     assert not Event.objects.exists()

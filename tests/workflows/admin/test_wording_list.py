@@ -15,12 +15,12 @@ from django.utils.text import capfirst
 
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from tests.servers import ROOT
-from workflows.console import cause, failures, home, navigation, needs_a_person, paging, patient, words
+from workflows.console import bulk_operation, cause, failures, home, navigation, needs_a_person, paging, patient, words
 from workflows.console.base import ConsoleAdmin, RetryForm
 from workflows.console.workflow import PresetFilter
 from workflows.health.health import Level
 from workflows.health.needs_a_person import Kind, Whose
-from workflows.models import Attempt, Effect, Event, State, StepOutcome
+from workflows.models import Attempt, BulkItem, BulkOperation, Effect, Event, State, StepOutcome
 from workflows.outages.circuits import CircuitState
 from workflows.wording import ENGINE_CODES, UNFORESEEN
 
@@ -36,11 +36,14 @@ def shown() -> Iterator[tuple[str, str]]:
         ("Attempts", Attempt.Outcome),
         ("Steps", StepOutcome),
         ("Calls", Effect.State),
+        ("Bulk operations", BulkOperation.State),
+        ("Bulk operations", BulkItem.Outcome),
         ("Needs a person", Kind),
         ("Needs a person", Whose),
     ):
         yield from ((heading, str(label)) for label in choices.labels)
     yield from (("Circuits", label) for label in [*cause.LABELS.values(), *cause.KINDS.values()])
+    yield from (("Verbs", label) for label in bulk_operation.LABELS.values())
     yield from (("Needs a person", whoever) for whoever in needs_a_person.WHOEVER.values())
     yield from (("Needs a person", whose) for whose in (failures.SUPPORT, failures.ENGINEERS, failures.NOBODY))
     yield from (("Failures", text) for text in (*failures.SHOWN.values(), *failures.ADVICE.values()))

@@ -256,7 +256,7 @@ def with_charge(make: Any, state: str) -> Workflow:
 def test_the_preview_counts_what_can_and_what_cannot_and_which_money_moves(boss: User) -> None:
     rows.failed(), rows.complete(), rows.cancelled(), with_charge(rows.failed, "undone")
     shown = bulk_previews.preview(chosen(boss), boss)
-    assert (shown.can, shown.cannot) == (2, [(1, "is cancelled"), (1, "is complete")])
+    assert (shown.can, shown.cannot) == (2, [(1, "cancelled"), (1, "complete")])
     assert "$145.00 is charged again, for 1" in shown.money[0]
     shown = bulk_previews.preview(chosen(sam := member("support")), sam)
     assert (shown.can, len(shown.cannot)) == (1, 3)

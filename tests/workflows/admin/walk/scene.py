@@ -18,7 +18,7 @@ from tests.groups import make_groups
 from tests.workflows import rows
 from tests.workflows.outages.services import open_cause, open_circuit
 from workflows import operations
-from workflows.models import ApiKey, Effect, ManualTask, Signal, UndeliveredMessage, Wait, Workflow
+from workflows.models import ApiKey, BulkOperation, Effect, ManualTask, Signal, UndeliveredMessage, Wait, Workflow
 
 # The columns of the table, with the letter of each.
 ROLES = {
@@ -65,8 +65,9 @@ class Scene:
         self.args: dict[str, Any] = {
             **self._workflows(),
             **self._tasks(),
+            **self._bulk_operations(),
             "service": open_circuit().pk,
-            "cause": quote(open_cause(traceback="in enroll").pk),
+            "cause": quote(open_cause(traceback="in enroll", judged=[rows.failed().pk]).pk),
             "slow-queue": quote(rows.held_queue().pk),
             "key": ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1").pk,
             "message": rows.undelivered_message().pk,
@@ -81,11 +82,12 @@ class Scene:
         _fill_with_canaries()
 
     def sign_in(self, role: str) -> Client:
-        """A browser of somebody of that role, who has claimed a task."""
+        """A browser of somebody of that role, who has claimed a task, and chosen rows."""
         client = Client()
         if role != "nobody":
             user = self._user(role)
             ManualTask.objects.filter(pk=self.args["claimed"]).update(assignee=user, claimed_at=timezone.now())
+            BulkOperation.objects.filter(pk=self.args["draft"]).update(asked_by=user)
             client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
         return client
 
@@ -138,6 +140,10 @@ class Scene:
             "answered": answered.pk,
             "expired": _task(expires_at=timezone.now() - timedelta(hours=1)).pk,
         }
+
+    def _bulk_operations(self) -> dict[str, Any]:
+        row, states = rows.failed(), ("draft", "asked", "running", "paused")
+        return {state: rows.bulk_operation(self.boss, row, state=state).pk for state in states}
 
     def of(self, row: str) -> tuple[Any, ...]:
         """The arguments of a URL for a row that the table names; none for an empty name."""

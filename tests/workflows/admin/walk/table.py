@@ -118,6 +118,18 @@ workflows_workerprocess_add                            | - ------ - - ss | - ---
 workflows_workerprocess_delete worker                  | - ------ - - ss | - ------ - - ss
 workflows/workerprocess/<path:object_id>/ worker       | > >>>>>> > > ss | > >>>>>> > > ss
 
+workflows_bulkoperation_changelist                     | p pp-p-p - - ss | p pp-p-p - - ss
+workflows_bulkoperation_change running                 | p pp-p-p - - ss | - ------ - - ss
+workflows_bulkoperation_start draft                    | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_bulkoperation_approve asked                  | p >p-p-- - - ss | A >A-A-- - - ss
+workflows_bulkoperation_pause running                  | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_bulkoperation_resume paused                  | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_bulkoperation_stop running                   | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_bulkoperation_history running                | p pp-p-p - - ss | p pp-p-p - - ss
+workflows_bulkoperation_add                            | - ------ - - ss | - ------ - - ss
+workflows_bulkoperation_delete running                 | - ------ - - ss | - ------ - - ss
+workflows/bulkoperation/<path:object_id>/ running      | > >>>>>> > > ss | > >>>>>> > > ss
+
 workflows_undeliveredmessage_changelist                | p ---p-p - - ss | p ---p-p - - ss
 workflows_undeliveredmessage_change message            | p ---p-p - - ss | - ------ - - ss
 workflows_undeliveredmessage_history message           | p ---p-p - - ss | p ---p-p - - ss
@@ -208,8 +220,8 @@ def _what_is_left(scene: Scene, row: str) -> dict[str, Any]:
     return {"seen": operations.failures_left(Workflow.objects.get(pk=scene.args[row])), **REASON}
 
 
-def _retry_selected(scene: Scene) -> dict[str, Any]:
-    return {"action": "retry_selected", "_selected_action": [scene.args["failed"]], "confirmed": "yes", **REASON}
+def _retry_ticked(scene: Scene) -> dict[str, Any]:
+    return {"action": "retry", "_selected_action": [scene.args["failed"]]}
 
 
 # By the URL's name; with a row, if the forms of rows differ. Fields, or what makes them of the scene.
@@ -224,7 +236,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     },
     "login": {"username": "you", "password": PASSWORD},
     "password_change": {"old_password": PASSWORD, "new_password1": NEW_PASSWORD, "new_password2": NEW_PASSWORD},
-    "workflows_workflow_changelist": _retry_selected,
+    "workflows_workflow_changelist": _retry_ticked,
     "workflows_workflow_retry": {"why": "other", **REASON},
     "workflows_workflow_run_now": REASON,
     "workflows_workflow_cancel": REASON,
@@ -241,6 +253,8 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
         for row in ("anybodys", "of-own-team", "of-other-team", "question", "claimed", "claimed-by-lead")
     },
     "workflows_apikey_revoke": REASON,
+    "workflows_bulkoperation_start": {"pace": "5", **REASON},
+    **{f"workflows_bulkoperation_{verb}": REASON for verb in ("approve", "pause", "resume", "stop")},
     "workflows_service_hold": _in_two_hours,
     "workflows_service_try_now": REASON,
     "workflows_service_let_fail": {**REASON, "decides": "1"},
@@ -259,7 +273,10 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     # What no page offers, and Django would take: rows added, changed and deleted by hand.
     **{
         f"workflows_{model}_{page}": {"post": "yes", "name": "mine", "status": "COMPLETE", "state": "approved"}
-        for model in ("workflow", "manualtask", "apikey", "service", "pace", "workerprocess", "undeliveredmessage")
+        for model in (
+            *("workflow", "manualtask", "apikey", "service", "pace"),
+            *("workerprocess", "undeliveredmessage", "bulkoperation"),
+        )
         for page in ("add", "change", "delete")
     },
 }

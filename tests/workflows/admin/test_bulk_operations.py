@@ -1,0 +1,103 @@
+"""The pages of bulk operations: choosing from a list, what would happen, how far it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.test import Client
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login, queries
+from tests.workflows.admin.targets import chosen
+from tests.workflows.operations.test_bulk import carry_out
+from workflows.models import BulkItem, BulkOperation, Event, Workflow
+
+LIST = "/admin/workflows/workflow/"
+
+
+def ids() -> list[int]:
+    return list(BulkItem.objects.filter(operation=BulkOperation.objects.latest("pk")).values_list("row", flat=True))
+
+
+def choose(client: Client, query: str, verb: str = "retry") -> Any:
+    return client.post(f"{LIST}?{query}", {"bulk_all": verb}, follow=True)
+
+
+def test_all_that_a_list_shows_on_whatever_page_can_be_chosen_and_retried(as_: Login) -> None:
+    made = [rows.failed(current_step="charge").pk for _ in range(60)]
+    other, client = rows.failed(current_step="review"), as_("support lead")
+    assert "Retry all 60" in client.get(f"{LIST}?state=failed&step=charge").content.decode()
+    page = choose(client, f"state=failed&step=charge&after={made[30]}")
+    assert ids() == made
+    assert "All 60 chosen are retried" in page.content.decode()
+    done = client.post(page.wsgi_request.path, {"reason": "The bank is back.", "pace": "50"}, follow=True)
+    assert "0 of 60 dealt with" in done.content.decode()
+    row = BulkOperation.objects.get()
+    assert (row.state, row.chosen_by) == ("running", "state: Failed; step: Charge")
+    carry_out(row)
+    assert Workflow.objects.get(status="FAILED") == other
+    page = client.get(f"/admin/workflows/bulkoperation/{row.pk}/change/")
+    assert "All 60 are dealt with" in page.content.decode()
+    history = client.get(f"{LIST}{made[0]}/change/").content.decode()
+    assert f"In bulk operation {row.pk}." in history
+
+
+def test_the_ticked_rows_alone_are_chosen(as_: Login) -> None:
+    made = [rows.failed() for _ in range(3)]
+    page = as_("support").post(LIST, chosen(made[0], made[2]), follow=True)
+    assert ids() == [made[0].pk, made[2].pk]
+    assert "Start the retry of 2 workflows?" in page.content.decode()
+    assert not Event.objects.exists()
+    as_("support").post(f"{LIST}?state=failed", {**chosen(made[0]), "select_across": "1"})
+    assert ids() == [row.pk for row in made]
+
+
+def test_a_choice_of_nothing_says_so(as_: Login) -> None:
+    page = choose(as_("support"), "state=failed")
+    assert "Nothing is chosen" in page.content.decode()
+    rows.complete()
+    page = choose(as_("support"), "state=complete")
+    assert "None of the 1 chosen can be retried." in page.content.decode()
+
+
+def test_who_may_not_do_it_is_not_offered_it_and_cannot_choose(as_: Login) -> None:
+    rows.failed()
+    client = as_("auditor")
+    assert "bulk_all" not in client.get(f"{LIST}?state=failed").content.decode()
+    assert choose(client, "state=failed").status_code == 403
+    assert not BulkOperation.objects.exists()
+
+
+def test_without_a_filter_nothing_is_offered_for_all(as_: Login) -> None:
+    rows.failed()
+    assert "bulk_all" not in as_("superuser").get(LIST).content.decode()
+
+
+def test_a_page_says_what_came_of_each_item_and_takes_as_many_queries_for_many(as_: Login) -> None:
+    client = as_("support")
+    by = User.objects.get()
+    one = rows.bulk_operation(by, rows.failed(), outcome="skipped", why="It is complete.")
+    url = "/admin/workflows/bulkoperation/{}/change/"
+    few = queries(client, url.format(one.pk))
+    many = rows.bulk_operation(by, *(rows.failed() for _ in range(60)), outcome="skipped", why="It is complete.")
+    assert queries(client, url.format(many.pk)) == few
+    page = client.get(url.format(many.pk)).content.decode()
+    assert "60 skipped: It is complete." in page
+    assert page.count("badge-item-skipped") == 50
+    after = many.items.order_by("id")[49].pk
+    assert client.get(f"{url.format(many.pk)}?after={after}").content.decode().count("badge-item-skipped") == 10
+    assert client.get(f"{url.format(many.pk)}?outcome=done").content.decode().count("badge-item-") == 0
+
+
+def test_a_second_person_reads_what_would_happen_and_approves(as_: Login) -> None:
+    support, lead = as_("support"), as_("support lead")
+    row = rows.bulk_operation(User.objects.get(username="some-support"), rows.failed(), state="asked", four_eyes=True)
+    url = f"/admin/workflows/bulkoperation/{row.pk}/"
+    assert "four eyes" in support.get(f"{url}change/").content.decode()
+    page = lead.get(f"{url}approve/").content.decode()
+    assert "The bank is back." in page
+    assert "1 of the 1 chosen is retried" in page
+    lead.post(f"{url}approve/", {"reason": ""})
+    row.refresh_from_db()
+    assert row.state == "running"

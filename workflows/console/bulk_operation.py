@@ -1,0 +1,294 @@
+"""The bulk operations: what would one do, how far is it, what came of each item, and who may stop it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
+from django.db.models import Count, QuerySet
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from workflows.console import consequences, words
+from workflows.console.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, Verb, reason_field
+from workflows.health import counts
+from workflows.models import BulkItem, BulkOperation, WorkerProcess
+from workflows.operations import bulk, bulk_previews
+from workflows.wording import length
+
+State, Outcome = BulkOperation.State, BulkItem.Outcome
+
+ITEMS_SHOWN = 50
+
+# What each verb is called: on a button, in a sentence, and what it has done to an item.
+LABELS = {"retry": "Retry", "run_now": "Run now", "cancel": "Cancel", "acknowledge": "Acknowledge"}
+NOUNS = {"retry": "retry", "run_now": "early run", "cancel": "cancellation", "acknowledge": "acknowledgement"}
+DID = {"retry": "retried", "run_now": "run now", "cancel": "cancelled", "acknowledge": "acknowledged"}
+
+# What it does to each row, beside which money moves.
+HOW: dict[str, list[str]] = {
+    "retry": [
+        "Each waits its turn behind what is queued, and starts again from the first step.",
+        "What it has done in other systems stays done and is not done again; what was reversed is done again.",
+        consequences.QUESTIONS,
+    ],
+    "run_now": [
+        "A worker takes each up at once. What it waits for may not have happened: then it waits again as before."
+    ],
+    "cancel": ["What each has done in other systems is reversed where it can be. Each can be retried afterwards."],
+    "acknowledge": ["Each leaves the list of what needs a person, and can still be retried."],
+}
+WHAT = {"workflow": "workflow", "manualtask": "task", "undeliveredmessage": "message"}
+
+
+class StartForm(ReasonForm):
+    """The reason, which has the focus, and the pace."""
+
+    reason = reason_field()
+    pace = forms.IntegerField(
+        min_value=1,
+        max_value=bulk.FASTEST,
+        initial=bulk.USUAL_PACE,
+        help_text=f"How many a second at the most, up to {bulk.FASTEST}.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["reason"].widget.attrs["autofocus"] = True
+
+
+def _verb(
+    slug: str,
+    label: str,
+    asks: str,
+    operation: Any,
+    states: tuple[str, ...],
+    consequences: Any,
+    done: str = "",
+    **how: Any,
+) -> Verb:
+    return Verb(
+        slug=slug,
+        label=label,
+        asks=asks,
+        permission=tuple({verb.permission for verb in bulk.VERBS.values()}),
+        operation=operation,
+        applies=lambda row: row.state in states,
+        consequences=lambda row: list(consequences(row)),
+        done=done,
+        **{"form": OptionalReasonForm, **how},
+    )
+
+
+def _of_start(row: BulkOperation) -> Iterator[str]:
+    user = row.asked_by
+    if row.selected > (alone := bulk.alone(row.verb, user)):
+        yield f"Nothing happens yet: of more than {alone} another user has to approve it."
+    yield from _of_items(row, user)
+
+
+def _of_items(row: BulkOperation, user: Any) -> Iterator[str]:
+    shown = _preview(row, user)
+    which = f"All {shown.can:,}" if shown.can == row.selected > 1 else f"{shown.can:,} of the {row.selected:,}"
+    takes = length(max(shown.can / bulk.USUAL_PACE, 1))
+    yield f"{which} chosen {'is' if shown.can == 1 else 'are'} {DID[row.verb]}."
+    yield f"At {bulk.USUAL_PACE} a second that takes {takes}."
+    for number, why in shown.cannot:
+        yield f"{number:,} {'is' if number == 1 else 'are'} left alone: {words.ended(why)}"
+    yield from shown.money
+    yield from HOW[row.verb]
+    yield "Others that come to match from now on are not touched. You can pause it, or cancel the rest, at any time."
+
+
+def _preview(row: Any, user: Any) -> bulk_previews.Preview:
+    """Once for a page: of 10,000 rows it takes a moment."""
+    if not hasattr(row, "previewed"):
+        row.previewed = bulk_previews.preview(row, user)
+    shown: bulk_previews.Preview = row.previewed
+    return shown
+
+
+def _why_not_start(row: BulkOperation, user: Any) -> str:
+    if row.asked_by_id != user.pk:
+        return f"{row.asked_by.get_username()} has chosen these; choose your own."
+    return "" if _preview(row, user).can else f"None of the {row.selected:,} chosen can be {DID[row.verb]}."
+
+
+VERBS = (
+    _verb(
+        "start", "Start", "Start the {}", bulk.start, (State.DRAFT,), _of_start, form=StartForm, why_not=_why_not_start
+    ),
+    _verb(
+        "approve",
+        "Approve",
+        "Approve the {}",
+        bulk.approve,
+        (State.ASKED,),
+        lambda row: [
+            f"{row.asked_by.get_username()} asked for it at {words.clock(row.asked_at)}: {words.ended(row.reason)}",
+            *_of_items(row, row.asked_by),
+        ],
+        why_not=bulk.why_not_approve,
+    ),
+    _verb(
+        "pause",
+        "Pause",
+        "Pause the {}",
+        bulk.pause,
+        (State.RUNNING,),
+        lambda row: ["No further item is carried out until somebody resumes it. What is done stays."],
+        "It is paused.",
+    ),
+    _verb(
+        "resume",
+        "Resume",
+        "Resume the {}",
+        bulk.resume,
+        (State.PAUSED,),
+        lambda row: [f"It goes on in the name of {row.asked_by.get_username()}, at {row.pace} a second."],
+        "It goes on.",
+    ),
+    _verb(
+        "stop",
+        "Cancel the rest",
+        "Cancel the rest of the {}",
+        bulk.stop,
+        (State.ASKED, State.RUNNING, State.PAUSED),
+        lambda row: ["What is left is not touched. What is done stays: it is not taken back."],
+        dangerous=True,
+    ),
+)
+
+
+@admin.register(BulkOperation)
+class BulkOperationAdmin(ConsoleAdmin):
+    list_display = ("number", "what", "badge", "progress", "asked_by", "asked", "why")
+    list_select_related = ("asked_by",)
+    ordering = ("-id",)
+    page_template = "admin/workflows/bulk_operation/page.html"
+    verbs = VERBS
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[BulkOperation]:
+        return BulkOperation.objects.select_related("asked_by", "approved_by")
+
+    def name_of(self, row: BulkOperation) -> str:
+        what = WHAT[str(bulk.VERBS[row.verb].model._meta.model_name)]
+        return f"{NOUNS[row.verb]} of {row.selected:,} {what}{'s' if row.selected != 1 else ''}"
+
+    def render(self, request: HttpRequest, template: str, row: Any, **context: Any) -> TemplateResponse:
+        if context.get("verb") in VERBS and bulk.VERBS[row.verb].takes_away:
+            context["verb"] = replace(context["verb"], dangerous=True)
+        return super().render(request, template, row, **context)
+
+    def page(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
+        assert isinstance(request.user, User)
+        counted = bulk.outcomes(row)[row.pk]
+        chosen, after = request.GET.get("outcome", ""), request.GET.get("after", "")
+        items = list(_items(row, chosen, after)[: ITEMS_SHOWN + 1])
+        whys = row.items.exclude(why="").order_by().values_list("outcome", "why").annotate(number=Count("pk"))
+        model = bulk.VERBS[row.verb].model._meta
+        return {
+            "title": words.ended(self.name_of(row)).rstrip(".").capitalize(),
+            "badge": self.badge(row),
+            "standing": sentence(row, counted),
+            "dealt_with": row.selected - counted[Outcome.OPEN],
+            "counts": [(outcome, outcome.label, counted[outcome]) for outcome in Outcome],
+            "chosen": chosen,
+            "whys": sorted(whys, key=lambda each: -each[2]),
+            "facts": facts(row),
+            "is_at_rest": row.state not in (State.ASKED, State.RUNNING, State.PAUSED),
+            "items": [(item, Outcome(item.outcome).label) for item in items[:ITEMS_SHOWN]],
+            "what": WHAT[str(model.model_name)],
+            "page_of_item": f"admin:workflows_{model.model_name}_change",
+            "sees_items": request.user.has_perm(f"workflows.view_{model.model_name}"),
+            "next": items[ITEMS_SHOWN - 1].pk if len(items) > ITEMS_SHOWN else None,
+            "log": _log(row),
+        }
+
+    # --- Columns --------------------------------------------------------------------------------
+
+    @admin.display(description="Number")
+    def number(self, row: BulkOperation) -> int:
+        return row.pk
+
+    @admin.display(description="What")
+    def what(self, row: BulkOperation) -> str:
+        return self.name_of(row).capitalize()
+
+    @admin.display(description="State")
+    def badge(self, row: BulkOperation) -> SafeString:
+        return words.badge(f"bulk-{row.state}", State(row.state).label)
+
+    @admin.display(description="Dealt with")
+    def progress(self, row: BulkOperation) -> str:
+        """Of those that are under way: of one that is done it is all."""
+        if row.state not in (State.RUNNING, State.PAUSED):
+            return ""
+        return f"{row.selected - bulk.outcomes(row)[row.pk][Outcome.OPEN]:,} of {row.selected:,}"
+
+    @admin.display(description="Asked by")
+    def asked_by(self, row: BulkOperation) -> str:
+        return row.asked_by.get_username()
+
+    @admin.display(description="Asked")
+    def asked(self, row: BulkOperation) -> str:
+        return words.clock(row.asked_at)
+
+    @admin.display(description="Reason")
+    def why(self, row: BulkOperation) -> str:
+        return words.cut(row.reason)
+
+
+def _items(row: BulkOperation, outcome: str, after: str) -> QuerySet[BulkItem]:
+    items = row.items.order_by("id")
+    if outcome in (each.name.lower() for each in Outcome):
+        items = items.filter(outcome=Outcome[outcome.upper()])
+    return items.filter(id__gt=int(after)) if after.isdecimal() and len(after) < 19 else items
+
+
+def _log(row: BulkOperation) -> QuerySet[LogEntry]:
+    """What people did with it, newest first."""
+    of_these = ContentType.objects.get_for_model(BulkOperation)
+    return LogEntry.objects.filter(content_type=of_these, object_id=str(row.pk)).select_related("user").order_by("-id")
+
+
+# --- In words -------------------------------------------------------------------------------------------
+
+
+def sentence(row: BulkOperation, counted: dict[str, int]) -> str:
+    """How far it is, and what happens next."""
+    left, of = counted[Outcome.OPEN], f"{row.selected - counted[Outcome.OPEN]:,} of {row.selected:,} dealt with"
+    match row.state:
+        case State.DRAFT:
+            return f"{row.selected:,} are chosen, and nothing is done yet: start it, or choose others."
+        case State.ASKED:
+            return "Nothing is done yet: it waits for another user to approve it."
+        case State.RUNNING:
+            live = WorkerProcess.objects.filter(counts.is_live(timezone.now())).exists()
+            rest = f"about {length(max(left / row.pace, 1))} left" if live else "no worker is live, so nothing goes on"
+            return f"{of}; {rest}."
+        case State.PAUSED:
+            return f"{of}. {words.ended(row.paused_why)}"
+        case State.CANCELLED:
+            return f"Cancelled: {left:,} of {row.selected:,} were not touched."
+    return f"All {row.selected:,} are dealt with." if row.selected > 1 else "It is dealt with."
+
+
+def facts(row: BulkOperation) -> list[tuple[str, str]]:
+    shown = [
+        ("Chosen by", row.chosen_by),
+        ("Asked by", f"{row.asked_by.get_username()}, at {words.clock(row.asked_at)}"),
+        ("Approved by", row.approved_by.get_username() if row.approved_by else ""),
+        ("Reason", row.reason),
+        ("Pace", f"{row.pace} a second at the most"),
+        ("Ended", words.clock(row.ended_at) if row.ended_at else ""),
+    ]
+    return [(label, value) for label, value in shown if value]

@@ -1,0 +1,80 @@
+"""CHOOSING rows of a list for a bulk operation: the ticked ones, or all that the list's filters let through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.auth.models import User
+from django.core.exceptions import BadRequest, PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from workflows.console import bulk_operation, paging
+from workflows.console.base import ConsoleAdmin
+from workflows.errors import NotAllowed
+from workflows.operations import bulk
+
+# The button that chooses all that match: its name; its value is the verb.
+ALL = "bulk_all"
+
+
+class ChoosesMany(ConsoleAdmin):
+    """A list whose rows can be dealt with in bulk. Each choice leads to the page that says what would happen."""
+
+    change_list_template = "admin/workflows/choosing.html"
+    bulk_verbs: Sequence[str] = ()
+
+    def choosable(self, request: HttpRequest) -> Sequence[str]:
+        """The verbs that make sense for all that the list's filters let through; none without a filter."""
+        raise NotImplementedError
+
+    def get_actions(self, request: HttpRequest) -> Any:
+        return {
+            verb: (_ticked, verb, bulk_operation.LABELS[verb]) for verb in self._permitted(request, self.bulk_verbs)
+        }
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if request.method == "POST" and ALL in request.POST:
+            return self._choose_all(request, request.POST[ALL])
+        offered = [(verb, bulk_operation.LABELS[verb]) for verb in self._permitted(request, self.choosable(request))]
+        return super().changelist_view(request, {"choose_all": offered, "name_of_all": ALL, **(extra_context or {})})
+
+    def _permitted(self, request: HttpRequest, verbs: Sequence[str]) -> Iterator[str]:
+        return (verb for verb in verbs if request.user.has_perm(bulk.VERBS[verb].permission))
+
+    def _choose_all(self, request: HttpRequest, verb: str) -> HttpResponse:
+        if not self.has_view_permission(request) or verb not in self._permitted(request, self.bulk_verbs):
+            raise PermissionDenied
+        try:
+            listed: paging.KeysetList = self.get_changelist_instance(request)  # type: ignore[assignment]
+        except IncorrectLookupParameters as error:
+            raise BadRequest("There is no such filter.") from error
+        filters = [f"{each.title}: {chosen}" for each in listed.filter_specs for chosen in _chosen(each, listed)]
+        return self.choose(request, verb, listed.all_ids(request), "; ".join(filters) or "all")
+
+    def choose(self, request: HttpRequest, verb: str, ids: QuerySet[Any], chosen_by: str) -> HttpResponse:
+        """Store the choice, and go on to the page that says what would happen to these."""
+        assert isinstance(request.user, User)
+        try:
+            made = bulk.choose(verb, ids, user=request.user, chosen_by=chosen_by)
+        except NotAllowed as refusal:
+            self.message_user(request, str(refusal), messages.WARNING)
+            return HttpResponseRedirect(request.get_full_path())
+        return HttpResponseRedirect(reverse("admin:workflows_bulkoperation_start", args=[made.pk]))
+
+
+def _ticked(admin: ChoosesMany, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
+    """An action of the list: on the ticked rows, or on all that match, if the user has chosen those."""
+    verb = request.POST["action"]
+    if request.POST.get("select_across") == "1":
+        return admin._choose_all(request, verb)
+    return admin.choose(request, verb, queryset.order_by().values("pk"), "ticked one by one")
+
+
+def _chosen(each: Any, listed: Any) -> Iterator[str]:
+    if each.value() is not None:
+        yield from (str(choice["display"]) for choice in each.choices(listed) if choice["selected"])
