@@ -17,7 +17,7 @@ from workflows.models import ManualTask, Workflow
 
 ROUNDS = 200
 
-# Seconds by which one of the two starts later, at the most. Either may be first, and often enough both are under way.
+# Seconds by which either of the two starts later, at the most, before it is known how long their calls take.
 STAGGER = 0.002
 
 
@@ -32,10 +32,11 @@ class Rivals:
         self.barrier = Barrier(2, timeout=10)
         self.took = [STAGGER, STAGGER]
 
-    def race(self, first: Callable[[], Any], second: Callable[[], Any], *, stagger: float = STAGGER) -> tuple[Any, Any]:
-        """Both from the same moment, give or take `stagger` for the second: what each returned, or its refusal."""
+    def race(self, first: Callable[[], Any], second: Callable[[], Any]) -> tuple[Any, Any]:
+        """What each returned, or its refusal. Either may be first, and often enough both are under way."""
+        stagger = max(STAGGER, 1.5 * max(self.took))
         other = self.pool.submit(self._run, 1, second, stagger)
-        return self._run(0, first, STAGGER), other.result(timeout=30)
+        return self._run(0, first, stagger), other.result(timeout=30)
 
     def _run(self, number: int, call: Callable[[], Any], stagger: float) -> Any:
         connection.ensure_connection()

@@ -44,7 +44,7 @@ def raw_server(settings: Any, *answers: bytes) -> Iterator[list[bytes]]:
     thread = threading.Thread(target=serve)
     thread.start()
     settings.SERVICES = dict.fromkeys(("messages", "payments"), f"http://127.0.0.1:{listener.getsockname()[1]}")
-    settings.SERVICES_TIMEOUT = 0.5
+    settings.SERVICES_TIMEOUT = 10
     try:
         yield requests
     finally:
