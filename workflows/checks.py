@@ -225,7 +225,7 @@ def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs
     return [
         Warning(
             f"Workflows of {workflow_type!r} have failed with {code!r}, and nothing says what that means.",
-            hint="Say CodeWords(staff, patient) of it in the definition's Wording.",
+            hint="Many just now? Find the cause first. Else say CodeWords(staff, patient) in the definition's Wording.",
             obj=known[workflow_type],
             id="workflows.W015",
         )

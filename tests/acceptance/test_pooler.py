@@ -13,6 +13,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -25,6 +28,7 @@ from tests.acceptance.test_intake import post
 from tests.migrating.traces import columns, taken_back
 from tests.processes import until
 from tests.servers import ROOT, Proxy, gunicorn
+from workflows.doctor import server as doctor
 from workflows.ingress import api_keys
 from workflows.models import Workflow
 from workflows.postgres.migrating import is_announced
@@ -100,6 +104,18 @@ def test_a_worker_refuses_a_pooler_in_one_line(runworker: Start, effects: Path, 
     assert said in line
     assert line.endswith('Connect the workers to PostgreSQL itself: see docs/deployment.md, "How many connections".')
     assert now(workflow).status == "PENDING"
+
+
+@pytest.mark.parametrize("pool_mode", ["session", "transaction"])
+def test_the_doctor_sees_a_pooler(pooler: Pooler, pool_mode: str) -> None:
+    assert not list(doctor.pooler())
+    port = urlsplit(pooler(pool_mode=pool_mode, ignore_startup_parameters="options")).port
+    way = {"host": "127.0.0.1", "port": port, "dbname": "pooled"}
+    parameters: dict[str, Any] = {**connection.get_connection_params(), **way}
+    connection.close()
+    with patch.object(connection, "get_connection_params", lambda: dict(parameters)):
+        assert [finding.about for finding in doctor.pooler()] == ["pooler"]
+        connection.close()
 
 
 @pytest.mark.parametrize("entry", ["config.intake", "config.wsgi"])

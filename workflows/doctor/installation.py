@@ -13,12 +13,15 @@ from django.utils import timezone
 
 from workflows.definition import definitions
 from workflows.doctor.findings import Finding, Level
-from workflows.health import bounded, counts, late, paces
-from workflows.models import WorkerProcess
+from workflows.health import bounded, counts, late, paces, services
+from workflows.models import ApiKey, WorkerProcess
+from workflows.models.search import SearchKeyHash
 from workflows.postgres.missing_migrations import missing_migrations
+from workflows.search.search_keys import keys
 
 # A release replaces its workers within minutes.
 DEPLOYS_WITHIN = timedelta(minutes=15)
+KEYS_SAMPLED = 1_000
 
 
 def migrations() -> Iterator[Finding]:
@@ -87,5 +90,42 @@ def releases() -> Iterator[Finding]:
         )
 
 
+def outages() -> Iterator[Finding]:
+    """Each service is called, and no brake is on."""
+    for each in services.standings():
+        if each.is_called or not each.since:
+            continue
+        since = f"since {each.since:%Y-%m-%d %H:%M} UTC; {each.parked} workflows wait"
+        if each.is_cause:
+            what = f"Many fail at {each.titled} ({each.service.code}), and nobody knows why: {since}."
+            cure = "Find the cause and mend it, then Try now: docs/operations.md, OnrampBrakeOn."
+            yield Finding(Level.CRITICAL, "brake", what, cure)
+        else:
+            what = f"The service {each.pk} is down, or held by a person: {since}."
+            cure = "They go on when it answers: docs/operations.md, OnrampCircuitOpen."
+            yield Finding(Level.WARNING, "service", what, cure)
+
+
+def api_keys() -> Iterator[Finding]:
+    """Somebody may submit, and read the metrics."""
+    if not ApiKey.objects.filter(revoked_at=None).exists():
+        what = "No client has an API key: the intake refuses each submission."
+        yield Finding(Level.WARNING, "API keys", what, "Make one: manage.py createapikey NAME.")
+    if not (settings.METRICS_TOKEN or settings.DEBUG):
+        what = "METRICS_TOKEN is not set here: a console without it shows no metrics, and nothing alerts."
+        yield Finding(Level.WARNING, "metrics", what, "Set it for the console, and have Prometheus send it.")
+
+
+def keys_of_search() -> Iterator[Finding]:
+    """The search keys that are stored were made with keys that this environment has."""
+    known = {key.id for key in keys()}
+    sample = SearchKeyHash.objects.order_by("hash").values_list("key_id", flat=True)[:KEYS_SAMPLED]  # hashes are random
+    if lost := sum(key_id not in known for key_id in sample):
+        share = f"{lost} of {len(sample)} search keys were made with a key that SEARCH_KEYS lacks here"
+        what = f"{share}: Find misses workflows, and a patient who submits twice is onboarded twice."
+        cure = "Put the old key behind the new one, then run manage.py searchkeys rotate: see its --help."
+        yield Finding(Level.CRITICAL, "search keys", what, cure)
+
+
 # Once all migrations are applied.
-LOOKS = [system_checks, queues, holds, releases]
+LOOKS = [outages, system_checks, queues, holds, releases, api_keys, keys_of_search]

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+from django.db import connection
+from django.utils import timezone
+
 from workflows.doctor.findings import Finding, Level
 from workflows.postgres import migrating
 from workflows.postgres.statements import fetch_all, fetch_one
@@ -29,6 +32,7 @@ BEHIND, NEAR_THE_END = 1.5, 1_500_000_000
 DEAD_TIMES, DEAD_ROWS = 3.0, 50_000
 # Of the connections that are not reserved for the superuser.
 MANY_SESSIONS, TOO_MANY_SESSIONS = 0.8, 0.95
+CLOCKS_DIFFER = timedelta(seconds=5)
 
 
 def is_read_only() -> Iterator[Finding]:
@@ -38,6 +42,26 @@ def is_read_only() -> Iterator[Finding]:
         what = "is a standby" if recovering else "is set to be read-only"
         cure = "Connect to the primary, or promote this one: docs/operations.md, Replication."
         yield Finding(Level.CRITICAL, "read only", f"The server {what}: nothing can be stored.", cure)
+
+
+def pooler() -> Iterator[Finding]:
+    """The session is the server's own, as workers need it."""
+    (pid,) = _one("SELECT pg_backend_pid()")
+    if pid != connection.connection.info.backend_pid:
+        what = "A pooler is in the way to the server: workers refuse to start. The intake and the console work."
+        cure = 'Connect the workers to PostgreSQL itself: docs/deployment.md, "How many connections".'
+        yield Finding(Level.WARNING, "pooler", what, cure)
+
+
+def clocks() -> Iterator[Finding]:
+    """The clock of this host agrees with the server's."""
+    before = timezone.now()
+    (theirs,) = _one("SELECT clock_timestamp()")
+    differ = max(before - theirs, theirs - timezone.now())
+    if differ > CLOCKS_DIFFER:
+        what = f"The clocks of this host and of the server differ by {length(differ.total_seconds())}."
+        cure = "Set both by the same time servers (chronyc tracking): workflows go by the server's, logs by the host's."
+        yield Finding(Level.WARNING, "clocks", what, cure)
 
 
 def durability() -> Iterator[Finding]:
@@ -69,7 +93,7 @@ def old_transactions() -> Iterator[Finding]:
             Level.CRITICAL if seconds >= TOO_LONG.total_seconds() else Level.WARNING,
             "old transaction",
             f"{name} (process {pid}, role {user}, {state}) has been in a transaction for {length(seconds)}: {harm}.",
-            f"Find out what it does; SELECT pg_terminate_backend({pid}) ends it. A worker's workflow starts again.",
+            f"Find out what it does; SELECT pg_terminate_backend({pid}) ends it.",
         )
 
 
@@ -197,11 +221,12 @@ def log_settings() -> Iterator[Finding]:
 
 def archiver() -> Iterator[Finding]:
     """The WAL is archived, so that a restore can reach any point in time."""
-    (archives, fails, count, wal, since) = _one(
+    (archives, fails, count, wal, since, no_timeout) = _one(
         """SELECT current_setting('archive_mode') <> 'off'
                       AND current_setting('archive_command') || current_setting('archive_library') <> '',
                   last_failed_time > coalesce(last_archived_time, '-infinity'), failed_count, last_failed_wal,
-                  last_archived_time AT TIME ZONE 'UTC' FROM pg_stat_archiver"""
+                  last_archived_time AT TIME ZONE 'UTC', current_setting('archive_timeout') = '0'
+             FROM pg_stat_archiver"""
     )
     if not archives:
         what = "No WAL is archived (archive_mode, archive_command): a restore loses what came after the last backup."
@@ -209,8 +234,12 @@ def archiver() -> Iterator[Finding]:
     elif fails:
         last = f"The last one was archived {since:%Y-%m-%d %H:%M} UTC." if since else "None was ever archived."
         what = f"The archive takes no WAL: {wal} failed, {count} failures in all. {last}"
-        cure = "See PostgreSQL's log for what archive_command said; WAL stays on the server's disk until it succeeds."
+        cure = "Is the archive's disk full? PostgreSQL's log says what failed. WAL is kept until it succeeds."
         yield Finding(Level.CRITICAL, "archive", what, cure)
+    elif no_timeout:
+        what = "archive_timeout is 0: at a quiet hour the last 16 MB of WAL, all that came since, are nowhere else."
+        cure = "ALTER SYSTEM SET archive_timeout = '1min'; SELECT pg_reload_conf()."
+        yield Finding(Level.WARNING, "archive", what, cure)
 
 
 def connections() -> Iterator[Finding]:
@@ -244,6 +273,8 @@ def locks() -> Iterator[Finding]:
 
 LOOKS = [
     is_read_only,
+    pooler,
+    clocks,
     durability,
     log_settings,
     archiver,

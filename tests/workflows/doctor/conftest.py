@@ -29,7 +29,7 @@ def connected_to(server: Server) -> Iterator[None]:
     address = {"host": str(server.socket_folder()), "port": str(PORT), "user": USER, "dbname": DATABASE, "password": ""}
     parameters: dict[str, Any] = {**connection.get_connection_params(), **address}
     connection.close()
-    with patch.object(connection, "get_connection_params", lambda: parameters):
+    with patch.object(connection, "get_connection_params", lambda: dict(parameters)):
         yield
         connection.close()
 

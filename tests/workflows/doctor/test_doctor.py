@@ -11,6 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.db.models import F
+from django.utils import timezone
 from pytest_django import Settings
 
 from tests import engine
@@ -22,8 +23,11 @@ from workflows.doctor import examination, installation
 from workflows.doctor.findings import Finding, Level
 from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.process_status import WorkerStatus
-from workflows.models import WorkerProcess
+from workflows.ingress import api_keys
+from workflows.models import ApiKey, Service, WorkerProcess
+from workflows.models.search import SearchKeyHash
 from workflows.postgres.statements import execute
+from workflows.search.search_keys import keys
 from workflows.wording import CodeWords, Wording
 
 pytestmark = engine.ENGINE
@@ -75,6 +79,43 @@ def test_releases_that_run_side_by_side(settings: Settings) -> None:
     assert list(installation.releases()), "a worker that was replaced makes no deployment"
     WorkerProcess.objects.filter(release="1.0").update(last_seen=F("last_seen") - timedelta(days=1))
     assert not list(installation.releases())
+
+
+def test_a_service_that_is_down_and_a_brake_that_is_on() -> None:
+    now = timezone.now()
+    down, cause = Service(name="programs"), Service(name="test/step/odd", workflow_type="test", step="step", code="odd")
+    Service.objects.bulk_create([down, cause, Service(name="calls pass", closed_at=now)])
+    assert not list(installation.outages())
+    Service.objects.exclude(name="calls pass").update(opened_at=now)
+    rows.parked(parked_on=down.name, workflow_type="test")
+    found = {finding.about: finding for finding in examination.examine()}
+    assert (found["brake"].level, found["service"].level) == (Level.CRITICAL, Level.WARNING)
+    assert "programs" in found["service"].what
+    assert "; 1 workflows wait" in found["service"].what
+    assert "(odd)" in found["brake"].what
+
+
+def test_nobody_may_submit_or_read_the_metrics(settings: Settings) -> None:
+    settings.DEBUG, settings.METRICS_TOKEN = True, ""
+    assert {finding.about for finding in examination.examine()} & {"API keys", "metrics"} == {"API keys"}
+    settings.DEBUG = False
+    api_keys.create("shop")
+    assert [finding.about for finding in installation.api_keys()] == ["metrics"]
+    settings.METRICS_TOKEN = "token"
+    assert not list(installation.api_keys())
+    ApiKey.objects.update(revoked_at=timezone.now())
+    assert list(installation.api_keys())
+
+
+def test_search_keys_that_were_made_with_a_key_that_is_gone(settings: Settings) -> None:
+    settings.SEARCH_KEYS = ["the first"]
+    for workflow in range(2):
+        SearchKeyHash.objects.create(hash=bytes([workflow]), workflow_id=workflow, key_id=keys()[0].id)
+    settings.SEARCH_KEYS = ["the second", "the first"]
+    assert not list(installation.keys_of_search())
+    settings.SEARCH_KEYS = ["the second"]
+    [found] = [finding for finding in examination.examine() if finding.about == "search keys"]
+    assert (found.level, found.what.startswith("2 of 2 ")) == (Level.CRITICAL, True)
 
 
 def test_settings_as_the_checks_find_them(settings: Settings) -> None:
@@ -139,10 +180,13 @@ def test_it_says_the_worst_first_and_ends_with_its_level(
     monkeypatch.setattr(examination.installation, "LOOKS", [])
     said, ended = run()
     assert ended == code
-    assert [line.partition(":")[0] for line in said.splitlines() if ":" in line] == ["Critical", "Warning", "Warning"][
-        -len(levels) :
-    ] * bool(levels)
-    assert said.endswith(f"{len(levels)} found.\n" if levels else "Nothing is wrong.\n")
+    assert [line.partition(":")[0] for line in said.splitlines() if "It rains" in line] == [
+        "Critical",
+        "Warning",
+        "Warning",
+    ][-len(levels) :] * bool(levels)
+    assert (f"{len(levels)} found.\n" if levels else "Nothing is wrong.\n") in said
+    assert "Not seen from here" in said
     said, ended = run("--json")
     assert ended == code
     told = json.loads(said)

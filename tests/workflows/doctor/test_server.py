@@ -7,6 +7,7 @@ from threading import Thread
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from tests.engine import another_connection
 from tests.processes import until
@@ -83,6 +84,16 @@ def test_a_server_that_takes_no_writes() -> None:
     execute("SET LOCAL transaction_read_only = on", [])
     (found,) = server.is_read_only()
     assert found.level == Level.CRITICAL
+
+
+def test_a_clock_that_differs_from_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not list(server.clocks())
+    for seconds in (-7, 7):
+        there = timezone.now() + timedelta(seconds=seconds)
+        monkeypatch.setattr(server.timezone, "now", lambda there=there: there)
+        (found,) = server.clocks()
+        assert found.about == "clocks"
+        monkeypatch.undo()
 
 
 def test_wal_that_is_not_archived() -> None:

@@ -21,6 +21,7 @@ settings) and at what runs on it. It changes nothing, and waits ten seconds for 
 It ends with 0 when nothing is wrong, 1 when the worst is a warning, 2 when something is critical:
 work stands still, or data, money or secrets are at risk. A database that is away is critical.
 """
+NOT_SEEN = "Not seen from here: room on disks (the alert OnrampDiskFillsUp), and whether a backup can be restored."
 
 
 class Command(HelpInLines):
@@ -39,6 +40,7 @@ class Command(HelpInLines):
             for finding in found:
                 self._say(finding)
             self.stdout.write(f"{len(found)} found." if found else "Nothing is wrong.")
+            self.stdout.write(NOT_SEEN)
         if found:
             sys.exit(found[0].level)
 
