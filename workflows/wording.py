@@ -31,7 +31,8 @@ class CodeWords:
 
     Both are whole sentences. They say what happened and what can be done, and never whose fault it is. But `ours` says
     that it may be our own mistake, which many would meet, and not what this one has sent (`workflows.outages.causes`).
-    `asks_nobody`: the patient was told what to do and starts again, so that no member of staff has to act.
+    `engineer`: one has to look before it is retried. `asks_nobody`: the patient was told what to do and starts again,
+    so that no member of staff has to act.
     """
 
     staff: str
@@ -39,6 +40,7 @@ class CodeWords:
     passing: bool = False
     ours: bool = False
     asks_nobody: bool = False
+    engineer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +137,18 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
     "invalid": CodeWords(
         "What was sent cannot be read.", "Something in the form is missing or wrong. Please send it again."
     ),
-    "keeps_being_lost": CodeWords("Its workers keep losing the database. An engineer has to look.", _LATER),
-    "keeps_dying": CodeWords("Its workers keep dying. An engineer has to look.", _LATER),
+    "keeps_being_lost": CodeWords(
+        "Its workers keep losing the database. An engineer has to look.", _LATER, engineer=True
+    ),
+    "keeps_dying": CodeWords("Its workers keep dying. An engineer has to look.", _LATER, engineer=True),
     "let_fail": CodeWords("It waited for a mend with many others, and was let fail; its history says why.", _LATER),
     "none_after_key": CodeWords(
         "A step is wrong: it may have made a call and did not say so. An engineer has to look.", _ASKED, ours=True
     ),
     "overdue": CodeWords("A step took too long, and was stopped.", _LATER, passing=True),
-    "poison": CodeWords("It crashed three workers in a row. An engineer has to look before it is retried.", _LATER),
+    "poison": CodeWords(
+        "It crashed three workers in a row. An engineer has to look before it is retried.", _LATER, engineer=True
+    ),
     "requester_is_assignee": CodeWords("The person who asked for it cannot approve it. Assign somebody else.", _LATER),
     "requester_unknown": CodeWords(
         "Two people have to decide, and who asked for it has no login here.", _LATER, passing=True

@@ -174,7 +174,7 @@ def test_see_what_needs_a_person_and_acknowledge_a_failure(sit_down: SitDown) ->
     rows.open_task(rows.waiting(task=False), due_at=timezone.now() - timedelta(hours=1))
     row = rows.failed(completed_at=timezone.now() - timedelta(hours=2))
     person = sit_down("support")
-    person.follow("What needs a person")
+    person.follow("All 2 that need a person")
     asked = person.page.locator(".needs tbody th a")
     assert asked.all_inner_texts() == ["Parcel review", "Failed at “Charge”"]
     assert person.page.locator(".bar [aria-current=page]").all_inner_texts() == ["Needs a person"]

@@ -154,7 +154,9 @@ def _kind(group: Group) -> str:
     wording, code = wording_of_type(group.cause.workflow_type), group.cause.code
     if words_for_code(wording, code).passing:
         return "passing"
-    return "explained" if is_explained(wording, code) else "unforeseen"
+    if words_for_code(wording, code).engineer or not is_explained(wording, code):
+        return "unforeseen"
+    return "explained"
 
 
 def _money(group: Group) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlencode
@@ -9,26 +10,30 @@ from urllib.parse import urlencode
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import AnonymousUser, User
 from django.urls import reverse
+from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import charts
+from workflows.console import charts, failures, needs_a_person, words
 from workflows.console.charts import Bar
 from workflows.health import bounded
-from workflows.health.bounded import Count, Link
+from workflows.health import needs_a_person as needs
+from workflows.health.bounded import Link
 from workflows.health.counts import Counts
+from workflows.health.failures import Group
 from workflows.health.health import Health, Level, Piece
-from workflows.models import ManualTask, State
+from workflows.health.needs_a_person import Asked
+from workflows.models import ManualTask
 from workflows.models.manual_task import DUE
 
-# The counts that stand below the sentence, and their labels.
+# The counts that stand above the charts, and their labels.
 NUMBERS = {
     "failed": "Failed in the last hour",
     "failed_today": "Failed in the last 24 hours",
     "overdue": "Overdue tasks",
     "workers": "Live workers",
 }
-
-AT_REST = (State.COMPLETE, State.FAILED, State.CANCELLED)
+# Of what needs a person, so many lines.
+FIRST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +53,37 @@ def numbers(counts: Counts, user: User | AnonymousUser) -> list[tuple[str, str, 
     return [(label, str(count), url_of(count.link)) for label, count in shown if _may_follow(count.link, user)]
 
 
-def at_rest(counts: Counts) -> dict[State, Count]:
-    return {state: count for state, count in counts.states.items() if state in AT_REST}
-
-
-def waits(counts: Counts) -> list[Bar]:
-    """What has not ended, by state."""
-    waiting = [(state, count) for state, count in counts.states.items() if state not in AT_REST]
-    shown = [(state.label, count.number, url_of(count.link)) for state, count in waiting]
+def states(counts: Counts) -> list[Bar]:
+    shown = [(state.label, count.number, url_of(count.link)) for state, count in counts.states.items()]
     return charts.bars(shown, tell=bounded.text)
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """A line of what needs a person; `number` is empty for one that is no group."""
+
+    what: str
+    url: str
+    whose: str
+    age: SafeString
+    number: str = ""
+    is_overdue: bool = False
+
+
+def first_lines(user: User, groups: Sequence[Group]) -> list[First]:
+    """The first lines of what needs a person, in its order."""
+    rows = needs_a_person.lines(needs.page(Asked(user)).items[:FIRST])
+    found = [
+        *(_of_group(each) for each in groups if each.charged),
+        *(First(each.asks, each.url, each.whose, words.age_of(each.since), "", each.is_overdue) for each in rows),
+        *(_of_group(each) for each in groups if not (each.charged or each.asks_nobody)),
+    ]
+    return found[:FIRST]
+
+
+def _of_group(group: Group) -> First:
+    shown, number = failures.line(group), f"{group.number:,} times" if group.number > 1 else ""
+    return First(shown.what, shown.url, shown.whose, words.age_of(group.first), number)
 
 
 def next_task(user: User | AnonymousUser) -> ManualTask | None:

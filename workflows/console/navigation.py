@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.http import HttpRequest
 from django.urls import reverse
@@ -34,6 +36,13 @@ def bar(request: HttpRequest) -> list[Item]:
     has_perm = request.user.has_perm
     seen = [(label, reverse(name)) for label, name, permissions in PAGES if any(map(has_perm, permissions))]
     return [Item(label, url, _current(request.path, url)) for label, url in seen]
+
+
+def more(apps: Sequence[Mapping[str, Any]], bar: Sequence[Item]) -> list[tuple[str, str]]:
+    """The lists that are not in the bar: label and address."""
+    shown = {item.url for item in bar}
+    models = [model for app in apps for model in app["models"] if model["admin_url"]]
+    return [(model["name"], model["admin_url"]) for model in models if model["admin_url"] not in shown]
 
 
 def _current(path: str, url: str) -> str:

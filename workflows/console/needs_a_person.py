@@ -110,7 +110,7 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
         "causes": _causes(request.user) if of is NEEDS_A_PERSON and not given and not after else [],
         "lines": list(lines(shown.items, urlencode(given))),
         "number": bounded.text(number + len(groups) - len(told)),
-        "held": [line(each) for each in groups if each.charged],
+        "charged": [line(each) for each in groups if each.charged],
         "groups": [line(each) for each in groups if not (each.charged or each.asks_nobody)],
         "told": [line(each) for each in told],
         "number_told": sum(each.number for each in told),

@@ -19,6 +19,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.db.models import F, OrderBy, QuerySet
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
 from django.http import HttpRequest
+from django.utils.text import capfirst
 
 from workflows.health.bounded import COUNT_LIMIT
 
@@ -98,6 +99,17 @@ class KeysetList(ChangeList):
     def all_ids(self, request: HttpRequest) -> Rows:
         """The primary keys of all that the filters let through, on whatever page."""
         return _together([arm.order_by().values("pk") for arm in self._arms(request)])
+
+    @property
+    def chips(self) -> list[tuple[str, str, str]]:
+        """What the list is filtered by: title, label, and the address without it."""
+        found = []
+        for each in self.filter_specs:
+            for choice in list(each.choices(self))[1:]:
+                if choice["selected"]:
+                    without = self.get_query_string(remove=each.expected_parameters())
+                    found.append((str(capfirst(each.title)), str(choice["display"]), without))
+        return found
 
     # --- Which rows -----------------------------------------------------------------------------
 

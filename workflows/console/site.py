@@ -13,7 +13,7 @@ from django.urls import path
 
 from workflows.health import bounded, counts
 from workflows.health.health import judge
-from workflows.health.needs_a_person import Asked, Kind, count, groups
+from workflows.health.needs_a_person import Asked, count, groups
 from workflows.health.services import SEE_SERVICES
 from workflows.outages.circuits import CircuitState
 
@@ -38,7 +38,9 @@ class ConsoleSite(admin.AdminSite):
         is_staff = self.has_permission(request)
         bar = navigation.bar(request) if is_staff else []
         held = pace.banner() if is_staff and request.user.has_perm("workflows.view_workflow") else []
-        return {**super().each_context(request), "navigation": bar, "held": held}
+        context = super().each_context(request)
+        more = navigation.more(context["available_apps"], bar)
+        return {**context, "navigation": bar, "more_pages": more, "held": held}
 
     def get_urls(self) -> list[Any]:
         from workflows.console import failures, find, needs_a_person  # whose pages need this site
@@ -78,9 +80,8 @@ class ConsoleSite(admin.AdminSite):
             "next_task": home.next_task(request.user),
             "health": home.health(judge(read), request.user),
             "trends": trends.of_workflows(request.GET.get("range", ""), read.at),
-            "at_rest": home.at_rest(read),
-            "waits": home.waits(read),
+            "states": home.states(read),
             "numbers": home.numbers(read, request.user),
             "needs_a_person": bounded.text(to_be_mended + count(Asked(request.user)) + asking),
-            "given_up": bounded.text(count(Asked(request.user, (Kind.GIVEN_UP,)))),
+            "first_lines": home.first_lines(request.user, failed),
         }

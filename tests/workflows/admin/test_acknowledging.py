@@ -58,7 +58,7 @@ def test_home_leaves_out_what_was_acknowledged(as_: Login) -> None:
     (row,) = FollowUp.objects.all()
     FollowUp.objects.update(acknowledged_failure=row.created_at)
     support = as_("support")
-    assert support.get("/admin/").context["given_up"] == "0"
+    assert support.get("/admin/").context["needs_a_person"] == "0"
     assert (
         "Not done: “Thank”, given up."
         in support.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode()

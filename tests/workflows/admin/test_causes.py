@@ -166,7 +166,7 @@ def test_from_the_workers_to_the_page(as_: Login) -> None:
 
 
 def home(client: Client) -> str:
-    return shown(client, "/admin/").split("At a glance")[0].replace(" ,", ",")
+    return shown(client, "/admin/").split("What needs me?")[0].replace(" ,", ",")
 
 
 def test_home_is_in_trouble_and_says_so_to_everybody_who_sees_it(as_: Login) -> None:

@@ -83,13 +83,14 @@ def test_where_money_is_held_comes_first(as_: Login) -> None:
 
 
 def test_it_says_whose_it_is_and_whether_a_retry_may_help(as_: Login) -> None:
-    for code in ("program_full", "not_ready", "malformed", "never heard of"):
+    for code in ("program_full", "not_ready", "malformed", "poison", "never heard of"):
         rows.failed(**{**FULL, "last_error_code": code})
     told = {line.group.cause.code: (line.whose, line.advice) for line in shown(as_("support"))}
     assert told == {
         "program_full": ("Support", "A retry alone does not help."),
         "not_ready": ("Support", "Probably temporary; try once more."),
         "malformed": ("Engineers", "An engineer looks before it is retried."),
+        "poison": ("Engineers", "An engineer looks before it is retried."),
         "never heard of": ("Engineers", "An engineer looks before it is retried."),
     }
 

@@ -195,3 +195,12 @@ def test_home_shows_nothing_to_who_may_see_nothing(as_: Login) -> None:
 def test_a_filter_that_no_row_can_have_is_no_error_of_ours(as_: Login, query: str) -> None:
     client = as_("superuser")
     assert client.get(f"{LIST}?{query}", follow=True).status_code == 200
+
+
+def test_what_a_list_is_filtered_by_stands_above_it_and_can_be_taken_away(as_: Login) -> None:
+    rows.failed()
+    chips = as_("support").get(f"{LIST}?state=failed&code=card_declined&after=9").context["cl"].chips
+    assert chips == [
+        ("State", "Failed", "?code=card_declined"),
+        ("Code", "Card declined", "?state=failed"),
+    ]

@@ -35,7 +35,7 @@ def shown(client: Client, query: str = "", url: str = LIST) -> list[Any]:
 def asks(client: Client, query: str = "") -> list[str]:
     """The rows, and what has failed: first where money is held, and at the end, in brackets, what is folded away."""
     found = client.get(LIST + query).context
-    held, groups, told = ([group.what for group in found[name]] for name in ("held", "groups", "told"))
+    held, groups, told = ([group.what for group in found[name]] for name in ("charged", "groups", "told"))
     return [*held, *(line.asks for line in found["lines"]), *groups, *(f"({what})" for what in told)]
 
 
@@ -405,8 +405,10 @@ def test_what_one_may_not_see_is_not_shown(as_: Login, permission: str, expected
 
 def test_home_says_how_many_need_a_person_and_leads_there(as_: Login) -> None:
     one_of_each()
-    html = as_("support").get("/admin/").content.decode()
-    assert re.search(rf'href="{LIST}"><strong>5</strong> Needs a person<', html)
+    home = as_("support").get("/admin/")
+    assert [line.what for line in home.context["first_lines"]] == EACH
+    assert home.context["first_lines"][-1].whose == "Engineers"
+    assert re.search(rf'href="{LIST}">All 5 that need a person<', home.content.decode())
     client = as_("nobody")
     User.objects.get(username="some-nobody").user_permissions.add(Permission.objects.get(codename="view_workflow"))
-    assert re.search(r"<strong>2</strong> Needs a person<", client.get("/admin/").content.decode())
+    assert "All 2 that need a person" in client.get("/admin/").content.decode()

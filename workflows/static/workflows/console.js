@@ -28,6 +28,12 @@ function goToFault() {
 document.addEventListener("DOMContentLoaded", goToFault);
 window.addEventListener("load", goToFault); // a script of the admin's goes to the first field, whenever it has come
 
+// On a phone the choices of filters stand folded above the list.
+document.addEventListener("DOMContentLoaded", () => {
+  if (!window.matchMedia("(max-width: 1024px)").matches) return;
+  for (const each of document.querySelectorAll("#changelist-filter details")) each.removeAttribute("open");
+});
+
 // Times in lists are those of the reader's clock; pointing at one shows UTC.
 const local = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "short" }); // 2026-03-01 14:02
 
