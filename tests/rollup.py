@@ -28,7 +28,8 @@ def plain() -> Counts:
         for each in attempt.steps:
             metric = Metric.UNDO if each.get("undo") else Metric.STEP
             code = each.get("error_code") or each.get("error_class") or ""
-            counted[metric, of_type, each["step"], each["outcome"], code] += 1
+            outcome = "parked" if code in ("braked", "service_unavailable", "service_busy") else each["outcome"]
+            counted[metric, of_type, each["step"], outcome, code] += 1
     histories: dict[int, list[Event]] = {}
     for event in Event.objects.order_by("id"):
         histories.setdefault(event.workflow_id, []).append(event)

@@ -16,11 +16,11 @@ from workflows.definition import definitions, wording_of_type
 from workflows.health import rates
 from workflows.health.rates import Point
 from workflows.models import Attempt, StepOutcome
-from workflows.models.rollup import BOUNDS, Metric
+from workflows.models.rollup import BOUNDS, PARKED, Metric
 from workflows.wording import is_explained
 
 # What ran no code of the step, and says nothing of how long it takes.
-_DID_NOT_RUN = (StepOutcome.RECORDED, StepOutcome.SKIPPED)
+_DID_NOT_RUN = (StepOutcome.RECORDED, StepOutcome.SKIPPED, PARKED)
 _FAILED = (StepOutcome.FAILED, StepOutcome.BEST_EFFORT_FAILED)
 
 Labels = tuple[str, ...]

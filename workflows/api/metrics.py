@@ -260,10 +260,11 @@ class _Late(Collector):
             f"Unacknowledged failures whose charge stands or is unclear, of the {money_at_risk.FAILURES} newest.",
             money_at_risk.standing_charges(),
         )
-        yield _one(
+        yield _by(
             "onramp_lost_workers",
             "Workers that fell silent in the last hour and did not say that they stop.",
-            surroundings.lost_workers(at),
+            ["host"],
+            (([host], number) for host, number in surroundings.lost_workers(at).items()),
         )
         yield _one(
             "onramp_oldest_transaction_seconds",

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from workflows.definition import definitions
 from workflows.doctor.findings import Finding, Level
-from workflows.health import bounded, counts, late, paces, services
+from workflows.health import bounded, counts, late, paces, services, surroundings
 from workflows.models import ApiKey, WorkerProcess
 from workflows.models.search import SearchKeyHash
 from workflows.postgres.missing_migrations import missing_migrations
@@ -106,6 +106,14 @@ def outages() -> Iterator[Finding]:
             yield Finding(Level.WARNING, "service", what, cure)
 
 
+def lost_workers() -> Iterator[Finding]:
+    """No worker fell silent without a word."""
+    for host, number in surroundings.lost_workers(timezone.now()).items():
+        what = f"{number} worker processes of {host} fell silent in the last hour, and did not say that they stop."
+        cure = "Is the host there? Start its workers again, or others: what they had in hand is due again by itself."
+        yield Finding(Level.WARNING, "lost workers", what, cure)
+
+
 def api_keys() -> Iterator[Finding]:
     """Somebody may submit, and read the metrics."""
     if not ApiKey.objects.filter(revoked_at=None).exists():
@@ -128,4 +136,4 @@ def keys_of_search() -> Iterator[Finding]:
 
 
 # Once all migrations are applied.
-LOOKS = [outages, system_checks, queues, holds, releases, api_keys, keys_of_search]
+LOOKS = [outages, system_checks, queues, lost_workers, holds, releases, api_keys, keys_of_search]

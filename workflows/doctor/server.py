@@ -93,7 +93,7 @@ def old_transactions() -> Iterator[Finding]:
             Level.CRITICAL if seconds >= TOO_LONG.total_seconds() else Level.WARNING,
             "old transaction",
             f"{name} (process {pid}, role {user}, {state}) has been in a transaction for {length(seconds)}: {harm}.",
-            f"Find out what it does; SELECT pg_terminate_backend({pid}) ends it.",
+            f"Find out what it does; SELECT pg_terminate_backend({pid}), by a role with pg_signal_backend, ends it.",
         )
 
 

@@ -11,8 +11,8 @@ import logging
 from typing import NamedTuple
 
 from workflows import failpoints
-from workflows.errors import DUPLICATE
-from workflows.models.rollup import BOUNDS, Grain, Metric
+from workflows.errors import DUPLICATE, ServiceBusy
+from workflows.models.rollup import BOUNDS, PARKED, Grain, Metric
 from workflows.postgres.statements import execute, fetch_one
 from workflows.signals.waking import Slice
 
@@ -223,19 +223,23 @@ _ATTEMPTS = f"""
             SELECT workflow_id, number, closed_at, outcome, steps_in_short, steps, true FROM corrected) a
           JOIN workflows_workflow w ON w.id = a.workflow_id)"""  # noqa: S608 (ours)
 
+# What a step is stopped with before it calls its service: a brake, an open circuit, a cap. Nobody has refused anything.
+NOT_TRIED = ("braked", "service_unavailable", ServiceBusy.CODE)
+
 # As `models.steps_on_record` reads them.
-_STEPS = """
+_STEPS = f"""
     steps AS (
         SELECT workflow_id, number, closed_at, workflow_type, split_part(word, ' ', 1) AS step,
                CASE split_part(word, ' ', 3) WHEN '' THEN 'ran' ELSE split_part(word, ' ', 2) END AS outcome,
                '' AS code, false AS undo, substring(word FROM ' ([0-9]+[.]?[0-9]*)$')::float8 / 1000 AS seconds
           FROM ended CROSS JOIN LATERAL string_to_table(in_short, ', ') word WHERE position(' ' IN word) > 0
          UNION ALL
-        SELECT workflow_id, number, closed_at, workflow_type, each ->> 'step', each ->> 'outcome',
+        SELECT workflow_id, number, closed_at, workflow_type, each ->> 'step',
+               CASE WHEN each ->> 'error_code' IN {NOT_TRIED} THEN '{PARKED}' ELSE each ->> 'outcome' END,
                coalesce(nullif(each ->> 'error_code', ''), each ->> 'error_class', ''), each ? 'undo',
                CASE jsonb_typeof(each -> 'ms') WHEN 'number' THEN (each ->> 'ms')::float8 / 1000 END
           FROM ended CROSS JOIN LATERAL jsonb_array_elements(
-               CASE jsonb_typeof(in_full) WHEN 'array' THEN in_full ELSE '[]' END) each)"""
+               CASE jsonb_typeof(in_full) WHEN 'array' THEN in_full ELSE '[]' END) each)"""  # noqa: S608 (ours)
 
 _FACTS = rf"""
     facts (at, metric, workflow_type, step, outcome, code, count, seconds, bucket) AS (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timedelta
 
 from workflows.health import bounded, counts
@@ -11,10 +12,10 @@ from workflows.postgres.statements import fetch_one
 LATELY = timedelta(hours=1)
 
 
-def lost_workers(at: datetime) -> int:
-    """Workers that were heard of in the last hour, are no more, and have not said good-bye: their host is gone."""
+def lost_workers(at: datetime) -> Counter[str]:
+    """By host, the workers that fell silent in the last hour and have not said that they stop: the host is gone."""
     silent = WorkerProcess.objects.filter(stopped_at=None, last_seen__gt=at - LATELY).exclude(counts.is_live(at))
-    return bounded.count(silent)
+    return Counter(silent.values_list("host", flat=True)[: bounded.limit()])
 
 
 def oldest_transaction() -> float:

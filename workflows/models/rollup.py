@@ -12,6 +12,10 @@ _OF_WAITS = (1, 10, 60, 600, 3_600, 21_600, 86_400, 172_800, 604_800)
 _OF_STEPS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
+# The outcome of a step that was stopped before it called its service.
+PARKED = "parked"
+
+
 class Metric(models.TextChoices):
     """What a row of the rollup counts, and which labels it has beside the type of the workflow."""
 

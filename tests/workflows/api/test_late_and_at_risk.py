@@ -226,7 +226,7 @@ def test_workers_that_fell_silent_lately_and_did_not_say_good_bye_are_lost(clien
     for minutes, stopped_at in ((30, None), (40, now), (61, None)):
         worker = rows.worker(stopped_at=stopped_at)
         WorkerProcess.objects.filter(pk=worker.pk).update(last_seen=now - minutes * MINUTE)
-    assert told(client)["lost_workers", ()] == 1
+    assert told(client)["lost_workers", ("host-a",)] == 1
 
 
 @pytest.mark.django_db(transaction=True)

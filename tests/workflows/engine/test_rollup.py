@@ -22,6 +22,7 @@ from tests.workflows.undoing import World, fail, flaky, to_rest
 from workflows import operations
 from workflows.definition import Step
 from workflows.engine import rollup
+from workflows.errors import ServiceUnavailable
 from workflows.health.rates import quantile, series, totals
 from workflows.models import Attempt, Workflow
 from workflows.models.rollup import Grain, Metric, Rollup, RollupProgress
@@ -51,6 +52,10 @@ def ended(metric: Metric, outcome: str = "") -> int:
     return sum(point.count for point in totals([metric], outcome=outcome))
 
 
+def parked(**_: Any) -> None:
+    raise ServiceUnavailable("It is not called.", code="service_unavailable")
+
+
 def everything(world: World, ada: User) -> None:
     """Workflows that complete, fail, are undone, are retried, wait and are cancelled; steps of most outcomes."""
     best_effort = Step(fail, name="tell", best_effort=True)
@@ -63,7 +68,7 @@ def everything(world: World, ada: User) -> None:
     operations.retry(to_rest(waiting).pk, user=ada)
     define([world.step("charge"), flaky])
     to_rest(waiting)
-    define([nothing])
+    define([nothing, parked])
     work(submit())
 
 
@@ -79,6 +84,7 @@ def test_its_totals_are_what_a_count_of_the_rows_finds(
     assert added_up() == plain()
     look()
     assert told() == plain()
+    assert [point.step for point in totals([Metric.STEP], by=["step"], outcome="parked")] == ["parked"]
 
 
 def test_a_transaction_that_commits_after_later_ones_is_counted_once(engine: None) -> None:
