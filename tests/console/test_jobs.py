@@ -23,9 +23,10 @@ from tests.console.scenes import (
     stopped,
     unclear_call,
 )
-from tests.engine import work
+from tests.engine import do_maintenance, with_its_connections, work
+from tests.processes import meanwhile
 from tests.workflows import rows
-from workflows.models import Effect, Event, ManualTask, Signal
+from workflows.models import Effect, Event, ManualTask, Signal, Workflow
 
 # Somebody of that group, at Home.
 SitDown = Callable[[str], Person]
@@ -188,3 +189,23 @@ def test_see_what_needs_a_person_and_acknowledge_a_failure(sit_down: SitDown) ->
     assert person.has_used(clicks=5, keys=58) >= 0
     person.page.goto("/admin/needs-a-person/")
     assert asked.all_inner_texts() == ["Parcel review"]
+
+
+def test_retry_exactly_the_forty_of_one_outage_and_see_them_done(sit_down: SitDown) -> None:
+    outage = {"last_error_code": "payments_unavailable", "workflow_type": "parcel"}
+    forty = [rows.failed(**outage).pk for _ in range(40)]
+    others = [rows.failed().pk for _ in range(3)]
+    person = sit_down("support lead")
+    person.follow("Failures", bar=True)
+    person.follow("Failed at “Charge”", row="40")
+    person.press("Retry all 40")
+    late = rows.failed(**outage)
+    assert person.reads("All 40 chosen are retried.")
+    person.write("Reason", "Payments is back.")
+    person.press("Start the retry of 40 workflows")
+    with meanwhile(lambda: with_its_connections(do_maintenance), every=0.1, times=100):
+        person.page.wait_for_selector("#live[data-at-rest=yes]", timeout=60_000)
+    assert person.reads("All 40 are dealt with.")
+    assert set(Workflow.objects.filter(status="PENDING").values_list("pk", flat=True)) == set(forty)
+    assert set(Workflow.objects.filter(status="FAILED").values_list("pk", flat=True)) == {late.pk, *others}
+    assert person.has_used(clicks=4, keys=80) >= 0, person.used

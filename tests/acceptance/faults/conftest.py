@@ -20,7 +20,8 @@ from workflows.definition import definitions as known
 @pytest.fixture(autouse=True)
 def console(settings: Settings) -> Iterator[None]:
     """Where people answer: it knows what the workers know, for an answer is checked by what a step returns."""
-    settings.WORKFLOWS = [f"{definitions.__name__}.{name}" for name in ("ONBOARDING", "PAID", "ASKED", *NAMES, *OTHERS)]
+    names = ("ONBOARDING", "PAID", "PAID_AND_WAITS", "ASKED", *NAMES, *OTHERS)
+    settings.WORKFLOWS = [f"{definitions.__name__}.{name}" for name in names]
     known.cache_clear()
     yield
     known.cache_clear()

@@ -18,6 +18,7 @@ from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep
 from workflows.effects import KnownEffect, key_for
 from workflows.errors import RetryableStepError, ServiceUnavailable, StepError
 from workflows.models import Attempt, Effect, Workflow
+from workflows.waits import wait_for_signal
 from workflows.wording import CodeWords
 
 # A step that is ended as overdue is ended ten seconds past this. A call waits 2 s for its answer (see harness).
@@ -143,6 +144,16 @@ CONFIRM = Step(confirm, once=True, key_ttl=KEY_TTL, timeout=STEP_TIMEOUT, return
 # One call, and as quick as may be: the service is what it waits for.
 NOTE = WorkflowDefinition(name="note", steps=[Step(confirm, repeatable=True)], context_class=Context, retry=IMPATIENT)
 PAID = WorkflowDefinition(name="paid", steps=[ATTACH, CHARGE, CONFIRM], context_class=Context, retry=RETRY)
+
+
+def await_go(*, workflow: Workflow, context: Context) -> None:
+    wait_for_signal(workflow, "go", "go", timeout=timedelta(hours=1))
+
+
+# What has paid, and can be cancelled and run again for as long as the test likes.
+PAID_AND_WAITS = WorkflowDefinition(
+    name="paid_and_waits", steps=[ATTACH, CHARGE, await_go, CONFIRM], context_class=Context, retry=RETRY
+)
 
 # What nobody but a person can tell: there is no lookup, and the service honours its keys for no time that we know.
 ASKED = WorkflowDefinition(

@@ -215,6 +215,10 @@ class System:
     def person(self) -> User:
         return User.objects.create_superuser(f"ada-{self.seed}")
 
+    @cached_property
+    def another_person(self) -> User:
+        return User.objects.create_superuser(f"ben-{self.seed}")
+
     def answer(self) -> None:
         """Approve what people are asked; whether a call has happened they read in the sandbox's log.
 
