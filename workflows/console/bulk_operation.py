@@ -29,9 +29,30 @@ State, Outcome = BulkOperation.State, BulkItem.Outcome
 ITEMS_SHOWN = 50
 
 # What each verb is called: on a button, in a sentence, and what it has done to an item.
-LABELS = {"retry": "Retry", "run_now": "Run now", "cancel": "Cancel", "acknowledge": "Acknowledge"}
-NOUNS = {"retry": "retry", "run_now": "early run", "cancel": "cancellation", "acknowledge": "acknowledgement"}
-DID = {"retry": "retried", "run_now": "run now", "cancel": "cancelled", "acknowledge": "acknowledged"}
+LABELS = {
+    "retry": "Retry",
+    "run_now": "Run now",
+    "cancel": "Cancel",
+    "acknowledge": "Acknowledge",
+    "redeliver": "Redeliver",
+    "discard": "Discard",
+}
+NOUNS = {
+    "retry": "retry",
+    "run_now": "early run",
+    "cancel": "cancellation",
+    "acknowledge": "acknowledgement",
+    "redeliver": "redelivery",
+    "discard": "discarding",
+}
+DID = {
+    "retry": "retried",
+    "run_now": "run now",
+    "cancel": "cancelled",
+    "acknowledge": "acknowledged",
+    "redeliver": "redelivered",
+    "discard": "discarded",
+}
 
 # What it does to each row, beside which money moves.
 HOW: dict[str, list[str]] = {
@@ -45,6 +66,12 @@ HOW: dict[str, list[str]] = {
     ],
     "cancel": ["What each has done in other systems is reversed where it can be. Each can be retried afterwards."],
     "acknowledge": ["Each leaves the list of what needs a person, and can still be retried."],
+    "redeliver": [
+        "Each is read as if it came now: a workflow that waits for it goes on. One that was delivered before is not "
+        "delivered twice.",
+        "One that still cannot be delivered is skipped, and stays.",
+    ],
+    "discard": ["No workflow gets them. They are kept, and cannot be redelivered."],
 }
 WHAT = {"workflow": "workflow", "manualtask": "task", "undeliveredmessage": "message"}
 

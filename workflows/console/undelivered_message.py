@@ -2,32 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.safestring import SafeString
 
-from workflows.console import words
-from workflows.console.base import ConsoleAdmin
+from workflows import operations
+from workflows.console import bulk_operation, words
+from workflows.console.base import OptionalReasonForm, Verb
+from workflows.console.choosing import ChoosesMany
 from workflows.models import UndeliveredMessage
 
 ABOUT = (
     "No workflow got this message. What it says is kept, and shown nowhere: it may be about a patient. The sender can "
-    "correct it and send it to the topic again."
+    "correct it and send it to the topic again; if it came too early, redeliver it."
 )
 
 
+def _is_open(row: UndeliveredMessage) -> bool:
+    return row.state == UndeliveredMessage.State.OPEN
+
+
+REDELIVER = Verb(
+    slug="redeliver",
+    label="Redeliver",
+    permission=operations.SETTLE,
+    operation=operations.redeliver,
+    applies=_is_open,
+    consequences=lambda row: bulk_operation.HOW["redeliver"][:1],
+    form=OptionalReasonForm,
+    done="It is delivered.",
+)
+DISCARD = Verb(
+    slug="discard",
+    label="Discard",
+    permission=operations.SETTLE,
+    operation=operations.discard,
+    applies=_is_open,
+    consequences=lambda row: ["No workflow gets it. It is kept, and cannot be redelivered."],
+    done="It is discarded.",
+    dangerous=True,
+)
+
+
+class StateFilter(admin.SimpleListFilter):
+    title, parameter_name = "state", "state"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [(state.name.lower(), state.label) for state in UndeliveredMessage.State]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[UndeliveredMessage]) -> QuerySet[UndeliveredMessage]:
+        chosen = {state.name.lower(): state for state in UndeliveredMessage.State}
+        return queryset.filter(state=chosen[self.value() or ""]) if self.value() in chosen else queryset
+
+
 @admin.register(UndeliveredMessage)
-class UndeliveredMessageAdmin(ConsoleAdmin):
+class UndeliveredMessageAdmin(ChoosesMany):
     """Where a message is, and why it was not delivered. Its key, headers and value are not read."""
 
-    list_display = ("message", "code", "reason", "read")
+    list_display = ("message", "badge", "code", "reason", "read")
+    list_filter = (StateFilter,)
+    bulk_verbs = ("redeliver", "discard")
+    verbs = (REDELIVER, DISCARD)
     ordering = ("-id",)
     page_template = "admin/workflows/facts.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[UndeliveredMessage]:
         return UndeliveredMessage.objects.defer("key", "value", "headers")
+
+    def choosable(self, request: HttpRequest) -> Sequence[str]:
+        return self.bulk_verbs if request.GET.get("state") == "open" else ()
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         facts = [
@@ -38,11 +85,15 @@ class UndeliveredMessageAdmin(ConsoleAdmin):
             ("Reason", row.reason),
             ("Read", self.read(row)),
         ]
-        return {"name": self.message(row), "facts": facts, "about": ABOUT}
+        return {"badge": self.badge(row), "name": self.message(row), "facts": facts, "about": ABOUT}
 
     @admin.display(description="Message")
     def message(self, row: UndeliveredMessage) -> str:
         return f"{row.topic} {row.partition}:{row.offset}"
+
+    @admin.display(description="State")
+    def badge(self, row: UndeliveredMessage) -> SafeString:
+        return words.badge(f"message-{row.state or 'open'}", UndeliveredMessage.State(row.state).label)
 
     @admin.display(description="Read")
     def read(self, row: UndeliveredMessage) -> str:

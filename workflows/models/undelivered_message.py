@@ -7,6 +7,11 @@ from django.db.models.functions import Now
 class UndeliveredMessage(models.Model):
     """A message that cannot become a signal, with the reason. Its content may be a patient's: no page shows it."""
 
+    class State(models.TextChoices):
+        OPEN = "", "Undelivered"
+        REDELIVERED = "redelivered"
+        DISCARDED = "discarded"
+
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
     offset = models.BigIntegerField()
@@ -18,9 +23,11 @@ class UndeliveredMessage(models.Model):
     value = models.BinaryField(null=True)
     headers = models.JSONField(db_default=models.Value([], models.JSONField()))
     created_at = models.DateTimeField(db_default=Now())
+    state = models.CharField(max_length=11, choices=State, blank=True, db_default=State.OPEN)
 
     class Meta:
         default_permissions = ("view",)
+        permissions = [("settle_undeliveredmessage", "Can redeliver or discard an undelivered message")]
         constraints = [
             models.UniqueConstraint(name="undelivered_once", fields=["topic", "partition", "offset", "sent_at_ms"])
         ]

@@ -28,10 +28,12 @@ from workflows.operations.guards import (
     REVOKE,
     RUN_NOW,
     SET_PACE,
+    SETTLE,
     TRY_NOW,
     WorkflowBusy,
 )
 from workflows.operations.keys import revoke
+from workflows.operations.messages import discard, redeliver
 from workflows.operations.paces import hold_queue, release_queue, set_cap, set_pace
 from workflows.operations.payments import charges_of
 from workflows.operations.services import (
@@ -87,6 +89,7 @@ __all__ = [
     "RETRY",
     "REVOKE",
     "RUN_NOW",
+    "SETTLE",
     "SET_PACE",
     "TRY_NOW",
     "LeftUndone",
@@ -101,6 +104,7 @@ __all__ = [
     "charges_of",
     "claim_task",
     "decidable",
+    "discard",
     "ended_at",
     "failures_left",
     "follow_up",
@@ -111,6 +115,7 @@ __all__ = [
     "lets_fail",
     "not_a_duplicate",
     "parked_to_fail",
+    "redeliver",
     "reject",
     "release_queue",
     "release_task",

@@ -18,13 +18,12 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.db import connection, transaction
 from django.db.models import Count, Model, QuerySet
 
 from workflows.engine.maintenance import Task
 from workflows.errors import NotAllowed
-from workflows.models import BulkItem, BulkOperation, Workflow
+from workflows.models import BulkItem, BulkOperation, UndeliveredMessage, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.acknowledging import acknowledge, failures_left
 from workflows.operations.guards import (
@@ -33,12 +32,15 @@ from workflows.operations.guards import (
     CANCEL,
     RETRY,
     RUN_NOW,
+    SETTLE,
     item_of,
+    record_for,
     require,
     require_reason,
     short_transaction,
     stated,
 )
+from workflows.operations.messages import discard, redeliver
 from workflows.operations.services import ALONE
 from workflows.operations.workflows import cancel, retry, run_now
 from workflows.postgres.statements import execute
@@ -105,6 +107,15 @@ VERBS = {
     "run_now": BulkVerb(permission=RUN_NOW, act=lambda item, **who: run_now(item.row, **who)),
     "cancel": BulkVerb(permission=CANCEL, act=lambda item, **who: cancel(item.row, **who), takes_away=True),
     "acknowledge": BulkVerb(permission=ACKNOWLEDGE, act=_acknowledge, seen=_ITS_END),
+    "redeliver": BulkVerb(
+        permission=SETTLE, act=lambda item, **who: redeliver(item.row, **who), model=UndeliveredMessage
+    ),
+    "discard": BulkVerb(
+        permission=SETTLE,
+        act=lambda item, **who: discard(item.row, **who),
+        model=UndeliveredMessage,
+        takes_away=True,
+    ),
 }
 
 
@@ -160,7 +171,7 @@ def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE) -> s
         bulk.four_eyes = bulk.selected > alone(bulk.verb, user)
         bulk.state = State.ASKED if bulk.four_eyes else State.RUNNING
         bulk.asked_at = bulk.next_at = ClockTimestamp()
-        _note(bulk, user, "Asked for" if bulk.four_eyes else "Started", reason)
+        record_for(bulk, user, "Asked for" if bulk.four_eyes else "Started", reason)
     return "You have asked for it. It starts when another user approves it." if bulk.four_eyes else "It has started."
 
 
@@ -179,7 +190,7 @@ def approve(bulk_id: int, *, user: User, reason: str = "") -> str:
         if refusal := why_not_approve(bulk, user):
             raise NotAllowed(refusal)
         bulk.state, bulk.approved_by, bulk.next_at = State.RUNNING, user, ClockTimestamp()
-        _note(bulk, user, "Approved", reason)
+        record_for(bulk, user, "Approved", reason)
     return "It has started."
 
 
@@ -188,7 +199,7 @@ def pause(bulk_id: int, *, user: User, reason: str = "") -> None:
     with _locked(bulk_id, user, State.RUNNING) as bulk:
         bulk.state = State.PAUSED
         bulk.paused_why = f"{user.get_username()} has paused it. {stated(reason)}".strip()
-        _note(bulk, user, "Paused", reason)
+        record_for(bulk, user, "Paused", reason)
 
 
 def resume(bulk_id: int, *, user: User, reason: str = "") -> None:
@@ -196,14 +207,14 @@ def resume(bulk_id: int, *, user: User, reason: str = "") -> None:
         if refusal := _why_not_in_their_name(bulk):
             raise NotAllowed(refusal)
         bulk.state, bulk.paused_why, bulk.next_at = State.RUNNING, "", ClockTimestamp()
-        _note(bulk, user, "Resumed", reason)
+        record_for(bulk, user, "Resumed", reason)
 
 
 def stop(bulk_id: int, *, user: User, reason: str = "") -> str:
     """Cancel what is left of it. What it has done stays."""
     with _locked(bulk_id, user, State.ASKED, State.RUNNING, State.PAUSED) as bulk:
         bulk.state, bulk.ended_at = State.CANCELLED, ClockTimestamp()
-        _note(bulk, user, "Cancelled", reason)
+        record_for(bulk, user, "Cancelled", reason)
         left = bulk.items.filter(outcome=Outcome.OPEN).count()
     return f"It is cancelled. {left} of {bulk.selected} were not touched."
 
@@ -229,10 +240,6 @@ def _locked(bulk_id: int, user: User, *states: str) -> Iterator[BulkOperation]:
             raise NotAllowed(f"That cannot be done now: it is {State(bulk.state).label.lower()}.")
         yield bulk
         bulk.save()
-
-
-def _note(bulk: BulkOperation, user: User, what: str, reason: str) -> None:
-    LogEntry.objects.log_actions(user.pk, [bulk], CHANGE, f"{what}. {stated(reason)}".strip(), single_object=True)
 
 
 # --- What the workers do --------------------------------------------------------------------------------

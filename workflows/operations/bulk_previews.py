@@ -10,7 +10,7 @@ from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Now
 
 from workflows.definition import wording_of_type
-from workflows.models import BulkOperation, FollowUp, State, Workflow
+from workflows.models import BulkOperation, FollowUp, State, UndeliveredMessage, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.operations.amounts import total
@@ -35,8 +35,10 @@ class Preview:
 
 
 def preview(bulk: BulkOperation, user: User) -> Preview:
-    rows = Workflow.objects.filter(pk__in=bulk.items.values("row"))
-    return _OF[bulk.verb](rows, user)
+    ids = bulk.items.values("row")
+    if bulk.verb in ("redeliver", "discard"):
+        return _of_messages(UndeliveredMessage.objects.filter(pk__in=ids))
+    return _OF[bulk.verb](Workflow.objects.filter(pk__in=ids), user)
 
 
 def _of_retry(rows: QuerySet[Workflow], user: User) -> Preview:
@@ -88,6 +90,13 @@ def _of_acknowledge(rows: QuerySet[Workflow], user: User) -> Preview:
     cannot = [(done, "acknowledged already")] if done else []
     others = _in_other_states(rows.exclude(status="FAILED", cancelled_at=None).exclude(left))
     return Preview(rows.filter(left).count(), [*cannot, *others], ["Nothing is called, refunded or reversed."])
+
+
+def _of_messages(rows: QuerySet[UndeliveredMessage]) -> Preview:
+    counted = dict(rows.order_by().values_list("state").annotate(Count("pk")))
+    can = counted.pop("", 0)
+    settled = [(number, f"{state} already") for state, number in sorted(counted.items())]
+    return Preview(can, settled)
 
 
 _OF: dict[str, Callable[[QuerySet[Workflow], User], Preview]] = {

@@ -8,8 +8,10 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import psycopg.errors
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection, transaction
+from django.db.models import Model
 
 from workflows.errors import NotAllowed
 from workflows.models import Event, State, Workflow, manual_task
@@ -32,6 +34,7 @@ HOLD = "workflows.hold_service"
 TRY_NOW = "workflows.try_service"
 SET_PACE = "workflows.set_pace"
 LET_FAIL = "workflows.let_fail_service"
+SETTLE = "workflows.settle_undeliveredmessage"
 BULK = "workflows.start_bulkoperation"
 
 # Another operation holds a row for milliseconds; a release of 256 workflows holds a service's for 0.1 s.
@@ -125,3 +128,11 @@ def record_events(ids: Collection[int], kind: Event.Kind, user: User, *, step: s
     """The same for each of these workflows."""
     told = {"kind": kind, "step": step, "actor": user.get_username(), "detail": {"reason": stated(reason)}}
     Event.objects.bulk_create([Event(workflow_id=pk, **told) for pk in ids], batch_size=1000)
+
+
+def record_for(row: Model, user: User, what: str, reason: str) -> None:
+    """Write in the console's log what was done to a row that is no workflow."""
+    told = f"{what}. {stated(reason)}".strip()
+    if bulk := _bulk.get():
+        told = f"{told} In bulk operation {bulk}."
+    LogEntry.objects.log_actions(user.pk, [row], CHANGE, told, single_object=True)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django.contrib.admin.models import CHANGE, LogEntry
-
 from workflows.errors import NotAllowed
 from workflows.ingress import api_keys
 from workflows.models import ApiKey
-from workflows.operations.guards import REVOKE, require, short_transaction, stated
+from workflows.operations.guards import REVOKE, record_for, require, short_transaction
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -24,4 +22,4 @@ def revoke(api_key_id: int, *, user: User, reason: str = "") -> None:
             raise NotAllowed("There is no such API key.")
         if not api_keys.revoke(key):
             raise NotAllowed("It is revoked already.")
-        LogEntry.objects.log_actions(user.pk, [key], CHANGE, f"Revoked. {stated(reason)}".strip(), single_object=True)
+        record_for(key, user, "Revoked", reason)

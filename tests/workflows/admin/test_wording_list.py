@@ -20,7 +20,7 @@ from workflows.console.base import ConsoleAdmin, RetryForm
 from workflows.console.workflow import PresetFilter
 from workflows.health.health import Level
 from workflows.health.needs_a_person import Kind, Whose
-from workflows.models import Attempt, BulkItem, BulkOperation, Effect, Event, State, StepOutcome
+from workflows.models import Attempt, BulkItem, BulkOperation, Effect, Event, State, StepOutcome, UndeliveredMessage
 from workflows.outages.circuits import CircuitState
 from workflows.wording import ENGINE_CODES, UNFORESEEN
 
@@ -38,6 +38,7 @@ def shown() -> Iterator[tuple[str, str]]:
         ("Calls", Effect.State),
         ("Bulk operations", BulkOperation.State),
         ("Bulk operations", BulkItem.Outcome),
+        ("Undelivered messages", UndeliveredMessage.State),
         ("Needs a person", Kind),
         ("Needs a person", Whose),
     ):

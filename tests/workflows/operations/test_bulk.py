@@ -220,9 +220,9 @@ def test_it_keeps_its_pace_and_catches_up_with_two_seconds_at_the_most(
     many(40)
     made = started(boss, pace=5)
     assert bulk.do_slice(0).changed == 1
-    assert bulk.do_slice(0).changed == 0
-    assert slice_after(made, 1) == 6
-    assert slice_after(made, 60) == 11
+    assert slice_after(made, -10) == 0
+    assert slice_after(made, 1.1) == 6
+    assert slice_after(made, 60) in (11, 12)
 
 
 def test_it_is_paused_resumed_and_cancelled_halfway(boss: User) -> None:

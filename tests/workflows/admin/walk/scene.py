@@ -66,7 +66,7 @@ class Scene:
             **self._workflows(),
             **self._tasks(),
             **self._bulk_operations(),
-            "service": open_circuit().pk,
+            "service": open_circuit(trial_in=3600).pk,
             "cause": quote(open_cause(traceback="in enroll", judged=[rows.failed().pk]).pk),
             "slow-queue": quote(rows.held_queue().pk),
             "key": ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1").pk,
@@ -185,4 +185,4 @@ def _fill_with_canaries() -> None:
     Effect.objects.update(result=said)
     ManualTask.objects.update(facts=[["Weight", FACT]])
     ManualTask.objects.filter(team="operations").update(facts=[["Charge", ASKED]])
-    UndeliveredMessage.objects.update(key=CANARY.encode(), value=CANARY.encode(), headers=[["id", CANARY]])
+    UndeliveredMessage.objects.update(key=CANARY.encode(), value=CANARY.encode(), headers=[[CANARY, None]])

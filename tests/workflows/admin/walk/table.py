@@ -132,6 +132,8 @@ workflows/bulkoperation/<path:object_id>/ running      | > >>>>>> > > ss | > >>>
 
 workflows_undeliveredmessage_changelist                | p ---p-p - - ss | p ---p-p - - ss
 workflows_undeliveredmessage_change message            | p ---p-p - - ss | - ------ - - ss
+workflows_undeliveredmessage_redeliver message         | p ---p-- - - ss | > --->-- - - ss
+workflows_undeliveredmessage_discard message           | p ---p-- - - ss | A ---A-- - - ss
 workflows_undeliveredmessage_history message           | p ---p-p - - ss | p ---p-p - - ss
 workflows_undeliveredmessage_add                       | - ------ - - ss | - ------ - - ss
 workflows_undeliveredmessage_delete message            | - ------ - - ss | - ------ - - ss
@@ -253,6 +255,8 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
         for row in ("anybodys", "of-own-team", "of-other-team", "question", "claimed", "claimed-by-lead")
     },
     "workflows_apikey_revoke": REASON,
+    "workflows_undeliveredmessage_redeliver": REASON,
+    "workflows_undeliveredmessage_discard": REASON,
     "workflows_bulkoperation_start": {"pace": "5", **REASON},
     **{f"workflows_bulkoperation_{verb}": REASON for verb in ("approve", "pause", "resume", "stop")},
     "workflows_service_hold": _in_two_hours,

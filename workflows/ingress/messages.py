@@ -1,0 +1,92 @@
+"""MESSAGES of a topic, as they came or as they are kept: each is delivered as a signal, or refused with the reason.
+
+Kafka's client is not needed here: people redeliver what is kept without it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from django.db import DataError, IntegrityError
+
+from workflows.ingress import signal_bodies
+from workflows.models import UndeliveredMessage
+from workflows.postgres.jsonb import InputRefused
+from workflows.signals import store
+
+Headers = Sequence[tuple[str, bytes | None]]
+# The headers of a message whose headers cannot be read.
+UNREADABLE_HEADERS: list[tuple[str, bytes | None]] = [("\ufffd", None)]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A message, and its place. `sent_at_ms`: when it was sent, or the broker stored it: the same on each delivery."""
+
+    topic: str
+    partition: int
+    offset: int
+    sent_at_ms: int | None
+    headers: Headers
+    value: bytes
+
+    @classmethod
+    def kept(cls, row: UndeliveredMessage) -> Arrived:
+        headers = [(name, value if value is None else b64decode(value)) for name, value in row.headers]
+        value = b"" if row.value is None else bytes(row.value)
+        return cls(row.topic, row.partition, row.offset, row.sent_at_ms or None, headers, value)
+
+
+def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool:
+    """Send the signal that a message holds; False when it is a duplicate. Raises InputRefused."""
+    body = signal_bodies.parse(message.value)
+    send = partial(
+        send,
+        source=f"kafka:{message.topic}",
+        name=body.name,
+        workflow_id=signal_bodies.workflow_id_of(body.workflow) if body.workflow else None,
+        linking_id=body.linking_id,
+        payload=body.payload,
+    )
+    try:
+        given = _given_id(message.headers)
+        return send(dedupe_key=given) if given else _send_by_place(message, send)
+    except store.DedupeKeyReused:
+        raise InputRefused("message_id_reused", "Another message with this id says something else.") from None
+    except (DataError, IntegrityError):
+        raise InputRefused("not_storable", "It is JSON, but PostgreSQL cannot keep it.") from None
+
+
+def _send_by_place(message: Arrived, send: Callable[..., bool]) -> bool:
+    """Send the signal of a message without an id, named by its place, which differs if the producer sends it again.
+
+    In a topic that was deleted and created again, another message has that place, but was sent at another time: so that
+    time is kept with the signal.
+    """
+    # The tab, which no id may have, keeps a producer's id "0:7" apart from the message at that place.
+    place, sent_at_ms = f"{message.partition}\t{message.offset}", message.sent_at_ms
+    try:
+        return send(dedupe_key=place, sent_at_ms=sent_at_ms)
+    except store.DedupeKeyReused:
+        if sent_at_ms is None:
+            raise
+        return send(dedupe_key=f"{place}\t{sent_at_ms}", sent_at_ms=sent_at_ms)
+
+
+def _given_id(headers: Headers) -> str | None:
+    """The id that the producer gave the message. Raises InputRefused."""
+    if list(headers) == UNREADABLE_HEADERS:
+        raise InputRefused("headers_invalid", "The name of a header is not UTF-8.")
+    for header in ("id", "ce_id"):
+        value = next((value for name, value in headers if name == header and value), None)
+        if value is not None:
+            key = value.decode(errors="replace")
+            if len(key) > 200 or not key.isprintable() or "\ufffd" in key:
+                raise InputRefused(
+                    "id_invalid", f'The header "{header}" is not printable text of at most 200 characters.'
+                )
+            return key
+    return None
