@@ -126,7 +126,7 @@ def service() -> str:
     open_circuit()
     rows.parked(parked_on="programs")
     for kind in CircuitEvent.Kind:
-        CircuitEvent.objects.create(service="programs", kind=kind, reason="5 of 5 votes found it unavailable.")
+        CircuitEvent.objects.create(service="programs", kind=kind, reason="The last 5 calls failed.")
     return "programs"
 
 

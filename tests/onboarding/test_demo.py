@@ -217,9 +217,9 @@ def test_it_tells_once_that_a_service_is_down_and_that_it_answers_again(sample: 
     CircuitEvent.objects.create(service="visits", kind="opened", reason="Of another day.")
     told = outages.Outages()
     assert told.news([]) == []
-    CircuitEvent.objects.create(service="visits", kind="opened", reason="5 of 5 votes found it unavailable.")
+    CircuitEvent.objects.create(service="visits", kind="opened", reason="The last 5 calls failed.")
     (down,) = told.news([])
-    assert down.startswith("The visits service is down: 5 of 5 votes found it unavailable. No workflow calls it")
+    assert down.startswith("The visits service is down: The last 5 calls failed. No workflow calls it")
     row = parked(sample)
     CircuitEvent.objects.create(service="visits", kind="closed", reason="A call was answered.")
     (back,) = told.news([row.pk])

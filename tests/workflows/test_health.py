@@ -107,14 +107,17 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             "In trouble: the maintenance task “wake expired” has failed since 2026-11-22 14:30 UTC.",
         ),
         # --- Services ---
-        ({"services": [down()]}, "Slow: payments is down since 14:02 UTC."),
+        ({"services": [down()]}, "Slow: payments has been down since 14:02 UTC."),
         ({"services": [down(since=None, parked=2)]}, "Slow: payments is down, 2 parked."),
-        ({"services": [down(parked=212)]}, "Slow: payments is down since 14:02 UTC, 212 parked."),
-        ({"services": [down(parked=1, state=CircuitState.HELD)]}, "Slow: payments is held since 14:02 UTC, 1 parked."),
+        ({"services": [down(parked=212)]}, "Slow: payments has been down since 14:02 UTC, 212 parked."),
+        (
+            {"services": [down(parked=1, state=CircuitState.HELD)]},
+            "Slow: payments has been held since 14:02 UTC, 1 parked.",
+        ),
         ({"services": [down(parked=5, state=CircuitState.CLOSED)]}, "Slow: payments is called again, 5 still parked."),
         (
             {"services": [down(name) for name in "abcd"]},
-            "Slow: a is down since 14:02 UTC; b is down since 14:02 UTC; c is down since 14:02 UTC; "
+            "Slow: a has been down since 14:02 UTC; b has been down since 14:02 UTC; c has been down since 14:02 UTC; "
             "other services are in trouble, too.",
         ),
         # --- Steps where many fail ---
@@ -129,7 +132,7 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         ),
         (
             {"causes": [stopped(state=CircuitState.HELD)]},
-            "In trouble: “Enrol in the program” is held since 14:02 UTC (TypeError).",
+            "In trouble: “Enrol in the program” has been held since 14:02 UTC (TypeError).",
         ),
         (
             {"causes": [stopped(parked=5, state=CircuitState.CLOSED)]},
@@ -148,7 +151,7 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             {"causes": [stopped(name) for name in ("a", "b", "c", "d")], "services": [down()]},
             "In trouble: “A” has failed for many since 14:02 UTC (TypeError); “B” has failed for many since 14:02 UTC "
             "(TypeError); “C” has failed for many since 14:02 UTC (TypeError); other steps have failed for many, too; "
-            "payments is down since 14:02 UTC.",
+            "payments has been down since 14:02 UTC.",
         ),
         # --- People ---
         ({"overdue": 1}, "Slow: 1 task is overdue."),
@@ -156,7 +159,7 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         # --- Several: the worst decides, and comes first ---
         (
             {"oldest": waiting(minutes=6), "services": [down(parked=212)], "overdue": 2},
-            "Slow: the oldest waits 6 min; payments is down since 14:02 UTC, 212 parked; 2 tasks are overdue.",
+            "Slow: the oldest waits 6 min; payments has been down since 14:02 UTC, 212 parked; 2 tasks are overdue.",
         ),
         (
             {"oldest": waiting(minutes=6), "failing_maintenance": [failing(hours=1)]},

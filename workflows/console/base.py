@@ -53,7 +53,7 @@ class OptionalReasonForm(ReasonForm):
 class RetryForm(ReasonForm):
     """The usual reasons, and a field for any other."""
 
-    USUAL = ("The cause is mended.", "The patient has asked for it.", "It may have been passing: one more try.")
+    USUAL = ("The cause is mended.", "The patient has asked for it.", "Probably temporary; try once more.")
 
     why = forms.ChoiceField(
         label="Why",

@@ -108,13 +108,13 @@ def of_retry(workflow: Workflow) -> Iterator[str]:
     on_record, unclear, again = calls.titles(DONE, KEPT), calls.titles(*IN_DOUBT), calls.titles(UNDONE)
     yield "A worker takes it up before what is queued and has not started, and starts again from the first step."
     if calls.charges_again():
-        yield f"{_total([calls])} is charged again: it was refunded."
+        yield f"The card will be charged again: {_total([calls])}."
     if on_record:
         yield f"{_number(on_record)} on record and not made again: {_list(on_record)}."
     if unclear:
-        yield f"First it is found out what happened to: {_list(unclear)}."
+        yield f"We don't know yet whether this went through; it is checked automatically: {_list(unclear)}."
     if again:
-        yield f"Called again, because it was reversed: {_list(again)}."
+        yield f"Reversed before, and done again: {_list(again)}."
     if rest := [title for title in calls.not_made() if title not in again]:
         yield f"Made where it applies: {_list(rest)}."
     if not code.passing and not workflow.cancelled_at:

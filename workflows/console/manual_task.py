@@ -160,8 +160,10 @@ class ManualTaskAdmin(ConsoleAdmin):
             "release_url": self._url_unless(operations.why_not_release, "release", row, request)
             if may or assigns
             else "",
-            # Facts may be a patient's: only a user who may decide the task sees them, and only while it is open.
-            "facts": [(label, words.value(value)) for label, value in row.facts] if decides else None,
+            # Facts may be a patient's: only a user who may decide the task, or could have decided it, sees them.
+            "facts": [(label, words.value(value)) for label, value in row.facts]
+            if decides or _could_have_decided(row, request.user)
+            else None,
             **(self._forms(row) if decides else {}),
             # Answers about calls are found out one by one.
             "next": next_task.after(request, row) if decides and row.task_type not in DIALOGUES else None,
@@ -251,6 +253,14 @@ def _answer(row: ManualTask) -> dict[str, Any]:
     said = words.SAID.get(decision.detail.get("said", ""), decision.get_kind_display())
     fields = words.answered(decision.detail, wording_of_type(row.workflow.workflow_type))
     return {"said": ": ".join(filter(None, (said, fields))), "taken_back": taken_back}
+
+
+def _could_have_decided(row: ManualTask, user: User) -> bool:
+    """Whether it was decided, by this user or another one who has the right to."""
+    if row.decided_at is None or not _may_decide(user):
+        return False
+    same = ManualTask.objects.filter(pk=row.pk)
+    return same.permitted_to(user).for_members(user).for_other_eyes(user).exists()
 
 
 def _may_decide(user: Any) -> bool:

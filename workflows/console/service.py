@@ -132,7 +132,7 @@ class ServiceAdmin(ConsoleAdmin):
 
     def page(self, request: HttpRequest, row: Standing) -> dict[str, Any]:
         story = list(_story(row, request.GET.get("before", ""))[: EVENTS_SHOWN + 1])
-        label = cause.label if row.is_cause else CircuitEvent.get_kind_display
+        label = cause.label if row.is_cause else label_of
         return {
             **(cause.page(row) if row.is_cause else page_of(row)),
             "story": [(event, label(event)) for event in story[:EVENTS_SHOWN]],
@@ -158,8 +158,8 @@ def columns(row: Standing) -> dict[str, Any]:
     since = words.clock(row.since) if row.since else ""
     return {
         "badge": badge(row),
-        "since": f"open since {since}" if row.state in (CircuitState.HELD, CircuitState.TRIED) else since,
-        "votes": _counted(row) if row.service.since and row.state != CircuitState.CLOSED else "",
+        "since": f"down since {since}" if row.state in (CircuitState.HELD, CircuitState.TRIED) else since,
+        "failed": _counted(row) if row.service.since and row.state != CircuitState.CLOSED else "",
         "longest_since": words.clock(row.longest_since),
         "next_trial": next_trial(row),
         "told": told(row),
@@ -183,10 +183,11 @@ def _circuit(row: Standing) -> str:
                 f"Held by {service.held_by} until {words.clock(service.retry_at)}: {words.ended(service.held_reason)}"
             )
         case CircuitState.OPEN | CircuitState.TRIED:
-            return f"Open{since}: {votes(row)}." if service.failed >= circuits.VOTES else f"Open{since}."
+            why = f": {circuits.last_calls(service)}" if service.failed >= circuits.VOTES else ""
+            return f"Down{since}{why}."
         case CircuitState.SUSPECTED:
-            return f"Suspected{since}: {votes(row)}. Workflows call it as usual."
-    return f"Closed{since}." if row.parked.number else f"Closed{since}: workflows call it as usual."
+            return f"Maybe down{since}: {circuits.last_calls(service)}. Workflows call it as usual."
+    return f"Up{since}." if row.parked.number else f"Up{since}: workflows call it as usual."
 
 
 def _waiting(row: Standing) -> str:
@@ -213,12 +214,8 @@ def _next(row: Standing) -> str:
     return ""
 
 
-def votes(row: Standing) -> str:
-    return f"{row.service.failed} of {row.service.failed + row.service.answered} votes found it unavailable"
-
-
 def _counted(row: Standing) -> str:
-    return f"{row.service.failed} of {row.service.failed + row.service.answered} unavailable"
+    return f"{row.service.failed} of {row.service.failed + row.service.answered}"
 
 
 def next_trial(row: Standing) -> str:
@@ -230,22 +227,30 @@ def next_trial(row: Standing) -> str:
     return "due" if circuits.is_trial_due(row.service) else words.clock(row.service.retry_at)
 
 
+KINDS = {CircuitEvent.Kind.OPENED: "Down", CircuitEvent.Kind.CLOSED: "Up again"}
+
+
+def label_of(event: CircuitEvent) -> str:
+    """A line of its story."""
+    return KINDS.get(CircuitEvent.Kind(event.kind), event.get_kind_display())
+
+
 def told(row: Standing) -> str:
     """The last word of its story."""
     event = row.last_event
     if event is None:
         return ""
     by = f" by {event.actor}" if event.actor else ""
-    return f"{event.get_kind_display()}{by} at {words.clock(event.at)}: {event.reason}"
+    return f"{label_of(event)}{by} at {words.clock(event.at)}: {event.reason}"
 
 
 def facts(row: Standing) -> list[tuple[str, str]]:
     service = row.service
     shown = [
-        ("Votes", f"{votes(row)}, since {words.clock(service.since)}" if service.since else ""),
+        ("Failed calls", f"{_counted(row)}, since {words.clock(service.since)}" if service.since else ""),
         ("Next trial", next_trial(row)),
         ("Last found unavailable", words.clock(service.failed_at) if service.failed_at else ""),
-        ("Last closed", words.clock(service.closed_at) if service.closed_at else ""),
+        ("Last up", words.clock(service.closed_at) if service.closed_at else ""),
         ("Last released", f"{service.cohort} at {words.clock(service.released_at)}" if service.cohort else ""),
     ]
     return [(label, value) for label, value in shown if value]

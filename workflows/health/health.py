@@ -144,7 +144,7 @@ def _causes(counts: Counts) -> Iterator[Reason]:
         if each.is_called:
             yield _reason(Level.SLOW, step, Piece(" goes on again, "), _of(each.parked, "still parked"))
             continue
-        how = "is held" if each.state == CircuitState.HELD else "has failed for many"
+        how = "has been held" if each.state == CircuitState.HELD else "has failed for many"
         left = [Piece(", left to workers of another release")] if each.service.elsewhere else []
         since = f" {how}{_since(each, counts.at)} ({each.service.code})"
         yield _reason(Level.TROUBLE, step, Piece(since), *_parked(each), *left)
@@ -161,8 +161,9 @@ def _services(counts: Counts) -> Iterator[Reason]:
             again = f" has {caps[each.pk]} calls at a time, " if each.pk in caps else " is called again, "
             yield _reason(Level.SLOW, service, Piece(again), _of(each.parked, "still parked"))
             continue
-        how = "is held" if each.state == CircuitState.HELD else "is down"
-        yield _reason(Level.SLOW, service, Piece(f" {how}{_since(each, counts.at)}"), *_parked(each))
+        how = "held" if each.state == CircuitState.HELD else "down"
+        since = f" has been {how}{_since(each, counts.at)}" if each.since else f" is {how}"
+        yield _reason(Level.SLOW, service, Piece(since), *_parked(each))
     if len(troubled) > SERVICES_NAMED:
         yield _reason(Level.SLOW, Piece("other services", Link("service")), Piece(" are in trouble, too"))
 

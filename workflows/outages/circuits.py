@@ -95,11 +95,18 @@ def find_open(name: str) -> Service | None:
 class CircuitState(models.TextChoices):
     """A circuit as people see it."""
 
-    OPEN = "open"
+    OPEN = "open", "Down"
     HELD = "held"
     TRIED = "tried", "Being tried"
-    SUSPECTED = "suspected"
-    CLOSED = "closed"
+    SUSPECTED = "suspected", "Maybe down"
+    CLOSED = "closed", "Up"
+
+
+def last_calls(service: Service) -> str:
+    """What the workers have seen since the suspicion began, in words."""
+    if not service.answered:
+        return f"the last {service.failed} calls failed" if service.failed != 1 else "the last call failed"
+    return f"{service.failed} of the last {service.failed + service.answered} calls failed"
 
 
 def state_of(service: Service) -> CircuitState:
@@ -146,8 +153,7 @@ def vote(service: Service, *, unavailable: bool, answered: bool, workflow_id: in
     if unavailable and workflow_id not in service.suspects and len(service.suspects) < SUSPECTS:
         service.suspects = [*service.suspects, workflow_id]
     if unavailable and _is_enough(service):
-        votes = service.failed + service.answered
-        open_circuit(service, f"{service.failed} of {votes} votes found it unavailable.")
+        open_circuit(service, f"{last_calls(service)[:1].upper()}{last_calls(service)[1:]}.")
 
 
 def _is_old(service: Service) -> bool:

@@ -43,8 +43,8 @@ def test_a_retry_tells_which_calls_are_on_record_and_which_are_made() -> None:
     call(row, "start_visit", "unknown")
     told = list(of_retry(row))
     assert "1 call is on record and not made again: “Create the account”." in told
-    assert "First it is found out what happened to: “Start the visit”." in told
-    assert "Called again, because it was reversed: “Charge the card”." in told
+    assert "We don't know yet whether this went through; it is checked automatically: “Start the visit”." in told
+    assert "Reversed before, and done again: “Charge the card”." in told
     (made,) = [line for line in told if line.startswith("Made where it applies")]
     assert "“Enrol in the program”" in made
     assert "“Charge the card”" not in made
@@ -71,7 +71,7 @@ def test_the_call_that_reversed_another_is_no_call_of_the_step() -> None:
     )
     call(row, "execute_checkout", "undone", charge_id="ch_1")
     told = list(of_retry(row))
-    assert "Called again, because it was reversed: “Charge the card”." in told
+    assert "Reversed before, and done again: “Charge the card”." in told
     assert not [line for line in told if "on record" in line]
 
 

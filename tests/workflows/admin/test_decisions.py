@@ -25,12 +25,19 @@ def test_who_decides_sees_the_question_and_the_facts_on_the_page_of_the_decision
         assert shown in html
 
 
-def test_the_facts_are_for_who_decides_and_while_there_is_something_to_decide(as_: Login) -> None:
+def test_the_facts_are_for_who_decides_and_stay_once_it_is_decided(as_: Login) -> None:
     task = rows.open_task(rows.waiting(task=False), facts=[["Weight", "ninety-two"]])
     for role in ("support", "engineer", "auditor"):
         assert "ninety-two" not in task_page(as_(role), task)
     approver = as_("approver")
+    assert "ninety-two" in task_page(approver, task)
     approver.post(f"/admin/workflows/manualtask/{task.pk}/decide/", {"decision": "approve"})
+    assert "ninety-two" in task_page(approver, task)
+    for role in ("support", "engineer", "auditor"):
+        assert "ninety-two" not in task_page(as_(role), task)
+    expired = rows.open_task(rows.waiting(task=False), facts=[["Weight", "ninety-two"]], state="expired")
+    assert "ninety-two" not in task_page(approver, expired)
+    ManualTask.objects.filter(pk=task.pk).update(team="clinicians")
     assert "ninety-two" not in task_page(approver, task)
 
 

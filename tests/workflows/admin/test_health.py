@@ -165,7 +165,7 @@ def test_it_leads_nobody_where_they_may_not_go(as_: Login) -> None:
     rows.parked()
     approver = as_("approver")
     said = sentence(approver)
-    assert said.startswith("Slow: a service is down since ")
+    assert said.startswith("Slow: a service has been down since ")
     assert said.endswith(", 1 parked.")
     for url in links(approver).values():
         assert approver.get(url).status_code == 200

@@ -271,7 +271,7 @@ def test_the_pages_of_a_retry_name_the_sum(as_: Login, sam: User) -> None:
     both = [refunded(), refunded()]
     lead, support = as_("support lead"), as_("support")
     of_one = lead.get(f"/admin/workflows/workflow/{both[0].pk}/retry/").content.decode()
-    assert f"{amount_of(both[0])} is charged again" in of_one
+    assert f"The card will be charged again: {amount_of(both[0])}." in of_one
     both.append(rows.failed())
     form = chosen(*both)
     of_all = lead.post("/admin/workflows/workflow/", form, follow=True).content.decode()

@@ -114,3 +114,16 @@ def test_types_are_in_plain_words_and_the_workflow_is_a_link(as_: Login) -> None
     assert f'<a href="/admin/workflows/workflow/{row.workflow_id}/change/">{row.workflow_id}</a>' in html
     assert words(html.split('id="content"')[1]).count("Failed reversal") == 2  # in the list, and in its filter
     assert "Undo in doubt" not in html
+
+
+def test_reject_and_next_rejects_and_goes_on(as_: Login) -> None:
+    client = as_("approver")
+    first, second = task(**hours(1)), task(**hours(2))
+    html = page(client, first)
+    ((action, label),) = re.findall(r'value="reject" formaction="([^"]*)" formnovalidate>([^<]*)<', html)
+    assert label == "Reject and next (1 left)"
+    without = client.post(unescape(action), {"decision": "reject", "reason": ""})
+    assert without.context["form"].errors
+    response = client.post(unescape(action), {"decision": "reject", "reason": "No."}, follow=True)
+    assert response.redirect_chain[-1][0] == url(second)
+    assert ManualTask.objects.get(pk=first.pk).state == "rejected"

@@ -46,7 +46,7 @@ def parked(count: int = 1, **fields: Any) -> list[Workflow]:
     return [rows.parked(**{"parked_on": "programs", **fields}) for _ in range(count)]
 
 
-def told(kind: str = "opened", reason: str = "5 of 5 votes found it unavailable.", **fields: Any) -> CircuitEvent:
+def told(kind: str = "opened", reason: str = "The last 5 calls failed.", **fields: Any) -> CircuitEvent:
     return CircuitEvent.objects.create(**{"service": "programs", "kind": kind, "reason": reason, **fields})
 
 
@@ -58,7 +58,7 @@ def test_an_open_circuit_says_since_when_why_what_waits_and_when_it_is_tried(as_
     for number, waiting in enumerate(("No workflow waits", "1 workflow waits", "2 workflows wait")):
         parked(min(number, 1))
         assert sentence(as_("support")) == (
-            f"Open since {at(service.opened_at)}: 5 of 5 votes found it unavailable. {waiting} for it. "
+            f"Down since {at(service.opened_at)}: the last 5 calls failed. {waiting} for it. "
             f"The next trial is at {at(service.retry_at)}."
         )
 
@@ -83,16 +83,16 @@ def test_a_hold_says_whose_it_is_and_why_and_until_when(as_: Login) -> None:
         "It is tried when the hold is over."
     )
     trial_is_due()
-    assert sentence(as_("support")).startswith(f"Open since {at(service.opened_at)}. No workflow waits for it. A trial")
+    assert sentence(as_("support")).startswith(f"Down since {at(service.opened_at)}. No workflow waits for it. A trial")
 
 
 def test_what_is_released_says_how_many_together(as_: Login) -> None:
     closed, released = timezone.now() - 2 * MINUTE, timezone.now() - MINUTE
     Service.objects.create(name="programs", closed_at=closed, cohort=8, released_at=released)
-    assert sentence(as_("support")) == f"Closed since {at(closed)}: workflows call it as usual."
+    assert sentence(as_("support")) == f"Up since {at(closed)}: workflows call it as usual."
     parked(12)
     assert sentence(as_("support")) == (
-        f"Closed since {at(closed)}. 12 workflows are being released, the last 8 of them at {at(released)}."
+        f"Up since {at(closed)}. 12 workflows are being released, the last 8 of them at {at(released)}."
     )
 
 
@@ -100,7 +100,7 @@ def test_what_has_no_row_has_a_page_as_long_as_something_is_parked_on_it(as_: Lo
     client = as_("engineer")
     assert client.get(PROGRAMS).status_code == 404
     (row,) = parked()
-    assert sentence(client) == "Closed. 1 workflow is being released."
+    assert sentence(client) == "Up. 1 workflow is being released."
     assert "programs" in shown(client, SERVICES)
     Workflow.objects.filter(pk=row.pk).update(status="COMPLETE")
     assert client.get(PROGRAMS).status_code == 404
@@ -136,7 +136,7 @@ def test_the_story_is_newest_first_and_has_older_pages(as_: Login, monkeypatch: 
     client = as_("support")
     first = shown(client)
     assert first.index("A call was answered.") < first.index("Held by ada Until 14:00. They migrate.")
-    assert "votes found it unavailable. Older" not in first
+    assert "calls failed. Older" not in first
     (older,) = re.findall(r'href="(\?before=\d+)"', client.get(PROGRAMS).content.decode())
     story = client.get(PROGRAMS + older).context["story"]
     assert [event.kind for event, _ in story] == ["opened"]
@@ -155,8 +155,8 @@ def test_the_list_has_those_in_trouble_first_and_the_last_word_of_each(as_: Logi
     lines = client.get(SERVICES).context["lines"]
     assert [line["row"].pk for line in lines] == ["programs", "tokens", "payments", "accounts"]
     assert "To be tried by ada at" in shown(client, SERVICES)
-    assert "5 of 5 unavailable" in shown(client, SERVICES)
-    for label in ("Open", "Suspected", "Closed"):
+    assert "5 of 5" in shown(client, SERVICES)
+    for label in ("Down", "Maybe down", "Up"):
         assert f">{label}</span>" in client.get(SERVICES).content.decode()
 
 
@@ -246,9 +246,9 @@ def test_home_has_a_line_for_each_service_in_trouble_and_for_no_other(as_: Login
     Service.objects.create(name="profiles", closed_at=timezone.now())
     parked(1, parked_on="profiles")
     said = shown(as_("support"), "/admin/")
-    assert f"programs : Open since {service.opened_at:%Y-%m-%d %H:%M:%S} UTC, 3 parked" in said
-    assert "tokens : Suspected since" in said
-    assert "profiles : Closed since" in said
+    assert f"programs : Down since {service.opened_at:%Y-%m-%d %H:%M:%S} UTC, 3 parked" in said
+    assert "tokens : Maybe down since" in said
+    assert "profiles : Up since" in said
     assert "accounts" not in said
     html = as_("support").get("/admin/").content.decode()
     assert f'<a href="{PROGRAMS}">programs</a>' in html

@@ -60,14 +60,14 @@ def test_a_suspicion_is_shown_while_it_is_recent(
     assert service.failed_at
     if is_shown:
         assert home(client) == (
-            f"Suspected since {service.since:%Y-%m-%d %H:%M:%S} UTC, "
+            f"Maybe down since {service.since:%Y-%m-%d %H:%M:%S} UTC, "
             f"last found unavailable at {service.failed_at:%H:%M:%S} UTC,"
         )
-        votes = f"3 of {3 + answered} votes found it unavailable"
-        assert sentence(client) == f"Suspected since {at(service.since)}: {votes}. Workflows call it as usual."
+        votes = f"3 of the last {3 + answered} calls failed" if answered else "the last 3 calls failed"
+        assert sentence(client) == f"Maybe down since {at(service.since)}: {votes}. Workflows call it as usual."
     else:
         assert home(client) == ""
-        assert sentence(client) == "Closed: workflows call it as usual."
+        assert sentence(client) == "Up: workflows call it as usual."
 
 
 def test_what_a_call_renews_is_shown_again(as_: Login) -> None:
@@ -80,12 +80,12 @@ def test_what_a_call_renews_is_shown_again(as_: Login) -> None:
             circuits.vote(service, unavailable=True, answered=False, workflow_id=1)
 
     vote()
-    assert home(client).startswith("Suspected since ")
+    assert home(client).startswith("Maybe down since ")
     Service.objects.update(since=F("since") - 5 * HOUR, failed_at=F("failed_at") - 5 * HOUR)
     assert home(client) == ""
     vote()
     assert home(client).startswith(
-        f"Suspected since {circuit().since:%Y-%m-%d %H:%M:%S} UTC, last found unavailable at "
+        f"Maybe down since {circuit().since:%Y-%m-%d %H:%M:%S} UTC, last found unavailable at "
     )
     assert circuit().failed == 2
 
@@ -93,4 +93,4 @@ def test_what_a_call_renews_is_shown_again(as_: Login) -> None:
 def test_what_is_parked_is_told_however_old_the_suspicion(as_: Login) -> None:
     suspected(since=300 * MINUTE)
     parked(2)
-    assert "programs : Closed 2 parked" in shown(as_("support"), "/admin/")
+    assert "programs : Up 2 parked" in shown(as_("support"), "/admin/")

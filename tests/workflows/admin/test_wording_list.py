@@ -15,7 +15,18 @@ from django.utils.text import capfirst
 
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from tests.servers import ROOT
-from workflows.console import bulk_operation, cause, failures, home, navigation, needs_a_person, paging, patient, words
+from workflows.console import (
+    bulk_operation,
+    cause,
+    failures,
+    home,
+    navigation,
+    needs_a_person,
+    paging,
+    patient,
+    service,
+    words,
+)
 from workflows.console.base import ConsoleAdmin, RetryForm
 from workflows.console.workflow import PresetFilter
 from workflows.health.health import Level
@@ -43,7 +54,9 @@ def shown() -> Iterator[tuple[str, str]]:
         ("Needs a person", Whose),
     ):
         yield from ((heading, str(label)) for label in choices.labels)
-    yield from (("Circuits", label) for label in [*cause.LABELS.values(), *cause.KINDS.values()])
+    yield from (
+        ("Circuits", label) for label in [*cause.LABELS.values(), *cause.KINDS.values(), *service.KINDS.values()]
+    )
     yield from (("Verbs", label) for label in bulk_operation.LABELS.values())
     yield from (("Needs a person", whoever) for whoever in needs_a_person.WHOEVER.values())
     yield from (("Needs a person", whose) for whose in (failures.SUPPORT, failures.ENGINEERS, failures.NOBODY))

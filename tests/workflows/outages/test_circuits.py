@@ -60,7 +60,7 @@ def test_five_votes_of_three_workflows_open_it_and_with_answers_three_quarters_o
     assert not circuit.vote("FFFF").is_open
     assert circuit.vote("F").is_open
     event = CircuitEvent.objects.get()
-    assert (event.service, event.kind, event.reason) == ("programs", "opened", "5 of 5 votes found it unavailable.")
+    assert (event.service, event.kind, event.reason) == ("programs", "opened", "The last 5 calls failed.")
     assert not Circuit().vote("FFFFAAF").is_open, "5 of 7"
     assert Circuit().vote("FFFFAAFF").is_open, "6 of 8"
 

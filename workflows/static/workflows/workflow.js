@@ -98,6 +98,9 @@
         again.focus();
       }
     }
+    if (isAtRest()) {
+      for (const done of document.querySelectorAll(".messagelist .success")) done.remove(); // what it announced has happened
+    }
     if (isAtRest() && notifies) {
       new Notification(`${live().dataset.what}: ${live().dataset.state}`);
     }
