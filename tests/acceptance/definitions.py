@@ -150,6 +150,16 @@ def fail_at_first(*, workflow: Workflow, context: Context) -> None:
 FAILING_AT_FIRST = WorkflowDefinition(name="failing_at_first", context_class=Context, steps=[begin, fail_at_first, end])
 
 
+def call_slowly(*, workflow: Workflow, context: Context) -> None:
+    with call_to("letters"):
+        _note(workflow, "calls")
+        time.sleep(1)
+        _note(workflow, "called")
+
+
+CALLING_SLOWLY = WorkflowDefinition(name="calling_slowly", context_class=Context, steps=[call_slowly])
+
+
 def take_seconds(*, workflow: Workflow, context: Context) -> None:
     time.sleep(workflow.payload["seconds"])
 

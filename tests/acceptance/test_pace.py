@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -40,3 +42,24 @@ def test_four_workers_of_two_supervisors_keep_a_pace_and_a_hold(runworker: Start
     until(lambda: Attempt.objects.count() == 1_000)
     assert 270 <= in_a_minute <= 330
     assert began_after == began_before
+
+
+def test_a_slow_service_takes_a_share_and_a_killed_worker_leaves_its_place(runworker: Start, effects: Path) -> None:
+    """What came behind 60 calls of a second each is done meanwhile, by the two workers that may not call."""
+    payload = f"jsonb_build_object('log', '{effects}')"
+    Pace.objects.create(key="service:letters", at_once=2)
+    store(60, payload=payload, workflow_type="'calling_slowly'")
+    store(100, payload=payload, workflow_type="'counted'")
+    supervisor = runworker("CALLING_SLOWLY", "COUNTED", arguments=("--processes", "4"))
+    until(lambda: len(done(effects, "calls")) > 2)
+    os.kill(supervisor.children()[0], signal.SIGKILL)
+    until(lambda: len(done(effects, "note")) == 100, seconds=60)
+    under_way = most = 0
+    calls = [line.split()[1] for line in effects.read_text().splitlines() if "call" in line]
+    for what in calls:
+        under_way += 1 if what == "calls" else -1
+        most = max(most, under_way)
+    assert len(done(effects, "called")) < 60
+    assert most <= 3, "two, and the one that was killed"
+    before = len(done(effects, "calls"))
+    until(lambda: len(done(effects, "calls")) > before + 2)

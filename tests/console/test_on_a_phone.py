@@ -15,7 +15,7 @@ from tests.console.conftest import Open
 from tests.console.scenes import failed_reversal, stopped, unclear_call
 from tests.workflows import rows
 from tests.workflows.admin.test_navigation import ALL
-from workflows.models import Workflow
+from workflows.models import Pace, Workflow
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
 
@@ -54,6 +54,7 @@ LISTS: dict[str, Callable[[Any], None] | None] = {
     "/admin/needs-a-person/": None,
     "/admin/workflows/bulkoperation/": None,
     "/admin/workflows/service/": None,
+    "/admin/workflows/pace/": None,
     "/admin/workflows/workerprocess/": None,
     "/admin/workflows/apikey/": None,
     "/admin/workflows/undeliveredmessage/": None,
@@ -140,3 +141,18 @@ def test_whether_all_is_well_is_read_at_once(open_as: Open) -> None:
     assert page.locator(".health").bounding_box()["y"] < 700
     page.click(".health a")
     page.wait_for_url(f"**/admin/workflows/workflow/{oldest.pk}/change/")
+
+
+def test_a_queue_is_held_on_a_phone(open_as: Open) -> None:
+    page = open_as("engineer", **PHONE)
+    page.click(".bar >> text=Queues")
+    page.click("text=Queue default")
+    page.locator("#content").get_by_role("link", name="Hold").click()
+    page.fill("[name=until]", f"{timezone.now() + timedelta(hours=1):%Y-%m-%dT%H:%M}")
+    page.fill("[name=reason]", "They move.")
+    page.locator("#content").get_by_role("button", name="Hold").click()
+    page.wait_for_selector("p.held")
+    assert Pace.objects.get().held_reason == "They move."
+    page.goto("/admin/")
+    assert "The queue default is held by" in page.inner_text("p.held")
+    assert page.evaluate(WIDER) == []

@@ -31,6 +31,7 @@ class PaceStanding:
     pace: Pace
     now: datetime
     waiting: int
+    last_event: CircuitEvent | None
 
     @property
     def pk(self) -> str:
@@ -50,10 +51,6 @@ class PaceStanding:
     def is_held(self) -> bool:
         """Whether nothing begins: each hold ends by itself."""
         return self.pace.held_until is not None and self.pace.held_until > self.now
-
-    @property
-    def last_event(self) -> CircuitEvent | None:
-        return CircuitEvent.objects.filter(service=self.pk).order_by("-id").first()
 
 
 def active() -> list[PaceStanding]:
@@ -93,7 +90,10 @@ def _standings(rows: Iterable[Pace]) -> list[PaceStanding]:
     for _, key in found:
         if key.scope == Scope.SERVICE:
             waiting[str(key)] = bounded.count(Workflow.objects.filter(is_parked_on(key.name)))
-    return [PaceStanding(key, pace, now, min(waiting[pace.key], bounded.limit() + 1)) for pace, key in found]
+    newest = CircuitEvent.objects.filter(service__in=[str(key) for _, key in found])
+    events = {each.service: each for each in newest.order_by("service", "-id").distinct("service")}
+    limit = bounded.limit() + 1
+    return [PaceStanding(key, pace, now, min(waiting[pace.key], limit), events.get(pace.key)) for pace, key in found]
 
 
 _KINDS = skip_scan("kinds", "workflows_workflow", FRESH, "queue", "priority", "workflow_type")

@@ -38,6 +38,9 @@ TRIES, TRY_EVERY = 10, 0.02
 
 LONGEST_NAME = 100
 
+# Seconds for which a worker that has found no place at a service does not wait for one again.
+FULL_FOR = 1.0
+
 _MARK = "unavailable_service"
 
 
@@ -162,6 +165,7 @@ class WorkersCalls:
     voted_at: dict[str, float] = field(default_factory=dict)
     trying: set[str] = field(default_factory=set)  # the services of which it has the lease for a trial
     caps: Mapping[str, int] = field(default_factory=dict)  # of each service that has one
+    full_until: dict[str, float] = field(default_factory=dict)  # a call waits for no place of these services
     made: list[Made] = field(default_factory=list)  # by the attempt, for its spans
     workflow: Workflow | None = None
     thread: int = 0
@@ -210,7 +214,11 @@ class WorkersCalls:
         in_use, place = effects.keys_in_use.get(self.workflow.pk), 0
         if service in self.caps and get_ident() == self.thread:
             with held_off():
-                place = places.take(service, self.caps[service])
+                place = places.take(
+                    service, self.caps[service], patient=monotonic() > self.full_until.get(service, 0.0)
+                )
+            if not place:
+                self.full_until[service] = monotonic() + FULL_FOR
             if not place and not (in_use and in_use.called):
                 error = ServiceBusy(f"The {service} service has as many calls as it may have.", code=ServiceBusy.CODE)
                 mark_unavailable(error, service)

@@ -27,9 +27,9 @@ _TAKEN = """
                SELECT hashtextextended(%(key)s::text, n) FROM generate_series(1, %(at_once)s::int) n)"""
 
 
-def take(service: str, at_once: int) -> int:
-    """The number of a place that is taken now; 0 if all stay taken."""
-    for attempt in range(TRIES):
+def take(service: str, at_once: int, *, patient: bool) -> int:
+    """The number of a place that is taken now; 0 if all stay taken. Not `patient`, it is tried once."""
+    for attempt in range(TRIES if patient else 1):
         if attempt:
             sleep(TRY_EVERY)
         for (place,) in attempt_log.execute(_TAKE, {"key": _key(service), "at_once": at_once}):

@@ -86,8 +86,8 @@ def test_it_starts_many_and_goes_on_when_all_have_ended() -> None:
     workflow = work(parent(3))
     assert (workflow.status, workflow.waiting_for) == ("PENDING", "the workflows that it has started (checks)")
     children = workflow.children.order_by("id")
-    assert [(child.child_key, child.payload, child.tenant, child.request_id) for child in children] == [
-        (f"c{n}", {"policy": f"p-{n}"}, "shop", workflow.request_id) for n in range(3)
+    assert [(child.child_key, child.payload, child.tenant, child.priority, child.request_id) for child in children] == [
+        (f"c{n}", {"policy": f"p-{n}"}, "shop", 2, workflow.request_id) for n in range(3)
     ]
     assert end_of(workflow) == ("COMPLETE", 3)
     assert [(child.key, child.status, child.context["text"]) for child in outcomes[-1]] == [
