@@ -171,7 +171,11 @@ def test_it_names_every_call_that_was_lost_and_nobody_is_charged_twice(
         expected = what_differs(database, sandbox)
         kinds = Counter(kind for kind, _ in expected)
         assert min(kinds["no_submission"], kinds["not_on_ledger"]) > 100
-        assert differences(restored, sandbox, "--since", point) == expected
+        assert differences(restored, sandbox, "--since", point, "--adopt") == expected
+        adopted = database.execute("SELECT idempotency_key FROM workflows_effect WHERE attempt = 0").fetchall()
+        reversed_too = {key.removesuffix(":undo") for _, key in expected if key.endswith(":undo")}
+        lost_calls = {key for kind, key in expected if kind == "not_on_ledger" and not key.endswith(":undo")}
+        assert {str(key) for (key,) in adopted} == lost_calls - reversed_too
 
         enter(database, sandbox, wanted)  # their clients send them again
         work(restored)

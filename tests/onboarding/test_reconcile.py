@@ -19,9 +19,13 @@ from onboarding.samples import Kind
 from onboarding.sandbox import services
 from onboarding.services import http, payments
 from onboarding.workflow import ONBOARDING
+from tests.engine import again
 from tests.sandbox_process import SandboxProcess, SandboxThread
 from workflows import testing
 from workflows.definition import WorkflowDefinition, definitions
+from workflows.doctor import comparison
+from workflows.doctor.adoption import adopt
+from workflows.doctor.comparison import Difference
 from workflows.models import Effect, Workflow
 
 pytestmark = testing.databases()
@@ -90,6 +94,39 @@ def test_calls_that_the_ledger_has_lost_are_told_with_amount_and_submission(run:
         f"workflow {workflow.pk} ",
     ):
         assert words in out.getvalue()
+
+
+def test_a_lost_call_that_is_adopted_is_looked_up_and_not_made_again(run: Run, own_sandbox: SandboxProcess) -> None:
+    """The services have forgotten all keys by then."""
+    workflow = run(Kind.NET_NEW)
+    made = own_sandbox.effects()
+    own_sandbox.end()
+    own_sandbox.key_ttl = 0.001
+    own_sandbox.start()
+    ledger = Effect.objects.filter(workflow=workflow)
+    was = ledger.get(step="execute_checkout")
+    ledger.filter(step__in=["execute_checkout", "enroll_in_program"]).delete()
+    Workflow.objects.filter(pk=workflow.pk).update(status="PENDING", completed_at=None, queue="default")
+    with pytest.raises(SystemExit):
+        call_command("reconcile", "--adopt", stdout=StringIO(), stderr=StringIO())
+    charge = ledger.get(step="execute_checkout")
+    assert (charge.state, charge.has_undo, charge.generation) == ("unknown", True, 1)
+    assert charge.begun_at >= was.begun_at
+    ledger.update(first_begun_at=F("begun_at") - timedelta(days=2), begun_at=F("begun_at") - timedelta(days=2))
+    assert again(workflow).status == "COMPLETE"
+    again_made = [each["operation"] for each in own_sandbox.effects()[len(made) :]]
+    assert again_made == ["save_questionnaire"], "it is no call of the ledger's"
+
+
+def test_a_lost_call_that_was_reversed_is_left_to_people(run: Run) -> None:
+    workflow = run(Kind.PROGRAM_FULL)
+    Effect.objects.filter(workflow=workflow, step="execute_checkout").delete()
+    with pytest.raises(SystemExit):
+        call_command("reconcile", "--adopt", stdout=StringIO(), stderr=StringIO())
+    assert not Effect.objects.filter(workflow=workflow, step="execute_checkout").exists()
+    second = f"{workflow.key}:execute_checkout:2"
+    adopt([Difference(comparison.Kind.NOT_ON_LEDGER, "onboarding", "execute_checkout", second, str(workflow.key))])
+    assert Effect.objects.get(idempotency_key=second).generation == 2
 
 
 TWIN = WorkflowDefinition(

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from workflows.definition import titled_step
+from workflows.doctor import adoption
 from workflows.doctor.comparison import Difference, Kind, compare
 from workflows.management.arguments import HelpInLines
 from workflows.models import Effect
@@ -22,9 +23,11 @@ The services went on when the database fell back. For each step that lists its c
 the service what it has performed, and compares that with the ledger, in both directions; what a listing
 does not have it looks up, one call at a time. It changes nothing, here or there: you decide.
 
-Stop the workers first, or calls that they have just made are listed. Start them when you know what to
-do: they make a call that the ledger has lost again, under the same key, and a service that remembers
-the key answers what it answered then. A service that has forgotten it performs the call a second time.
+With --adopt it writes the calls that the ledger has lost on it, as unclear, and the next attempt looks
+them up. Without that, it makes them again, under the same key: a service that has forgotten the key
+performs the call a second time. A call whose reversal is lost, too, is left to you: cancel its workflow.
+
+Stop the workers first, or calls that they have just made are listed.
 
 It ends with 0 when nothing differs, and with 1 when something does, or could not be compared.
 """
@@ -33,6 +36,7 @@ EXAMPLES = """\
 examples:
   manage.py reconcile --since 2026-03-02T09:40Z       the time that the database was restored to, or a little before
   manage.py reconcile --since 2026-03-02 --json > differences.jsonl
+  manage.py reconcile --since 2026-03-02 --adopt      before the workers are started again
   manage.py reconcile                                 everything: as many look-ups as there are charges
 """
 
@@ -45,7 +49,8 @@ WORDS = {
     ),
     Kind.NOT_ON_LEDGER: (
         "The ledger has no such call",
-        "The next attempt makes it again, under the same key. Start the workers while the service remembers that.",
+        "The next attempt makes it again, under the same key, which a service forgets. Use --adopt; or, if the list "
+        "has the call's reversal, too, cancel the workflow first.",
     ),
     Kind.OTHER_STATE: (
         "The ledger has the call in another state",
@@ -82,12 +87,21 @@ class Command(HelpInLines):
         parser.add_argument(
             "--json", action="store_true", dest="in_json", help="a JSON object a line, one a difference"
         )
+        parser.add_argument(
+            "--adopt", action="store_true", help="write the calls that the ledger has lost on it, as unclear"
+        )
 
-    def handle(self, *args: Any, since: datetime, in_json: bool, **options: Any) -> None:
+    def handle(self, *args: Any, since: datetime, in_json: bool, adopt: bool, **options: Any) -> None:
         found: Counter[Kind] = Counter()
+        lost: list[Difference] = []
         for difference in compare(since, self.stderr.write):
             found[difference.kind] += 1
+            if difference.kind == Kind.NOT_ON_LEDGER:
+                lost.append(difference)
             self.stdout.write(json.dumps(asdict(difference)) if in_json else self._sentences(difference))
+        if adopt:
+            adopted = adoption.adopt(lost)
+            self.stderr.write(f"{len(adopted):,} of {len(lost):,} lost calls are on the ledger again, as unclear.")
         for kind, number in found.items():
             self.stderr.write(f"{number:,}: {WORDS[kind][0]}.")
         if found:
