@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django.db import transaction
-
 from workflows.errors import NotAllowed
 from workflows.ingress.messages import Arrived, deliver
 from workflows.models import UndeliveredMessage
@@ -61,8 +59,7 @@ def _locked(message_id: int) -> UndeliveredMessage:
 
 def _send(**signal: Any) -> bool:
     """Store a signal in the operation's own transaction, and wake the workflows that it is for after it."""
-    with transaction.atomic():  # what PostgreSQL refuses ends the savepoint alone
-        signal_id = store.store(**signal)
+    signal_id = store.store(**signal)
     if signal_id is not None:
         after_commit(partial(_wake_for, signal_id))
     return signal_id is not None
