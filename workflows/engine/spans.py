@@ -5,6 +5,7 @@ They say which step took how long and how it ended; never a value, an error's me
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -23,6 +24,8 @@ from workflows.models import Attempt, Workflow
 from workflows.outages.calls import Made
 from workflows.state.attempt_log import OpenAttempt
 
+logger = logging.getLogger(__name__)
+
 # Seconds, when the process stops, for the spans that are not sent yet.
 LAST_SPANS_SECONDS = 3.0
 
@@ -40,9 +43,17 @@ class Spans:
         provider = TracerProvider(shutdown_on_exit=False)
         self._sampler, self._resource = provider.sampler, provider.resource
         self._processor = BatchSpanProcessor(OTLPSpanExporter())
+        # One line for a batch that is lost, and none for each try to send it.
+        logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)
 
     def record(self, workflow: Workflow, attempt: OpenAttempt, calls: Sequence[Made], ended: Attempt.Outcome) -> None:
         """Make the spans of an attempt that is decided, unless its workflow is not sampled. `workflow` as claimed."""
+        try:
+            self._record(workflow, attempt, calls, ended)
+        except Exception:  # the attempt is committed: this is no failure of the engine
+            logger.exception("workflow %s: there is no trace of its last attempt", workflow.pk)
+
+    def _record(self, workflow: Workflow, attempt: OpenAttempt, calls: Sequence[Made], ended: Attempt.Outcome) -> None:
         # A UUID has fixed bits where a sampler looks. By the key: all attempts of a workflow are sampled, or none.
         digest = blake2b(workflow.idempotency_key.bytes, digest_size=24).digest()
         sampled_by = int.from_bytes(digest[:16])

@@ -1,8 +1,10 @@
 import sys
+from typing import Any
 
 import pytest
 
 from workflows.engine import traces
+from workflows.models import Attempt, Workflow
 
 
 def test_without_the_extra_there_are_none_and_the_log_says_why(
@@ -15,3 +17,16 @@ def test_without_the_extra_there_are_none_and_the_log_says_why(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     assert traces.begin() is None
     assert "there are no traces, for a package is missing" in caplog.text
+
+
+def test_a_trace_that_cannot_be_made_fails_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    spans, broken = traces.begin(), Workflow(pk=7, idempotency_key="no UUID")
+    assert spans
+    no_attempt: Any = None
+    spans.record(broken, no_attempt, [], Attempt.Outcome.COMPLETE)
+    spans.end()
+    assert "workflow 7: there is no trace" in caplog.text
