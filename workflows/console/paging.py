@@ -97,8 +97,8 @@ class KeysetList(ChangeList):
         return found
 
     def all_ids(self, request: HttpRequest) -> Rows:
-        """The primary keys of all that the filters let through, on whatever page."""
-        return _together([arm.order_by().values("pk") for arm in self._arms(request)])
+        """The primary keys of all that the filters let through, on whatever page, up to one above COUNT_LIMIT."""
+        return _limited(self._arms(request))
 
     @property
     def chips(self) -> list[tuple[str, str, str]]:
@@ -149,8 +149,7 @@ class KeysetList(ChangeList):
 
     def _count(self, arms: Sequence[Rows]) -> int:
         """How many rows there are, up to one above COUNT_LIMIT."""
-        limited = [arm.order_by().values("pk")[: COUNT_LIMIT + 1] for arm in arms]
-        return _together(limited).count()
+        return _limited(arms).count()
 
     def _shown(self, ids: Sequence[Any]) -> list[Any]:
         rows = self.apply_select_related(self.root_queryset).order_by().filter(pk__in=ids)
@@ -174,6 +173,11 @@ def _ids(arms: Sequence[Rows], order: Sequence[OrderBy], place: Place | None, li
     if len(arms) > 1:
         found = found.order_by(*by)[:limit]
     return [row["pk"] for row in found]
+
+
+def _limited(arms: Sequence[Rows]) -> Rows:
+    """The primary keys of these rows; of each arm no more than are counted."""
+    return _together([arm.order_by().values("pk")[: COUNT_LIMIT + 1] for arm in arms])
 
 
 def _together(parts: Sequence[Rows]) -> Rows:

@@ -61,6 +61,12 @@ def test_a_choice_of_nothing_says_so(as_: Login) -> None:
     assert "None of the 1 chosen can be retried." in page.content.decode()
 
 
+def test_rows_of_several_arms_are_chosen_once_each(as_: Login) -> None:
+    made = [rows.failed().pk, rows.compensating(retry_count=3).pk]
+    choose(as_("support"), "preset=attention")
+    assert ids() == made
+
+
 def test_who_may_not_do_it_is_not_offered_it_and_cannot_choose(as_: Login) -> None:
     rows.failed()
     client = as_("auditor")
