@@ -313,7 +313,7 @@ class CauseFilter(admin.SimpleListFilter):
 
 @admin.register(Workflow)
 class WorkflowAdmin(ChoosesMany):
-    list_display = ("number", "type", "caller", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
+    list_display = ("number", "type", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
     list_filter = (
         PresetFilter,
         StateFilter,
@@ -366,12 +366,10 @@ class WorkflowAdmin(ChoosesMany):
         return row.pk
 
     @admin.display(description="Type")
-    def type(self, row: Workflow) -> str:
-        return words.workflow_type(row.workflow_type)
-
-    @admin.display(description="Patient")
-    def caller(self, row: Any) -> str:
-        return patient.masked_by(row.workflow_type, row.about)
+    def type(self, row: Any) -> SafeString | str:
+        """And whom it is about."""
+        title, about = words.workflow_type(row.workflow_type), patient.masked_by(row.workflow_type, row.about)
+        return format_html('{} <span class="whom">{}</span>', title, about) if about else title
 
     @admin.display(description="State")
     def state(self, row: Workflow) -> SafeString:

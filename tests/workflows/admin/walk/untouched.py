@@ -38,7 +38,6 @@ NEEDS_NEITHER = {
         }.items()
     },
     "workflows_manualtask_decide: Approve and next (N left)": BUTTON,
-    "workflows_manualtask_decide: Reject and next (N left)": "a reason is asked for",
     "workflows_manualtask_decide lost: Try again": BUTTON,
     **{
         f"auth_{model}_change: {button}": DJANGOS
