@@ -6,12 +6,24 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
+from tests.workflows import rows
 from workflows.health.bounded import COUNT_LIMIT, Count, Link
-from workflows.health.counts import Counts, FailedWorkflows, FromTheFuture, LongestDue, interval, usual_failures
+from workflows.health.counts import (
+    Counts,
+    FailedWorkflows,
+    FromTheFuture,
+    LongestDue,
+    Slow,
+    interval,
+    read,
+    usual_failures,
+)
 from workflows.health.health import Level, judge
 from workflows.health.services import Standing
 from workflows.models import Chore, Service
+from workflows.models.rollup import BOUNDS, Grain, Metric, Rollup
 from workflows.outages.circuits import CircuitState
 
 AT = datetime(2026, 11, 23, 14, 30, tzinfo=UTC)
@@ -72,6 +84,12 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         (
             {"workers": 1, "failed": 0},
             "All is well: 1 live worker; nothing waits for a worker; nothing failed in the last hour.",
+        ),
+        # --- What definitions promise ---
+        (
+            {"slow": [Slow("onboarding", 6.0, 3.0)], "stuck": {"onboarding": 2}},
+            "In trouble: 2 of onboarding have not ended within their longest time; "
+            "one of twenty of onboarding takes 6 s, where 3 s is promised.",
         ),
         # --- The oldest that waits ---
         ({"oldest": waiting(seconds=4)}, WELL.replace("nothing waits for a worker", "the oldest waits 4 s")),
@@ -198,3 +216,18 @@ def test_what_is_usual_is_of_an_hour(before: FailedWorkflows, usual: float) -> N
 @pytest.mark.parametrize("text", ["", "x", "2026-11-23T00:10:00.0Z", "a/b", "1/2/3", "\x00/\x00"])
 def test_what_is_no_interval_is_none(text: str) -> None:
     assert interval(text) is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("number", "minutes", "is_slow"), [(20, 5, True), (19, 5, False), (20, 20, False)])
+def test_what_a_definition_promises_is_compared_with_the_last_minutes(number: int, minutes: int, is_slow: bool) -> None:
+    at = (timezone.now() - timedelta(minutes=minutes)).replace(second=0, microsecond=0)
+    of_onboarding = {"workflow_type": "onboarding", "step": "", "outcome": "", "code": "", "seconds": 0}
+    buckets = [0] * len(BOUNDS[Metric.ACTIVE]) + [number]
+    Rollup.objects.create(
+        grain=Grain.MINUTE, metric=Metric.ACTIVE, at=at, count=number, buckets=buckets, **of_onboarding
+    )
+    rows.workflow(workflow_type="onboarding", created_at=at - timedelta(days=400))
+    found = read()
+    assert [(each.workflow_type, each.promised) for each in found.slow] == [("onboarding", 3.0)] * is_slow
+    assert found.stuck == {"onboarding": 1}

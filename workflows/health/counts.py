@@ -18,17 +18,20 @@ from workflows.definition import definitions
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
 from workflows.errors import DUPLICATE
-from workflows.health import bounded, paces
+from workflows.health import bounded, late, paces, rates
 from workflows.health.bounded import Count, Link
 from workflows.health.late import BEGUN, FRESH, QUEUES
 from workflows.health.paces import PaceStanding
 from workflows.health.services import Standing, standings
 from workflows.models import Chore, ManualTask, State, WorkerProcess, Workflow
+from workflows.models.rollup import Grain, Metric
 from workflows.postgres.statements import fetch_one
 from workflows.wording import ENGINE_CODES, Wording, is_explained
 
 # Seconds. Clocks that are corrected in small steps need no report.
 CLOCK_TOLERANCE = 5.0
+# One of fewer says nothing of one in twenty.
+LATELY, ENOUGH = timedelta(minutes=15), 20
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
@@ -55,6 +58,15 @@ class FromTheFuture:
         return bounded.text(self.number)
 
 
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A type of which one of twenty has lately taken more than its `slo` promises, its waits left out. Seconds."""
+
+    workflow_type: str
+    p95: float
+    promised: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """What was read at one moment."""
@@ -75,6 +87,8 @@ class Counts:
     failing_maintenance: list[Chore] = field(default_factory=list)
     hidden: FromTheFuture | None = None
     paces: list[PaceStanding] = field(default_factory=list)  # of what is held or paced
+    slow: list[Slow] = field(default_factory=list)
+    stuck: dict[str, int] = field(default_factory=dict)  # by type, what has not ended in its longest time
 
     @property
     def longest_due(self) -> LongestDue | None:
@@ -107,7 +121,24 @@ def read(states: Collection[State] = State) -> Counts:
         failing_maintenance=list(Chore.objects.exclude(failing_since=None).order_by("failing_since")),
         hidden=_from_the_future(),
         paces=limited,
+        slow=_slow(at),
+        stuck={name: number for name, number in late.stuck(_longest()).items() if number},
     )
+
+
+def _longest() -> dict[str, timedelta]:
+    return {name: each.slo.longest for name, each in sorted(definitions().items()) if each.slo}
+
+
+def _slow(at: datetime) -> list[Slow]:
+    minutes = rates.series(Metric.ACTIVE, at - LATELY, at, Grain.MINUTE, by=["workflow_type"])
+    found = []
+    for name, definition in sorted(definitions().items()):
+        buckets = rates.add(*(point.buckets for point in minutes if point.workflow_type == name))
+        p95 = rates.quantile(Metric.ACTIVE, buckets, 0.95) if sum(buckets) >= ENOUGH else None
+        if definition.slo and p95 and p95 > (promised := definition.slo.p95.total_seconds()):
+            found.append(Slow(name, p95, promised))
+    return found
 
 
 def _count(number: int, model: str, **filters: str) -> Count:

@@ -72,6 +72,7 @@ def judge(counts: Counts) -> Health:
         *_workers(counts),
         *_oldest(counts),
         *_failures(counts),
+        *_promises(counts),
         *_causes(counts),
         *_clock(counts),
         *_maintenance(counts),
@@ -118,6 +119,16 @@ def _failures(counts: Counts) -> Iterator[Reason]:
     if failed >= FAILURES_WORTH_A_WORD and failed >= TIMES_THE_USUAL * counts.usual_failures:
         usual = f"{counts.usual_failures:,.0f} an hour" if counts.usual_failures >= 1 else "less than one an hour"
         yield _reason(Level.TROUBLE, _of(counts.failed, "failed in the last hour"), Piece(f", where {usual} is usual"))
+
+
+def _promises(counts: Counts) -> Iterator[Reason]:
+    for name, number in counts.stuck.items():
+        what = f"{bounded.text(number)} of {name} have not ended within their longest time"
+        yield _reason(Level.TROUBLE, Piece(what))
+    for each in counts.slow:
+        promised = length(each.promised)
+        what = f"one of twenty of {each.workflow_type} takes {length(each.p95)}, where {promised} is promised"
+        yield _reason(Level.SLOW, Piece(what))
 
 
 def _clock(counts: Counts) -> Iterator[Reason]:
