@@ -266,7 +266,7 @@ THINGS = [
     Shown("workflows_pace_hold", "", row_page("pace", "hold")),
     Shown("workflows_pace_release", "", row_page("pace", "release")),
     Shown("workflows_pace_set_pace", "", row_page("pace", "set_pace")),
-    Shown("workflows_pace_set_pace", "no number", row_page("pace", "set_pace"), press("Set the pace", per_second="x")),
+    Shown("workflows_pace_set_pace", "without a reason", row_page("pace", "set_pace"), press("Set the pace")),
     Shown("workflows_pace_set_cap", "", row_page("pace", "set_cap")),
     Shown("workflows_pace_changelist", "", listed("pace")),
     *(
