@@ -159,7 +159,7 @@ def columns(row: Standing) -> dict[str, Any]:
     return {
         "badge": badge(row),
         "since": f"down since {since}" if row.state in (CircuitState.HELD, CircuitState.TRIED) else since,
-        "failed": _counted(row) if row.service.since and row.state != CircuitState.CLOSED else "",
+        "failed_calls": _counted(row) if row.service.since and row.state != CircuitState.CLOSED else "",
         "longest_since": words.clock(row.longest_since),
         "next_trial": next_trial(row),
         "told": told(row),

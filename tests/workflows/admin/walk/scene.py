@@ -66,7 +66,7 @@ class Scene:
             **self._workflows(),
             **self._tasks(),
             **self._bulk_operations(),
-            "service": open_circuit(trial_in=3600).pk,
+            "service": open_circuit(trial_in=115).pk,
             "cause": quote(open_cause(traceback="in enroll", judged=[rows.failed().pk]).pk),
             "slow-queue": quote(rows.held_queue().pk),
             "key": ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1").pk,
