@@ -34,7 +34,7 @@ class Picture(NamedTuple):
 
 
 ALBUM = (
-    Picture("home", "demo-support-lead", "/admin/", height=412),
+    Picture("home", "demo-support-lead", "/admin/", height=640),
     Picture("workflow", "demo-support", "One that was cancelled"),
     Picture("workflow-phone", "demo-support", "A poison payload", phone=True),
     Picture("steps", "demo-support", "A refund that failed", above="Steps in attempt", height=475),

@@ -201,7 +201,7 @@ def test_a_group_is_acknowledged_as_it_was_shown(as_: Login) -> None:
     support = as_("support")
     ago = timezone.now() - timedelta(hours=1)
     two = [rows.failed(completed_at=ago - timedelta(hours=1)), rows.failed(completed_at=ago)]
-    other = rows.failed(failed_release="r2")
+    other = rows.failed(failed_release="r2", completed_at=ago)
     held = paid()
     (line,) = [each for each in shown(support) if each.number == "2"]
     cause = line.group.cause._asdict()
