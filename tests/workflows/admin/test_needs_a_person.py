@@ -153,6 +153,15 @@ def test_what_has_failed_is_a_line_for_each_cause_in_its_words(as_: Login) -> No
     assert "2 wait for somebody" in text(support)
 
 
+def test_of_many_causes_it_has_a_page_and_counts_them_all(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "PAGE", 2)
+    [rows.failed(current_step=f"step_{n}") for n in range(3)]
+    support = as_("support")
+    assert len(asks(support)) == 2
+    assert "3 wait for somebody" in text(support)
+    assert "/admin/failures/" in support.get(LIST).content.decode().split('id="content"')[1]
+
+
 def test_money_that_is_held_comes_before_all_else(as_: Login) -> None:
     one_of_each()
     charged = rows.failed(workflow_type="onboarding", current_step="enroll_in_program", last_error_code="email_taken")
