@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -28,6 +29,18 @@ def confirm(patient: UUID, key: str = "") -> None:
     messages.send_confirmation(patient, "body", idempotency_key=key or str(uuid4()))
 
 
+def whole_request(connection: socket.socket) -> bytes:
+    """Headers and body, however many packets they come in."""
+    request = b""
+    while part := connection.recv(65536):
+        request += part
+        headers, end, body = request.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", headers.lower())
+        if end and len(body) >= int(length[1] if length else 0):
+            break
+    return request
+
+
 @contextmanager
 def raw_server(settings: Any, *answers: bytes) -> Iterator[list[bytes]]:
     """A server of the messages service that sends raw bytes, one answer a request, and then hangs up."""
@@ -38,7 +51,7 @@ def raw_server(settings: Any, *answers: bytes) -> Iterator[list[bytes]]:
         connection, _ = listener.accept()
         with connection:
             for answer in answers:
-                requests.append(connection.recv(65536))
+                requests.append(whole_request(connection))
                 connection.sendall(answer)
 
     thread = threading.Thread(target=serve)
