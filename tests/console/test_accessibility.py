@@ -147,6 +147,7 @@ def test_a_theme_that_was_chosen_has_the_colours_of_the_systems(
     with looking(browser, server) as page_of:
         page = page_of("superuser")
         page.goto(path)
+        page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
         of_system = {}
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
