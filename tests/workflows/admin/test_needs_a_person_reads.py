@@ -91,7 +91,8 @@ def test_a_page_reads_as_much_of_a_large_table_as_of_a_small_one(as_: Login, mon
     for url in PAGES:
         for place in ("", f"&after={behind}"):
             plans = read(client, url + place)
-            assert pages(plans) < 1500, (url, place, plans)
+            # By other statistics of users the overdue thousand are read and sorted, three pages each. All: 30,000.
+            assert pages(plans) < 5000, (url, place, plans)
             assert "workflows_" not in "".join(scanned(plans)), (url, place)
 
 
