@@ -37,7 +37,7 @@ help: ## List the targets
 
 venv: $(INSTALLED) ## Make .venv, with the exact versions of constraints.txt (the others do that by themselves)
 
-test: $(INSTALLED) ## Run the tests that a change needs (three minutes), on the embedded PostgreSQL or on DATABASE_URL
+test: $(INSTALLED) ## Run the tests that a change needs (some minutes), on the embedded PostgreSQL or on DATABASE_URL
 	@$(VENV) -m pytest -n $(TESTS_AT_ONCE) $(ARGS)
 
 test-all: $(INSTALLED) ## Run all tests: with real processes that are killed and hang, with Kafka, and in a browser (chromium)
