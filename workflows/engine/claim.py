@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from time import monotonic
 from typing import Any, NamedTuple
@@ -133,21 +133,20 @@ class DueWorkflows:
     def _look_in(self, pools: Sequence[str], lane: Lane | None = None) -> Claim | None:
         parameters: dict[str, Any] = {"queue": self._queue, "release": settings.RELEASE}
         parameters |= lane._asdict() if lane else {}
-        for pool in pools:
-            key = lane if lane and pool == LANE else pool
+        keys = {pool: lane if lane and pool == LANE else pool for pool in pools}
+        for pool, key in keys.items():
             parameters[f"{pool}_due"], parameters[f"{pool}_id"] = self._watermarks.get(key, THE_START)
         (found,) = session_of().run(_sql_of(tuple(pools)), parameters)
-        return self._taken(pools, lane, found)
+        return self._taken(keys, found)
 
-    def _taken(self, pools: Sequence[str], lane: Lane | None, found: Sequence[Any]) -> Claim | None:
-        """What a look has found, in the first of the `pools` that had a due row; and the watermarks from now on."""
+    def _taken(self, keys: Mapping[str, str | Lane], found: Sequence[Any]) -> Claim | None:
+        """What a look has found, in the first of these pools that had a due row; and their watermarks, by key."""
         found_in, looked_at, xid, cancelled, expires_in, not_closed, *row = found
-        for pool in pools:
-            key = lane if lane and pool == LANE else pool
+        for pool, key in keys.items():
             if found_in == pool:
                 self._claims += 1
-                if lane and pool == LANE:
-                    self.lanes.begin(lane)
+                if isinstance(key, Lane):
+                    self.lanes.begin(key)
                 values = [json.loads(value) if is_json else value for value, is_json in zip(row, _JSON, strict=True)]
                 workflow = Workflow.from_db(DEFAULT_DB_ALIAS, _NAMES, values)
                 if workflow.begun:
@@ -155,8 +154,8 @@ class DueWorkflows:
                 self._watermarks[key] = (workflow.invisible_until.isoformat(), str(workflow.pk))
                 return Claim(workflow, xid, cancelled, float("inf") if expires_in is None else expires_in, not_closed)
             self._watermarks[key] = (looked_at.isoformat(), "0")
-            if lane and pool == LANE:
-                self.lanes.leave_out(lane)
+            if isinstance(key, Lane):
+                self.lanes.leave_out(key)
         return None
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from workflows.engine.turns import Turns
 from workflows.models import Workflow
 from workflows.models.pace import Key, Scope
+from workflows.outages import places
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.skip_scan import skip_scan
 from workflows.signals.waking import Slice
@@ -45,8 +46,7 @@ _READ = """SELECT key, coalesce(held_until > clock_timestamp(), false), per_seco
             WHERE held_until > clock_timestamp() OR per_second IS NOT NULL OR at_once IS NOT NULL"""
 
 # A place among so many, until the claim ends, with its worker if need be. No row counts them.
-_TAKE_PLACE = """SELECT n FROM generate_series(1, %(at_once)s::int) n
-                  WHERE pg_try_advisory_xact_lock(hashtextextended(%(key)s::text, n)) LIMIT 1"""
+_TAKE_PLACE = places.taking("pg_try_advisory_xact_lock")
 
 _FRESH = "status = 'PENDING' AND NOT begun AND queue = %(queue)s"
 _LANES = f"""

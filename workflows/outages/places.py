@@ -16,8 +16,14 @@ from workflows.state import attempt_log
 # A call waits for a place so often, for so many seconds: most calls of a fast service find one in between.
 TRIES, TRY_EVERY = 5, 0.04
 
-_TAKE = """SELECT n FROM generate_series(1, %(at_once)s::int) n
-            WHERE pg_try_advisory_lock(hashtextextended(%(key)s::text, n)) LIMIT 1"""
+
+def taking(lock: str) -> str:
+    """SQL that takes one of `at_once` places of `key` by this function of PostgreSQL; no row if all are taken."""
+    return f"""SELECT n FROM generate_series(1, %(at_once)s::int) n
+                WHERE {lock}(hashtextextended(%(key)s::text, n)) LIMIT 1"""  # noqa: S608 (ours)
+
+
+_TAKE = taking("pg_try_advisory_lock")
 _LEAVE = "SELECT pg_advisory_unlock(hashtextextended(%(key)s::text, %(place)s::bigint))"
 _TAKEN = """
     SELECT count(*) FROM pg_locks
