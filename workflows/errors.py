@@ -77,6 +77,7 @@ class ServiceUnavailable(RetryableStepError):
     `needed`: the step needs the service, and does not call it itself; the step was not started.
     """
 
+    CODE = "service_unavailable"
     needed = False
 
 
@@ -88,6 +89,8 @@ class ServiceBusy(ServiceUnavailable):
 
 class Braked(ServiceUnavailable):
     """Many workflows fail at this step for a reason that nobody explains, so this one is parked (`outages.brake`)."""
+
+    CODE = "braked"
 
 
 class LetFail(StepError):

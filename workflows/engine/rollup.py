@@ -11,7 +11,7 @@ import logging
 from typing import NamedTuple
 
 from workflows import failpoints
-from workflows.errors import DUPLICATE, ServiceBusy
+from workflows.errors import DUPLICATE, Braked, ServiceBusy, ServiceUnavailable
 from workflows.models.rollup import BOUNDS, PARKED, Grain, Metric
 from workflows.postgres.statements import execute, fetch_one
 from workflows.signals.waking import Slice
@@ -224,7 +224,7 @@ _ATTEMPTS = f"""
           JOIN workflows_workflow w ON w.id = a.workflow_id)"""  # noqa: S608 (ours)
 
 # What a step is stopped with before it calls its service: a brake, an open circuit, a cap. Nobody has refused anything.
-NOT_TRIED = ("braked", "service_unavailable", ServiceBusy.CODE)
+NOT_TRIED = (Braked.CODE, ServiceUnavailable.CODE, ServiceBusy.CODE)
 
 # As `models.steps_on_record` reads them.
 _STEPS = f"""

@@ -197,7 +197,7 @@ def _vote(
 
 def _braked(cause: str, *, needed: bool) -> Braked:
     """`needed`: the workflow has not met the cause itself, so those that have make the trials."""
-    error = Braked(f"Many workflows fail here: {cause}. This one waits until that is mended.", code="braked")
+    error = Braked(f"Many workflows fail here: {cause}. This one waits until that is mended.", code=Braked.CODE)
     mark_unavailable(error, cause)
     error.needed = needed
     return error

@@ -322,7 +322,9 @@ class WorkersCalls:
 
 def unavailable(service: str) -> ServiceUnavailable:
     """The error of a call that is not made."""
-    error = ServiceUnavailable(f"The {service} service is unavailable, and is not called.", code="service_unavailable")
+    error = ServiceUnavailable(
+        f"The {service} service is unavailable, and is not called.", code=ServiceUnavailable.CODE
+    )
     mark_unavailable(error, service)
     return error
 
