@@ -147,6 +147,12 @@ class _Now(Collector):
             (([each.pk], each.parked.number) for each in found.services),
         )
         yield _by(
+            "workflow_stuck",
+            "Workflows that have not ended within the longest time that their type may take.",
+            ["workflow_type"],
+            (([name], number) for name, number in found.stuck.items()),
+        )
+        yield _by(
             "onramp_held_seconds",
             "How long a queue or type is still held, so that nothing of it begins.",
             ["scope", "name"],
@@ -231,13 +237,6 @@ class _Late(Collector):
             (([each.task_type], max(0.0, (at - each.oldest).total_seconds())) for each in tasks),
         )
         slos = {name: each.slo for name, each in sorted(definitions().items()) if each.slo}
-        stuck = late.stuck({name: slo.longest for name, slo in slos.items()})
-        yield _by(
-            "workflow_stuck",
-            "Workflows that have not ended within the longest time that their type may take.",
-            ["workflow_type"],
-            (([name], number) for name, number in stuck.items()),
-        )
         yield _by(
             "workflow_slo_seconds",
             "What 95 of 100 may take, their waits left out, by their definition.",

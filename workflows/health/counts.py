@@ -122,12 +122,8 @@ def read(states: Collection[State] = State) -> Counts:
         hidden=_from_the_future(),
         paces=limited,
         slow=_slow(at),
-        stuck={name: number for name, number in late.stuck(_longest()).items() if number},
+        stuck=late.stuck({name: each.slo.longest for name, each in definitions().items() if each.slo}),
     )
-
-
-def _longest() -> dict[str, timedelta]:
-    return {name: each.slo.longest for name, each in sorted(definitions().items()) if each.slo}
 
 
 def _slow(at: datetime) -> list[Slow]:

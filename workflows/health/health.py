@@ -123,8 +123,9 @@ def _failures(counts: Counts) -> Iterator[Reason]:
 
 def _promises(counts: Counts) -> Iterator[Reason]:
     for name, number in counts.stuck.items():
-        what = f"{bounded.text(number)} of {name} have not ended within their longest time"
-        yield _reason(Level.TROUBLE, Piece(what))
+        if number:
+            what = f"{bounded.text(number)} of {name} have not ended within their longest time"
+            yield _reason(Level.TROUBLE, Piece(what))
     for each in counts.slow:
         promised = length(each.promised)
         what = f"one of twenty of {each.workflow_type} takes {length(each.p95)}, where {promised} is promised"
