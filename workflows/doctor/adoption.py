@@ -7,19 +7,19 @@ from contextlib import suppress
 from datetime import datetime
 
 from workflows.definition import definitions
-from workflows.doctor.comparison import Difference, Kind
+from workflows.doctor.comparison import Difference
 from workflows.models import Effect, Workflow
 
 LOST = "The ledger had lost this call, and the service has performed it."
 
 
-def adopt(differences: Collection[Difference]) -> set[str]:
-    """Write each lost call as UNKNOWN, as old as the service says; return their keys.
+def adopt(calls: Collection[Difference]) -> set[str]:
+    """Write each of these NOT_ON_LEDGER calls as UNKNOWN, as old as the service says; return their keys.
 
     A call whose reversal is lost, too, is left to people: the workflow would go on with what was given back. No worker
     may run meanwhile. One that does, and begins the same call, loses its claim (`effect_unique_call`) and starts again.
     """
-    lost = {each.key: each for each in differences if each.kind == Kind.NOT_ON_LEDGER}
+    lost = {each.key: each for each in calls}
     undone = {key.removesuffix(":undo") for key in lost if key.endswith(":undo")}
     adopted = set()
     for key, call in lost.items():

@@ -67,7 +67,7 @@ def everything() -> list[PaceStanding]:
     known |= {str(Key(Scope.TENANT, name)) for name in tenants[:TENANTS_SHOWN]}
     services = Service.objects.filter(step="").values_list("name", flat=True)
     known |= {str(Key(Scope.SERVICE, name)) for name in services[:TENANTS_SHOWN]}
-    rows = {key: Pace(key=key, held_by="", paced_by="", capped_by="") for key in sorted(known)}
+    rows = {key: _unlimited(key) for key in sorted(known)}
     return _standings({**rows, **{each.key: each for each in Pace.objects.order_by("key")}}.values())
 
 
@@ -78,7 +78,12 @@ def standing(text: str) -> PaceStanding | None:
     row = Pace.objects.filter(pk=text).first()
     if row is None and not is_known(key):
         return None
-    return next(iter(_standings([row or Pace(key=text, held_by="", paced_by="", capped_by="")])))
+    return next(iter(_standings([row or _unlimited(text)])))
+
+
+def _unlimited(key: str) -> Pace:
+    """Unsaved; with texts, which the database would fill in."""
+    return Pace(key=key, held_by="", paced_by="", capped_by="")
 
 
 def _standings(rows: Iterable[Pace]) -> list[PaceStanding]:

@@ -13,7 +13,7 @@ from workflows.models import ApiKey, CircuitEvent, Pace, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.pace import Key, Scope
 from workflows.operations.guards import SET_PACE, require, require_reason, short_transaction, stated
-from workflows.operations.services import LONGEST_HOLD
+from workflows.operations.services import why_not_hold_until
 from workflows.outages.calls import LONGEST_NAME
 
 if TYPE_CHECKING:
@@ -27,10 +27,8 @@ MOST_AT_ONCE = 1_000
 def hold_queue(key: str, *, user: User, until: datetime, reason: str) -> None:
     """Let nothing of a queue or a type begin before `until`; what has begun goes on. It replaces an earlier hold."""
     with _locked(key, user, reason, "a hold", of_service=False) as pace:
-        if until <= pace.now:
-            raise NotAllowed("That time is over: a hold ends at a time to come.")
-        if until > pace.now + LONGEST_HOLD:
-            raise NotAllowed(f"A hold lasts {LONGEST_HOLD.days} days at the most. It can be held again.")
+        if why_not := why_not_hold_until(until, now=pace.now, what="a queue or a type"):
+            raise NotAllowed(why_not)
         pace.held_until, pace.held_by, pace.held_reason = until, user.get_username(), stated(reason)
         _record(pace, CircuitEvent.Kind.HELD, user, f"Until {until:%Y-%m-%d %H:%M} UTC. {stated(reason)}")
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.utils.text import capfirst
+
 from workflows.errors import NotAllowed
 from workflows.models import Service, Workflow
 from workflows.models.workflow import is_parked_on
@@ -103,12 +105,12 @@ def _why_not_try(service: Service) -> str:
     return f"Only a service whose circuit is open can be tried; workflows call {service.name}."
 
 
-def why_not_hold_until(until: datetime, *, now: datetime) -> str:
-    """Why no service can be held until then, in a sentence; empty if it can."""
+def why_not_hold_until(until: datetime, *, now: datetime, what: str = "a service") -> str:
+    """Why none can be held until then, in a sentence; empty if it can."""
     if until <= now:
-        return "That time is over: a service is held until a time to come."
+        return f"That time is over: {what} is held until a time to come."
     if until > now + LONGEST_HOLD:
-        return f"A service is held for {LONGEST_HOLD.days} days at the most. It can be held again."
+        return f"{capfirst(what)} is held for {LONGEST_HOLD.days} days at the most. It can be held again."
     return ""
 
 
