@@ -223,7 +223,7 @@ class BulkOperationAdmin(ConsoleAdmin):
         whys = row.items.exclude(why="").order_by().values_list("outcome", "why").annotate(number=Count("pk"))
         model = bulk.VERBS[row.verb].model._meta
         return {
-            "title": words.ended(self.name_of(row)).rstrip(".").capitalize(),
+            "title": self.what(row),
             "badge": self.badge(row),
             "standing": sentence(row, counted),
             "dealt_with": row.selected - counted[Outcome.OPEN],

@@ -23,6 +23,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.views.decorators.http import require_safe
 
 from workflows.console import cause, patient, words
@@ -254,7 +255,7 @@ def _whose(row: ManualTask) -> str:
 
 def team_of(task: ManualTask) -> str:
     """Its team's name, as the first word of a sentence."""
-    return task.team[:1].upper() + task.team[1:]
+    return capfirst(task.team)
 
 
 def is_overdue(task: ManualTask) -> bool:

@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from workflows import operations
 from workflows.console import words
@@ -134,7 +135,7 @@ class PaceAdmin(ConsoleAdmin):
     def page(self, request: HttpRequest, row: PaceStanding) -> dict[str, Any]:
         story = CircuitEvent.objects.filter(service=row.pk).order_by("-id")[:EVENTS_SHOWN]
         return {
-            "title": row.name.removeprefix("the ").capitalize(),
+            "title": capfirst(row.name.removeprefix("the ")),
             "standing": " ".join(filter(None, (_hold(row), _pace(row), _cap(row), _waiting(row)))),
             "story": [(event, event.get_kind_display()) for event in story],
             **_columns(row),

@@ -10,6 +10,7 @@ from django.core import checks
 from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Max, Min
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from workflows.definition import definitions
 from workflows.doctor.findings import Finding, Level
@@ -63,7 +64,7 @@ def queues() -> Iterator[Finding]:
 def holds() -> Iterator[Finding]:
     """Nothing is held or paced."""
     for each in paces.active():
-        name, waiting = each.name.capitalize(), f"{bounded.text(each.waiting)} wait to begin"
+        name, waiting = capfirst(each.name), f"{bounded.text(each.waiting)} wait to begin"
         if each.is_held and each.pace.held_until:
             held = f"held by {each.pace.held_by} until {each.pace.held_until:%Y-%m-%d %H:%M} UTC"
             what = f"{name} is {held}: {each.pace.held_reason} {waiting}."

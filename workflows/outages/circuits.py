@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, models, transaction
+from django.utils.text import capfirst
 
 from workflows.models import CircuitEvent, Service, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -153,7 +154,7 @@ def vote(service: Service, *, unavailable: bool, answered: bool, workflow_id: in
     if unavailable and workflow_id not in service.suspects and len(service.suspects) < SUSPECTS:
         service.suspects = [*service.suspects, workflow_id]
     if unavailable and _is_enough(service):
-        open_circuit(service, f"{last_calls(service)[:1].upper()}{last_calls(service)[1:]}.")
+        open_circuit(service, f"{capfirst(last_calls(service))}.")
 
 
 def _is_old(service: Service) -> bool:
