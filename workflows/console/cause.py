@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import consequences, failures, words
+from workflows.console import consequences, links, words
 from workflows.definition import titled_step, undo_of
 from workflows.health import bounded
 from workflows.health.services import SEE_SERVICES, Standing
@@ -159,7 +159,7 @@ def page(row: Standing) -> dict[str, Any]:
         "asked": asked(service),
         "facts": facts(row),
         "failed": len(service.judged),
-        "group_url": failures.url_of(Cause(service.workflow_type, service.step, service.code)),
+        "group_url": links.failures_of(Cause(service.workflow_type, service.step, service.code)),
         "failed_url": f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({'cause': row.pk})}",
         "is_undo": is_undo(service),
         "tries_by_itself": service.code != causes.CRASHED,

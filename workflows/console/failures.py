@@ -20,7 +20,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from workflows import operations
-from workflows.console import trends, words
+from workflows.console import links, trends, words
 from workflows.console.acknowledging import NoteForm
 from workflows.console.base import is_number
 from workflows.console.charts import Chart
@@ -36,7 +36,6 @@ from workflows.wording import is_explained, words_for_code
 
 SEE = "workflows.view_workflow"
 PER_PAGE = 50
-LEFT = "unacknowledged"  # the preset of the list of workflows
 # What the page can show: what nobody has acknowledged, or what failed in a time.
 TIMES = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 SHOWN = {
@@ -122,26 +121,12 @@ def line(group: Group, times: str = "", acknowledged_by: str = "", chart: Chart 
         what=f"Failed at “{step}”" if step else "Failed",
         why=code.staff,
         advice=ADVICE[_kind(group)],
-        url=url_of(cause, times) if group.number > 1 else _page_of(group.newest[0]),
+        url=links.failures_of(cause, times) if group.number > 1 else links.workflow(group.newest[0]),
         number=f"{group.number:,}" if group.number < failures.MOST else f"{failures.MOST:,}+",
         money=_money(group),
         whose=f"Acknowledged by {acknowledged_by}" if acknowledged_by else whose(group),
         chart=chart,
     )
-
-
-def url_of(cause: Cause, times: str = "") -> str:
-    """The list of a group: of what failed in these times, or of what nobody has acknowledged."""
-    asked = {"failed": times} if times else {"preset": LEFT}
-    return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({**asked, **_named(cause)})}"
-
-
-def _page_of(workflow_id: int) -> str:
-    return reverse("admin:workflows_workflow_change", args=[workflow_id])
-
-
-def _named(cause: Cause) -> dict[str, str]:
-    return {name: value for name, value in cause._asdict().items() if value is not None}
 
 
 def whose(group: Group) -> str:
@@ -179,13 +164,14 @@ def _acknowledged_by(ids: Sequence[int]) -> dict[int, str]:
 def of_list(request: HttpRequest) -> dict[str, Any]:
     """What stands above a list of workflows that has the failures of one cause."""
     cause, times = _cause(request), counts.interval(request.GET.get("failed", ""))
-    if cause is None or not (times or request.GET.get("preset") == LEFT):
+    if cause is None or not (times or request.GET.get("preset") == links.LEFT):
         return {}
     found = failures.between(*times, cause) if times else failures.unacknowledged(cause)
     may = request.user.has_perm(operations.ACKNOWLEDGE) and any(each.left for each in found)
+    named = urlencode(links.filters_of(cause))
     return {
         "groups": [line(each) for each in found],
-        "acknowledge_url": f"{reverse('admin:acknowledge_failures')}?{urlencode(_named(cause))}" if may else "",
+        "acknowledge_url": f"{reverse('admin:acknowledge_failures')}?{named}" if may else "",
     }
 
 
@@ -218,8 +204,8 @@ def acknowledge(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "asks": f"Acknowledge {number:,} failure{'s' * (number != 1)}",
         "consequences": _consequences(found),
         "form": form,
-        "hidden": [*_named(cause).items(), *seen.items()],
-        "back": url_of(cause),
+        "hidden": [*links.filters_of(cause).items(), *seen.items()],
+        "back": links.failures_of(cause),
     }
     return TemplateResponse(request, "admin/workflows/acknowledge_failures.html", context)
 

@@ -26,7 +26,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.views.decorators.http import require_safe
 
-from workflows.console import cause, patient, words
+from workflows.console import cause, links, patient, words
 from workflows.console.failures import SUPPORT, line
 from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
@@ -272,13 +272,9 @@ def _of_deferred_step(row: FollowUp) -> Line:
     return Line(
         asks=f"Given up: {words_for_step(wording, row.step).titled}",
         why="",
-        url=_page_of(row.workflow_id),
+        url=links.workflow(row.workflow_id),
         workflow=row.workflow_id,
         type=words.workflow_type(row.workflow.workflow_type),
         since=row.created_at,
         whose=WHOEVER[Source.FOLLOW_UP],
     )
-
-
-def _page_of(workflow_id: int) -> str:
-    return reverse("admin:workflows_workflow_change", args=[workflow_id])

@@ -7,11 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlencode
 
-from django.urls import reverse
-
-from workflows.console import charts, words
+from workflows.console import charts, links, words
 from workflows.console.charts import Bar, Chart, Value
 from workflows.console.steps import title_of
 from workflows.definition import wording_of_type
@@ -19,6 +16,7 @@ from workflows.errors import DUPLICATE
 from workflows.health import counts, rates
 from workflows.health.rates import Point
 from workflows.models import CircuitEvent
+from workflows.models.failure import Cause
 from workflows.models.rollup import Grain, Metric
 from workflows.wording import length
 
@@ -129,12 +127,8 @@ class Trends:
         counted: Counter[tuple[str, str, str]] = Counter()
         for each in points:
             counted[each.workflow_type, each.step, each.code] += each.count
-        worst = counted.most_common(BARS)
-        return charts.bars([(_told_failure(*failure), number, self._url_of(*failure)) for failure, number in worst])
-
-    def _url_of(self, workflow_type: str, step: str, code: str) -> str:
-        asked = {"failed": counts.interval_text(self.since, self.until), "workflow_type": workflow_type}
-        return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({**asked, 'step': step, 'code': code})}"
+        worst, times = counted.most_common(BARS), counts.interval_text(self.since, self.until)
+        return charts.bars([(_told_failure(*of), number, links.failures_of(Cause(*of), times)) for of, number in worst])
 
 
 def _all(columns: Columns) -> list[Point]:

@@ -10,12 +10,11 @@ from django.contrib import admin
 from django.db.models import DurationField, ExpressionWrapper, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from workflows.console import words
+from workflows.console import links, words
 from workflows.console.base import ConsoleAdmin
 from workflows.console.steps import title_of
 from workflows.definition import wording_of_type
@@ -94,7 +93,7 @@ class WorkerProcessAdmin(ConsoleAdmin):
     def working_on(self, row: Any) -> SafeString | str:
         if row.stopped_at or not row.runs:
             return ""
-        url = reverse("admin:workflows_workflow_change", args=[row.runs])
+        url = links.workflow(row.runs)
         return format_html('<a href="{}">workflow {}</a>', url, row.runs)
 
     @admin.display(description="Step")

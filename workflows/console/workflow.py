@@ -24,6 +24,7 @@ from workflows.console import (
     deferred_steps,
     duplicates,
     failures,
+    links,
     paging,
     patient,
     words,
@@ -348,7 +349,7 @@ class WorkflowAdmin(ChoosesMany):
         return ["-completed_at", "-id"] if _asks_for_failures(request) and not plain else ["-id"]
 
     def choosable(self, request: HttpRequest) -> Sequence[str]:
-        if request.GET.get("preset") == failures.LEFT:
+        if request.GET.get("preset") == links.LEFT:
             return ("retry",)  # the group has its own Acknowledge
         if _asks_for_failures(request) or "cause" in request.GET:
             return ("retry", "acknowledge")

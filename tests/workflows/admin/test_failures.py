@@ -14,7 +14,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, queries
 from tests.workflows.admin.tasks import words
-from workflows.console.failures import url_of
+from workflows.console.links import failures_of
 from workflows.health import failures
 from workflows.models import Effect, Event, Workflow
 from workflows.models.clock import microseconds
@@ -71,7 +71,7 @@ def test_failures_of_one_cause_are_one_line_which_leads_to_exactly_these(as_: Lo
     assert listed(support, first.url) == [two[1].pk, two[0].pk]
     assert {line.url for line in singles} == {f"/admin/workflows/workflow/{row.pk}/change/" for row in others.values()}
     for line in singles:
-        assert listed(support, url_of(line.group.cause)) == line.group.newest
+        assert listed(support, failures_of(line.group.cause)) == line.group.newest
 
 
 def test_where_money_is_held_comes_first(as_: Login) -> None:

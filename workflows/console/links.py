@@ -1,0 +1,27 @@
+"""LINKS: the addresses that several pages lead to."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+from workflows.models.failure import Cause
+
+LEFT = "unacknowledged"  # the preset of the list of workflows
+
+
+def workflow(workflow_id: int) -> str:
+    """The page of a workflow."""
+    return reverse("admin:workflows_workflow_change", args=[workflow_id])
+
+
+def failures_of(cause: Cause, times: str = "") -> str:
+    """The list of a group: of what failed in these times, or of what nobody has acknowledged."""
+    asked = {"failed": times} if times else {"preset": LEFT}
+    return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({**asked, **filters_of(cause)})}"
+
+
+def filters_of(cause: Cause) -> dict[str, str]:
+    """The filters of the list of workflows that name a cause."""
+    return {name: value for name, value in cause._asdict().items() if value is not None}
