@@ -17,7 +17,7 @@ from tests.console import states
 from tests.console.scenes import EMAIL, charged, failed_reversal, of, unclear_call
 from tests.workflows import rows
 from tests.workflows.admin import targets
-from workflows.console.words import TASK_TYPES
+from workflows.telling.words import TASK_TYPES
 
 CAUSE = "&workflow_type=parcel&step=charge&code=card_declined"
 SUPERUSER, NOBODY = "superuser", ""

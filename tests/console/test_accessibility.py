@@ -18,8 +18,8 @@ from tests.console.conftest import WORKFLOWS, session_of
 from tests.console.pages import NO_PAGES, NOBODY, PAGES, Shown, names
 from tests.console.states import PASSWORD
 from tests.servers import Gunicorn
-from workflows.console.words import TASK_TYPES
 from workflows.models import State
+from workflows.telling.words import TASK_TYPES
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 # What each of them is looked at for: in another theme the colours are others, on a phone all else is.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workflows import operations
-from workflows.console import words
 from workflows.console.base import KEPT, ReasonForm, Verb, reason_field
 from workflows.models import Workflow
+from workflows.telling import words
 
 
 class NoteForm(ReasonForm):

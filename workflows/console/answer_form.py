@@ -18,9 +18,9 @@ from pydantic import AliasChoices, AwareDatetime, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
-from workflows.console import words
 from workflows.operations import answer_models
 from workflows.postgres.jsonb import Unstorable, ensure_storable
+from workflows.telling import words
 from workflows.wording import Wording, label_of_result
 
 # A longer text gets more than one line, as does a model with json_schema_extra={"format": "textarea"}.

@@ -10,10 +10,10 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import words
 from workflows.console.base import ConsoleAdmin, Verb
 from workflows.ingress import api_keys
 from workflows.models import ApiKey
+from workflows.telling import words
 
 REVOKE = Verb(
     slug="revoke",

@@ -17,11 +17,11 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from workflows.console import consequences, words
 from workflows.console.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, Verb, reason_field
 from workflows.health import counts
 from workflows.models import BulkItem, BulkOperation, WorkerProcess
 from workflows.operations import bulk, bulk_previews
+from workflows.telling import consequences, words
 from workflows.wording import length
 
 State, Outcome = BulkOperation.State, BulkItem.Outcome

@@ -10,23 +10,19 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import consequences, links, words
+from workflows.console import links
 from workflows.definition import titled_step, undo_of
 from workflows.health import bounded
 from workflows.health.services import SEE_SERVICES, Standing
-from workflows.models import CircuitEvent, Service, Workflow
+from workflows.models import CircuitEvent, Service
 from workflows.models.failure import Cause
 from workflows.outages import causes, circuits
 from workflows.outages.circuits import CircuitState
+from workflows.telling import consequences, words
 
 # Where the words for a service's circuit do not fit.
 LABELS = {CircuitState.OPEN: "Stopped", CircuitState.SUSPECTED: "Going on", CircuitState.CLOSED: "Going on"}
 KINDS = {CircuitEvent.Kind.OPENED: "Stopped", CircuitEvent.Kind.CLOSED: "Going on"}
-
-
-def of(workflow: Workflow) -> Service | None:
-    """The cause that a workflow is parked on; None if it is parked on none."""
-    return Service.objects.filter(name=workflow.parked_on).exclude(step="").first() if workflow.parked_on else None
 
 
 def titled(service: Service) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from workflows.console import words
 from workflows.health.bounded import COUNT_LIMIT
 from workflows.models import ManualTask, Signal, State, Wait, Workflow
 from workflows.postgres.statements import server_side_binding
+from workflows.telling import words
 
 WAITS_SHOWN = 50
 SIGNALS_SHOWN = 50

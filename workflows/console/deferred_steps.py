@@ -1,22 +1,18 @@
-"""Best-effort steps that failed, on the page of a COMPLETE workflow: what becomes of them, and "Run again"."""
+"""Run again: a best-effort step that failed, on the page of a COMPLETE workflow."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django import forms
-from django.utils import timezone
 
 from workflows import operations
-from workflows.console import words
 from workflows.console.base import ReasonForm, Verb, reason_field
-from workflows.console.steps import step_of, told_error
-from workflows.definition import wording_of_type
 from workflows.effects import DONE, IN_DOUBT
-from workflows.models import Event, FollowUp, Workflow
+from workflows.models import Workflow
 from workflows.operations import LeftUndone
-
-# --- Run again ----------------------------------------------------------------------------------
+from workflows.telling import deferred_steps
+from workflows.telling.steps import step_of
 
 
 class RunAgainForm(ReasonForm):
@@ -55,7 +51,7 @@ def _consequences(row: Workflow) -> list[str]:
 
 def _what_happens(row: Workflow, left: LeftUndone) -> str:
     begins = f"“{step_of(row, left.name)}” is run as soon as a worker is free"
-    return f"{begins}: {_what_of_its_call(left)} The last reason: {_error(row, left.failed_with)}"
+    return f"{begins}: {_what_of_its_call(left)} The last reason: {deferred_steps.error(row, left.failed_with)}"
 
 
 def _what_of_its_call(left: LeftUndone) -> str:
@@ -71,11 +67,6 @@ def _what_of_its_call(left: LeftUndone) -> str:
     return "its call, which has not happened, is made."
 
 
-def _error(row: Workflow, event: Event) -> str:
-    error, _ = told_error(wording_of_type(row.workflow_type), event.detail)
-    return words.ended(error or "no error was recorded")
-
-
 RUN_AGAIN = Verb(
     slug="follow_up",
     label="Run again",
@@ -87,40 +78,3 @@ RUN_AGAIN = Verb(
     asks="Run a failed step again",
     form=RunAgainForm,
 )
-
-# --- What becomes of them ------------------------------------------------------------------------
-
-
-def lines(workflow: Workflow, *, is_running: bool) -> list[str]:
-    """A line for each deferred step: when it is due, how often it has failed, why it was given up."""
-    rows = list(FollowUp.objects.filter(workflow=workflow).order_by("id"))
-    if not rows:
-        return []
-    events = Event.objects.filter(workflow=workflow, kind=Event.Kind.FOLLOW_UP_GIVEN_UP).order_by("id")
-    given_up = {event.step: event for event in events}
-    return [_line(workflow, each, given_up.get(each.step), is_running=is_running) for each in rows]
-
-
-def _line(workflow: Workflow, row: FollowUp, given_up: Event | None, *, is_running: bool) -> str:
-    step = f"“{step_of(workflow, row.step)}”"
-    asked = f"{row.asked_by} has asked for it, " if row.asked_by else ""
-    failed = "" if is_running and row.tries else _failed(row)
-    if row.due_at is None:
-        why = f" Last for this: {_error(workflow, given_up)}" if given_up else ""
-        is_left = row.acknowledged_failure != row.created_at
-        return f"{'Still to be done' if is_left else 'Not done'}: {step}, given up.{failed}{why}"
-    if is_running and row.tries:
-        when = "a worker is at it"
-    elif row.due_at <= timezone.now():
-        when = f"due since {words.clock(row.due_at)}: a worker takes it as soon as one is free"
-    else:
-        when = f"the next try is at {words.clock(row.due_at)}"
-    return f"Still to be done: {step}, {asked}{when}.{failed}"
-
-
-def _failed(row: FollowUp) -> str:
-    """How often it has failed since it was deferred, or since somebody had it run again."""
-    failures = row.failures + row.unavailable
-    failed = f" It has failed {words.times(failures)} since." if failures else ""
-    died = f" Workers have started it {words.times(row.tries)} and never finished." if row.tries else ""
-    return failed + died

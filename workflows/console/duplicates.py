@@ -5,30 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from workflows import operations
-from workflows.console import words
 from workflows.console.base import Verb
 from workflows.definition import wording_of_type
 from workflows.engine import duplicates
 from workflows.engine.duplicates import HOLDER, Other
 from workflows.errors import DUPLICATE
 from workflows.models import Workflow
-
-
-def sentence(workflow: Workflow, others: Sequence[Other]) -> str:
-    """Where a second workflow stands; empty for any that is none."""
-    same = wording_of_type(workflow.workflow_type).same_business
-    if duplicates.is_waiting(workflow):
-        return (
-            f"A second submission for {same}: the first is under way. If the first completes, this one ends as its "
-            "duplicate. If the first fails, this one goes on."
-        )
-    if not duplicates.has_ended_as_one(workflow):
-        return ""
-    ended = f"Ended as a duplicate at {words.clock(workflow.completed_at)}: the first submission for {same}"
-    if any(each.role == HOLDER and each.status == Workflow.Status.COMPLETE for each in others):
-        later = "" if workflow.acknowledged_failure else " This one came later: does the patient want it once more?"
-        return f"{ended} is complete.{later}"
-    return f"{ended} has failed, and a call of it was left as it is. Look at that one: if it is retried, it goes on."
 
 
 def lines(workflow: Workflow, others: Sequence[Other]) -> list[tuple[str, int]]:

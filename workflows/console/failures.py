@@ -20,11 +20,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from workflows import operations
-from workflows.console import links, trends, words
+from workflows.console import links, trends
 from workflows.console.acknowledging import NoteForm
 from workflows.console.base import is_number
 from workflows.console.charts import Chart
-from workflows.console.steps import title_of
 from workflows.definition import definitions, wording_of_type
 from workflows.errors import NotAllowed
 from workflows.health import counts, failures
@@ -32,6 +31,8 @@ from workflows.health.failures import Group
 from workflows.models import Event
 from workflows.models.clock import microseconds, moment
 from workflows.models.failure import Cause
+from workflows.telling import words
+from workflows.telling.steps import title_of
 from workflows.wording import is_explained, words_for_code
 
 SEE = "workflows.view_workflow"

@@ -17,10 +17,10 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
-from workflows.console import words
-from workflows.console.steps import step_of
 from workflows.models import State, Workflow
 from workflows.search import find as finding
+from workflows.telling import words
+from workflows.telling.steps import step_of
 
 PERMISSION = "workflows.view_workflow"
 

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import charts, failures, needs_a_person, words
+from workflows.console import charts, failures, needs_a_person
 from workflows.console.charts import Bar
 from workflows.health import bounded
 from workflows.health import needs_a_person as needs
@@ -24,6 +24,7 @@ from workflows.health.health import Health, Level, Piece
 from workflows.health.needs_a_person import Asked
 from workflows.models import ManualTask
 from workflows.models.manual_task import DUE
+from workflows.telling import words
 
 # The counts that stand above the charts, and their labels.
 NUMBERS = {

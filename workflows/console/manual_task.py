@@ -15,7 +15,7 @@ from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_POST
 
 from workflows import operations
-from workflows.console import needs_a_person, next_task, words
+from workflows.console import needs_a_person, next_task
 from workflows.console.answer_form import YesForm
 from workflows.console.base import KEPT, ConsoleAdmin, ReasonForm, Verb, reason_field
 from workflows.console.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer_form, dialogue
@@ -27,6 +27,7 @@ from workflows.models import Event, ManualTask, State, Workflow
 from workflows.models.manual_task import OPERATIONS, able_to_decide
 from workflows.operations import retracting
 from workflows.operations.retracting import Again
+from workflows.telling import words
 
 OPEN = ManualTask.State.OPEN
 

@@ -26,7 +26,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.views.decorators.http import require_safe
 
-from workflows.console import cause, links, patient, words
+from workflows.console import cause, links, patient
 from workflows.console.failures import SUPPORT, line
 from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
@@ -34,6 +34,7 @@ from workflows.health import bounded, services
 from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import Asked, Item, Kind, Place, Rank, Source, Whose
 from workflows.models import FollowUp, ManualTask
+from workflows.telling import words
 from workflows.wording import words_for_step
 
 OPEN = ManualTask.State.OPEN

@@ -14,12 +14,12 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from workflows import operations
-from workflows.console import words
 from workflows.console.base import ConsoleAdmin, ReasonForm, Verb
 from workflows.console.service import HoldForm
 from workflows.health import bounded, paces
 from workflows.health.paces import PaceStanding
 from workflows.models import CircuitEvent, Pace
+from workflows.telling import words
 
 EVENTS_SHOWN = 100
 

@@ -9,10 +9,10 @@ from typing import Any
 from django.db.models import Case, Expression, JSONField, Value, When
 from django.db.models.fields.json import KeyTransform
 
-from workflows.console import words
 from workflows.definition import WorkflowDefinition, definitions, value_at, wording_of, wording_of_type
 from workflows.effects import IN_DOUBT
 from workflows.models import Effect, State, Workflow
+from workflows.telling import words
 from workflows.wording import words_for_code, words_for_step
 
 _NOTHING_TO_DO = "You do not need to do anything."

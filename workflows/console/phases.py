@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from workflows.console.steps import StepLine
 from workflows.models import StepOutcome
+from workflows.telling.steps import StepLine
 from workflows.wording import Wording, words_for_step
 
 _DONE = frozenset({StepOutcome.RAN, StepOutcome.RECORDED, StepOutcome.SKIPPED})

@@ -15,13 +15,14 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import cause, trends, words
+from workflows.console import cause, trends
 from workflows.console.base import ConsoleAdmin, ReasonForm, Verb
 from workflows.health import services
 from workflows.health.services import Standing
 from workflows.models import CircuitEvent, Service
 from workflows.outages import circuits
 from workflows.outages.circuits import CircuitState
+from workflows.telling import words
 
 EVENTS_SHOWN = 100
 

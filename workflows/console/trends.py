@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from workflows.console import charts, links, words
+from workflows.console import charts, links
 from workflows.console.charts import Bar, Chart, Value
-from workflows.console.steps import title_of
 from workflows.definition import wording_of_type
 from workflows.errors import DUPLICATE
 from workflows.health import counts, rates
@@ -18,6 +17,8 @@ from workflows.health.rates import Point
 from workflows.models import CircuitEvent
 from workflows.models.failure import Cause
 from workflows.models.rollup import Grain, Metric
+from workflows.telling import words
+from workflows.telling.steps import title_of
 from workflows.wording import length
 
 WEEK, DAY, HOUR = timedelta(days=7), timedelta(days=1), timedelta(hours=1)

@@ -11,10 +11,11 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import bulk_operation, words
+from workflows.console import bulk_operation
 from workflows.console.base import OptionalReasonForm, Verb
 from workflows.console.choosing import ChoosesMany
 from workflows.models import UndeliveredMessage
+from workflows.telling import words
 
 ABOUT = (
     "No workflow got this message. What it says is kept, and shown nowhere: it may be about a patient. The sender can "

@@ -14,14 +14,15 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from workflows.console import links, words
+from workflows.console import links
 from workflows.console.base import ConsoleAdmin
-from workflows.console.steps import title_of
 from workflows.definition import wording_of_type
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
 from workflows.health import counts
 from workflows.models import Attempt, WorkerProcess, Workflow
+from workflows.telling import words
+from workflows.telling.steps import title_of
 
 # Later than any worker stops: so in the order, a running worker has not stopped yet.
 RUNS_ON = Value(datetime(9999, 12, 31, tzinfo=UTC))

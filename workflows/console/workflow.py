@@ -20,19 +20,16 @@ from workflows import operations
 from workflows.console import (
     acknowledging,
     cause,
-    consequences,
     deferred_steps,
     duplicates,
     failures,
     links,
     paging,
     patient,
-    words,
     workflow_page,
 )
 from workflows.console.base import OptionalReasonForm, RetryForm, Verb
 from workflows.console.choosing import ChoosesMany
-from workflows.console.steps import step_of
 from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
@@ -41,6 +38,8 @@ from workflows.models import Attempt, ManualTask, Service, State, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import UNACKNOWLEDGED, is_parked_on
 from workflows.outages import parking
+from workflows.telling import consequences, words
+from workflows.telling.steps import step_of
 from workflows.templatetags.cards import moment
 from workflows.wording import ENGINE_CODES, words_for_step
 

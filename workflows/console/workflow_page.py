@@ -8,19 +8,20 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from workflows.console import acknowledging, cause, duplicates, history, words
+from workflows.console import acknowledging, duplicates
 from workflows.console.attempts import Listed, last_run, listed
 from workflows.console.connections import related_rows
 from workflows.console.find import rows_of
-from workflows.console.money import money_line
 from workflows.console.patient import caller, sent, to_tell
 from workflows.console.phases import phases
-from workflows.console.sentence import sentence, small_print
-from workflows.console.steps import StepLine, lines_of, step_lines, title_of, told_error, undone_steps
 from workflows.definition import WorkflowDefinition, definitions, wording_of
 from workflows.engine.duplicates import others_of
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, StepOutcome, Workflow
 from workflows.search import find as finding
+from workflows.telling import history, words
+from workflows.telling.money import money_line
+from workflows.telling.sentence import cause_of, small_print, standing
+from workflows.telling.steps import StepLine, lines_of, step_lines, title_of, told_error, undone_steps
 from workflows.wording import Wording, words_for_code, words_for_step
 
 EVENTS_SHOWN = 100
@@ -65,11 +66,10 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     same_business = others_of(workflow)
     steps, passed_over = step_lines(definition, last, effects), _passed_over(workflow, last)
     events = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
-    parked_on = cause.of(workflow)
+    parked_on = cause_of(workflow)
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
-        "standing": duplicates.sentence(workflow, same_business)
-        or sentence(workflow, newest, undone_steps(effects), parked_on),
+        "standing": standing(workflow, newest, undone_steps(effects), parked_on, same_business),
         "same_business": duplicates.lines(workflow, same_business),
         "is_to_be_mended": parked_on is not None,
         "acknowledged": acknowledging.line(workflow),

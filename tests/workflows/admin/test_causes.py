@@ -339,7 +339,7 @@ def test_to_let_many_fail_another_has_to_say_so_and_the_first_is_told(as_: Login
 
 
 def test_more_than_are_looked_through_have_no_sum(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.console.consequences.LOOKED_THROUGH", 1)
+    monkeypatch.setattr("workflows.telling.consequences.LOOKED_THROUGH", 1)
     open_cause()
     for row in parked(2):
         charged(row)

@@ -12,8 +12,8 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.test_patient import PAYLOAD
-from workflows.console.consequences import may_run_early, of_cancel, of_retry
 from workflows.models import Event, Workflow
+from workflows.telling.consequences import may_run_early, of_cancel, of_retry
 
 pytestmark = pytest.mark.django_db
 

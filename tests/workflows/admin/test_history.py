@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from onboarding.wording import WORDING
-from workflows.console import history
 from workflows.models import Event
+from workflows.telling import history
 
 LATER = datetime(2126, 1, 2, 3, 4, tzinfo=UTC)  # in the name of a test, which must be the same in each process
 AT = f"{LATER:%Y-%m-%d %H:%M} UTC"

@@ -12,8 +12,8 @@ from tests.engine import Context
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from workflows.console.patient import caller, sent
-from workflows.console.words import MASK, masked_fields
 from workflows.definition import WorkflowDefinition
+from workflows.telling.words import MASK, masked_fields
 from workflows.wording import CallerField, Wording
 
 

@@ -12,14 +12,14 @@ from onboarding.samples import Kind, sample
 from onboarding.workflow import ONBOARDING
 from tests.engine import Context
 from workflows.console import patient
-from workflows.console.consequences import Calls
-from workflows.console.money import money_line
 from workflows.console.patient import caller, to_tell
 from workflows.console.phases import phases
-from workflows.console.steps import StepLine
 from workflows.definition import Step, WorkflowDefinition
 from workflows.models import Effect, State, Workflow
 from workflows.operations.amounts import amount
+from workflows.telling.consequences import Calls
+from workflows.telling.money import money_line
+from workflows.telling.steps import StepLine
 from workflows.wording import Money, StepWords, Wording
 
 AT = datetime(2026, 3, 1, 3, 24, tzinfo=ZoneInfo("UTC"))

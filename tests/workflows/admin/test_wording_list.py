@@ -25,7 +25,6 @@ from workflows.console import (
     paging,
     patient,
     service,
-    words,
 )
 from workflows.console.base import ConsoleAdmin, RetryForm
 from workflows.console.workflow import PresetFilter
@@ -33,6 +32,7 @@ from workflows.health.health import Level
 from workflows.health.needs_a_person import Kind, Whose
 from workflows.models import Attempt, BulkItem, BulkOperation, Effect, Event, State, StepOutcome, UndeliveredMessage
 from workflows.outages.circuits import CircuitState
+from workflows.telling import words
 from workflows.wording import ENGINE_CODES, UNFORESEEN
 
 LIST = ROOT / "docs" / "wording.md"

@@ -15,9 +15,9 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from workflows.console import workflow_page
-from workflows.console.steps import step_lines
 from workflows.definition import definitions
 from workflows.models import Attempt, Effect, ManualTask, Workflow
+from workflows.telling.steps import step_lines
 
 
 def page(client: Client, row: Workflow, query: str = "") -> str:

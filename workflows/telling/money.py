@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workflows.console import words
 from workflows.definition import WorkflowDefinition
 from workflows.models import Effect
 from workflows.operations.amounts import amount
 from workflows.redaction import masked_reference, private_part
+from workflows.telling import words
 from workflows.wording import Money
 
 _DONE, _KEPT, _UNDONE = Effect.State.DONE, Effect.State.KEPT, Effect.State.UNDONE

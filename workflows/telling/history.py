@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from workflows.console import words
-from workflows.console.steps import title_of, told_error
 from workflows.models import Event
+from workflows.telling import words
+from workflows.telling.steps import title_of, told_error
 from workflows.wording import Wording
 
 Kind = Event.Kind

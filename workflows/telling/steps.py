@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from workflows.console import words
 from workflows.definition import WorkflowDefinition, undo_of, wording_of, wording_of_type
 from workflows.models import Attempt, Effect, StepOutcome, Workflow
+from workflows.telling import words
 from workflows.wording import Wording, known_words_for_code, words_for_step
 
 OUTCOMES = {"": "Not reached", **dict(StepOutcome.choices)}

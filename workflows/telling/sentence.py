@@ -6,19 +6,37 @@ from collections.abc import Sequence
 
 from django.utils import timezone
 
-from workflows.console import deferred_steps, words
-from workflows.console.words import clock
 from workflows.definition import wording_of_type
+from workflows.engine import duplicates
+from workflows.engine.duplicates import HOLDER, Other
 from workflows.models import Attempt, Event, Service, State, Workflow
 from workflows.outages.causes import mend_of
 from workflows.outages.parking import turn_at
+from workflows.telling import deferred_steps, words
+from workflows.telling.words import clock
 from workflows.wording import Wording, known_words_for_code, words_for_step
+
+
+def standing(
+    workflow: Workflow,
+    attempt: Attempt | None,
+    undone: Sequence[str],
+    parked_on: Service | None,
+    others: Sequence[Other],
+) -> str:
+    """The first sentence of a workflow's page; `others` have the same business key."""
+    return _second(workflow, others) or sentence(workflow, attempt, undone, parked_on)
+
+
+def cause_of(workflow: Workflow) -> Service | None:
+    """The cause that a workflow is parked on; None if it is parked on none."""
+    return Service.objects.filter(name=workflow.parked_on).exclude(step="").first() if workflow.parked_on else None
 
 
 def sentence(
     workflow: Workflow, attempt: Attempt | None, undone: Sequence[str], parked_on: Service | None = None
 ) -> str:
-    """The first sentence of a workflow's page. `attempt` is the last one; `undone` are the steps that were undone;
+    """Where a workflow of its own stands. `attempt` is the last one; `undone` are the steps that were undone;
     `parked_on` is the cause for which it waits."""
     wording = wording_of_type(workflow.workflow_type)
     title = _title(wording, workflow.current_step)
@@ -131,3 +149,20 @@ def _in_a_row(times: int) -> str:
 
 def _title(wording: Wording, step: str) -> str:
     return words_for_step(wording, step).titled if step else ""
+
+
+def _second(workflow: Workflow, others: Sequence[Other]) -> str:
+    """Where a second workflow stands; empty for any that is none."""
+    same = wording_of_type(workflow.workflow_type).same_business
+    if duplicates.is_waiting(workflow):
+        return (
+            f"A second submission for {same}: the first is under way. If the first completes, this one ends as its "
+            "duplicate. If the first fails, this one goes on."
+        )
+    if not duplicates.has_ended_as_one(workflow):
+        return ""
+    ended = f"Ended as a duplicate at {clock(workflow.completed_at)}: the first submission for {same}"
+    if any(each.role == HOLDER and each.status == Workflow.Status.COMPLETE for each in others):
+        later = "" if workflow.acknowledged_failure else " This one came later: does the patient want it once more?"
+        return f"{ended} is complete.{later}"
+    return f"{ended} has failed, and a call of it was left as it is. Look at that one: if it is retried, it goes on."
