@@ -117,8 +117,8 @@ def _verb(
 
 def _of_start(row: BulkOperation) -> Iterator[str]:
     user = row.asked_by
-    if row.selected > (alone := bulk.alone(row.verb, user)):
-        yield f"Nothing happens yet: of more than {alone} another user has to approve it."
+    if why := bulk.why_four_eyes(row, user):
+        yield f"Nothing happens yet: {why}."
     yield from _of_items(row, user)
 
 
@@ -204,7 +204,8 @@ class BulkOperationAdmin(ConsoleAdmin):
     verbs = VERBS
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BulkOperation]:
-        return BulkOperation.objects.select_related("asked_by", "approved_by")
+        """Without those of verbs that only a later release knows."""
+        return BulkOperation.objects.filter(verb__in=bulk.VERBS).select_related("asked_by", "approved_by")
 
     def name_of(self, row: BulkOperation) -> str:
         what = WHAT[str(bulk.VERBS[row.verb].model._meta.model_name)]

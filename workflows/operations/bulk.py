@@ -30,6 +30,7 @@ from workflows.operations.guards import (
     ACKNOWLEDGE,
     BULK,
     CANCEL,
+    CANCEL_PAID,
     RETRY,
     RUN_NOW,
     SETTLE,
@@ -41,6 +42,7 @@ from workflows.operations.guards import (
     stated,
 )
 from workflows.operations.messages import discard, redeliver
+from workflows.operations.payments import would_charge_again
 from workflows.operations.services import ALONE
 from workflows.operations.workflows import cancel, retry, run_now
 from workflows.postgres.statements import execute
@@ -85,7 +87,8 @@ class BulkVerb:
     takes_away: bool = False
 
 
-_ITS_END = "(extract(epoch FROM chosen.completed_at) * 1000000)::bigint"
+# 0 for one that has not ended: if it fails before its turn comes, nobody has seen that failure.
+_ITS_END = "coalesce((extract(epoch FROM chosen.completed_at) * 1000000)::bigint, 0)"
 
 
 def _seen(item: BulkItem) -> list[int]:
@@ -134,8 +137,10 @@ def choose(
     chosen, of = VERBS[verb], VERBS[verb].model._meta.db_table
     require(user, chosen.permission)
     with short_transaction():
-        never_started = BulkOperation.objects.filter(state=State.DRAFT)
-        never_started.filter(asked_at__lt=ClockTimestamp() - DRAFTS_KEPT).delete()
+        old = BulkOperation.objects.filter(state=State.DRAFT, asked_at__lt=ClockTimestamp() - DRAFTS_KEPT)
+        # Locked first: one that is started at this moment is not forgotten.
+        forgotten = list(old.select_for_update(skip_locked=True).values_list("pk", flat=True))
+        BulkOperation.objects.filter(pk__in=forgotten).delete()
         made = BulkOperation.objects.create(
             verb=verb, arguments=dict(arguments), chosen_by=chosen_by, selected=0, asked_by=user, pace=USUAL_PACE
         )
@@ -159,6 +164,17 @@ def alone(verb: str, user: User) -> int:
     return ALONE if VERBS[verb].takes_away or not user.has_perm(BULK) else MANY_ALONE
 
 
+def why_four_eyes(bulk: BulkOperation, user: User) -> str:
+    """Why this user may not decide on it without a second person; empty if they may."""
+    if bulk.selected > (most := alone(bulk.verb, user)):
+        return f"of more than {most} another user has to approve it"
+    if bulk.verb == "retry" and user.has_perm(CANCEL_PAID):  # others charge nobody again
+        again = len(would_charge_again(*bulk.items.values_list("row", flat=True)))
+        if again > ALONE:
+            return f"{again} are charged again, and of more than {ALONE} such another user has to approve it"
+    return ""
+
+
 def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE) -> str:
     """Have it carried out, in this user's name; of too many for one person another has to approve it first."""
     require_reason(reason, "a bulk operation")
@@ -168,7 +184,7 @@ def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE) -> s
         if bulk.asked_by_id != user.pk:
             raise NotAllowed(f"{bulk.asked_by.get_username()} has chosen these; choose your own.")
         bulk.reason, bulk.pace = stated(reason), pace
-        bulk.four_eyes = bulk.selected > alone(bulk.verb, user)
+        bulk.four_eyes = bool(why_four_eyes(bulk, user))
         bulk.state = State.ASKED if bulk.four_eyes else State.RUNNING
         bulk.asked_at = bulk.next_at = ClockTimestamp()
         record_for(bulk, user, "Asked for" if bulk.four_eyes else "Started", reason)
@@ -232,7 +248,7 @@ def outcomes(*bulks: BulkOperation) -> dict[int, dict[str, int]]:
 def _locked(bulk_id: int, user: User, *states: str) -> Iterator[BulkOperation]:
     """The locked row of a bulk operation in one of these states, for who may do the same to one row; saved after."""
     with short_transaction("The workers carry out a slice of it just now; try again in a moment."):
-        bulk = BulkOperation.objects.select_for_update(no_key=True).filter(pk=bulk_id).first()
+        bulk = BulkOperation.objects.select_for_update(no_key=True).filter(pk=bulk_id, verb__in=VERBS).first()
         if bulk is None:
             raise NotAllowed("There is no such bulk operation.")
         require(user, VERBS[bulk.verb].permission)
@@ -246,24 +262,29 @@ def _locked(bulk_id: int, user: User, *states: str) -> Iterator[BulkOperation]:
 
 
 def do_slice(after: int) -> Slice:
-    """Carry out the next items of the bulk operation that has waited the longest for its pace."""
-    running = BulkOperation.objects.filter(state=State.RUNNING).order_by("next_at")
-    bulk: Any = running.annotate(now=ClockTimestamp()).select_for_update(no_key=True, skip_locked=True).first()
+    """Carry out the next items of a bulk operation whose pace allows one.
+
+    Any of them: one that ends its worker each time does not keep the others waiting. A time further ahead than the
+    slowest pace is of a clock that was set back. The verbs of a later release are left to its workers.
+    """
+    now = ClockTimestamp()
+    running = BulkOperation.objects.filter(state=State.RUNNING, verb__in=VERBS).annotate(now=now)
+    due = running.exclude(next_at__gt=now, next_at__lte=now + timedelta(seconds=1)).order_by("?")
+    bulk: Any = due.select_for_update(no_key=True, skip_locked=True).first()
     if bulk is None:
-        return Slice(0, rest=1.0)
+        return Slice(0, rest=0.0 if running.exists() else 1.0)
     if refusal := _why_not_in_their_name(bulk):
         bulk.state, bulk.paused_why = State.PAUSED, refusal
         bulk.save()
         return Slice(1)
-    since = max(bulk.next_at, bulk.now - timedelta(seconds=CATCH_UP))
-    allowed = int((bulk.now - since).total_seconds() * bulk.pace) + 1 if since <= bulk.now else 0
+    since = min(max(bulk.next_at, bulk.now - timedelta(seconds=CATCH_UP)), bulk.now)
+    allowed = int((bulk.now - since).total_seconds() * bulk.pace) + 1
     items = list(bulk.items.filter(outcome=Outcome.OPEN).order_by("id")[: allowed + 1])
     done = _carry_out_each(bulk, items[:allowed])
     bulk.next_at = since + timedelta(seconds=done / bulk.pace)
     if done == len(items):
         bulk.state, bulk.ended_at = State.DONE, ClockTimestamp()
-    if done or not items:
-        bulk.save()
+    bulk.save()
     return Slice(done)
 
 

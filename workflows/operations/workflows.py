@@ -66,7 +66,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
             raise NotAllowed("A cancelled workflow is retried on its own page.")
         _require_may_retry(workflow_id, user)
         if not _is_seen(workflow, seen):
-            raise NotAllowed("It was retried since you looked, and has ended again: look at it again.")
+            raise NotAllowed("It has ended anew since you looked: look at it again.")
         _start_again(workflow, begun=not in_bulk)
         record_event(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
 

@@ -60,7 +60,7 @@ def test_each_item_has_one_outcome_and_nothing_else_is_touched(system: System, t
         chosen = Workflow.objects.filter(pk__in=ids).order_by().values("pk")
         made = bulk.choose(verb, chosen, user=system.person, chosen_by="at random")
         bulk.start(made.pk, user=system.person, reason="At random.", pace=bulk.FASTEST)
-        if made.selected > bulk.alone(verb, system.person):
+        if bulk.why_four_eyes(made, system.person):
             bulk.approve(made.pk, user=system.another_person)
 
     def kill_one() -> None:

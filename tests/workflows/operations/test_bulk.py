@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.utils import timezone
 
+from tests.engine import another_connection
 from tests.groups import make_groups
 from tests.workflows import rows
 from workflows import operations
@@ -126,6 +129,17 @@ def test_what_was_chosen_and_never_started_is_forgotten(boss: User) -> None:
     assert set(BulkItem.objects.values_list("operation", flat=True)) == {running.pk, new.pk}
 
 
+@pytest.mark.django_db(transaction=True)
+def test_what_is_started_at_this_moment_is_not_forgotten(boss: User) -> None:
+    rows.failed()
+    old = chosen(boss)
+    BulkOperation.objects.update(asked_at=timezone.now() - bulk.DRAFTS_KEPT - SECOND)
+    with another_connection() as other, other.transaction():
+        other.execute("UPDATE workflows_bulkoperation SET state = 'running'")
+        chosen(boss)
+    assert BulkOperation.objects.get(pk=old.pk).state == "running"
+
+
 # --- The other verbs ----------------------------------------------------------------------------------
 
 
@@ -142,6 +156,15 @@ def test_a_verb_does_what_it_does_to_one(boss: User, verb: str, make: Any, kind:
     carry_out(started(boss, verb))
     assert Event.objects.get(workflow=row).kind == kind
     assert [outcome_of(each)[0] for each in (row, complete)] == ["done", "skipped"]
+
+
+@pytest.mark.parametrize("verb", ["retry", "acknowledge"])
+def test_what_fails_after_it_was_chosen_is_left_for_nobody_has_seen_that(boss: User, verb: str) -> None:
+    row = rows.retrying()
+    made = started(boss, verb)
+    Workflow.objects.filter(pk=row.pk).update(status="FAILED", completed_at=timezone.now())
+    carry_out(made)
+    assert outcome_of(row)[0] == "skipped"
 
 
 # --- Who ------------------------------------------------------------------------------------------------
@@ -174,6 +197,15 @@ def test_of_many_another_user_with_the_right_for_many_has_to_approve_it(db: None
 def test_how_many_one_person_may_decide_on(db: None, group: str, verb: str, state: str) -> None:
     many(operations.ALONE + 1)
     assert BulkOperation.objects.get(pk=started(member(group), verb).pk).state == state
+
+
+@pytest.mark.parametrize("group", ["support lead", "engineer"])
+def test_one_person_does_not_decide_that_many_are_charged_again(db: None, group: str) -> None:
+    for _ in range(operations.ALONE + 1):
+        with_charge(rows.failed, "undone")
+    made = started(user := member(group))
+    made.refresh_from_db()
+    assert made.state == ("asked" if user.has_perm(operations.CANCEL_PAID) else "running")
 
 
 def test_it_stops_when_its_user_may_not_do_it_any_more_and_nobody_resumes_it(boss: User) -> None:
@@ -220,7 +252,7 @@ def test_it_keeps_its_pace_and_catches_up_with_two_seconds_at_the_most(
     many(40)
     made = started(boss, pace=5)
     assert bulk.do_slice(0).changed == 1
-    assert slice_after(made, -10) == 0
+    assert slice_after(made, -0.9) == 0
     assert slice_after(made, 1.1) == 6
     assert slice_after(made, 60) in (11, 12)
 
@@ -238,6 +270,39 @@ def test_it_is_paused_resumed_and_cancelled_halfway(boss: User) -> None:
     assert bulk.outcomes(made)[made.pk] == {"": 1, "done": 2, "skipped": 0, "failed": 0}
     with pytest.raises(NotAllowed):
         bulk.resume(made.pk, user=boss)
+
+
+def test_a_clock_that_was_set_back_stops_nothing(boss: User) -> None:
+    rows.failed()
+    assert slice_after(started(boss), -3600) == 1
+
+
+def test_beside_a_verb_that_only_a_later_release_knows_the_others_are_carried_out(boss: User) -> None:
+    rows.failed()
+    of_later, ours = started(boss), started(boss)
+    BulkOperation.objects.filter(pk=of_later.pk).update(verb="a later one", next_at=timezone.now() - SECOND)
+    carry_out(ours)
+    assert ours.state == "done"
+    with pytest.raises(NotAllowed):
+        bulk.pause(of_later.pk, user=boss)
+
+
+def test_one_that_ends_its_worker_each_time_does_not_keep_the_others_waiting(
+    boss: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows.failed()
+    bad, good = started(boss), started(boss, "acknowledge")
+    BulkOperation.objects.filter(pk=bad.pk).update(next_at=timezone.now() - SECOND)
+
+    def end(item: BulkItem, **who: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(bulk.VERBS, "retry", bulk.BulkVerb(permission=operations.RETRY, act=end))
+    for _ in range(60):
+        with suppress(KeyboardInterrupt), transaction.atomic():
+            bulk.do_slice(0)
+    good.refresh_from_db()
+    assert good.state == "done"
 
 
 # --- What it would do -----------------------------------------------------------------------------------
