@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 AFTER, BEFORE = "after", "before"
 # The page before the end of the list: its last one.
 END = "end"
-FIRST_PAGE, PREVIOUS_PAGE, NEXT_PAGE, LAST_PAGE = LINKS = ("First", "Previous", "Next", "Last")
+FIRST_PAGE, PREVIOUS_PAGE, NEXT_PAGE, LAST_PAGE = ("First", "Previous", "Next", "Last")
 
 
 class Filter(admin.SimpleListFilter):

@@ -39,7 +39,6 @@ BEING_REFUNDED = "Your refund is on its way."
 REFUND_DELAYED = "Your refund is on its way; it is taking longer than usual."
 REFUND_ASKED = "We could not refund your payment yet. Our team is working on it."
 PAID_SO_FAR = "Your payment stays as it is. If we cannot go on, you get it back."
-OF_MONEY = (REFUNDED, NOT_REFUNDED, UNCLEAR, UNKNOWN, BEING_REFUNDED, REFUND_DELAYED, REFUND_ASKED, PAID_SO_FAR)
 
 
 def to_tell(
