@@ -61,6 +61,29 @@ def test_the_highest_priority_goes_first_but_in_one_of_ten() -> None:
     assert began() == [*high[:9], low[0], *high[9:18], low[1]]
 
 
+def test_priorities_and_types_below_the_highest_take_turns() -> None:
+    define([say_one])
+    Pace.objects.create(key="type:held", held_until=timezone.now() + timedelta(hours=1))
+    low = [submit(priority=-1, workflow_type="another").pk, *(submit(priority=-1).pk for _ in range(2))]
+    middle, high = submit().pk, [submit(priority=5).pk for _ in range(40)]
+    this = worker()
+    for _ in range(30):
+        assert this.process_next()
+    touched = {*began(), *Workflow.objects.filter(waiting_for__contains="release").values_list("pk", flat=True)}
+    assert touched == {low[0], low[1], middle, *high[:27]}
+
+
+def test_of_more_lanes_than_are_looked_for_each_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    define([say_one])
+    monkeypatch.setattr("workflows.engine.lanes.MOST_LANES", 2)
+    firsts = {submit(tenant=f"tenant {n}").pk for n in range(5) for _ in range(3)}
+    this = worker()
+    for _ in range(10):
+        assert this.process_next()
+        this._due._full_look_at = float("-inf")
+    assert Workflow.objects.filter(pk__in=firsts, status="COMPLETE").values("tenant").distinct().count() == 5
+
+
 @pytest.mark.slow
 def test_a_tenant_with_100_000_due_does_not_delay_anothers_first() -> None:
     define([say_one])
@@ -116,3 +139,20 @@ def test_beside_a_full_tenant_another_begins() -> None:
         assert began() == [small]
         assert not this.process_next()
     assert worker().process_next()
+
+
+@pytest.mark.parametrize("taken", ["its row", "the place of its type"])
+def test_what_cannot_begin_under_its_caps_does_not_keep_others_from_beginning(taken: str) -> None:
+    define([say_one])
+    Pace.objects.create(key="tenant:busy", at_once=2)
+    Pace.objects.create(key="type:another", at_once=1)
+    submit(tenant="busy", workflow_type="another")
+    with engine.another_connection() as other, other.transaction():
+        if taken == "its row":
+            other.execute("SELECT FROM workflows_workflow FOR UPDATE")
+        else:
+            other.execute("SELECT pg_advisory_xact_lock(hashtextextended('type:another', 1))")
+        others = [elsewhere(lambda: submit(tenant="other")).pk for _ in range(2)]
+        this = worker()
+        assert [this._take_up(thorough=False) for _ in range(5)] == [True] * 3 + [False] * 2
+        assert began() == others

@@ -77,6 +77,7 @@ class DueWorkflows:
     def __init__(self, queue: str, *, only: str = "") -> None:
         self.live_workers = 1
         self.lanes = Lanes(queue)
+        self.is_cut_short = False
         self._queue = queue
         self._pools = ["compensating"] if only == COMPENSATION else ["begun", FRESH]
         self._claims = 0
@@ -105,7 +106,11 @@ class DueWorkflows:
         return FULL_LOOK_EVERY * (1 + (self.live_workers - 1) * self._luck)
 
     def _look(self) -> Claim | None:
-        """One statement, whether the first pool is empty or not; and one for each lane that proves empty."""
+        """One statement, whether the first pool is empty or not; and one for each lane that proves empty.
+
+        A place that was taken in vain cuts it short: another transaction may find more (`is_cut_short`).
+        """
+        self.is_cut_short = False
         pools = self._pools[::-1] if (self._claims + 1) % FRESH_EVERY == 0 else self._pools
         self.lanes.read()
         if FRESH not in pools:
@@ -116,10 +121,12 @@ class DueWorkflows:
                 if pools[0] != FRESH and (claim := self._look_in(pools[:1])):
                     return claim
                 places = self.lanes.take_places(lane)
-                if all(places):  # which last until this transaction ends: nothing else may take them with it
-                    return self._look_in([LANE], lane)
-                self.lanes.leave_out(lane)
-                if any(places):
+                if all(places) and (claim := self._look_in([LANE], lane)):
+                    return claim
+                if not all(places):
+                    self.lanes.leave_out(lane)
+                if any(places):  # which last until this transaction ends: nothing else may take them with it
+                    self.is_cut_short = self.lanes.may_begin()
                     return None
                 pools = pools if pools[0] == FRESH else [FRESH]
                 continue

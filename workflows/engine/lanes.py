@@ -42,6 +42,9 @@ class Lane(NamedTuple):
     tenant: str
 
 
+# Before all others.
+_THE_START = Lane(-32768, "", "")
+
 _READ = """SELECT key, coalesce(held_until > clock_timestamp(), false), per_second, at_once FROM workflows_pace
             WHERE held_until > clock_timestamp() OR per_second IS NOT NULL OR at_once IS NOT NULL"""
 
@@ -49,13 +52,14 @@ _READ = """SELECT key, coalesce(held_until > clock_timestamp(), false), per_seco
 _TAKE_PLACE = places.taking("pg_try_advisory_xact_lock")
 
 _FRESH = "status = 'PENDING' AND NOT begun AND queue = %(queue)s"
+_AFTER = f"{_FRESH} AND (priority, workflow_type, tenant) > (%(priority)s, %(workflow_type)s, %(tenant)s)"
 _LANES = f"""
-    WITH RECURSIVE {skip_scan("lanes", "workflows_workflow", _FRESH, "priority", "workflow_type", "tenant")}
+    WITH RECURSIVE {skip_scan("lanes", "workflows_workflow", _AFTER, "priority", "workflow_type", "tenant")}
     SELECT priority, workflow_type, tenant FROM lanes
      WHERE EXISTS (SELECT FROM workflows_workflow w
                     WHERE {_FRESH} AND w.priority = lanes.priority AND w.workflow_type = lanes.workflow_type
                       AND w.tenant = lanes.tenant AND invisible_until <= now())
-     LIMIT {MOST_LANES}"""  # noqa: S608 (ours)
+     LIMIT %(most)s"""  # noqa: S608 (ours)
 
 
 # What a worker has begun and left undecided is among what has not begun, because a death writes nothing.
@@ -85,8 +89,10 @@ class Lanes:
         self._read_at = self._looked_at = float("-inf")
         self._due: list[Lane] = []
         self.service_caps: dict[str, int] = {}
+        self._look_after = _THE_START
         self._begun = 0  # by this worker, in lanes
-        self._last: dict[str, int] = defaultdict(int)  # of each tenant, which of these was its last
+        self._turn = 0
+        self._last: dict[str | Lane, int] = defaultdict(int)  # of each tenant, and each lane, its last turn
 
     def read(self) -> None:
         """Once a second, what is held, and at which pace. Of other queues nothing is limited here."""
@@ -102,9 +108,11 @@ class Lanes:
         self._caps = {key: at_once for key, _, _, at_once in rows if at_once is not None}
 
     def look(self) -> None:
-        """Which lanes have something due."""
+        """Which lanes have something due; of more than `MOST_LANES` the next so many."""
         self._looked_at = monotonic()
-        self._due = [Lane(*row) for row in session_of().run(_LANES, {"queue": self._queue})]
+        asked = {"queue": self._queue, "most": MOST_LANES, **self._look_after._asdict()}
+        self._due = [Lane(*row) for row in session_of().run(_LANES, asked)]
+        self._look_after = self._due[-1] if len(self._due) == MOST_LANES else _THE_START
 
     @property
     def are_used(self) -> bool:
@@ -127,8 +135,13 @@ class Lanes:
 
     def _choose(self) -> Lane | None:
         by_priority = (self._begun + 1) % ANY_PRIORITY_EVERY != 0
-        order = sorted(self._due, key=lambda lane: (-lane.priority * by_priority, self._last[lane.tenant]))
+        last = self._last
+        order = sorted(self._due, key=lambda lane: (-lane.priority * by_priority, last[lane.tenant], last[lane]))
         return next((lane for lane in order if self._may_begin(lane)), None)
+
+    def may_begin(self) -> bool:
+        """Whether one of the lanes that are left may begin something."""
+        return self._choose() is not None
 
     def _may_begin(self, lane: Lane) -> bool:
         keys = list(self._keys(lane))
@@ -148,7 +161,7 @@ class Lanes:
         """Take a place under each cap of the lane, until the claim ends; the last is False if it is full."""
         taken: list[bool] = []
         for key in self._keys(lane):
-            if key in self._caps and not (taken and not taken[-1]):
+            if key in self._caps and all(taken):
                 found = session_of().run(_TAKE_PLACE, {"key": key, "at_once": self._caps[key]})
                 taken.append(bool(found))
         return taken
@@ -161,11 +174,17 @@ class Lanes:
     def begin(self, lane: Lane) -> None:
         """One of the lane begins."""
         self._begun += 1
-        self._last[lane.tenant] = self._begun
+        self._end_turn_of(lane)
         for key in self._keys(lane):
             if key in self._paces:
                 self.turns.use(key)
 
     def leave_out(self, lane: Lane) -> None:
-        """Nothing in it is due, until the next look."""
+        """Nothing in it can begin, until the next look."""
         self._due.remove(lane)
+        self._end_turn_of(lane)
+
+    def _end_turn_of(self, lane: Lane) -> None:
+        """What it began, or that it could begin nothing: others come before it now."""
+        self._turn += 1
+        self._last[lane.tenant] = self._last[lane] = self._turn

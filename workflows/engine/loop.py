@@ -157,13 +157,14 @@ class Worker:
         return True
 
     def _take_up(self, *, thorough: bool) -> bool:
-        """Process the next thing that is due: a workflow, or else a deferred step. False when nothing is due.
+        """Process the next thing that is due: a workflow, or else a deferred step. False when this may rest.
 
         Every tenth time a deferred step first: else a backlog of workflows would let none be done.
         """
         self._turns += 1
         first = self._turns % DEFERRED_STEP_EVERY == 0 and self._look_for_deferred_step()
-        return first or self.process_next(thorough=thorough) or self._look_for_deferred_step(thorough=thorough)
+        busy = first or self.process_next(thorough=thorough) or self._look_for_deferred_step(thorough=thorough)
+        return busy or self._due.is_cut_short
 
     # --- Claim, run, decide, release ------------------------------------------------------------------
 
