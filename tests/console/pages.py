@@ -184,13 +184,6 @@ WORKFLOWS = [
         "a group of failures",
         lambda: states.failed("/admin/workflows/workflow/?preset=unacknowledged" + CAUSE),
     ),
-    Shown("acknowledge_failures", "", lambda: states.failed("/admin/acknowledge-failures/?" + CAUSE)),
-    Shown(
-        "acknowledge_failures",
-        "without a note",
-        lambda: states.failed("/admin/acknowledge-failures/?" + CAUSE),
-        press("Acknowledge"),
-    ),
     Shown("workflows_workflow_follow_up", "", lambda: targets.run_again()[0]),
     Shown("workflows_workflow_changelist", "", listed("workflow")),
     Shown("workflows_workflow_changelist", "filtered", listed("workflow", "?state=failed&preset=attention")),

@@ -17,7 +17,7 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from workflows.console.base import ConsoleAdmin, OptionalReasonForm, ReasonForm, Verb, reason_field
+from workflows.console.base import KEPT, ConsoleAdmin, OptionalReasonForm, ReasonForm, Verb, reason_field
 from workflows.health import counts
 from workflows.models import BulkItem, BulkOperation, WorkerProcess
 from workflows.operations import bulk, bulk_previews
@@ -65,7 +65,10 @@ HOW: dict[str, list[str]] = {
         "A worker takes each up at once. What it waits for may not have happened: then it waits again as before."
     ],
     "cancel": ["What each has done in other systems is reversed where it can be. Each can be retried afterwards."],
-    "acknowledge": ["Each leaves the list of what needs a person, and can still be retried."],
+    "acknowledge": [
+        "Each leaves the list of what needs a person, and has your note in its history.",
+        "It stays failed, and can still be retried. If it fails again, it needs a person again.",
+    ],
     "redeliver": [
         "Each is read as if it came now: a workflow that waits for it goes on. One that was delivered before is not "
         "delivered twice.",
@@ -83,13 +86,15 @@ class StartForm(ReasonForm):
     pace = forms.IntegerField(
         min_value=1,
         max_value=bulk.FASTEST,
-        initial=bulk.USUAL_PACE,
         help_text=f"How many a second at the most, up to {bulk.FASTEST}.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["reason"].widget.attrs["autofocus"] = True
+        self.fields["pace"].initial = bulk.usual_pace(self.row.verb)
+        if self.row.verb == "acknowledge":
+            self.fields["reason"].help_text = f"What was done about it. {KEPT}"
 
 
 def _verb(
@@ -125,9 +130,10 @@ def _of_start(row: BulkOperation) -> Iterator[str]:
 def _of_items(row: BulkOperation, user: Any) -> Iterator[str]:
     shown = _preview(row, user)
     which = f"All {shown.can:,}" if shown.can == row.selected > 1 else f"{shown.can:,} of the {row.selected:,}"
-    takes = length(max(shown.can / bulk.USUAL_PACE, 1))
+    pace = bulk.usual_pace(row.verb) if row.state == State.DRAFT else row.pace
+    takes = length(max(shown.can / pace, 1))
     yield f"{which} chosen {'is' if shown.can == 1 else 'are'} {DID[row.verb]}."
-    yield f"At {bulk.USUAL_PACE} a second that takes {takes}."
+    yield f"At {pace} a second that takes {takes}."
     for number, why in shown.cannot:
         yield f"{number:,} {'is' if number == 1 else 'are'} left alone: {words.ended(why)}"
     yield from shown.money

@@ -54,7 +54,9 @@ class ChoosesMany(ConsoleAdmin):
         except IncorrectLookupParameters as error:
             raise BadRequest("There is no such filter.") from error
         filters = [f"{each.title}: {chosen}" for each in listed.filter_specs for chosen in _chosen(each, listed)]
-        return self.choose(request, verb, listed.all_ids(request), "; ".join(filters) or "all")
+        if listed.has_more:
+            filters.append(f"{bulk.MOST:,} of them, for there are more")
+        return self.choose(request, verb, listed.all_ids(request)[: bulk.MOST], "; ".join(filters) or "all")
 
     def choose(self, request: HttpRequest, verb: str, ids: QuerySet[Any], chosen_by: str) -> HttpResponse:
         """Store the choice, and go on to the page that says what would happen to these."""

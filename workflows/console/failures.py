@@ -8,28 +8,20 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib import messages
 from django.contrib.admin import AdminSite
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from workflows import operations
 from workflows.console import links, trends
-from workflows.console.acknowledging import NoteForm
-from workflows.console.base import is_number
 from workflows.console.charts import Chart
 from workflows.definition import definitions, wording_of_type
-from workflows.errors import NotAllowed
 from workflows.health import counts, failures
 from workflows.health.failures import Group
 from workflows.models import Event
-from workflows.models.clock import microseconds, moment
 from workflows.models.failure import Cause
 from workflows.telling import words
 from workflows.telling.steps import title_of
@@ -168,61 +160,7 @@ def of_list(request: HttpRequest) -> dict[str, Any]:
     if cause is None or not (times or request.GET.get("preset") == links.LEFT):
         return {}
     found = failures.between(*times, cause) if times else failures.unacknowledged(cause)
-    may = request.user.has_perm(operations.ACKNOWLEDGE) and any(each.left for each in found)
-    named = urlencode(links.filters_of(cause))
-    return {
-        "groups": [line(each) for each in found],
-        "acknowledge_url": f"{reverse('admin:acknowledge_failures')}?{named}" if may else "",
-    }
-
-
-def acknowledge(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
-    """Acknowledge a group: GET says what will happen, POST does it to what the page was made of."""
-    _require(request, operations.ACKNOWLEDGE)
-    _require(request, SEE)
-    cause = _cause(request)
-    if cause is None:
-        raise Http404("No group of failures is named.")
-    form = NoteForm(request.POST if request.method == "POST" else None)
-    until = request.POST.get("until", "")
-    if form.is_valid() and is_number(until):
-        try:
-            assert isinstance(request.user, User)
-            done = operations.acknowledge_failures(
-                cause, user=request.user, reason=form.cleaned_data["reason"], until=moment(int(until))
-            )
-            messages.success(request, done)
-        except NotAllowed as refusal:
-            messages.error(request, str(refusal))
-        return HttpResponseRedirect(reverse("admin:failures"))
-    found = failures.unacknowledged(cause)
-    number = sum(each.number for each in found)
-    seen = {"until": max(map(microseconds, (each.last for each in found)), default=0)}
-    context = {
-        **site.each_context(request),
-        "title": "Acknowledge",
-        "verb": {"label": "Acknowledge"},
-        "asks": f"Acknowledge {number:,} failure{'s' * (number != 1)}",
-        "consequences": _consequences(found),
-        "form": form,
-        "hidden": [*links.filters_of(cause).items(), *seen.items()],
-        "back": links.failures_of(cause),
-    }
-    return TemplateResponse(request, "admin/workflows/acknowledge_failures.html", context)
-
-
-def _consequences(found: Sequence[Group]) -> list[str]:
-    if not found:
-        return ["Nothing of this waits any more: nothing is acknowledged."]
-    most = operations.MOST_TOGETHER
-    return [
-        *(f"{each.number:,}: {line(each).what}. {line(each).why}" for each in found),
-        "They leave the list of what needs a person. Each history has your note.",
-        "They stay failed. Nothing is called, and nothing is refunded or reversed. Each can still be retried.",
-        "Those with money held are left: look at each by itself.",
-        *([f"At most {most:,} at a time, the oldest first."] if sum(each.number for each in found) > most else []),
-        "What fails from now on is not acknowledged.",
-    ]
+    return {"groups": [line(each) for each in found]}
 
 
 def _cause(request: HttpRequest) -> Cause | None:

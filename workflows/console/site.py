@@ -49,7 +49,6 @@ class ConsoleSite(admin.AdminSite):
             "find": find.view,
             "needs_a_person": needs_a_person.view,
             "failures": failures.view,
-            "acknowledge_failures": failures.acknowledge,
         }
         ours = [
             path(f"{name.replace('_', '-')}/", self.admin_view(partial(view, site=self)), name=name)

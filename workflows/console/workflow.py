@@ -23,7 +23,6 @@ from workflows.console import (
     deferred_steps,
     duplicates,
     failures,
-    links,
     paging,
     patient,
     workflow_page,
@@ -348,8 +347,6 @@ class WorkflowAdmin(ChoosesMany):
         return ["-completed_at", "-id"] if _asks_for_failures(request) and not plain else ["-id"]
 
     def choosable(self, request: HttpRequest) -> Sequence[str]:
-        if request.GET.get("preset") == links.LEFT:
-            return ("retry",)  # the group has its own Acknowledge
         if _asks_for_failures(request) or "cause" in request.GET:
             return ("retry", "acknowledge")
         if request.GET.get("state") in UNDER_WAY or "parked_on" in request.GET:

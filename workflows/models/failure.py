@@ -21,10 +21,3 @@ class Cause(NamedTuple):
 
 def of_code(code: str) -> Q:
     return Q(last_error_code=code) | Q(last_error_code="", last_error_class=code)
-
-
-def of_cause(cause: Cause) -> Q:
-    """A condition for a failed workflow."""
-    workflow_type, step, code, release = cause
-    failed = of_code(code) & Q(workflow_type=workflow_type, current_step=step)
-    return failed if release is None else failed & Q(failed_release=release)

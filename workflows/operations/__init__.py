@@ -6,9 +6,7 @@ be about committed rows.
 """
 
 from workflows.operations.acknowledging import (
-    MOST_TOGETHER,
     acknowledge,
-    acknowledge_failures,
     acknowledgement,
     failures_left,
 )
@@ -84,7 +82,6 @@ __all__ = [
     "LET_FAIL",
     "LONGEST_HOLD",
     "MAY_DECIDE",
-    "MOST_TOGETHER",
     "RESOLVE",
     "RETRY",
     "REVOKE",
@@ -95,7 +92,6 @@ __all__ = [
     "LeftUndone",
     "WorkflowBusy",
     "acknowledge",
-    "acknowledge_failures",
     "acknowledgement",
     "answer_model",
     "approve",

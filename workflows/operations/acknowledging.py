@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from django.db.models import F, QuerySet
@@ -11,14 +10,11 @@ from django.db.models import F, QuerySet
 from workflows.errors import NotAllowed
 from workflows.models import Event, FollowUp, State, Workflow
 from workflows.models.clock import microseconds
-from workflows.models.failure import Cause, of_cause
 from workflows.models.follow_up import GIVEN_UP
-from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.operations.guards import (
     ACKNOWLEDGE,
     lock_workflow,
     record_event,
-    record_events,
     require,
     short_transaction,
     stated,
@@ -28,14 +24,19 @@ from workflows.operations.payments import charged_among
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+MONEY_HELD = "Its charge stands, or is unclear: look at it by itself."
 
-def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
+
+def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[int], in_bulk: bool = False) -> None:
     """Record that somebody has dealt with a failed workflow, or with deferred steps that were given up.
 
     `reason` is a note. The workflow then no longer needs a person, and may still be retried; should that fail, it needs
     a person again. `seen` are the failures that the user was shown (`failures_left`): a later one is not acknowledged.
+    A failed one whose charge stands, or is unclear, needs a look of its own, and is refused `in_bulk`.
     """
-    _require_note(user, reason)
+    require(user, ACKNOWLEDGE)
+    if not stated(reason):
+        raise NotAllowed("Say what was done about it: what is acknowledged needs a note.")
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
         left = failures_left(workflow)
@@ -44,6 +45,8 @@ def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[i
         if sorted(seen) != left:
             raise NotAllowed("It has failed anew since you looked: look at it again.")
         if workflow.status == Workflow.Status.FAILED:
+            if in_bulk and charged_among([workflow_id]):
+                raise NotAllowed(MONEY_HELD)
             Workflow.objects.filter(pk=workflow_id).update(acknowledged_failure=F("completed_at"))
             record_event(workflow_id, Event.Kind.ACKNOWLEDGED, user, step=workflow.current_step, reason=reason)
             return
@@ -51,40 +54,6 @@ def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[i
         steps = list(given_up.values_list("step", flat=True))
         given_up.update(acknowledged_failure=F("created_at"))
         record_event(workflow_id, Event.Kind.ACKNOWLEDGED, user, reason=reason, steps=steps)
-
-
-# A request takes no longer than some seconds.
-MOST_TOGETHER = 5_000
-
-
-def acknowledge_failures(cause: Cause, *, user: User, reason: str, until: datetime) -> str:
-    """Acknowledge what has failed of one cause up to that time, the oldest first; return what was done, in words.
-
-    A workflow whose charge stands, or is unclear, needs a look of its own and is left; so is one that is being retried.
-    """
-    _require_note(user, reason)
-    with short_transaction():
-        failed = Workflow.objects.filter(of_cause(cause), UNACKNOWLEDGED, completed_at__lte=until)
-        oldest = failed.order_by("completed_at", "id").select_for_update(skip_locked=True, no_key=True)
-        found = list(oldest.values_list("pk", flat=True)[:MOST_TOGETHER])
-        charged = charged_among(found)
-        chosen = [pk for pk in found if pk not in charged]
-        if not chosen:
-            raise NotAllowed(f"Nothing of this can be acknowledged together.{_in_words(charged)}")
-        Workflow.objects.filter(pk__in=chosen).update(acknowledged_failure=F("completed_at"))
-        record_events(chosen, Event.Kind.ACKNOWLEDGED, user, step=cause.step, reason=reason)
-    more = " There are more: acknowledge these, too." if len(found) == MOST_TOGETHER else ""
-    return f"{len(chosen):,} acknowledged.{_in_words(charged)}{more}"
-
-
-def _in_words(charged: Collection[int]) -> str:
-    return f" {len(charged):,} with money held: look at each by itself." if charged else ""
-
-
-def _require_note(user: User, reason: str) -> None:
-    require(user, ACKNOWLEDGE)
-    if not stated(reason):
-        raise NotAllowed("Say what was done about it: what is acknowledged needs a note.")
 
 
 def failures_left(workflow: Workflow) -> list[int]:

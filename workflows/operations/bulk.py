@@ -77,7 +77,8 @@ class BulkVerb:
     """An operation that can be done to many rows of `model`.
 
     `seen` is SQL for what the user was shown of a row `chosen`: the operation refuses one that has changed since.
-    `takes_away`: a patient loses something by it, so fewer of them may be decided by one person.
+    `takes_away`: a patient loses something by it, so fewer of them may be decided by one person. `is_quiet`: no service
+    is called by it, so whoever may do it to one may do it to many, and at once.
     """
 
     permission: str
@@ -85,6 +86,7 @@ class BulkVerb:
     model: type[Model] = Workflow
     seen: str = "NULL"
     takes_away: bool = False
+    is_quiet: bool = False
 
 
 # 0 for one that has not ended: if it fails before its turn comes, nobody has seen that failure.
@@ -98,7 +100,7 @@ def _seen(item: BulkItem) -> list[int]:
 def _acknowledge(item: BulkItem, **who: Any) -> None:
     row = Workflow.objects.filter(pk=item.row).first()
     given_up = row is not None and row.status == Workflow.Status.COMPLETE
-    acknowledge(item.row, seen=failures_left(row) if row and given_up else _seen(item), **who)
+    acknowledge(item.row, in_bulk=True, seen=failures_left(row) if row and given_up else _seen(item), **who)
 
 
 VERBS = {
@@ -109,7 +111,7 @@ VERBS = {
     ),
     "run_now": BulkVerb(permission=RUN_NOW, act=lambda item, **who: run_now(item.row, **who)),
     "cancel": BulkVerb(permission=CANCEL, act=lambda item, **who: cancel(item.row, **who), takes_away=True),
-    "acknowledge": BulkVerb(permission=ACKNOWLEDGE, act=_acknowledge, seen=_ITS_END),
+    "acknowledge": BulkVerb(permission=ACKNOWLEDGE, act=_acknowledge, seen=_ITS_END, is_quiet=True),
     "redeliver": BulkVerb(
         permission=SETTLE, act=lambda item, **who: redeliver(item.row, **who), model=UndeliveredMessage
     ),
@@ -161,7 +163,13 @@ def choose(
 
 def alone(verb: str, user: User) -> int:
     """How many rows this user may decide on without a second person."""
-    return ALONE if VERBS[verb].takes_away or not user.has_perm(BULK) else MANY_ALONE
+    of = VERBS[verb]
+    return MANY_ALONE if of.is_quiet or (user.has_perm(BULK) and not of.takes_away) else ALONE
+
+
+def usual_pace(verb: str) -> int:
+    """How many a second, unless somebody says otherwise."""
+    return FASTEST if VERBS[verb].is_quiet else USUAL_PACE
 
 
 def why_four_eyes(bulk: BulkOperation, user: User) -> str:

@@ -13,9 +13,10 @@ from workflows.definition import wording_of_type
 from workflows.models import BulkOperation, FollowUp, State, UndeliveredMessage, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
+from workflows.operations.acknowledging import MONEY_HELD
 from workflows.operations.amounts import total
 from workflows.operations.guards import CANCEL_PAID
-from workflows.operations.payments import may_have_been_charged, would_charge_again
+from workflows.operations.payments import charged_among, may_have_been_charged, would_charge_again
 from workflows.operations.workflows import why_not_cancel, why_not_retry
 
 if TYPE_CHECKING:
@@ -87,9 +88,10 @@ def _of_acknowledge(rows: QuerySet[Workflow], user: User) -> Preview:
     given_up = FollowUp.objects.filter(GIVEN_UP).values("workflow")
     left = UNACKNOWLEDGED | Q(status="COMPLETE", pk__in=given_up)
     done = rows.filter(status="FAILED", cancelled_at=None).exclude(left).count()
-    cannot = [(done, "acknowledged already")] if done else []
+    held = len(charged_among(rows.filter(UNACKNOWLEDGED).values_list("pk", flat=True)))
+    cannot = [(number, why) for number, why in ((done, "acknowledged already"), (held, MONEY_HELD)) if number]
     others = _in_other_states(rows.exclude(status="FAILED", cancelled_at=None).exclude(left))
-    return Preview(rows.filter(left).count(), [*cannot, *others], ["Nothing is called, refunded or reversed."])
+    return Preview(rows.filter(left).count() - held, [*cannot, *others], ["Nothing is called, refunded or reversed."])
 
 
 def _of_messages(rows: QuerySet[UndeliveredMessage]) -> Preview:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -122,12 +122,6 @@ def record_event(workflow_id: int, kind: Event.Kind, user: User, *, step: str = 
     if bulk := _bulk.get():
         detail["bulk"] = bulk
     history.record(workflow_id, kind, step=step, actor=user.get_username(), reason=stated(reason), **detail)
-
-
-def record_events(ids: Collection[int], kind: Event.Kind, user: User, *, step: str = "", reason: str) -> None:
-    """The same for each of these workflows."""
-    told = {"kind": kind, "step": step, "actor": user.get_username(), "detail": {"reason": stated(reason)}}
-    Event.objects.bulk_create([Event(workflow_id=pk, **told) for pk in ids], batch_size=1000)
 
 
 def record_for(row: Model, user: User, what: str, reason: str) -> None:

@@ -14,13 +14,13 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, queries
 from tests.workflows.admin.tasks import words
+from tests.workflows.operations.test_bulk import carry_out
 from workflows.console.links import failures_of
 from workflows.health import failures
-from workflows.models import Effect, Event, Workflow
-from workflows.models.clock import microseconds
+from workflows.models import BulkItem, BulkOperation, Effect, Event, Workflow
 from workflows.models.rollup import Grain, Metric, Rollup
 
-PAGE, ACKNOWLEDGE = "/admin/failures/", "/admin/acknowledge-failures/"
+PAGE = "/admin/failures/"
 NOTE = "The release is rolled back."
 FULL = {"workflow_type": "onboarding", "current_step": "enroll_in_program", "last_error_code": "program_full"}
 
@@ -190,44 +190,32 @@ def test_the_list_of_a_group_says_what_its_workflows_have_in_common(as_: Login) 
 
 
 @pytest.mark.parametrize("role", ["support", "auditor"])
-def test_who_may_acknowledge_is_led_there(as_: Login, role: str) -> None:
+def test_who_may_acknowledge_is_offered_all_of_a_group(as_: Login, role: str) -> None:
     rows.failed(), rows.failed()
     client = as_(role)
-    url = shown(client)[0].url
-    assert (ACKNOWLEDGE in client.get(url).content.decode()) == (role == "support")
+    page = words(client.get(shown(client)[0].url).content.decode())
+    assert ("Acknowledge all 2" in page) == (role == "support")
 
 
-def test_a_group_is_acknowledged_as_it_was_shown(as_: Login) -> None:
+def test_a_group_is_acknowledged_with_one_note_and_each_has_an_outcome(as_: Login) -> None:
+    """Also by who may not start bulk operations: 30 are more than the 20 that they may retry."""
     support = as_("support")
-    ago = timezone.now() - timedelta(hours=1)
-    two = [rows.failed(completed_at=ago - timedelta(hours=1)), rows.failed(completed_at=ago)]
-    other = rows.failed(failed_release="r2", completed_at=ago)
-    held = paid()
-    (line,) = [each for each in shown(support) if each.number == "2"]
-    cause = line.group.cause._asdict()
-    page = support.get(f"{ACKNOWLEDGE}?{urlencode(cause)}")
-    assert page.context["asks"] == "Acknowledge 2 failures"
-    later = rows.failed()
-    form = {**dict(page.context["hidden"]), "reason": NOTE}
-    assert form == {**cause, "until": microseconds(ago), "reason": NOTE}
-    done = support.post(ACKNOWLEDGE, form, follow=True)
-    assert "2 acknowledged." in words(done.content.decode())
-    left = Workflow.objects.exclude(acknowledged_failure=None).values_list("pk", flat=True)
-    assert sorted(left) == [row.pk for row in two]
-    told = Event.objects.filter(kind="acknowledged").order_by("workflow")
-    assert [(each.workflow_id, each.actor, each.step, each.detail["reason"]) for each in told] == [
-        (row.pk, "some-support", "charge", NOTE) for row in two
-    ]
-    assert {later.pk, other.pk, held.pk} == {pk for each in shown(support) for pk in each.group.newest}
-
-
-def test_what_holds_money_is_left_for_a_look_of_its_own(as_: Login) -> None:
-    held, free = paid(), rows.failed(**FULL)
-    support = as_("support")
-    form = {"workflow_type": "onboarding", "step": "enroll_in_program", "code": "program_full"}
-    form |= {"until": "9" * 16, "reason": NOTE}
-    assert "1 acknowledged. 1 with money held" in words(support.post(ACKNOWLEDGE, form, follow=True).content.decode())
-    assert Workflow.objects.get(pk=held.pk).acknowledged_failure is None
-    assert Workflow.objects.get(pk=free.pk).acknowledged_failure
-    again = words(support.post(ACKNOWLEDGE, form, follow=True).content.decode())
-    assert "Nothing of this can be acknowledged together. 1 with money held" in again
+    free, held = [rows.failed(**FULL) for _ in range(30)], paid()
+    others = [rows.failed(**FULL, failed_release="r2"), rows.failed()]
+    url = next(each.url for each in shown(support) if each.number == "31")
+    page = support.post(url, {"bulk_all": "acknowledge"}, follow=True)
+    later = rows.failed(**FULL)
+    told = words(page.content.decode())
+    assert "30 of the 31 chosen are acknowledged." in told
+    assert "1 is left alone: Its charge stands, or is unclear: look at it by itself." in told
+    form = page.context["form"]
+    support.post(page.wsgi_request.path, {"reason": NOTE, "pace": form["pace"].initial})
+    carry_out(BulkOperation.objects.get())
+    assert dict(BulkItem.objects.values_list("row", "outcome")) == {
+        **{row.pk: "done" for row in free},
+        held.pk: "skipped",
+    }
+    notes = Event.objects.filter(kind="acknowledged").values_list("actor", "step", "detail__reason")
+    assert [*notes] == [("some-support", "enroll_in_program", NOTE)] * 30
+    left = {pk for each in shown(support) for pk in each.group.newest}
+    assert left == {later.pk, held.pk, *(row.pk for row in others)}

@@ -192,7 +192,12 @@ def test_of_many_another_user_with_the_right_for_many_has_to_approve_it(db: None
 
 @pytest.mark.parametrize(
     ("group", "verb", "state"),
-    [("support lead", "retry", "running"), ("support lead", "cancel", "asked"), ("support", "retry", "asked")],
+    [
+        ("support lead", "retry", "running"),
+        ("support lead", "cancel", "asked"),
+        ("support", "retry", "asked"),
+        ("support", "acknowledge", "running"),
+    ],
 )
 def test_how_many_one_person_may_decide_on(db: None, group: str, verb: str, state: str) -> None:
     many(operations.ALONE + 1)
@@ -334,7 +339,7 @@ def test_the_preview_is_what_happens(db: None, verb: str, group: str) -> None:
     for make in rows.IN_STATE.values():
         make()
     rows.given_up(), rows.failed(acknowledged_failure=(now := timezone.now()), completed_at=now)
-    with_charge(rows.failed, "undone"), with_charge(rows.retrying, "done")
+    with_charge(rows.failed, "undone"), with_charge(rows.retrying, "done"), with_charge(rows.failed, "unknown")
     user = member(group)
     made = chosen(user, verb)
     shown = bulk_previews.preview(made, user)

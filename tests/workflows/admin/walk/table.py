@@ -34,7 +34,6 @@ index                                                  | p pppppp p p ss | p ppp
 find                                                   | p pppppp - - ss | A AAAAAA - - ss
 needs_a_person                                         | p pppppp - - ss | x xxxxxx x x ss
 failures                                               | p pppppp - - ss | x xxxxxx x x ss
-acknowledge_failures                                   | 0 00-0-- - - ss | A AA-A-- - - ss
 login                                                  | > >>>>>> > > pp | A AAAAAA A A pp
 logout                                                 | x xxxxxx x x >> | p pppppp p p >s
 session                                                | p pppppp p p ps | p pppppp p p ps
@@ -229,13 +228,6 @@ def _retry_ticked(scene: Scene) -> dict[str, Any]:
 # By the URL's name; with a row, if the forms of rows differ. Fields, or what makes them of the scene.
 FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "find": {"q": "order-7"},
-    "acknowledge_failures": {
-        "workflow_type": "parcel",
-        "step": "charge",
-        "code": "card_declined",
-        "until": "9" * 16,
-        **REASON,
-    },
     "login": {"username": "you", "password": PASSWORD},
     "password_change": {"old_password": PASSWORD, "new_password1": NEW_PASSWORD, "new_password2": NEW_PASSWORD},
     "workflows_workflow_changelist": _retry_ticked,
