@@ -2,7 +2,8 @@
 
 Of each thousand 858 are complete and 40 have failed, spread over 400 days; 10 were cancelled, 20 wait for a person, 10
 for a signal; 50 are parked on three services, 8 retry, 4 are being reversed. Besides, a twentieth has failed together
-on one day half a year ago, and as many have today. The newest are queued, and twenty before them are running.
+on one day half a year ago, and as many have today. What failed has 200 causes. The newest are queued, and twenty before
+them are running.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ COMMON, MEDIUM, RARE, ABSENT = "onboarding", "no_ops", "entered", "held"
 DAYS = 400
 # Whole days ago: on the one a twentieth of all rows has failed, on the other none.
 BAD_DAY, GOOD_DAY = 200, 100
+# One of the causes of failures; the others are alike.
+STEP, CODE = "start_visit", "code_7"
 # Rows by number, of a million.
 EVENTFUL = 400_400
 TASKS = "mod(n, 1000) BETWEEN 50 AND 69 OR mod(n, 1000) BETWEEN 500 AND 679"
@@ -21,7 +24,7 @@ TASKS = "mod(n, 1000) BETWEEN 50 AND 69 OR mod(n, 1000) BETWEEN 500 AND 679"
 _KINDS = f"""
     DROP TABLE IF EXISTS kinds;
     CREATE TEMP TABLE kinds AS
-    SELECT n, mod(n, 1000) AS of_thousand,
+    SELECT n, mod(n, 1000) AS of_thousand, mod(n / 7, 200) AS cause,
            now() - interval '{DAYS} days' * (1 - n::float / %(rows)s) AS created,
            CASE WHEN mod(n, %(rows)s / 20 - 1) = 5 THEN '{RARE}'
                 WHEN mod(n, 20) = 1 THEN '{MEDIUM}' ELSE '{COMMON}' END AS type,
@@ -66,9 +69,12 @@ _WORKFLOWS = f"""
            CASE WHEN kind IN ('asks', 'listens', 'parked', 'retries', 'queued') THEN now() + interval '30 days' END,
            kind = 'reversed',
            CASE kind WHEN 'cancelled' THEN created + interval '2 minutes' END,
-           CASE WHEN kind IN ('complete', 'queued', 'running') THEN '' ELSE 'execute_checkout' END,
+           CASE WHEN kind IN ('complete', 'queued', 'running') THEN '' WHEN kind LIKE 'failed%%' THEN
+                (ARRAY['execute_checkout', 'start_visit', 'update_address', 'save_insurance', 'exchange_token'])
+                    [1 + mod(cause, 5)] ELSE 'execute_checkout' END,
            CASE WHEN kind LIKE 'failed%%' OR kind IN ('retries', 'parked', 'reversed') THEN 'StepError' ELSE '' END,
-           CASE WHEN kind LIKE 'failed%%' OR kind IN ('retries', 'parked', 'reversed') THEN 'card_declined' ELSE '' END,
+           CASE WHEN kind LIKE 'failed%%' AND cause >= 5 THEN 'code_' || cause / 5
+                WHEN kind LIKE 'failed%%' OR kind IN ('retries', 'parked', 'reversed') THEN 'card_declined' ELSE '' END,
            CASE WHEN kind LIKE 'failed%%' THEN 'The card was declined.' ELSE '' END,
            CASE kind WHEN 'failed today' THEN
                          date_trunc('day', now()) + (now() - date_trunc('day', now())) * (mod(n, 5000) / 5000.0)
@@ -189,6 +195,15 @@ _AROUND = f"""
     SELECT 'client ' || n, 'onr_' || n, sha256(convert_to(n::text, 'UTF8')) FROM generate_series(1, 200) n"""
 
 
+# What superuser has chosen, and has not started: of the newest failures as many as one operation may have.
+_CHOSEN = """
+    INSERT INTO workflows_bulkoperation (verb, chosen_by, selected, asked_by_id) VALUES ('retry', 'all', 0, 1);
+    INSERT INTO workflows_bulkitem (operation_id, row, seen)
+    SELECT bulk.id, failed.id, 1 FROM workflows_bulkoperation bulk,
+           (SELECT id FROM workflows_workflow WHERE status = 'FAILED' ORDER BY completed_at DESC LIMIT 10000) failed;
+    UPDATE workflows_bulkoperation SET selected = (SELECT count(*) FROM workflows_bulkitem)"""
+
+
 # The bare ones have the higher numbers, for tables grow at their end.
 _BARE = f"""
     INSERT INTO workflows_workflow (id, idempotency_key, workflow_type, payload, status, completed_at)
@@ -202,6 +217,7 @@ def fill(database: Database, rows: int, bare: int) -> None:
     database.execute(_PEOPLE)
     database.fill("full rows", rows, *_OF_EACH, rows=rows, payload=PAYLOAD.read_text())
     database.execute(_AROUND.format(eventful=min(EVENTFUL, rows // 2)))
+    database.execute(_CHOSEN)
     database.fill("bare rows", bare, _BARE, rows=rows)
     for table in ("workflow", "wait", "manualtask"):
         name = f"workflows_{table}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.benchmark.database import Database
-from tests.benchmark.full_rows import ABSENT, BAD_DAY, COMMON, GOOD_DAY, MEDIUM, RARE
+from tests.benchmark.full_rows import ABSENT, BAD_DAY, CODE, COMMON, GOOD_DAY, MEDIUM, RARE, STEP
 
 # Who asks: the first is asked for cold, too.
 USERS = ("superuser", "support")
@@ -40,6 +40,7 @@ DEEP_LISTS = {
     f"workflow_type={MEDIUM}": f"workflow_type = '{MEDIUM}'",
     "parked_on=payments": "status = 'PENDING' AND parked_on = 'payments'",
 }
+_CAUSE = f"workflow_type={COMMON}&step={STEP}&code={CODE}"
 LISTS = (
     *("state=queued", "state=running", "state=compensating", "state=cancelled"),
     *("preset=failed-today", "preset=decision", f"workflow_type={RARE}", f"workflow_type={ABSENT}"),
@@ -48,6 +49,7 @@ LISTS = (
     *(f"workflow_type={RARE}&state={state}" for state in ("failed", "complete", "queued")),
     *(f"workflow_type={RARE}&preset={preset}" for preset in ("failed-today", "attention")),
     f"workflow_type={ABSENT}&state=failed",
+    *(f"code={CODE}", f"state=failed&code={CODE}", f"preset=unacknowledged&{_CAUSE}", f"state=failed&{_CAUSE}"),
 )
 INBOXES = (
     *("", "state=overdue", "state=approved", "state=rejected", "state=expired", "state=closed", "state=done"),
@@ -70,6 +72,10 @@ OTHERS = {
     **{f"failures{named}": f"failures/{query}" for named, query in {"": "", ", 24 hours": "?show=24h"}.items()},
     **{f"list: {name}": f"workflows/{name}/" for name in ("service", "workerprocess", "undeliveredmessage", "apikey")},
     "list: undeliveredmessage, last page": "workflows/undeliveredmessage/?before=end",
+    "failures, acknowledge a group": f"acknowledge-failures/?{_CAUSE}",
+    "list: bulkoperation": "workflows/bulkoperation/",
+    "bulk operation, start": "workflows/bulkoperation/1/start/",
+    "bulk operation": "workflows/bulkoperation/1/change/",
     "a service": "workflows/service/payments/change/",
 }
 
