@@ -72,7 +72,6 @@ OTHERS = {
     **{f"failures{named}": f"failures/{query}" for named, query in {"": "", ", 24 hours": "?show=24h"}.items()},
     **{f"list: {name}": f"workflows/{name}/" for name in ("service", "workerprocess", "undeliveredmessage", "apikey")},
     "list: undeliveredmessage, last page": "workflows/undeliveredmessage/?before=end",
-    "failures, acknowledge a group": f"acknowledge-failures/?{_CAUSE}",
     "list: bulkoperation": "workflows/bulkoperation/",
     "bulk operation, start": "workflows/bulkoperation/1/start/",
     "bulk operation": "workflows/bulkoperation/1/change/",

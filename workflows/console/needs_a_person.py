@@ -106,15 +106,18 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
     shown, number = _read(request.user, of, given, after)
     groups = needs.groups(_asked(request.user, of, given)) if of is NEEDS_A_PERSON and not after else []
     told = [each for each in groups if each.asks_nobody]
+    charged = [each for each in groups if each.charged]
+    others = [each for each in groups if not (each.charged or each.asks_nobody)]
     context = {
         **site.each_context(request),
         "title": of.title,
         "causes": _causes(request.user) if of is NEEDS_A_PERSON and not given and not after else [],
         "lines": list(lines(shown.items, urlencode(given))),
         "number": bounded.text(number + len(groups) - len(told)),
-        "charged": [line(each) for each in groups if each.charged],
-        "groups": [line(each) for each in groups if not (each.charged or each.asks_nobody)][: needs.PAGE],
-        "told": [line(each) for each in told[: needs.PAGE]],
+        "charged": list(map(line, charged[: needs.PAGE])),
+        "charged_left": len(charged[needs.PAGE :]),
+        "groups": list(map(line, others[: needs.PAGE])),
+        "told": list(map(line, told[: needs.PAGE])),
         "number_told": sum(each.number for each in told),
         "is_open": _is_open(given),
         "filters": [(name, TITLES[name], given.get(name), choices[name].items()) for name in of.filters],

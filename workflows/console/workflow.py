@@ -203,6 +203,10 @@ class FailedFilter(admin.SimpleListFilter):
         return counts.failed_between(queryset, *times) if times else queryset
 
 
+# By themselves they ask for failures: of all rows, no index has them.
+OF_FAILURES = {"step", "code", "release"}
+
+
 class _OfFailure(admin.SimpleListFilter):
     """Where, with which code, or in which release something failed. The list offers it beside what has failed."""
 
@@ -215,7 +219,11 @@ class _OfFailure(admin.SimpleListFilter):
         return sorted(offered.items(), key=lambda each: each[1])
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        return queryset if self.value() is None else queryset.filter(self.condition(self.value() or ""))
+        if self.value() is None:
+            return queryset
+        if _asks_for_failures(request):
+            queryset = queryset.filter(status=Workflow.Status.FAILED, cancelled_at=None)
+        return queryset.filter(self.condition(self.value() or ""))
 
     def condition(self, value: str) -> Q:
         raise NotImplementedError
@@ -261,6 +269,7 @@ def _asks_for_failures(request: HttpRequest) -> bool:
         asked.get("preset") in ("failed-today", "unacknowledged")
         or asked.get("state") == State.FAILED
         or counts.interval(asked.get("failed", "")) is not None
+        or (bool(OF_FAILURES & {*asked}) and not (asked.get("state") or asked.get("preset")))
     )
 
 
@@ -343,7 +352,7 @@ class WorkflowAdmin(ChoosesMany):
 
     def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
         """The newest first; for failures of some time the latest failure first, as its index has it."""
-        plain = request.GET.get("state") == State.FAILED and not {"step", "code", "release"} & {*request.GET}
+        plain = request.GET.get("state") == State.FAILED and not OF_FAILURES & {*request.GET}
         return ["-completed_at", "-id"] if _asks_for_failures(request) and not plain else ["-id"]
 
     def choosable(self, request: HttpRequest) -> Sequence[str]:

@@ -62,7 +62,7 @@ def test_failures_of_one_cause_are_one_line_which_leads_to_exactly_these(as_: Lo
         "by release": rows.failed(failed_release="r2"),
     }
     for make in (rows.cancelled, rows.compensating, rows.retrying, rows.complete):
-        make()
+        make(last_error_code="lost")
     seen_to(rows.failed())
     support = as_("support")
     first, *singles = shown(support)
@@ -72,6 +72,7 @@ def test_failures_of_one_cause_are_one_line_which_leads_to_exactly_these(as_: Lo
     assert {line.url for line in singles} == {f"/admin/workflows/workflow/{row.pk}/change/" for row in others.values()}
     for line in singles:
         assert listed(support, failures_of(line.group.cause)) == line.group.newest
+    assert listed(support, "/admin/workflows/workflow/?code=lost") == [others["by code"].pk]
 
 
 def test_where_money_is_held_comes_first(as_: Login) -> None:
