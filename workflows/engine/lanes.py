@@ -52,9 +52,9 @@ _READ = """SELECT key, coalesce(held_until > clock_timestamp(), false), per_seco
 _TAKE_PLACE = places.taking("pg_try_advisory_xact_lock")
 
 _FRESH = "status = 'PENDING' AND NOT begun AND queue = %(queue)s"
-_AFTER = f"{_FRESH} AND (priority, workflow_type, tenant) > (%(priority)s, %(workflow_type)s, %(tenant)s)"
+_AFTER = "%(priority)s, %(workflow_type)s, %(tenant)s"
 _LANES = f"""
-    WITH RECURSIVE {skip_scan("lanes", "workflows_workflow", _AFTER, "priority", "workflow_type", "tenant")}
+    WITH RECURSIVE {skip_scan("lanes", "workflows_workflow", _FRESH, *Lane._fields, after=_AFTER)}
     SELECT priority, workflow_type, tenant FROM lanes
      WHERE EXISTS (SELECT FROM workflows_workflow w
                     WHERE {_FRESH} AND w.priority = lanes.priority AND w.workflow_type = lanes.workflow_type

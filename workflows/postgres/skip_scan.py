@@ -6,14 +6,16 @@ PostgreSQL has no such plan of its own before release 18: https://wiki.postgresq
 from __future__ import annotations
 
 
-def skip_scan(name: str, table: str, condition: str, *columns: str) -> str:
+def skip_scan(name: str, table: str, condition: str, *columns: str, after: str = "") -> str:
     """A recursive part of a WITH clause, called `name`, with a row for each combination of values of the columns.
 
-    There has to be an index that starts with the columns, of the rows for which the condition holds.
+    There has to be an index that starts with the columns, of the rows for which the condition holds. `after` is the
+    combination behind which it starts: a condition on that in `condition` would read all up to there at each step.
     """
+    start = f" AND ({', '.join(columns)}) > ({after})" if after else ""
     these, before = ", ".join(columns), ", ".join(f"{name}.{column}" for column in columns)
     return f"""{name} AS (
-                   (SELECT {these} FROM {table} WHERE {condition} ORDER BY {these} LIMIT 1)
+                   (SELECT {these} FROM {table} WHERE {condition}{start} ORDER BY {these} LIMIT 1)
                    UNION ALL
                    SELECT later.* FROM {name} CROSS JOIN LATERAL (
                        SELECT {these} FROM {table} WHERE {condition} AND ({these}) > ({before})
