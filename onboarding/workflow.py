@@ -119,6 +119,13 @@ PUBLIC_FIELDS = (
     *("preferences.sms", "preferences.email"),
 )
 
+# What somebody who calls or writes to a patient may need in full. Not the insurance, nor the answers: who decides on
+# them has them on the page of the task.
+REVEALABLE = (
+    *(f"patient.{name}" for name in ("email", "phone", "first_name", "last_name", "date_of_birth")),
+    *(f"address.{name}" for name in ("line1", "line2", "city", "state", "postal_code")),
+)
+
 # By what support finds a patient's submission. The website sends phone numbers with their country; staff type what they
 # are told: without a country it is a number of the United States.
 SEARCH_KEYS = {
@@ -136,6 +143,7 @@ ONBOARDING = WorkflowDefinition(
     business_key=("patient.email", "checkout.program"),
     expires_after=EXPIRES_AFTER,
     public_fields=PUBLIC_FIELDS,
+    revealable=REVEALABLE,
     wording=WORDING,
     listings=LISTINGS,
     # As the articles promise. After ten days all that may rightly take time is over: see EXPIRES_AFTER.

@@ -8,7 +8,14 @@ from django.db import connection
 
 _GIVEN = [
     import_module(f"workflows.migrations.{name}").GROUPS
-    for name in ("0002_groups", "0005_causes", "0011_bulk_operations", "0014_pace", "0017_settled_messages")
+    for name in (
+        "0002_groups",
+        "0005_causes",
+        "0011_bulk_operations",
+        "0014_pace",
+        "0017_settled_messages",
+        "0018_access",
+    )
 ]
 GROUPS: dict[str, list[str]] = {
     name: [codename for given in _GIVEN for codename in given.get(name, [])] for name in _GIVEN[0]

@@ -4,7 +4,8 @@ import hashlib
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,19 @@ def empty_tables(*_: Any) -> None:
         )
         used = [(table, big) for table, big in cursor.fetchall() if table not in OF_THE_SCHEMA]
         if used:
-            cursor.execute("; ".join(f"TRUNCATE {t} CASCADE" if big else f"DELETE FROM {t}" for t, big in used))
+            with without_triggers():
+                cursor.execute("; ".join(f"TRUNCATE {t} CASCADE" if big else f"DELETE FROM {t}" for t, big in used))
+
+
+@contextmanager
+def without_triggers() -> Iterator[None]:
+    """Let a test change what is on record, as only a superuser of the server can."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        try:
+            yield
+        finally:
+            cursor.execute("RESET session_replication_role")
 
 
 OF_THE_SCHEMA = {"django_migrations", "django_content_type", "auth_permission"}

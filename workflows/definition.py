@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -199,6 +200,12 @@ def undo_of(name: str) -> str:
     return f"undo {name}"[:100]
 
 
+# What a sender calls a password, a token or a card.
+_SECRET = re.compile(
+    r"pass(word|wd|code|phrase)|secret|token|card|cv[vc]|session|api_?key|credential|\bpin\b", re.IGNORECASE
+)
+
+
 class WorkflowDefinition:
     """A kind of workflow: its name (stored with each row), its steps in order, and the model of their context.
 
@@ -210,6 +217,8 @@ class WorkflowDefinition:
       (`engine.duplicates`). Each is read as its search key reads it, else as plain text.
     - `public_fields`: those of the payload (dotted too) whose values identify nobody: staff see them, and errors may
       repeat them. Naming an object opens all that is in it.
+    - `revealable`: those whose values a user with the right sees in full, for a purpose, which is recorded. Never a
+      password, a token or a card: raises ValueError for a name like these.
     - `input_class`: the model that `POST /v1/workflows` checks an input against; without one any object is accepted, as
       in a submission, and the first step checks it.
     - `expires_after`: how long a workflow may take; then it fails before its next step, and its calls are undone.
@@ -236,6 +245,7 @@ class WorkflowDefinition:
         business_key: str | Sequence[str] = (),
         expires_after: timedelta | None = None,
         public_fields: Sequence[str] = (),
+        revealable: Sequence[str] = (),
         input_class: type[BaseModel] | None = None,
         retired: Sequence[str] = (),
         wording: Wording | None = None,
@@ -254,6 +264,9 @@ class WorkflowDefinition:
         self.business_key = (business_key,) if isinstance(business_key, str) else tuple(business_key)
         self.expires_after = expires_after
         self.public_fields = frozenset(public_fields)
+        self.revealable = tuple(revealable)
+        if secrets := [field for field in self.revealable if _SECRET.search(field)]:
+            raise ValueError(f"A secret is revealed to nobody: {', '.join(secrets)} of {name!r}.")
         self.input_class = input_class
         self.retired = tuple(retired)
         self.wording = wording or Wording()

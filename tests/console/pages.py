@@ -112,6 +112,12 @@ def too_late(page: Any) -> None:
     press("Run now")(page)
 
 
+def reveal_all(page: Any) -> None:
+    for box in page.locator("#content [type=checkbox]").all():
+        box.check()
+    press("Reveal workflow", reason="To call her back.")(page)
+
+
 def sign_out(page: Any) -> None:
     with page.expect_navigation():
         page.click("#logout-form button")
@@ -172,6 +178,9 @@ WORKFLOWS = [
         "workflows_workflow_cancel", "without a reason", lambda: of(rows.retrying(), "cancel"), press("Cancel workflow")
     ),
     Shown("workflows_workflow_acknowledge", "", row_page("workflow", "acknowledge")),
+    Shown("workflows_workflow_reveal", "", lambda: of(charged(), "reveal"), group="support lead"),
+    Shown("workflows_workflow_reveal", "nothing chosen", lambda: of(charged(), "reveal"), press("Reveal workflow")),
+    Shown("workflows_workflow_reveal", "revealed", lambda: of(charged(), "reveal"), reveal_all),
     Shown(
         "workflows_workflow_not_a_duplicate",
         "",

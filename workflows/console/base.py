@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,9 @@ from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.text import capfirst
 
+from workflows import operations
 from workflows.console.paging import KeysetList
 from workflows.errors import NotAllowed
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 else:
     ModelAdmin = admin.ModelAdmin
 
+
+# What a page asks for by itself, to stay up to date: see static/workflows/workflow.js.
+BACKGROUND = "X-Background"
 
 KEPT = "Kept in the history, with your name. No patient data, please."
 
@@ -83,13 +88,13 @@ class Verb:
     operation's argument for them, so that it can check what became of them since. `asks`: the title of the page, where
     the label and the row's name do not make a sentence; `{}` stands for that name. `form` asks for the operation's
     arguments. `dangerous`: it takes something away from a patient, and looks like it. One of several permissions is
-    enough.
+    enough. `shows`: the answer to the POST shows what the operation returns, with this sentence below.
     """
 
     slug: str
     label: str
     permission: str | tuple[str, ...]
-    operation: Callable[..., str | None]
+    operation: Callable[..., Any]
     applies: Callable[[Any], bool]
     consequences: Callable[[Any], list[str]]
     done: str
@@ -98,6 +103,7 @@ class Verb:
     why_not: Callable[[Any, Any], str] = lambda row, user: ""
     form: type[ReasonForm] = ReasonForm
     dangerous: bool = False
+    shows: str = ""
 
     def is_for(self, user: Any) -> bool:
         permissions = (self.permission,) if isinstance(self.permission, str) else self.permission
@@ -177,7 +183,15 @@ class ConsoleAdmin(ModelAdmin):
         """The row in a sentence, and in the way back to its page."""
         return f"{self.opts.verbose_name} {row.pk}"
 
+    def workflow_of(self, row: Any) -> int | None:
+        """The workflow that the pages of a row are about: that somebody is shown one is recorded."""
+        return None
+
     def render(self, request: HttpRequest, template: str, row: Any, **context: Any) -> TemplateResponse:
+        if (workflow_id := self.workflow_of(row)) is not None:
+            operations.record_view(
+                workflow_id, actor=request.user.get_username(), in_background=BACKGROUND in request.headers
+            )
         possible = [v for v in self.verbs if v.applies(row) and v.is_for(request.user)]
         barred = {verb: why for verb in possible if (why := verb.why_not(row, request.user))}
         return TemplateResponse(
@@ -211,6 +225,8 @@ class ConsoleAdmin(ModelAdmin):
             return HttpResponseRedirect(self.url_of("change", row))
         form = verb.form(request.POST if request.method == "POST" else None, row=row)
         seen = _seen(request, verb, row)
+        if form.is_valid() and verb.shows:
+            return self._show(request, verb, row, form.cleaned_data)
         if form.is_valid():
             self.carry_out(request, verb.done, verb.operation, row.pk, **form.cleaned_data, **seen)
             return HttpResponseRedirect(self.url_of("change", row))
@@ -225,6 +241,15 @@ class ConsoleAdmin(ModelAdmin):
             hidden=[(name, each) for name, ids in seen.items() for each in ids],
             back=self.url_of("change", row),
         )
+
+    def _show(self, request: HttpRequest, verb: Verb, row: Any, arguments: Mapping[str, Any]) -> HttpResponse:
+        try:
+            facts = verb.operation(row.pk, user=request.user, **arguments)
+        except NotAllowed as refusal:
+            self.message_user(request, str(refusal), messages.ERROR)
+            return HttpResponseRedirect(self.url_of("change", row))
+        shown = {"title": verb.label, "name": capfirst(self.name_of(row)), "facts": facts, "about": verb.shows}
+        return self.render(request, "admin/workflows/facts.html", row, back=self.url_of("change", row), **shown)
 
     def carry_out(
         self, request: HttpRequest, done: str, operation: Callable[..., str | None], row_id: Any, **arguments: Any

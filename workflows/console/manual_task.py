@@ -135,6 +135,9 @@ class ManualTaskAdmin(ConsoleAdmin):
             for slug, view in pages
         ] + super().get_urls()
 
+    def workflow_of(self, row: ManualTask) -> int:
+        return row.workflow_id
+
     def page(self, request: HttpRequest, row: ManualTask) -> dict[str, Any]:
         assert isinstance(request.user, User)
         row.workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=row.workflow_id)

@@ -25,6 +25,7 @@ from workflows.console import (
     failures,
     paging,
     patient,
+    revealing,
     workflow_page,
 )
 from workflows.console.base import OptionalReasonForm, RetryForm, Verb
@@ -336,7 +337,15 @@ class WorkflowAdmin(ChoosesMany):
     change_list_template = "admin/workflows/workflow/change_list.html"
     bulk_verbs = ("retry", "run_now", "cancel", "acknowledge")
     page_template = "admin/workflows/workflow/page.html"
-    verbs = (RETRY, RUN_NOW, CANCEL, duplicates.NOT_A_DUPLICATE, deferred_steps.RUN_AGAIN, acknowledging.ACKNOWLEDGE)
+    verbs = (
+        RETRY,
+        RUN_NOW,
+        CANCEL,
+        duplicates.NOT_A_DUPLICATE,
+        deferred_steps.RUN_AGAIN,
+        acknowledging.ACKNOWLEDGE,
+        revealing.REVEAL,
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:
         latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]
@@ -361,6 +370,9 @@ class WorkflowAdmin(ChoosesMany):
         if request.GET.get("state") in UNDER_WAY or "parked_on" in request.GET:
             return ("run_now", "cancel")
         return ()
+
+    def workflow_of(self, row: Workflow) -> int:
+        return row.pk
 
     def page(self, request: HttpRequest, row: Workflow) -> dict[str, Any]:
         return workflow_page.page(row, before=request.GET.get("before", ""))

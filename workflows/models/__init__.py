@@ -1,5 +1,6 @@
 """The tables. The workflow's row is the queue and the lock; all others say what happened to it."""
 
+from workflows.models.access import Access
 from workflows.models.api_key import ApiKey
 from workflows.models.attempt import Attempt, StepOutcome
 from workflows.models.bulk_operation import BulkItem, BulkOperation
@@ -20,6 +21,7 @@ from workflows.models.worker_process import WorkerProcess
 from workflows.models.workflow import State, Workflow
 
 __all__ = [
+    "Access",
     "ApiKey",
     "Attempt",
     "BulkItem",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
@@ -46,16 +44,6 @@ class SearchKeyHash(models.Model):
         return f"a search key of workflow {self.workflow_id}"
 
 
-class AppendOnly(models.QuerySet["Search"]):
-    """Rows that stay as they were written. (No trigger enforces it: see the tests of the submissions.)"""
-
-    def update(self, **kwargs: Any) -> int:
-        raise TypeError("What is on record stays as it is.")
-
-    def delete(self) -> tuple[int, dict[str, int]]:
-        raise TypeError("What is on record stays.")
-
-
 class Search(models.Model):
     """Somebody looked for a workflow: who, when, as what, and how many there were; never what they typed."""
 
@@ -65,19 +53,9 @@ class Search(models.Model):
     tried = ArrayField(models.CharField(max_length=100))  # what the text could have been, such as email
     hits = models.PositiveIntegerField()  # workflows found; one more than is shown means that there are more
 
-    objects: ClassVar[models.Manager[Search]] = AppendOnly.as_manager()
-
     class Meta:
         default_permissions = ("view",)
         indexes = [models.Index(name="search_of_actor", fields=["actor", "-id"])]
 
     def __str__(self) -> str:
         return f"search {self.pk} by {self.actor}"
-
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        if not self._state.adding:
-            raise TypeError("What is on record stays as it is.")
-        super().save(*args, **kwargs)
-
-    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        raise TypeError("What is on record stays.")

@@ -23,6 +23,7 @@ from workflows.operations.guards import (
     LET_FAIL,
     RESOLVE,
     RETRY,
+    REVEAL,
     REVOKE,
     RUN_NOW,
     SET_PACE,
@@ -31,6 +32,7 @@ from workflows.operations.guards import (
     WorkflowBusy,
 )
 from workflows.operations.keys import revoke
+from workflows.operations.looking import record_view, reveal, revealable
 from workflows.operations.messages import discard, redeliver
 from workflows.operations.paces import hold_queue, release_queue, set_cap, set_pace
 from workflows.operations.payments import charges_of
@@ -84,6 +86,7 @@ __all__ = [
     "MAY_DECIDE",
     "RESOLVE",
     "RETRY",
+    "REVEAL",
     "REVOKE",
     "RUN_NOW",
     "SETTLE",
@@ -111,12 +114,15 @@ __all__ = [
     "lets_fail",
     "not_a_duplicate",
     "parked_to_fail",
+    "record_view",
     "redeliver",
     "reject",
     "release_queue",
     "release_task",
     "retract",
     "retry",
+    "reveal",
+    "revealable",
     "revoke",
     "run_now",
     "set_cap",

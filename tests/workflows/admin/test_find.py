@@ -221,21 +221,6 @@ def test_nobody_sees_what_is_not_on_record(as_: Login, monkeypatch: pytest.Monke
     assert "Location" not in response.headers
 
 
-def test_what_is_on_record_stays(as_: Login) -> None:
-    sent()
-    find(as_("support"), EMAIL)
-    record = Search.objects.get()
-    for change in (
-        lambda: Search.objects.update(actor="nobody"),
-        lambda: Search.objects.all().delete(),
-        record.delete,
-        record.save,
-    ):
-        with pytest.raises(TypeError, match="on record stays"):
-            change()
-    assert Search.objects.get() == record
-
-
 # --- Nowhere else -------------------------------------------------------------------------------
 
 

@@ -93,8 +93,7 @@ def test_a_service_has_how_long_it_was_not_called(as_: Login) -> None:
         ("held", 0.5),
     ]
     for kind, hours in at_hours:
-        event = CircuitEvent.objects.create(service="programs", kind=kind)
-        CircuitEvent.objects.filter(pk=event.pk).update(at=now - hours * HOUR)
+        CircuitEvent.objects.create(service="programs", kind=kind, at=now - hours * HOUR)
     (chart,) = trends.of_service("programs", "24h", now)["charts"]
     assert [column.told for column in chart.columns[-5:]] == ["none", "30 min", "1 h", "30 min", "30 min"]
     assert (chart.told, chart.told_before) == ("2 h", "1 h")

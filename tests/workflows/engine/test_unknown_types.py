@@ -10,6 +10,7 @@ from django.db import connection, connections
 
 from tests import engine
 from tests.engine import define, kinds, make_due, seconds_until_due, submit, work, worker
+from tests.postgres import without_triggers
 from tests.workflows.cancelling import nothing
 from workflows import operations
 from workflows.engine import unknown_types
@@ -27,7 +28,7 @@ def without_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def as_if_put_off_before(seconds: float) -> None:
-    with connection.cursor() as cursor:
+    with connection.cursor() as cursor, without_triggers():
         cursor.execute("UPDATE workflows_event SET at = clock_timestamp() - %s * interval '1 second'", [seconds])
 
 

@@ -117,6 +117,7 @@ class Scene:
             "complete": rows.complete().pk,
             "reversing": rows.compensating().pk,
             "cancelled": rows.cancelled().pk,
+            "submission": rows.failed(workflow_type="onboarding").pk,
             "duplicate": rows.failed(last_error_code="duplicate_of").pk,
             "parked-on-cause": rows.parked(parked_on="onboarding/enroll_in_program: TypeError").pk,
         }

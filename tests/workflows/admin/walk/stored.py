@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from django.apps import apps
 from django.db import connection, transaction
 
-# Of the visit itself: who is signed in, since when, and from where.
-OF_THE_VISIT = ("django_session", "axes_")
+# Of the visit itself: who is signed in, since when, from where, and which pages they were shown.
+OF_THE_VISIT = ("django_session", "axes_", "workflows_access")
 
 
 def stored() -> dict[str, str]:

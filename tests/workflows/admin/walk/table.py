@@ -54,6 +54,7 @@ workflows_workflow_follow_up given-up                  | p pp-p-- - - ss | A AA-
 workflows_workflow_acknowledge failed                  | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_acknowledge given-up                | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_not_a_duplicate duplicate           | p >p-p-- - - ss | A >A-A-- - - ss
+workflows_workflow_reveal submission                   | p -p---- - - ss | p -p---- - - ss
 workflows_workflow_history failed                      | p pppppp - - ss | p pppppp - - ss
 workflows_workflow_add                                 | - ------ - - ss | - ------ - - ss
 workflows_workflow_delete failed                       | - ------ - - ss | - ------ - - ss
@@ -239,6 +240,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
         f"workflows_workflow_acknowledge {row}": (lambda scene, row=row: _what_is_left(scene, row))
         for row in ("failed", "given-up")
     },
+    "workflows_workflow_reveal": {"fields_asked": ["patient.phone"], **REASON},
     "workflows_workflow_follow_up": {"step": "thank", **REASON},
     "workflows_manualtask_decide": {"decision": "approve", **REASON},
     "workflows_manualtask_take_back": REASON,

@@ -1,0 +1,56 @@
+"""Reveal: a patient's values that are masked elsewhere, for a purpose, and for as long as the page is open."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+
+from workflows import operations
+from workflows.console.base import KEPT, ReasonForm, Verb, reason_field
+from workflows.telling import words
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+    from workflows.models import Workflow
+
+
+class RevealForm(ReasonForm):
+    fields_asked = forms.MultipleChoiceField(label="What", widget=forms.CheckboxSelectMultiple)
+    reason = reason_field(f"What you need it for. {KEPT}", label="Purpose")
+    field_order = ("fields_asked", "reason")
+
+    def __init__(self, *args: Any, row: Workflow, **kwargs: Any) -> None:
+        super().__init__(*args, row=row, **kwargs)
+        self.fields["fields_asked"].choices = [(name, name) for name in operations.revealable(row)]  # type: ignore[attr-defined]
+
+
+def _reveal(row_id: int, *, user: User, fields_asked: Collection[str], reason: str) -> list[tuple[str, str]]:
+    found = operations.reveal(row_id, user=user, fields=fields_asked, reason=reason)
+    return [(name, _shown(value)) for name, value in found.items()]
+
+
+def _shown(value: Any) -> str:
+    """Nothing has checked yet what a sender has put there."""
+    if value is None:
+        return "not given"
+    return words.cut(words.value(value)) if words.is_scalar(value) else words.MASK
+
+
+REVEAL = Verb(
+    slug="reveal",
+    label="Reveal",
+    permission=operations.REVEAL,
+    operation=_reveal,
+    applies=lambda row: bool(operations.revealable(row)),
+    consequences=lambda row: [
+        "You see what you choose in full. Choose only what you need.",
+        "Before that, the audit gets a line with your name, what you chose and your purpose.",
+        "The values are in no address and are kept nowhere: to see them again, ask again.",
+    ],
+    done="",
+    shows="Leave this page when you are done. Your name and your purpose are on record.",
+    form=RevealForm,
+)

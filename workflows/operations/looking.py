@@ -1,0 +1,73 @@
+"""What people look at, on record before they see it: pages about a workflow, revealed values, exports of the audit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg.errors
+from django.db import InternalError
+from django.db.models.functions import Now
+
+from workflows.definition import definitions, value_at
+from workflows.errors import NotAllowed
+from workflows.models import Access, Workflow
+from workflows.operations.guards import REVEAL, require, require_reason, short_transaction, stated
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+logger = logging.getLogger(__name__)
+
+Kind = Access.Kind
+
+# A page that stays open and keeps itself up to date has a line of the audit so often.
+STILL_OPEN = timedelta(minutes=15)
+
+
+def record_view(workflow_id: int, *, actor: str, in_background: bool = False) -> None:
+    """Record that a user, by name, is shown a page about a workflow.
+
+    `in_background`: the page asks by itself, to stay up to date. On a server that is read-only for now, in a failover,
+    the log has it instead: the page shows no value in clear.
+    """
+    views = Access.objects.filter(workflow=workflow_id, kind=Kind.VIEWED, actor=actor)
+    if in_background and views.filter(at__gt=Now() - STILL_OPEN).exists():
+        return
+    try:
+        Access.objects.create(actor=actor, kind=Kind.VIEWED, workflow_id=workflow_id)
+    except InternalError as error:
+        if not isinstance(error.__cause__, psycopg.errors.ReadOnlySqlTransaction):
+            raise
+        logger.warning("workflow %s: %s has opened its page, while the database is read-only", workflow_id, actor)
+
+
+def revealable(workflow: Workflow) -> tuple[str, ...]:
+    """The fields of its payload that can be revealed."""
+    definition = definitions().get(workflow.workflow_type)
+    return definition.revealable if definition else ()
+
+
+def reveal(workflow_id: int, *, user: User, fields: Collection[str], reason: str) -> dict[str, Any]:
+    """The values of these fields of a workflow's payload, in clear. That they were is committed before they are read.
+
+    `reason` is the purpose. Refused for a field that the definition does not call revealable.
+    """
+    require(user, REVEAL)
+    require_reason(reason, "what is revealed")
+    workflow = Workflow.objects.only("workflow_type").filter(pk=workflow_id).first()
+    known = revealable(workflow) if workflow else ()
+    if not fields or not {*fields} <= {*known}:
+        raise NotAllowed("These values are not revealed to anybody.")
+    asked = [field for field in known if field in fields]
+    with short_transaction():
+        Access.objects.create(
+            actor=user.get_username(),
+            kind=Kind.REVEALED,
+            workflow_id=workflow_id,
+            detail={"fields": asked, "purpose": stated(reason)},
+        )
+    payload = Workflow.objects.values_list("payload", flat=True).get(pk=workflow_id)
+    return {field: value_at(payload, field) for field in asked}
