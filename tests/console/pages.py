@@ -44,6 +44,7 @@ class Shown:
 # What has a name and no page: it answers a script or leads on, and shows nothing.
 NO_PAGES = {
     "autocomplete": "JSON",
+    "audit_export": "a file",
     "jsi18n": "a script",
     "session": "JSON",
     "workflows_manualtask_claim": "a POST that leads to the task",
@@ -157,6 +158,7 @@ EMPTY = [
     Shown("app_list", "", at("/admin/workflows/")),
     Shown("needs_a_person", "empty", at("/admin/needs-a-person/")),
     Shown("failures", "empty", at("/admin/failures/")),
+    Shown("audit", "empty", at("/admin/audit/?person=nobody")),
     Shown("index", "for somebody who may see nothing", at("/admin/"), group="nobody"),
     Shown("workflows_workflow_changelist", "not allowed", listed("workflow"), status=403, group="nobody"),
     Shown("workflows_workflow_change", "not there", at("/admin/workflows/workflow/99/change/"), status=404),
@@ -188,6 +190,8 @@ WORKFLOWS = [
     ),
     Shown("needs_a_person", "", at("/admin/needs-a-person/")),
     Shown("failures", "", lambda: states.failed("/admin/failures/")),
+    Shown("audit", "", lambda: states.looked_at("/admin/audit/")),
+    Shown("audit", "of a patient", lambda: states.looked_at("/admin/audit/?patient={}&sort=looked"), group="auditor"),
     Shown(
         "workflows_workflow_changelist",
         "a group of failures",

@@ -53,6 +53,10 @@ class Person:
         """One of several radio buttons."""
         raise NotImplementedError
 
+    def tick(self, name: str) -> None:
+        """A box."""
+        raise NotImplementedError
+
     def write(self, label: str, text: str) -> None:
         """Into a text field."""
         self._enter(self._field(label))
@@ -86,6 +90,10 @@ class WithMouse(Person):
         self.used += 1
         self.page.get_by_role("radio", name=name).click()
 
+    def tick(self, name: str) -> None:
+        self.used += 1
+        self.page.get_by_role("checkbox", name=name).click()
+
     def has_used(self, *, clicks: int, keys: int) -> int:
         return clicks - self.used
 
@@ -118,6 +126,10 @@ class WithKeyboard(Person):
         if not radio.is_checked():
             self._press("Space")
         assert radio.is_checked()
+
+    def tick(self, name: str) -> None:
+        self._go_to(self.page.get_by_role("checkbox", name=name))
+        self._press("Space")
 
     def has_used(self, *, clicks: int, keys: int) -> int:
         return keys - self.used

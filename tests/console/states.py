@@ -19,12 +19,14 @@ from tests.workflows.admin.tasks import task
 from tests.workflows.admin.test_connections import child, signal, wait
 from tests.workflows.outages.services import open_cause, open_circuit
 from workflows.models import (
+    Access,
     ApiKey,
     BulkOperation,
     Chore,
     CircuitEvent,
     ManualTask,
     Pace,
+    Search,
     Service,
     State,
     UndeliveredMessage,
@@ -169,6 +171,16 @@ def user() -> User:
 def group() -> Group:
     make_groups()
     return Group.objects.get(name="engineer")
+
+
+def looked_at(address: str) -> str:
+    """Somebody has looked at a workflow, and retried it; another submission has the same patient. `{}`: its number."""
+    row, _ = submitted(), submitted()
+    for kind, detail in (("viewed", {}), ("revealed", {"fields": ["patient.phone"], "purpose": "To call her back."})):
+        Access.objects.create(actor="ada", kind=kind, workflow=row, detail=detail)
+    Search.objects.create(actor="ada", tried=["email"], hits=1)
+    rows.event(row, "retried", actor="ada", detail={"reason": "The bank is back."})
+    return address.format(row.pk)
 
 
 def end_all() -> None:

@@ -6,6 +6,7 @@ more: a page that grows a dozen links before the button that matters fails here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -14,19 +15,21 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from tests.console.conftest import Open
+from tests.console.conftest import Open, playwright
 from tests.console.people import Person, WithKeyboard, WithMouse
 from tests.console.scenes import (
     EMAIL,
+    PHONE,
     charged,
     failed_reversal,
     stopped,
+    submitted,
     unclear_call,
 )
 from tests.engine import do_maintenance, with_its_connections, work
 from tests.processes import meanwhile
 from tests.workflows import rows
-from workflows.models import Effect, Event, ManualTask, Signal, Workflow
+from workflows.models import Access, Effect, Event, ManualTask, Signal, Workflow
 
 # Somebody of that group, at Home.
 SitDown = Callable[[str], Person]
@@ -189,6 +192,55 @@ def test_see_what_needs_a_person_and_acknowledge_a_failure(sit_down: SitDown) ->
     assert person.has_used(clicks=5, keys=58) >= 0
     person.page.goto("/admin/needs-a-person/")
     assert asked.all_inner_texts() == ["Parcel review"]
+
+
+def test_say_who_did_what_yesterday(sit_down: SitDown) -> None:
+    yesterday = timezone.now() - timedelta(days=1)
+    by_ada = {"actor": "ada", "detail": {"reason": "The bank is back."}}
+    for ago in (timedelta(0), timedelta(days=1)):
+        rows.event(rows.failed(), "retried", at=yesterday - ago, **by_ada)
+    person = sit_down("auditor")
+    person.follow("Audit", bar=True)
+    person.follow("Yesterday")
+    lines = person.page.locator(".needs tbody tr")
+    assert lines.count() == 1
+    assert re.search("Retried.*ada.*The bank is back.", " ".join(lines.all_inner_texts()[0].split()))
+    assert person.has_used(clicks=2, keys=30) >= 0
+
+
+def test_say_who_looked_at_a_patient(sit_down: SitDown, open_as: Open) -> None:
+    row, again = submitted(), submitted()
+    open_as("support", f"/admin/workflows/workflow/{again.pk}/change/")
+    person = sit_down("auditor")
+    person.find(str(row.pk))
+    person.follow("Who looked at this patient")
+    assert person.reads("1 more with the same e-mail address or phone number")
+    who = person.page.locator(".needs tbody td[data-label=Who]").all_inner_texts()
+    assert set(who) == {"some-support", "some-auditor"}
+    assert person.reads("a•••@example.com")
+    assert not person.reads(EMAIL)
+    assert person.has_used(clicks=2, keys=30) >= 0
+
+
+def test_reveal_a_phone_number_to_call_back_and_leave_nothing_behind(sit_down: SitDown) -> None:
+    row = submitted()
+    person = sit_down("support lead")
+    person.find(EMAIL)
+    person.follow("Reveal")
+    person.tick("patient.phone")
+    person.write("Purpose", "To call her back.")
+    person.press(f"Reveal workflow {row.pk}")
+    assert person.reads(PHONE)
+    revealed = Access.objects.get(kind="revealed")
+    assert revealed.detail == {"fields": ["patient.phone"], "purpose": "To call her back."}
+    assert person.has_used(clicks=5, keys=36) >= 0
+    page = person.page
+    kept = page.evaluate("JSON.stringify([{...sessionStorage}, {...localStorage}])")
+    assert PHONE not in page.url + page.title() + kept
+    page.goto("/admin/")
+    with pytest.raises(playwright.Error, match="ERR_CACHE_MISS"):  # the browser has kept nothing to show
+        page.go_back()
+    assert Access.objects.filter(kind="revealed").count() == 1
 
 
 def test_retry_exactly_the_forty_of_one_outage_and_see_them_done(sit_down: SitDown) -> None:

@@ -20,6 +20,7 @@ PAGES = (
     ("Services", "admin:workflows_service_changelist", ["workflows.view_service"]),
     ("Queues", "admin:workflows_pace_changelist", ["workflows.view_pace"]),
     ("Workers", "admin:workflows_workerprocess_changelist", ["workflows.view_workerprocess"]),
+    ("Audit", "admin:audit", ["workflows.view_audit"]),
 )
 
 

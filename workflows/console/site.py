@@ -43,12 +43,14 @@ class ConsoleSite(admin.AdminSite):
         return {**context, "navigation": bar, "more_pages": more, "held": held}
 
     def get_urls(self) -> list[Any]:
-        from workflows.console import failures, find, needs_a_person  # whose pages need this site
+        from workflows.console import audit, failures, find, needs_a_person  # whose pages need this site
 
         pages = {
             "find": find.view,
             "needs_a_person": needs_a_person.view,
             "failures": failures.view,
+            "audit": audit.view,
+            "audit_export": audit.export,
         }
         ours = [
             path(f"{name.replace('_', '-')}/", self.admin_view(partial(view, site=self)), name=name)

@@ -33,7 +33,12 @@ class Access(models.Model):
             ("view_audit", "Can see who did what, and who looked at whom"),
             ("reveal_workflow", "Can see a patient's masked values, for a purpose that is recorded"),
         ]
-        indexes = [models.Index(name="access_of_workflow", fields=["workflow", "-at", "-id"])]
+        indexes = [
+            models.Index(name="access_of_workflow", fields=["workflow", "-at", "-id"]),
+            models.Index(name="access_newest", fields=["-at", "-id"]),
+            models.Index(name="access_of_actor", fields=["actor", "-at", "-id"]),
+            models.Index(name="access_revealed", fields=["-at", "actor"], condition=models.Q(kind="revealed")),
+        ]
 
     def __str__(self) -> str:
         return f"{self.kind} by {self.actor}"

@@ -64,6 +64,9 @@ class Event(models.Model):
             models.Index(name="event_of_workflow", fields=["workflow", "id"]),
             # engine.rollup: the workflows that have finished since it last looked.
             models.Index(name="event_finished", fields=["finished_xid"], condition=~Q(finished_xid=None)),
+            # The audit: what people did. What the engine writes is in neither.
+            models.Index(name="event_of_people", fields=["-at", "-id"], condition=~Q(actor="")),
+            models.Index(name="event_of_actor", fields=["actor", "-at", "-id"], condition=~Q(actor="")),
         ]
 
     def __str__(self) -> str:

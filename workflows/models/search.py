@@ -55,7 +55,10 @@ class Search(models.Model):
 
     class Meta:
         default_permissions = ("view",)
-        indexes = [models.Index(name="search_of_actor", fields=["actor", "-id"])]
+        indexes = [
+            models.Index(name="search_newest", fields=["-at", "-id"]),
+            models.Index(name="search_of_person", fields=["actor", "-at", "-id"]),
+        ]
 
     def __str__(self) -> str:
         return f"search {self.pk} by {self.actor}"

@@ -101,7 +101,12 @@ class CircuitEvent(models.Model):
 
     class Meta:
         default_permissions = ("view",)
-        indexes = [models.Index(name="circuit_event_of_service", fields=["service", "-id"])]
+        indexes = [
+            models.Index(name="circuit_event_of_service", fields=["service", "-id"]),
+            # The audit: see Event.
+            models.Index(name="circuit_event_of_people", fields=["-at", "-id"], condition=~models.Q(actor="")),
+            models.Index(name="circuit_event_of_actor", fields=["actor", "-at", "-id"], condition=~models.Q(actor="")),
+        ]
 
     def __str__(self) -> str:
         return f"{self.service} {self.kind}"

@@ -29,10 +29,11 @@ from workflows.operations.guards import (
     SET_PACE,
     SETTLE,
     TRY_NOW,
+    VIEW_AUDIT,
     WorkflowBusy,
 )
 from workflows.operations.keys import revoke
-from workflows.operations.looking import record_view, reveal, revealable
+from workflows.operations.looking import record_export, record_view, reveal, revealable
 from workflows.operations.messages import discard, redeliver
 from workflows.operations.paces import hold_queue, release_queue, set_cap, set_pace
 from workflows.operations.payments import charges_of
@@ -92,6 +93,7 @@ __all__ = [
     "SETTLE",
     "SET_PACE",
     "TRY_NOW",
+    "VIEW_AUDIT",
     "LeftUndone",
     "WorkflowBusy",
     "acknowledge",
@@ -114,6 +116,7 @@ __all__ = [
     "lets_fail",
     "not_a_duplicate",
     "parked_to_fail",
+    "record_export",
     "record_view",
     "redeliver",
     "reject",

@@ -37,6 +37,7 @@ LET_FAIL = "workflows.let_fail_service"
 SETTLE = "workflows.settle_undeliveredmessage"
 BULK = "workflows.start_bulkoperation"
 REVEAL = "workflows.reveal_workflow"
+VIEW_AUDIT = "workflows.view_audit"
 
 # Another operation holds a row for milliseconds; a release of 256 workflows holds a service's for 0.1 s.
 LOCK_TIMEOUT = "2s"

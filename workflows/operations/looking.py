@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from workflows.definition import definitions, value_at
 from workflows.errors import NotAllowed
 from workflows.models import Access, Workflow
-from workflows.operations.guards import REVEAL, require, require_reason, short_transaction, stated
+from workflows.operations.guards import REVEAL, VIEW_AUDIT, require, require_reason, short_transaction, stated
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -42,6 +42,14 @@ def record_view(workflow_id: int, *, actor: str, in_background: bool = False) ->
         if not isinstance(error.__cause__, psycopg.errors.ReadOnlySqlTransaction):
             raise
         logger.warning("workflow %s: %s has opened its page, while the database is read-only", workflow_id, actor)
+
+
+def record_export(user: User, *, chosen: str, workflow_id: int | None = None) -> None:
+    """Record that a user takes a part of the audit away, before they get it: which, and about which workflow."""
+    require(user, VIEW_AUDIT)
+    Access.objects.create(
+        actor=user.get_username(), kind=Kind.EXPORTED, workflow_id=workflow_id, detail={"chosen": chosen}
+    )
 
 
 def revealable(workflow: Workflow) -> tuple[str, ...]:

@@ -83,7 +83,9 @@ def find(text: str, *, actor: str) -> Found:
 
 
 @sensitive_variables()
-def others_of(workflow_id: int, definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> Found:
+def others_of(
+    workflow_id: int, definition: WorkflowDefinition | None, payload: Mapping[str, Any], *, shown: int = OTHERS_SHOWN
+) -> Found:
     """The other workflows that share a search key with this one (of its patient, as a rule), newest first.
 
     `tried` are this one's keys. It is not recorded as a search: people see it on the workflow's page.
@@ -91,11 +93,11 @@ def others_of(workflow_id: int, definition: WorkflowDefinition | None, payload: 
     known = definition.search_keys if definition else {}
     readings = {kind: key.read(value_at(payload, key.field)) for kind, key in known.items()}
     hashes = [each for kind, found in readings.items() for each in hashes_to_find(kind, found[:1])]
-    limit = OTHERS_SHOWN + 2  # this one, and one more than is shown
+    limit = shown + 2  # this one, and one more than is shown
     ids = {pk for (pk,) in fetch_all(_BY_HASH, {"hashes": hashes, "limit": limit})} - {workflow_id} if hashes else set()
     newest = sorted(ids, reverse=True)
     tried = [known[kind].label or kind for kind, found in readings.items() if found]
-    return Found(newest[:OTHERS_SHOWN], tried, more=len(newest) > OTHERS_SHOWN)
+    return Found(newest[:shown], tried, more=len(newest) > shown)
 
 
 def what_is_found() -> list[str]:

@@ -34,6 +34,8 @@ index                                                  | p pppppp p p ss | p ppp
 find                                                   | p pppppp - - ss | A AAAAAA - - ss
 needs_a_person                                         | p pppppp - - ss | x xxxxxx x x ss
 failures                                               | p pppppp - - ss | x xxxxxx x x ss
+audit                                                  | p -----p - - ss | x xxxxxx x x ss
+audit_export                                           | x xxxxxx x x ss | p -----p - - ss
 login                                                  | > >>>>>> > > pp | A AAAAAA A A pp
 logout                                                 | x xxxxxx x x >> | p pppppp p p >s
 session                                                | p pppppp p p ps | p pppppp p p ps

@@ -50,7 +50,7 @@ NEEDS_NEITHER = {
 }
 # A superuser's pages have them all: else the test would be silent about one.
 FORMS_OF_ALL = {
-    *("find", "logout", "password_change"),
+    *("find", "logout", "password_change", "audit_export", "workflows_workflow_reveal"),
     *(
         f"workflows_workflow_{verb}"
         for verb in ("changelist", "retry", "run_now", "cancel", "follow_up", "acknowledge")

@@ -1,0 +1,149 @@
+"""AUDIT: who did what, and who looked at whom, newest first: what five tables have on record, merged.
+
+Each is read by an index of its own, from a place on: `(time, rank of the table, id)`. Page 200 costs what the first one
+costs (docs/adr/0027).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any, NamedTuple
+
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.db.models import F, QuerySet
+from django.db.models.fields.tuple_lookups import Tuple, TupleLessThan
+
+from workflows.health import bounded
+from workflows.models import Access, CircuitEvent, Event, Search
+
+Rows = QuerySet[Any, Any]
+
+LOOKED, DID = "looked", "did"
+
+
+class Place(NamedTuple):
+    """The place of a line in the audit."""
+
+    at: datetime
+    rank: int
+    pk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which lines: of this person, by name; about these workflows; from a time on, up to another; of one sort."""
+
+    person: str = ""
+    workflows: Sequence[int] | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    sort: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table of the audit. `at` and `workflow` are its columns; `of_person` filters by a name."""
+
+    rank: int
+    sort: str
+    rows: Callable[[], Rows]
+    at: str = "at"
+    workflow: str = ""
+    of_person: Callable[[Rows, str], Rows] = field(default=lambda rows, name: rows.filter(actor=name))
+
+
+def _by_people(rows: Rows) -> Rows:
+    return rows.exclude(actor="")
+
+
+def _logged_by(rows: Rows, name: str) -> Rows:
+    user = User.objects.filter(username=name).values_list("pk", flat=True).first()
+    return rows.filter(user_id=user)
+
+
+# No joins: the order of an index would be lost, and what is about a workflow that is gone.
+SOURCES = (
+    Source(0, LOOKED, Access.objects.all, workflow="workflow"),
+    Source(1, LOOKED, Search.objects.all),
+    Source(2, DID, lambda: _by_people(Event.objects.all()), workflow="workflow"),
+    Source(3, DID, lambda: _by_people(CircuitEvent.objects.all())),
+    Source(
+        4,
+        DID,
+        lambda: LogEntry.objects.prefetch_related("user", "content_type"),
+        at="action_time",
+        of_person=_logged_by,
+    ),
+)
+
+
+class Line(NamedTuple):
+    """A row of a table of the audit, and its place."""
+
+    place: Place
+    row: Any
+
+
+def lines(asked: Asked, *, before: Place | None = None, limit: int) -> list[Line]:
+    """The newest lines of these, or the newest before a place."""
+    found = [line for source in SOURCES for line in _read(source, asked, before, limit)]
+    return sorted(found, key=lambda line: line.place, reverse=True)[:limit]
+
+
+def _read(source: Source, asked: Asked, before: Place | None, limit: int) -> Iterator[Line]:
+    if asked.sort not in ("", source.sort) or (asked.workflows is not None and not source.workflow):
+        return
+    rows = source.rows()
+    if asked.person:
+        rows = source.of_person(rows, asked.person)
+    if asked.since:
+        rows = rows.filter(**{f"{source.at}__gte": asked.since})
+    if asked.until:
+        rows = rows.filter(**{f"{source.at}__lt": asked.until})
+    if before:
+        rows = _beyond(rows, source, before)
+    order = (f"-{source.at}", "-id")
+    if asked.workflows is None:
+        found = rows.order_by(*order)[:limit]
+    else:  # of each workflow an index has them in order
+        first, *others = [rows.filter(**{source.workflow: pk}).order_by(*order)[:limit] for pk in asked.workflows]
+        found = first.union(*others, all=True).order_by(*order)[:limit] if others else first
+    for row in found:
+        yield Line(Place(getattr(row, source.at), source.rank, row.pk), row)
+
+
+def _beyond(rows: Rows, source: Source, place: Place) -> Rows:
+    """What comes after a place: (at, rank, id) < place."""
+    if source.rank == place.rank:
+        return rows.filter(TupleLessThan(Tuple(F(source.at), F("id")), (place.at, place.pk)))
+    return rows.filter(**{f"{source.at}__{'lte' if source.rank < place.rank else 'lt'}": place.at})
+
+
+def reveals(asked: Asked) -> list[tuple[date, str, int]]:
+    """How often each person has revealed something, by day, newest first; of the newest 10,000 reveals."""
+    rows = Access.objects.filter(kind=Access.Kind.REVEALED)
+    if asked.person:
+        rows = rows.filter(actor=asked.person)
+    if asked.since:
+        rows = rows.filter(at__gte=asked.since)
+    if asked.until:
+        rows = rows.filter(at__lt=asked.until)
+    newest = rows.order_by("-at").values_list("at", "actor")[: bounded.limit()]
+    counted = Counter((at.date(), actor) for at, actor in newest)
+    by_name = sorted(((day, actor, number) for (day, actor), number in counted.items()), key=lambda each: each[1])
+    return sorted(by_name, key=lambda each: each[0], reverse=True)
+
+
+def pages(asked: Asked, *, size: int, most: int) -> Iterator[list[Line]]:
+    """Up to so many lines, read a page at a time."""
+    before, left = None, most
+    while left > 0:
+        found = lines(asked, before=before, limit=min(size, left))
+        yield found
+        if len(found) < size:
+            return
+        before, left = found[-1].place, left - len(found)
