@@ -98,6 +98,11 @@ def crawl(
             response = client.get(url)
             assert response.status_code == 200, f"{url}: {response.status_code}"
             pages[url] = response.content.decode()
-        for link in re.findall(r'href="([^"#]*)"', pages[url]):
-            ahead += [target for target in [urljoin(url, unescape(link))] if target.startswith("/admin/")]
+        ahead += links(url, pages[url])
     return pages
+
+
+def links(page: str, html: str) -> list[str]:
+    """Where the links of a page lead in the console."""
+    found = (urljoin(page, unescape(link)) for link in re.findall(r'href="([^"#]*)"', html))
+    return [target for target in found if target.startswith("/admin/")]

@@ -18,7 +18,17 @@ from tests.groups import make_groups
 from tests.workflows import rows
 from tests.workflows.outages.services import open_cause, open_circuit
 from workflows import operations
-from workflows.models import ApiKey, BulkOperation, Effect, ManualTask, Signal, UndeliveredMessage, Wait, Workflow
+from workflows.models import (
+    ApiKey,
+    BulkOperation,
+    Effect,
+    ManualTask,
+    Service,
+    Signal,
+    UndeliveredMessage,
+    Wait,
+    Workflow,
+)
 
 # The columns of the table, with the letter of each.
 ROLES = {
@@ -67,6 +77,7 @@ class Scene:
             **self._tasks(),
             **self._bulk_operations(),
             "service": open_circuit(trial_in=115).pk,
+            "held-service": _held_service().pk,
             "cause": quote(open_cause(traceback="in enroll", judged=[rows.failed().pk]).pk),
             "slow-queue": quote(rows.held_queue().pk),
             "key": ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1").pk,
@@ -154,6 +165,14 @@ class Scene:
 
 def _task(**fields: Any) -> ManualTask:
     return rows.open_task(rows.waiting(task=False), **fields)
+
+
+def _held_service() -> Service:
+    """Its trial is an hour away: none comes due during a walk, however slow."""
+    service = open_circuit("labels", trial_in=3600)
+    service.held_by, service.held_reason = "boss", "By phone."
+    service.save()
+    return service
 
 
 def _undo_in_doubt() -> ManualTask:

@@ -67,6 +67,7 @@ workflows_manualtask_change anybodys                   | p pppppp - - ss | - ---
 workflows_manualtask_change of-own-team                | p pppppp - - ss | - ------ - - ss
 workflows_manualtask_change of-other-team              | p pppppp - - ss | - ------ - - ss
 workflows_manualtask_change question                   | p pppppp - - ss | - ------ - - ss
+workflows_manualtask_change answered                   | p pppppp - - ss | - ------ - - ss
 workflows_manualtask_decide anybodys                   | x xxxxxx x x ss | A --A--- - - ss
 workflows_manualtask_decide of-own-team                | x xxxxxx x x ss | A --A--- - - ss
 workflows_manualtask_decide of-other-team              | x xxxxxx x x ss | A --p--- - - ss
@@ -95,7 +96,7 @@ workflows/manualtask/<path:object_id>/ anybodys        | > >>>>>> > > ss | > >>>
 workflows_service_changelist                           | p pp-p-p - - ss | - ------ - - ss
 workflows_service_change service                       | p pp-p-p - - ss | - ------ - - ss
 workflows_service_hold service                         | p ---p-- - - ss | A ---A-- - - ss
-workflows_service_try_now service                      | p ---p-- - - ss | A ---A-- - - ss
+workflows_service_try_now held-service                 | p ---p-- - - ss | A ---A-- - - ss
 workflows_service_let_fail cause                       | p -p-p-- - - ss | A -A-A-- - - ss
 workflows_service_history service                      | p pp-p-p - - ss | p pp-p-p - - ss
 workflows_service_add                                  | - ------ - - ss | - ------ - - ss

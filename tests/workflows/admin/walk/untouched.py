@@ -45,8 +45,6 @@ NEEDS_NEITHER = {
         for button in ("", "Save", "Save and add another", "Save and continue editing")
     },
     **{f"auth_{page}: Yes, I\u2019m sure": BUTTON for page in ("group_changelist", "group_delete", "user_delete")},
-    # The first in a superuser's list has decided tasks: nobody deletes that one.
-    (OF_ADMINISTRATORS := "auth_user_changelist: Yes, I\u2019m sure"): BUTTON,
 }
 # A superuser's pages have them all: else the test would be silent about one.
 FORMS_OF_ALL = {
