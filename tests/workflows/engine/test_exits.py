@@ -170,7 +170,9 @@ def test_it_does_not_wait_for_a_row_that_somebody_holds() -> None:
     assert last_attempt(workflow).outcome == "crashed"
 
 
-def test_it_keeps_no_connection_and_no_more_than_it_can_bear() -> None:
+def test_it_keeps_no_connection_and_no_more_than_it_can_bear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exits, "MOST_KEPT", 10)
+
     def supervisors() -> int:
         with connection.cursor() as cursor:
             ours = "application_name LIKE 'onramp supervisor%' AND datname = current_database()"

@@ -208,7 +208,13 @@ def test_of_two_at_once_the_first_wins_and_the_other_is_told(
     assert "ben" not in [actor for actor, _ in history(row)]
 
 
-@pytest.mark.parametrize(("make", "first", "second", "_", "told"), PAIRS, ids=NAMES)
+# The others are refused by the same condition, which a request that has waited for the first meets just so.
+STALE = [pair for pair in PAIRS if pair[3] != pair[4]]
+
+
+@pytest.mark.parametrize(
+    ("make", "first", "second", "_", "told"), STALE, ids=[f"{first} and {second}" for _, first, second, *_ in STALE]
+)
 def test_an_action_on_a_page_that_is_stale_does_nothing_and_says_why(
     people: tuple[Person, Person], make: Callable[[], Row], first: str, second: str, _: str, told: str
 ) -> None:
