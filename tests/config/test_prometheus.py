@@ -33,6 +33,7 @@ def test_prometheus_accepts_the_rules_and_the_example() -> None:
     promtool("check", "config", "--syntax-only", FOLDER / "prometheus.yml")
 
 
+@pytest.mark.slow
 @needs_promtool
 def test_each_alert_fires_when_it_should_and_not_when_it_should_not() -> None:
     promtool("test", "rules", TESTS)

@@ -62,6 +62,7 @@ def test_each_kind_of_mutant_is_made(source: str, made: list[str]) -> None:
     assert [mutant.name for mutant in mutants_of(source, "any.py")] == made
 
 
+@pytest.mark.slow
 def test_it_tells_what_is_seen_from_what_is_not(tmp_path: Path) -> None:
     for file, text in {"workflows/shapes.py": SHAPES, "tests/test_shapes.py": TESTS}.items():
         (tmp_path / file).parent.mkdir()

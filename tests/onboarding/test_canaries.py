@@ -23,7 +23,7 @@ from workflows.models import Attempt, ManualTask, Workflow
 
 __all__ = ["as_"]
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])]
 
 # A word of its own for each field that takes one; of those that take none, a value that is found nowhere else. The
 # names of fields are shown, those that a sender has made up, too.

@@ -7,9 +7,15 @@ import re
 import pytest
 from django.contrib.auth.models import Group
 
+from tests.groups import GROUPS
 from tests.servers import ROOT
 
 
+def test_the_migrations_give_the_permissions_that_the_docs_say() -> None:
+    assert {name: set(codenames) for name, codenames in GROUPS.items()} == granted_by_the_docs()
+
+
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_a_fresh_database_has_the_groups_with_the_permissions_that_the_docs_say() -> None:
     from django.core.management import call_command

@@ -22,7 +22,9 @@ WRONG = "I looked at another patient."
 
 
 # What was started after an answer is told by the order of the calls, and not by a clock that was set back.
-CLOCK = pytest.mark.parametrize("set_back", [False, True], ids=["", "clock set back"])
+CLOCK = pytest.mark.parametrize(
+    "set_back", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "clock set back"]
+)
 
 
 def moved(set_back: bool, *, minutes: int = -10, where: str) -> None:

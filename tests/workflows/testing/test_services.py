@@ -42,12 +42,14 @@ def test_the_first_calls_are_in_vain_more_often_than_any_policy_allows() -> None
     assert run.workflow.events.filter(kind="retry_scheduled").count() == 12
 
 
+@pytest.mark.slow
 def test_an_outage_without_an_end_fails_the_workflow_and_sends_nothing() -> None:
     with testing.unavailable("letters"):
         run = testing.run(LETTERS, {})
     assert (run.status, run.workflow.last_error_code, SENT) == ("FAILED", "made_unavailable", [])
 
 
+@pytest.mark.slow
 def test_a_limited_service_takes_so_many_calls() -> None:
     with testing.limited("letters", calls=3):
         run = testing.run(LETTERS, {})
