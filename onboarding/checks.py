@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 
@@ -21,40 +20,30 @@ RAISES = Path(__file__).parent
 ERRORS = ("StepError", "RetryableStepError", "UnknownOutcome")
 
 
-def check_services(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+def check_services(**kwargs: Any) -> Iterator[CheckMessage]:
     """Every service needs an http(s) address where workers run: without one, a worker would fail its workflows."""
-    missing = [name for name, url in settings.SERVICES.items() if not _is_http(url)]
-    if not missing:
-        return []
-    return [
-        Error(
-            f"No usable address for: {', '.join(missing)}.",
-            hint="Set SERVICES_URL to the http(s) root of all services, or one each: ACCOUNTS_URL, TOKENS_URL, ...",
-            id="onboarding.E001",
-        )
-    ]
+    if missing := [name for name, url in settings.SERVICES.items() if not _is_http(url)]:
+        hint = "Set SERVICES_URL to the http(s) root of all services, or one each: ACCOUNTS_URL, TOKENS_URL, ..."
+        yield Error(f"No usable address for: {', '.join(missing)}.", hint=hint, id="onboarding.E001")
 
 
-def check_timeout(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    if settings.SERVICES_TIMEOUT > 0:
-        return []
-    return [Error("SERVICES_TIMEOUT must be above 0.", hint="Seconds, for example 10.", id="onboarding.E002")]
+def check_timeout(**kwargs: Any) -> Iterator[CheckMessage]:
+    if settings.SERVICES_TIMEOUT <= 0:
+        yield Error("SERVICES_TIMEOUT must be above 0.", hint="Seconds, for example 10.", id="onboarding.E002")
 
 
-def check_wording(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+def check_wording(**kwargs: Any) -> Iterator[CheckMessage]:
     """Every step of onboarding needs words for staff."""
-    if not (lacking := wordless_steps(ONBOARDING)):
-        return []
-    hint = "Say StepWords(title, phase) of each in onboarding/wording.py."
-    return [Error(f"Onboarding has no words for {', '.join(lacking)}.", hint=hint, id="onboarding.E003")]
+    if lacking := wordless_steps(ONBOARDING):
+        hint = "Say StepWords(title, phase) of each in onboarding/wording.py."
+        yield Error(f"Onboarding has no words for {', '.join(lacking)}.", hint=hint, id="onboarding.E003")
 
 
-def check_codes(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+def check_codes(**kwargs: Any) -> Iterator[CheckMessage]:
     """Every code that onboarding's own code raises needs words: else a failure counts as unexplained, and may brake."""
-    if not (lacking := sorted({code for path in RAISES.rglob("*.py") for code in _raised(path)} - set(CODES))):
-        return []
-    hint = "Say CodeWords(staff, patient) of each in onboarding/wording.py; ours=True if it may be our own mistake."
-    return [Warning(f"Onboarding raises codes without words: {', '.join(lacking)}.", hint=hint, id="onboarding.W001")]
+    if lacking := sorted({code for path in RAISES.rglob("*.py") for code in _raised(path)} - set(CODES)):
+        hint = "Say CodeWords(staff, patient) of each in onboarding/wording.py; ours=True if it may be our own mistake."
+        yield Warning(f"Onboarding raises codes without words: {', '.join(lacking)}.", hint=hint, id="onboarding.W001")
 
 
 def _raised(path: Path) -> Iterator[str]:

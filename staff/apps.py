@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.core.checks import Tags, register
 
 
 class StaffConfig(AppConfig):
@@ -9,5 +10,5 @@ class StaffConfig(AppConfig):
     def ready(self) -> None:
         from staff import checks, sessions
 
-        checks.register_all()
+        register(checks.proxy_tells_the_address, Tags.security, deploy=True)
         sessions.count_from_sign_in()

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Tags, Warning, register
+from django.core.checks import CheckMessage, Warning
 
 
-def register_all() -> None:
-    register(proxy_tells_the_address, Tags.security, deploy=True)
-
-
-def proxy_tells_the_address(**kwargs: Any) -> list[CheckMessage]:
+def proxy_tells_the_address(**kwargs: Any) -> Iterator[CheckMessage]:
     """Behind a proxy all sign-ins come from one address, unless a header names it: one guesser would lock out all."""
-    if not getattr(settings, "SECURE_PROXY_SSL_HEADER", None) or settings.CLIENT_ADDRESS_HEADER:
-        return []
-    return [
-        Warning(
+    if getattr(settings, "SECURE_PROXY_SSL_HEADER", None) and not settings.CLIENT_ADDRESS_HEADER:
+        yield Warning(
             "There is a proxy (SECURE_PROXY_SSL_HEADER), but CLIENT_ADDRESS_HEADER is not set: all sign-ins come from "
             "the proxy's address, and twenty failed ones lock out everybody.",
             hint="Name the header that your proxy writes the client's address to, such as X-Forwarded-For.",
             id="staff.W001",
         )
-    ]

@@ -13,7 +13,7 @@ from django.db import DEFAULT_DB_ALIAS, ProgrammingError
 from django.db.models import Count, QuerySet
 from django.utils.module_loading import import_string
 
-from workflows.definition import Step, WorkflowDefinition, definitions
+from workflows.definition import Step, WorkflowDefinition, definitions, wording_of
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.engine.backoff import merge_policies
 from workflows.health import series
@@ -34,12 +34,8 @@ Messages = Iterator[CheckMessage]
 DOTTED_PATH = "Give the dotted path of a WorkflowDefinition, like 'onboarding.workflow.ONBOARDING'."
 
 
-def check_definitions(**kwargs: Any) -> list[CheckMessage]:
+def check_definitions(**kwargs: Any) -> Messages:
     """Every path in WORKFLOWS leads to a definition with steps; names of definitions and of steps are unique."""
-    return list(_check_definitions())
-
-
-def _check_definitions() -> Messages:
     known: list[WorkflowDefinition] = []
     for path in settings.WORKFLOWS:
         try:
@@ -186,20 +182,19 @@ def _check_returns(step: Step, definition: WorkflowDefinition) -> Faults:
         yield Error, "E011", f"returns {', '.join(hidden)}, which {name} keeps out of every copy.", hint
 
 
-def check_wording(**kwargs: Any) -> list[CheckMessage]:
+def check_wording(**kwargs: Any) -> Messages:
     """A definition with words has some for each step, and none for a step that it does not have."""
-    messages: list[CheckMessage] = []
     for definition in _readable_definitions().values():
-        lacking, misspelt = wordless_steps(definition), unknown_steps(definition)
+        lacking, known = wordless_steps(definition), {name for step in definition.steps for name in step.names}
+        misspelt = [name for name in definition.wording.steps if name not in {*known, *definition.retired}]
         if lacking and definition.wording.steps:
             message = f"The wording of {definition.name!r} has no words for {', '.join(lacking)}."
             hint = "The console shows the names made readable. Say StepWords(title, phase) of each in its Wording."
-            messages.append(Warning(message, hint=hint, obj=definition, id="workflows.W013"))
+            yield Warning(message, hint=hint, obj=definition, id="workflows.W013")
         if misspelt:
             message = f"The wording of {definition.name!r} speaks of {', '.join(misspelt)}: it has no such step."
             hint = "Name steps of the list, or steps that have left it (retired=..., formerly=...)."
-            messages.append(Warning(message, hint=hint, obj=definition, id="workflows.W014"))
-    return messages
+            yield Warning(message, hint=hint, obj=definition, id="workflows.W014")
 
 
 def wordless_steps(definition: WorkflowDefinition) -> list[str]:
@@ -207,13 +202,7 @@ def wordless_steps(definition: WorkflowDefinition) -> list[str]:
     return [step.name for step in definition.steps if step.name not in definition.wording.steps]
 
 
-def unknown_steps(definition: WorkflowDefinition) -> list[str]:
-    """The steps of a definition's wording that it does not have."""
-    known = {name for step in definition.steps for name in step.names} | set(definition.retired)
-    return [name for name in definition.wording.steps if name not in known]
-
-
-def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:
     """Each code that a workflow has failed with has words for staff and patients.
 
     This check runs with `manage.py check --database default`. It reads some thousands of failed workflows, newest
@@ -222,79 +211,63 @@ def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs
     known = _readable_definitions()
     newest = Workflow.objects.filter(status=Workflow.Status.FAILED).exclude(last_error_code="").order_by("-id")
     codes = _read(newest.values_list("workflow_type", "last_error_code")[:FAILURES_CHECKED], databases)
-    return [
-        Warning(
-            f"Workflows of {workflow_type!r} have failed with {code!r}, and nothing says what that means.",
-            hint="Many just now? Find the cause first. Else say CodeWords(staff, patient) in the definition's Wording.",
-            obj=known[workflow_type],
-            id="workflows.W015",
-        )
-        for workflow_type, code in sorted(set(codes))
-        if workflow_type in known
-        and known[workflow_type].wording.codes
-        and known_words_for_code(known[workflow_type].wording, code) is None
-    ]
+    hint = "Many just now? Find the cause first. Else say CodeWords(staff, patient) in the definition's Wording."
+    for workflow_type, code in sorted(set(codes)):
+        wording = wording_of(definition := known.get(workflow_type))
+        if wording.codes and known_words_for_code(wording, code) is None:
+            message = f"Workflows of {workflow_type!r} have failed with {code!r}, and nothing says what that means."
+            yield Warning(message, hint=hint, obj=definition, id="workflows.W015")
 
 
-def check_submission_workflow(**kwargs: Any) -> list[CheckMessage]:
+def check_submission_workflow(**kwargs: Any) -> Messages:
     """SUBMISSION_WORKFLOW is the name of a definition, or empty: the intake does not start with another."""
     try:
         known = definitions()
     except (ImportError, AttributeError):  # check_definitions reports it
-        return []
+        return
     name = settings.SUBMISSION_WORKFLOW
-    if not name or name in known:
-        return []
-    return [
-        Warning(
+    if name and name not in known:
+        yield Warning(
             f"SUBMISSION_WORKFLOW is {name!r}, which no definition in WORKFLOWS is called: no submission can come in.",
             hint=f"Set it to one of: {', '.join(sorted(known))}. Or leave it empty (SUBMISSION_WORKFLOW=), "
             "for processes that take no submissions.",
             id="workflows.W012",
         )
-    ]
 
 
-def check_search_keys(**kwargs: Any) -> list[CheckMessage]:
+def check_search_keys(**kwargs: Any) -> Messages:
     """SEARCH_KEYS is set, and cannot be guessed: with the key, lists of addresses are hashed in a minute."""
     hint = 'Set it to a secret: python -c "import secrets; print(secrets.token_urlsafe(32))". '
     texts = list(settings.SEARCH_KEYS)
     if not texts:
-        return [
-            Warning(
-                "SEARCH_KEYS is not set: search keys are made with SECRET_KEY, and once that changes nobody is "
-                "found by e-mail or phone any more.",
-                hint=f"{hint}Where search keys are stored already, add what they were made with, for now: "
-                f"SEARCH_KEYS=<new>,{FROM_SECRET_KEY}. Then see manage.py searchkeys --help.",
-                id="workflows.W016",
-            )
-        ]
+        yield Warning(
+            "SEARCH_KEYS is not set: search keys are made with SECRET_KEY, and once that changes nobody is "
+            "found by e-mail or phone any more.",
+            hint=f"{hint}Where search keys are stored already, add what they were made with, for now: "
+            f"SEARCH_KEYS=<new>,{FROM_SECRET_KEY}. Then see manage.py searchkeys --help.",
+            id="workflows.W016",
+        )
     short = sum(len(text) < SHORTEST_KEY for text in texts if text != FROM_SECRET_KEY)
-    if not short and len(set(texts)) == len(texts):
-        return []
-    what = f"{short} of them shorter than {SHORTEST_KEY} characters" if short else "one of them twice"
-    return [
-        Warning(f"SEARCH_KEYS has {what}.", hint=f"{hint}Then see manage.py searchkeys --help.", id="workflows.W017")
-    ]
+    if short or len(set(texts)) < len(texts):
+        what = f"{short} of them shorter than {SHORTEST_KEY} characters" if short else "one of them twice"
+        hint += "Then see manage.py searchkeys --help."
+        yield Warning(f"SEARCH_KEYS has {what}.", hint=hint, id="workflows.W017")
 
 
-def check_series(**kwargs: Any) -> list[CheckMessage]:
+def check_series(**kwargs: Any) -> Messages:
     """All steps and codes of all definitions, as labels of one family of `/metrics`, are no more than are told."""
     declared = sum(series.declared(definition) for definition in _readable_definitions().values())
-    if declared <= series.MOST_SERIES:
-        return []
-    return [
-        Warning(
+    if declared > series.MOST_SERIES:
+        yield Warning(
             f"The definitions have {declared:,} combinations of a step and a code; of a family /metrics tells "
             f"{series.MOST_SERIES:,} series, and leaves out the others.",
             hint="Give fewer codes, each for what a person does differently; or serve the types by installations of "
             "their own.",
             id="workflows.W018",
         )
-    ]
 
 
-def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:
     """The ledgers of workflows under way hold no call of a step that this release does not declare.
 
     A workflow with such a call starts no new one (see `workflows.effects.reconcile`). This check runs with
@@ -303,18 +276,16 @@ def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs
     effects = Effect.objects.filter(undo=False, state__in=MAY_HAVE_HAPPENED, workflow__status=Workflow.Status.PENDING)
     called = effects.values_list("workflow__workflow_type", "step").order_by("workflow__workflow_type", "step")
     known = _readable_definitions()
-    return [
-        Warning(
-            f"This release of {workflow_type!r} declares no step {step!r}, and workflows under way have called it "
-            f"({count}): they start no new call.",
-            hint=f"If it was renamed: Step(..., formerly=({step!r},)). If it has left the list on purpose: "
-            f"WorkflowDefinition(..., retired=({step!r},)).",
-            obj=known[workflow_type],
-            id="workflows.W004",
-        )
-        for workflow_type, step, count in _read(called.annotate(workflows=Count("workflow", distinct=True)), databases)
-        if workflow_type in known and not known[workflow_type].declares(step)
-    ]
+    for workflow_type, step, count in _read(called.annotate(workflows=Count("workflow", distinct=True)), databases):
+        if workflow_type in known and not known[workflow_type].declares(step):
+            yield Warning(
+                f"This release of {workflow_type!r} declares no step {step!r}, and workflows under way have called it "
+                f"({count}): they start no new call.",
+                hint=f"If it was renamed: Step(..., formerly=({step!r},)). If it has left the list on purpose: "
+                f"WorkflowDefinition(..., retired=({step!r},)).",
+                obj=known[workflow_type],
+                id="workflows.W004",
+            )
 
 
 def _read(rows: QuerySet[Any, Any], databases: Collection[str] | None) -> list[Any]:

@@ -53,6 +53,6 @@ def test_the_checks_of_definitions_have_nothing_to_say_of_the_scenarios(settings
     settings.WORKFLOWS = [f"tests.scenarios.{name}" for name in ALL]
     definitions.cache_clear()
     try:
-        assert check_definitions() == []
+        assert list(check_definitions()) == []
     finally:
         definitions.cache_clear()

@@ -179,11 +179,11 @@ def test_behind_a_proxy_its_header_tells_the_address(ada: User, settings: Any, t
 def test_a_deployment_behind_a_proxy_is_warned_that_the_address_is_not_told(settings: Any) -> None:
     from staff.checks import proxy_tells_the_address
 
-    assert proxy_tells_the_address() == []
+    assert list(proxy_tells_the_address()) == []
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     assert [each.id for each in proxy_tells_the_address()] == ["staff.W001"]
     settings.CLIENT_ADDRESS_HEADER = "X-Forwarded-For"
-    assert proxy_tells_the_address() == []
+    assert list(proxy_tells_the_address()) == []
 
 
 def change_password(client: Client, old: str) -> Any:

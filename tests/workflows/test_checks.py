@@ -52,7 +52,7 @@ TRIED = GOOD  # what the test tries
 def checked(tried: WorkflowDefinition, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[CheckMessage]:
     monkeypatch.setitem(globals(), "TRIED", tried)
     settings.WORKFLOWS = [f"{__name__}.TRIED"]
-    return check_definitions()
+    return list(check_definitions())
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_definition_that_submissions_enter_is_one_of_the_releases(
 ) -> None:
     settings.WORKFLOWS, settings.SUBMISSION_WORKFLOW = [f"{__name__}.GOOD"], entered
     definitions.cache_clear()
-    messages = check_submission_workflow()
+    messages = list(check_submission_workflow())
     definitions.cache_clear()
     assert [message.id for message in messages] == ["workflows.W012"] * warned
     if warned:
@@ -175,7 +175,7 @@ def test_more_series_than_are_told_are_named(settings: Settings, monkeypatch: py
     settings.WORKFLOWS = [f"{__name__}.PAID"]
     definitions.cache_clear()
     monkeypatch.setattr(series, "MOST_SERIES", len(ENGINE_CODES))
-    assert check_series() == []
+    assert list(check_series()) == []
     monkeypatch.setattr(series, "MOST_SERIES", len(ENGINE_CODES) - 1)
     (message,) = check_series()
     assert message.id == "workflows.W018"
@@ -184,7 +184,7 @@ def test_more_series_than_are_told_are_named(settings: Settings, monkeypatch: py
 
 def test_the_database_is_read_only_where_somebody_asks_for_that() -> None:
     """Without a mark the test may not use it."""
-    assert check_undeclared_steps(databases=None) == []
+    assert list(check_undeclared_steps(databases=None)) == []
 
 
 @pytest.mark.django_db
@@ -192,5 +192,5 @@ def test_before_the_migrations_of_a_release_nothing_is_said_of_its_steps() -> No
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE workflows_effect RENAME COLUMN undo TO not_yet")
     with transaction.atomic():
-        assert check_undeclared_steps(databases=["default"]) == []
+        assert list(check_undeclared_steps(databases=["default"])) == []
         transaction.set_rollback(True)

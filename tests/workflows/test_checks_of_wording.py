@@ -46,7 +46,7 @@ def test_a_definition_that_has_words_has_some_for_each_step(
     settings: Settings, name: str, expected: list[tuple[str, str]]
 ) -> None:
     settings.WORKFLOWS = [f"{__name__}.{name}"]
-    messages = check_wording()
+    messages = list(check_wording())
     assert [message.id for message in messages] == [id for id, _ in expected]
     assert all(words in message.msg for message, (_, words) in zip(messages, expected, strict=True))
 
@@ -61,7 +61,7 @@ def test_a_code_that_workflows_have_failed_with_is_named_if_nothing_says_what_it
     (message,) = check_codes_have_words(databases=["default"])
     assert message.id == "workflows.W015"
     assert "'whole' have failed with 'surprising'" in message.msg
-    assert check_codes_have_words(databases=None) == []
+    assert list(check_codes_have_words(databases=None)) == []
 
 
 def test_what_nobody_has_words_for_is_made_of_the_name() -> None:

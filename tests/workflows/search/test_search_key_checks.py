@@ -60,7 +60,7 @@ def test_a_search_key_is_a_word_and_a_field_and_a_business_key_fields(
 )
 def test_the_secret_is_set_and_long_and_there_once(settings: Settings, keys: list[str], ids: list[str]) -> None:
     settings.SEARCH_KEYS = keys
-    messages = check_search_keys()
+    messages = list(check_search_keys())
     assert [message.id for message in messages] == ids
     assert all("searchkeys --help" in str(message.hint) for message in messages)
     assert not any(key in f"{message.msg}{message.hint}" for message in messages for key in (LONG, "tiny"))
