@@ -13,9 +13,7 @@ View = Callable[[HttpRequest], HttpResponse]
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 
 
-def content_security_policy(
-    get_response: Callable[[HttpRequest], HttpResponse],
-) -> Callable[[HttpRequest], HttpResponse]:
+def content_security_policy(get_response: View) -> View:
     def respond(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
         response.headers.setdefault("Content-Security-Policy", POLICY)
@@ -24,9 +22,7 @@ def content_security_policy(
     return respond
 
 
-def api_as_in_the_intake(
-    get_response: Callable[[HttpRequest], HttpResponse],
-) -> Callable[[HttpRequest], HttpResponse]:
+def api_as_in_the_intake(get_response: View) -> View:
     """Answer the API and the health checks before any other middleware, the first of which is for browsers already.
 
     Load balancers ask by address, not by a name of ALLOWED_HOSTS, and in plain http.

@@ -15,13 +15,9 @@ from prometheus_client.registry import Collector
 from workflows.definition import definitions, wording_of_type
 from workflows.health import rates
 from workflows.health.rates import Point
-from workflows.models import Attempt, StepOutcome
-from workflows.models.rollup import BOUNDS, PARKED, Metric
+from workflows.models import Attempt
+from workflows.models.rollup import BOUNDS, Metric
 from workflows.wording import is_explained
-
-# What ran no code of the step, and says nothing of how long it takes.
-_DID_NOT_RUN = (StepOutcome.RECORDED, StepOutcome.SKIPPED, PARKED)
-_FAILED = (StepOutcome.FAILED, StepOutcome.BEST_EFFORT_FAILED)
 
 Labels = tuple[str, ...]
 
@@ -32,8 +28,8 @@ class Counted(Collector):
         for point in rates.totals(Metric):
             found[point.metric].append(point)
         finished, steps = found[Metric.FINISHED], found[Metric.STEP]
-        ran = [each for each in steps if each.outcome not in _DID_NOT_RUN]
-        failed = [each for each in steps if each.outcome in _FAILED]
+        ran = [each for each in steps if each.outcome not in rates.DID_NOT_RUN]
+        failed = [each for each in steps if each.outcome in rates.FAILED]
         types = sorted(definitions())
         yield _counter(
             "workflow_started",

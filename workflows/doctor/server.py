@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 from django.db import connection
 from django.utils import timezone
 
 from workflows.doctor.findings import Finding, Level
 from workflows.postgres import migrating
-from workflows.postgres.statements import fetch_all, fetch_one
+from workflows.postgres.statements import fetch_all, fetch_row
 from workflows.wording import length
 
 # A claim is as long as the steps of a workflow, and a backup's or a report's transaction some minutes.
@@ -37,7 +36,7 @@ CLOCKS_DIFFER = timedelta(seconds=5)
 
 def is_read_only() -> Iterator[Finding]:
     """The server takes writes."""
-    (recovering, read_only) = _one("SELECT pg_is_in_recovery(), current_setting('transaction_read_only')::bool")
+    (recovering, read_only) = fetch_row("SELECT pg_is_in_recovery(), current_setting('transaction_read_only')::bool")
     if recovering or read_only:
         what = "is a standby" if recovering else "is set to be read-only"
         cure = "Connect to the primary, or promote this one: docs/operations.md, Replication."
@@ -46,7 +45,7 @@ def is_read_only() -> Iterator[Finding]:
 
 def pooler() -> Iterator[Finding]:
     """The session is the server's own, as workers need it."""
-    (pid,) = _one("SELECT pg_backend_pid()")
+    (pid,) = fetch_row("SELECT pg_backend_pid()")
     if pid != connection.connection.info.backend_pid:
         what = "A pooler is in the way to the server: workers refuse to start. The intake and the console work."
         cure = 'Connect the workers to PostgreSQL itself: docs/deployment.md, "How many connections".'
@@ -56,7 +55,7 @@ def pooler() -> Iterator[Finding]:
 def clocks() -> Iterator[Finding]:
     """The clock of this host agrees with the server's."""
     before = timezone.now()
-    (theirs,) = _one("SELECT clock_timestamp()")
+    (theirs,) = fetch_row("SELECT clock_timestamp()")
     differ = max(before - theirs, theirs - timezone.now())
     if differ > CLOCKS_DIFFER:
         what = f"The clocks of this host and of the server differ by {length(differ.total_seconds())}."
@@ -66,7 +65,7 @@ def clocks() -> Iterator[Finding]:
 
 def durability() -> Iterator[Finding]:
     """What was committed survives a crash of the machine."""
-    off = _all(
+    off = fetch_all(
         "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY 1"
     )
     if off:
@@ -77,7 +76,7 @@ def durability() -> Iterator[Finding]:
 
 def old_transactions() -> Iterator[Finding]:
     """No session has been in a transaction for long: vacuum removes no row that one may still see."""
-    for pid, name, user, state, seconds, holds in _all(
+    for pid, name, user, state, seconds, holds in fetch_all(
         """SELECT pid, coalesce(nullif(application_name, ''), 'a session'), usename, state,
                   extract(epoch FROM clock_timestamp() - xact_start)::float8,
                   backend_xmin IS NOT NULL OR backend_xid IS NOT NULL
@@ -85,8 +84,7 @@ def old_transactions() -> Iterator[Finding]:
             WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND datname = current_database()
               AND application_name IS DISTINCT FROM %(migrate)s AND xact_start < clock_timestamp() - %(long)s
             ORDER BY xact_start LIMIT 10""",
-        migrate=migrating.NAME,
-        long=LONG,
+        {"migrate": migrating.NAME, "long": LONG},
     ):
         harm = "vacuum removes nothing that has died since" if holds else "a migration would wait for it"
         yield Finding(
@@ -99,11 +97,11 @@ def old_transactions() -> Iterator[Finding]:
 
 def prepared_transactions() -> Iterator[Finding]:
     """No prepared transaction was forgotten: it keeps its locks, and what vacuum would remove, over restarts too."""
-    for gid, owner, seconds in _all(
+    for gid, owner, seconds in fetch_all(
         """SELECT gid, owner, extract(epoch FROM clock_timestamp() - prepared)::float8 FROM pg_prepared_xacts
             WHERE database = current_database() AND prepared < clock_timestamp() - %(long)s
             ORDER BY prepared LIMIT 10""",
-        long=LONG,
+        {"long": LONG},
     ):
         what = (
             f"The transaction {gid!r} of {owner} was prepared {length(seconds)} ago, and neither committed nor undone."
@@ -114,12 +112,12 @@ def prepared_transactions() -> Iterator[Finding]:
 
 def replication_slots() -> Iterator[Finding]:
     """Each replication slot is in use: the server keeps the WAL, and maybe dead rows, for one that is not."""
-    for name, active, kept, xids, pretty in _all(
+    for name, active, kept, xids, pretty in fetch_all(
         """SELECT slot_name, active, kept, greatest(age(xmin), age(catalog_xmin), 0), pg_size_pretty(kept)
              FROM pg_replication_slots, LATERAL (SELECT CASE WHEN pg_is_in_recovery() THEN 0 ELSE
                       coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint END AS kept) wal
             WHERE NOT active OR greatest(age(xmin), age(catalog_xmin)) > %(behind)s ORDER BY kept DESC LIMIT 10""",
-        behind=XIDS_BEHIND,
+        {"behind": XIDS_BEHIND},
     ):
         too_much = kept >= WAL_KEPT or xids > XIDS_BEHIND
         state = (
@@ -135,10 +133,10 @@ def replication_slots() -> Iterator[Finding]:
 
 def standbys() -> Iterator[Finding]:
     """No standby (hot_standby_feedback) makes the server keep dead rows for long."""
-    for pid, name, xids in _all(
+    for pid, name, xids in fetch_all(
         """SELECT pid, application_name, age(backend_xmin) FROM pg_stat_replication
             WHERE age(backend_xmin) > %(behind)s ORDER BY 3 DESC LIMIT 10""",
-        behind=XIDS_BEHIND,
+        {"behind": XIDS_BEHIND},
     ):
         what = (
             f"A query on the standby {name} (process {pid}) keeps what has died in {xids:,} transactions from vacuum."
@@ -148,13 +146,12 @@ def standbys() -> Iterator[Finding]:
 
 def wraparound() -> Iterator[Finding]:
     """Old rows are frozen long before transaction ids run out, in each database: they share the ids."""
-    for database, kind, age, limit in _all(
+    for database, kind, age, limit in fetch_all(
         """SELECT datname, kind, age, limit_ FROM pg_database CROSS JOIN LATERAL (VALUES
                ('transaction ids', age(datfrozenxid), current_setting('autovacuum_freeze_max_age')::float8),
                ('multixact ids', mxid_age(datminmxid), current_setting('autovacuum_multixact_freeze_max_age')::float8)
            ) ids (kind, age, limit_) WHERE age > limit_ * %(behind)s OR age > %(end)s ORDER BY age DESC""",
-        behind=BEHIND,
-        end=NEAR_THE_END,
+        {"behind": BEHIND, "end": NEAR_THE_END},
     ):
         yield Finding(
             Level.CRITICAL if age > NEAR_THE_END else Level.WARNING,
@@ -167,13 +164,13 @@ def wraparound() -> Iterator[Finding]:
 
 def autovacuum() -> Iterator[Finding]:
     """The server vacuums, and keeps up."""
-    off = _all(
+    off = fetch_all(
         "SELECT name FROM pg_settings WHERE name IN ('autovacuum', 'track_counts') AND setting = 'off' ORDER BY name"
     )
     for (name,) in off:
         what = f"{name} is off: tables grow with each update, and the planner knows nothing of their rows."
         yield Finding(Level.CRITICAL, "autovacuum", what, f"ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf().")
-    for table, dead, due, last, is_off in _all(_DEAD, times=DEAD_TIMES, rows=DEAD_ROWS):
+    for table, dead, due, last, is_off in fetch_all(_DEAD, {"times": DEAD_TIMES, "rows": DEAD_ROWS}):
         when = f"last vacuumed {last:%Y-%m-%d %H:%M} UTC" if last else "never vacuumed since the statistics began"
         off_here = " Autovacuum is off for this table." if is_off else ""
         yield Finding(
@@ -199,13 +196,13 @@ _DEAD = """
 
 def log_settings() -> Iterator[Finding]:
     """The server's log holds no values of our statements: they are patients' data, and secrets."""
-    logged = _all(
+    logged = fetch_all(
         """SELECT name || ' = ' || setting FROM pg_settings
             WHERE name IN ('log_statement') AND setting IN ('mod', 'all')
                OR name IN ('log_min_duration_statement', 'log_min_duration_sample') AND setting <> '-1'
                OR name IN ('log_transaction_sample_rate') AND setting <> '0' ORDER BY name"""
     )
-    (parameters, on_error) = _one(
+    (parameters, on_error) = fetch_row(
         "SELECT current_setting('log_parameter_max_length'), current_setting('log_parameter_max_length_on_error')"
     )
     if logged and parameters != "0":
@@ -221,7 +218,7 @@ def log_settings() -> Iterator[Finding]:
 
 def archiver() -> Iterator[Finding]:
     """The WAL is archived, so that a restore can reach any point in time."""
-    (archives, fails, count, wal, since, no_timeout) = _one(
+    (archives, fails, count, wal, since, no_timeout) = fetch_row(
         """SELECT current_setting('archive_mode') <> 'off'
                       AND current_setting('archive_command') || current_setting('archive_library') <> '',
                   last_failed_time > coalesce(last_archived_time, '-infinity'), failed_count, last_failed_wal,
@@ -244,7 +241,7 @@ def archiver() -> Iterator[Finding]:
 
 def connections() -> Iterator[Finding]:
     """There is room for more sessions."""
-    (used, most) = _one(
+    (used, most) = fetch_row(
         """SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
                   current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"""
     )
@@ -256,14 +253,14 @@ def connections() -> Iterator[Finding]:
 
 def locks() -> Iterator[Finding]:
     """No session waits long for a lock of another."""
-    for pid, name, seconds, blockers in _all(
+    for pid, name, seconds, blockers in fetch_all(
         """SELECT a.pid, coalesce(nullif(a.application_name, ''), 'a session'),
                   extract(epoch FROM clock_timestamp() - l.since)::float8, pg_blocking_pids(a.pid)
              FROM pg_stat_activity a
              JOIN (SELECT pid, min(waitstart) AS since FROM pg_locks WHERE NOT granted GROUP BY pid) l ON l.pid = a.pid
             WHERE a.datname = current_database() AND l.since < clock_timestamp() - %(long)s
             ORDER BY l.since LIMIT 10""",
-        long=WAITS_LONG,
+        {"long": WAITS_LONG},
     ):
         by = ", ".join(map(str, blockers)) or "none that is there now"
         what = f"{name} (process {pid}) has waited for a lock for {length(seconds)}, held by process {by}."
@@ -287,11 +284,3 @@ LOOKS = [
     autovacuum,
     connections,
 ]
-
-
-def _all(sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
-    return fetch_all(sql, parameters)
-
-
-def _one(sql: str) -> tuple[Any, ...]:
-    return fetch_one(sql, {}) or ()

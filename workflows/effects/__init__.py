@@ -10,7 +10,8 @@ from typing import Any
 from workflows.models import Effect, Workflow
 
 DONE, INTENT, NOT_DONE = Effect.State.DONE, Effect.State.INTENT, Effect.State.NOT_DONE
-SKIPPED, UNKNOWN, UNDONE = Effect.State.SKIPPED, Effect.State.UNKNOWN, Effect.State.UNDONE
+SKIPPED, UNKNOWN = Effect.State.SKIPPED, Effect.State.UNKNOWN
+UNDONE, KEPT = Effect.State.UNDONE, Effect.State.KEPT
 IN_DOUBT = (INTENT, UNKNOWN)
 MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from workflows import failpoints
 from workflows.errors import DUPLICATE, Braked, ServiceBusy, ServiceUnavailable
 from workflows.models.rollup import BOUNDS, PARKED, Grain, Metric
-from workflows.postgres.statements import execute, fetch_one
+from workflows.postgres.statements import execute, fetch_one, fetch_row
 from workflows.signals.waking import Slice
 
 logger = logging.getLogger(__name__)
@@ -104,14 +104,12 @@ def _progress() -> Progress:
            DELETE FROM workflows_rollup WHERE EXISTS (SELECT FROM made)""",
         [_NAME],
     )
-    found = fetch_one(
+    seen, now, *floors, is_ours = fetch_row(
         """SELECT seen::text, pg_current_snapshot()::text, workflow_floor, attempt_floor, event_floor,
                   server = system_identifier::text AND pg_snapshot_xmax(seen) <= pg_snapshot_xmax(pg_current_snapshot())
              FROM workflows_rollupprogress, pg_control_system() WHERE name = %s""",
         [_NAME],
     )
-    assert found, "its row was made just now"
-    seen, now, *floors, is_ours = found
     if is_ours:
         names = ("workflow_floor", "attempt_floor", "event_floor")
         return Progress(SeenBy.read(seen), SeenBy.read(now), dict(zip(names, floors, strict=True)))

@@ -23,7 +23,7 @@ SLICE = 1000
 
 
 def reschedule(workflow: Workflow) -> None:
-    """Put off a workflow whose row the caller's transaction holds. The history says so once, and not at every look.
+    """Reschedule a workflow whose row the caller's transaction holds. The history says so once, and not at every look.
 
     An attempt that is still open has lost its worker: it is closed as vanished, as by one that starts an attempt.
     """

@@ -25,7 +25,7 @@ from workflows.health.paces import PaceStanding
 from workflows.health.services import Standing, standings
 from workflows.models import Chore, ManualTask, State, WorkerProcess, Workflow
 from workflows.models.rollup import Grain, Metric
-from workflows.postgres.statements import fetch_one
+from workflows.postgres.statements import fetch_row
 from workflows.wording import ENGINE_CODES, Wording, is_explained
 
 # Seconds. Clocks that are corrected in small steps need no report.
@@ -173,7 +173,7 @@ def _from_the_future() -> FromTheFuture | None:
     """
     number, last = 0, None
     for queue in sorted({definition.queue for definition in definitions().values()}):
-        found, until = fetch_one(
+        found, until = fetch_row(
             """SELECT count(*), max(invisible_until)
                  FROM (SELECT created_at, invisible_until FROM workflows_workflow
                         WHERE status = 'PENDING' AND NOT begun AND queue = %(queue)s
@@ -181,7 +181,7 @@ def _from_the_future() -> FromTheFuture | None:
                         ORDER BY invisible_until, id LIMIT %(limit)s) next
                 WHERE invisible_until <= created_at""",
             {"queue": queue, "tolerance": CLOCK_TOLERANCE, "limit": bounded.limit() + 1},
-        ) or (0, None)
+        )
         number += found
         last = max(filter(None, (last, until)), default=None)
     return FromTheFuture(number, last) if last else None

@@ -13,7 +13,7 @@ from workflows.models import Chore
 from workflows.models.workflow import PARKED_SQL
 from workflows.outages import parking
 from workflows.postgres.skip_scan import skip_scan
-from workflows.postgres.statements import fetch_all, fetch_one
+from workflows.postgres.statements import fetch_all, fetch_row
 from workflows.signals.waking import ADDRESSED, LISTENS
 
 # Seconds. Workers look several times a second; what is later than this is late, and no chance of the moment.
@@ -66,14 +66,14 @@ def backlogs() -> list[QueueBacklog]:
 
 def late_expiries() -> int:
     """The workflows that have been over their own time (`expires_after`) for a minute, and that nothing has woken."""
-    (number,) = fetch_one(
+    (number,) = fetch_row(
         """SELECT count(*) FROM (
                SELECT FROM workflows_workflow
                 WHERE status = 'PENDING' AND NOT compensating AND expires_at IS NOT NULL
                   AND expires_at <= statement_timestamp() - make_interval(secs => %(late)s)
                   AND invisible_until > statement_timestamp() ORDER BY expires_at LIMIT %(limit)s) over""",
         {"late": LATE, "limit": bounded.limit() + 1},
-    ) or (0,)
+    )
     return int(number)
 
 
@@ -92,14 +92,13 @@ def signal_lag() -> float:
 
     Of the oldest and the newest open signals; of those that listen by a linking id, so many.
     """
-    (seconds,) = fetch_one(
+    (seconds,) = fetch_row(
         f"""SELECT extract(epoch FROM clock_timestamp() - min(created_at))::float8 FROM (
                (SELECT * FROM workflows_signal WHERE closed_at IS NULL ORDER BY id LIMIT {SIGNALS})
                 UNION ALL
                (SELECT * FROM workflows_signal WHERE closed_at IS NULL ORDER BY id DESC LIMIT {SIGNALS})) s
-             WHERE EXISTS {_LISTENING}""",  # noqa: S608 (ours)
-        (),
-    ) or (None,)
+             WHERE EXISTS {_LISTENING}"""  # noqa: S608 (ours)
+    )
     return max(0.0, seconds or 0.0)
 
 

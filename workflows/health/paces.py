@@ -18,7 +18,7 @@ from workflows.models.pace import Key, Scope
 from workflows.models.workflow import is_parked_on
 from workflows.operations.paces import is_known
 from workflows.postgres.skip_scan import skip_scan
-from workflows.postgres.statements import fetch_all
+from workflows.postgres.statements import fetch_all, fetch_row
 
 TENANTS_SHOWN = 200
 
@@ -90,7 +90,7 @@ def _standings(rows: Iterable[Pace]) -> list[PaceStanding]:
     found = [(each, key) for each in rows if (key := Key.of(each.key))]
     if not found:
         return []
-    ((now, *_),) = fetch_all("SELECT clock_timestamp()", ())
+    (now,) = fetch_row("SELECT clock_timestamp()")
     waiting = _waiting([key.name for _, key in found if key.scope == Scope.TENANT])
     for _, key in found:
         if key.scope == Scope.SERVICE:

@@ -15,10 +15,14 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import connection
 
-from workflows.models.rollup import BOUNDS, Grain, Metric
+from workflows.models import StepOutcome
+from workflows.models.rollup import BOUNDS, PARKED, Grain, Metric
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LABELS = ("workflow_type", "step", "outcome", "code")
+# The outcomes of a step that ran no code of its own, which say nothing of how long it takes; and its failures.
+DID_NOT_RUN = (StepOutcome.RECORDED, StepOutcome.SKIPPED, PARKED)
+FAILED = (StepOutcome.FAILED, StepOutcome.BEST_EFFORT_FAILED)
 
 
 @dataclass(frozen=True, slots=True)

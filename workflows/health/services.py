@@ -18,7 +18,7 @@ from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import PARKED_SQL, is_parked_on
 from workflows.outages import circuits, parking
 from workflows.outages.circuits import CircuitState
-from workflows.postgres.statements import fetch_one
+from workflows.postgres.statements import fetch_row
 
 SEE_SERVICES = "workflows.view_service"
 
@@ -120,7 +120,7 @@ def _without_row(name: str) -> Service:
 
 def _parked(names: Sequence[str]) -> dict[str, tuple[Count, int | None, datetime | None]]:
     """For each service: how many workflows are parked, counted in the order of release, and which for the longest."""
-    columns: Any = fetch_one(
+    columns = fetch_row(
         f"""SELECT coalesce(array_agg(name), '{{}}'), array_agg(number), array_agg(longest), array_agg(since)
              FROM unnest(%s::text[]) name
             CROSS JOIN LATERAL (

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from workflows.health import bounded, counts
 from workflows.models import WorkerProcess
-from workflows.postgres.statements import fetch_one
+from workflows.postgres.statements import fetch_one, fetch_row
 
 LATELY = timedelta(hours=1)
 
@@ -20,11 +20,10 @@ def lost_workers(at: datetime) -> Counter[str]:
 
 def oldest_transaction() -> float:
     """For how many seconds a session of this database has been in a transaction; of those that the role may see."""
-    (seconds,) = fetch_one(
+    (seconds,) = fetch_row(
         """SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::float8 FROM pg_stat_activity
-            WHERE backend_type = 'client backend' AND datname = current_database() AND pid <> pg_backend_pid()""",
-        (),
-    ) or (None,)
+            WHERE backend_type = 'client backend' AND datname = current_database() AND pid <> pg_backend_pid()"""
+    )
     return max(0.0, seconds or 0.0)
 
 
@@ -33,7 +32,6 @@ def archive_failing() -> float:
     (seconds,) = fetch_one(
         """SELECT extract(epoch FROM clock_timestamp()
                                      - coalesce(last_archived_time, stats_reset, last_failed_time))::float8
-             FROM pg_stat_archiver WHERE last_failed_time > coalesce(last_archived_time, '-infinity')""",
-        (),
+             FROM pg_stat_archiver WHERE last_failed_time > coalesce(last_archived_time, '-infinity')"""
     ) or (None,)
     return max(0.0, seconds or 0.0)

@@ -95,7 +95,7 @@ _NAMES = skip_scan("parked", "workflows_workflow", PARKED_SQL, "parked_on")
 
 def names() -> list[str]:
     """The services on which workflows are parked: by as many steps down the index as there are services."""
-    return [name for (name,) in fetch_all(f"WITH RECURSIVE {_NAMES} SELECT parked_on FROM parked", ())]  # noqa: S608 (ours)
+    return [name for (name,) in fetch_all(f"WITH RECURSIVE {_NAMES} SELECT parked_on FROM parked")]  # noqa: S608 (ours)
 
 
 def _release(name: str) -> int:

@@ -39,18 +39,22 @@ def execute(sql: str, parameters: Parameters) -> int:
         return int(cursor.rowcount)
 
 
-def fetch_one(sql: str, parameters: Parameters) -> tuple[Any, ...] | None:
-    """Run one statement of the engine; return its row, if there is one."""
-    connection.ensure_connection()
-    with djangos_errors(connection), psycopg.Cursor(connection.connection) as cursor:
-        return cursor.execute(sql, parameters).fetchone()
-
-
-def fetch_all(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+def fetch_all(sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
     """Run one statement of the engine; return its rows."""
     connection.ensure_connection()
     with djangos_errors(connection), psycopg.Cursor(connection.connection) as cursor:
         return cursor.execute(sql, parameters).fetchall()
+
+
+def fetch_one(sql: str, parameters: Parameters = ()) -> tuple[Any, ...] | None:
+    """The same; return its row, if there is one."""
+    return next(iter(fetch_all(sql, parameters)), None)
+
+
+def fetch_row(sql: str, parameters: Parameters = ()) -> tuple[Any, ...]:
+    """The same; return the row of a statement that always has one, such as a count."""
+    (row,) = fetch_all(sql, parameters)
+    return row
 
 
 def literal(value: Any) -> str:

@@ -15,7 +15,7 @@ from django.db import OperationalError, transaction
 
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.postgres import sqlstates
-from workflows.postgres.statements import execute, fetch_all
+from workflows.postgres.statements import execute, fetch_all, fetch_row
 from workflows.search.search_keys import LONGEST_TEXT, business_hashes, business_key_of, hashes_to_store, keys
 
 # Rows at a time: at most a second of work, and some megabytes.
@@ -83,7 +83,7 @@ class Progress:
 
 def begin(below: int | None = None) -> Progress:
     """Nothing is done yet, of all the workflows that there are now or of those below that number."""
-    (newest,) = fetch_all("SELECT coalesce(max(id), 0) FROM workflows_workflow", ())[0]
+    (newest,) = fetch_row("SELECT coalesce(max(id), 0) FROM workflows_workflow")
     return Progress(newest + 1 if below is None else min(below, newest + 1), newest)
 
 

@@ -17,7 +17,7 @@ from django.db import Error, connection
 
 from workflows.definition import definitions
 from workflows.postgres.round_trips import session_of
-from workflows.postgres.statements import fetch_one
+from workflows.postgres.statements import fetch_row
 from workflows.state.transitions import make_due_where
 
 logger = logging.getLogger(__name__)
@@ -175,12 +175,8 @@ def slice_of_signals(after: int) -> tuple[int, int]:
 
 def slice_of(ids: str, after: int) -> tuple[int, int]:
     """The last of the next SIGNALS `ids` (SQL) after that one, 0 if there is none; and where the next slice starts."""
-    row = fetch_one(
-        f"SELECT coalesce(max(id), 0), count(*) FROM ({ids} LIMIT {SIGNALS}) slice",  # noqa: S608 (ours)
-        [after],
-    )
-    assert row is not None
-    last, count = row
+    sql = f"SELECT coalesce(max(id), 0), count(*) FROM ({ids} LIMIT {SIGNALS}) slice"  # noqa: S608 (ours)
+    last, count = fetch_row(sql, [after])
     return last, last if count == SIGNALS else 0
 
 

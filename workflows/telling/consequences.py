@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from django.db.models import QuerySet
 
 from workflows.definition import WorkflowDefinition, definitions, wording_of
-from workflows.effects import DONE, IN_DOUBT, UNDONE
+from workflows.effects import DONE, IN_DOUBT, KEPT, UNDONE
 from workflows.engine.duplicates import others_of
 from workflows.models import Effect, Wait, Workflow
 from workflows.operations.amounts import total
 from workflows.wording import Wording, words_for_code, words_for_step
-
-KEPT = Effect.State.KEPT
 
 # So many workflows, and no more, are looked through for what they were charged.
 LOOKED_THROUGH = 100

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from workflows.definition import WorkflowDefinition
+from workflows.effects import DONE, IN_DOUBT, KEPT, UNDONE
 from workflows.models import Effect
 from workflows.operations.amounts import amount
 from workflows.redaction import masked_reference, private_part
 from workflows.telling import words
 from workflows.wording import Money
-
-_DONE, _KEPT, _UNDONE = Effect.State.DONE, Effect.State.KEPT, Effect.State.UNDONE
-_IN_DOUBT = (Effect.State.INTENT, Effect.State.UNKNOWN)
 
 
 def money_line(definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]) -> str:
@@ -47,9 +45,9 @@ class _Charge:
     def sentence(self) -> str:
         """What the call came to; empty for one that charged nothing."""
         call, reference = self.call, self._reference(self.call, self.money.reference)
-        if call.state in _IN_DOUBT:
+        if call.state in IN_DOUBT:
             return f"Unclear: {self.amount} may have been charged at {words.clock(call.begun_at)}."
-        if call.state not in (_DONE, _KEPT, _UNDONE) or not reference:
+        if call.state not in (DONE, KEPT, UNDONE) or not reference:
             return ""
         # Its start: a lookup finds a call later than it was answered.
         return f"{self.amount} charged at {words.clock(call.begun_at)}, {reference}{self._since()}."
@@ -57,13 +55,13 @@ class _Charge:
     def _since(self) -> str:
         """What became of it."""
         call, undo = self.call, self.undo
-        if call.state == _UNDONE:
+        if call.state == UNDONE:
             return f"; refunded {self._how()}"
-        if call.state == _KEPT:
+        if call.state == KEPT:
             return "; a person decided to leave it"
         if call.undo_failures:
             return f"; the refund failed {call.undo_failures} time{'s' * (call.undo_failures > 1)}"
-        if undo and undo.state in _IN_DOUBT:
+        if undo and undo.state in IN_DOUBT:
             return f"; a refund was started at {words.clock(undo.begun_at)}, and its outcome is not known yet"
         return ""
 

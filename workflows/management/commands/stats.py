@@ -17,7 +17,6 @@ from workflows.definition import definitions, wording_of_type
 from workflows.health import rates
 from workflows.health.rates import Point
 from workflows.management.arguments import HelpInLines
-from workflows.models import StepOutcome
 from workflows.models.rollup import Grain, Metric
 from workflows.wording import is_explained, length
 
@@ -42,8 +41,6 @@ UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days
 # Up to which time each is summed up: it is kept that long, and its part before the start is of no account.
 GRAINS = {Grain.MINUTE: timedelta(hours=12), Grain.HOUR: timedelta(days=34), Grain.DAY: timedelta(days=399)}
 UNIT_OF = {Grain.MINUTE: UNITS["m"], Grain.HOUR: UNITS["h"], Grain.DAY: UNITS["d"]}
-FAILED = (StepOutcome.FAILED, StepOutcome.BEST_EFFORT_FAILED)
-DID_NOT_RUN = (StepOutcome.RECORDED, StepOutcome.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +124,11 @@ def look(workflow_type: str, since: datetime, until: datetime, grain: Grain) -> 
 
 def _steps(points: Sequence[Point], order: Sequence[str]) -> Iterator[OfStep]:
     """In the definition's order; those that it no longer has last."""
-    ran = [point for point in points if point.outcome not in DID_NOT_RUN]
+    ran = [point for point in points if point.outcome not in rates.DID_NOT_RUN]
     names = {point.step for point in ran}
     for name in [*(each for each in order if each in names), *sorted(names - {*order})]:
         own = [point for point in ran if point.step == name]
-        failed = _sum(point for point in own if point.outcome in FAILED)
+        failed = _sum(point for point in own if point.outcome in rates.FAILED)
         yield OfStep(name, _sum(own), failed, Took.of(Metric.STEP, own))
 
 
