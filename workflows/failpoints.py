@@ -68,14 +68,14 @@ def armed(name: str, action: Callable[[], None]) -> Iterator[None]:
 
 
 def reach_when_written(boundary: str, at: str) -> None:
-    """Call `reach` as soon as the statement that was just deferred is written (see `deferred_written`)."""
+    """Call `reach` as soon as the statement that was just held back is written (see `held_back_written`)."""
     global _when_written
     if _armed:
         _when_written = (boundary, at)
 
 
-def deferred_written() -> None:
-    """The deferred statement is written."""
+def held_back_written() -> None:
+    """The statement that was held back is written."""
     global _when_written
     if _when_written:
         (boundary, at), _when_written = _when_written, None

@@ -61,7 +61,7 @@ def test_what_is_deferred_is_reached_when_it_is_written() -> None:
 
     def write() -> None:
         defer()
-        failpoints.deferred_written()
+        failpoints.held_back_written()
 
     assert [ends(do, "after_result:pay") for do in (defer, write)] == [0, -9]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -96,7 +96,7 @@ class Verb:
     permission: str | tuple[str, ...]
     operation: Callable[..., Any]
     applies: Callable[[Any], bool]
-    consequences: Callable[[Any], list[str]]
+    consequences: Callable[[Any], Iterable[str]]
     done: str
     seen: tuple[tuple[str, Callable[[Any], list[int]]], ...] = ()
     asks: str = ""
@@ -262,6 +262,22 @@ class ConsoleAdmin(ModelAdmin):
             return False
         self.message_user(request, done, messages.SUCCESS)
         return True
+
+
+class StandingsAdmin(ConsoleAdmin):
+    """A list of how things stand, without filters and pages: most of these things have no row."""
+
+    list_template: str
+
+    def lines(self) -> dict[str, Any]:
+        """The context of the list."""
+        raise NotImplementedError
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
+            raise PermissionDenied
+        context = {**self.admin_site.each_context(request), "opts": self.opts, "title": self._title_of_list()}
+        return TemplateResponse(request, self.list_template, {**context, **self.lines(), **(extra_context or {})})
 
 
 def _seen(request: HttpRequest, verb: Verb, row: Any) -> dict[str, list[int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.utils import timezone
@@ -20,18 +19,6 @@ SIGNALS_SHOWN = 50
 CHILDREN_SHOWN = 100
 
 
-@dataclass(frozen=True, slots=True)
-class WaitLine:
-    wait: Wait
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True)
-class SignalLine:
-    signal: Signal
-    state: str
-
-
 def related_rows(workflow: Workflow) -> dict[str, Any]:
     waits = list(
         Wait.objects.filter(workflow=workflow)
@@ -41,9 +28,9 @@ def related_rows(workflow: Workflow) -> dict[str, Any]:
     )
     signals = _signals(workflow, waits)
     return {
-        "waits": [WaitLine(wait, _outcome(workflow, wait, waits)) for wait in waits[:WAITS_SHOWN]],
+        "waits": [(wait, _outcome(workflow, wait, waits)) for wait in waits[:WAITS_SHOWN]],
         "more_waits": len(waits) > WAITS_SHOWN,
-        "signals": [SignalLine(signal, _state(signal, waits)) for signal in signals[:SIGNALS_SHOWN]],
+        "signals": [(signal, _state(signal, waits)) for signal in signals[:SIGNALS_SHOWN]],
         "more_signals": len(signals) > SIGNALS_SHOWN,
         **_children(workflow),
     }

@@ -45,7 +45,7 @@ NOT_A_DUPLICATE = Verb(
     operation=operations.not_a_duplicate,
     applies=duplicates.is_one,
     why_not=lambda row, user: operations.why_not_tell_apart(user),
-    consequences=lambda row: list(_consequences(row)),
+    consequences=_consequences,
     done="It goes on.",
     dangerous=True,
 )

@@ -6,16 +6,14 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from workflows import operations
-from workflows.console.base import ConsoleAdmin, ReasonForm, Verb
-from workflows.console.service import HoldForm
+from workflows.console.base import ReasonForm, StandingsAdmin, Verb
+from workflows.console.service import HoldForm, told
 from workflows.health import bounded, paces
 from workflows.health.paces import PaceStanding
 from workflows.models import CircuitEvent, Pace
@@ -110,20 +108,14 @@ def _once_capped(row: PaceStanding) -> list[str]:
 
 
 @admin.register(Pace)
-class PaceAdmin(ConsoleAdmin):
+class PaceAdmin(StandingsAdmin):
+    list_template = "admin/workflows/pace/list.html"
     page_template = "admin/workflows/pace/page.html"
     verbs = (HOLD, RELEASE, SET_PACE, SET_CAP)
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
-            raise PermissionDenied
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "title": self._title_of_list(),
-            "lines": [{"row": row, "url": self.url_of("change", row), **_columns(row)} for row in paces.everything()],
-        }
-        return TemplateResponse(request, "admin/workflows/pace/list.html", {**context, **(extra_context or {})})
+    def lines(self) -> dict[str, Any]:
+        found = paces.everything()
+        return {"lines": [{"row": row, "url": self.url_of("change", row), **_columns(row)} for row in found]}
 
     def name_of(self, row: PaceStanding) -> str:
         return row.name
@@ -156,15 +148,13 @@ def banner() -> list[str]:
 
 
 def _columns(row: PaceStanding) -> dict[str, Any]:
-    event = row.last_event
-    by = f" by {event.actor}" if event and event.actor else ""
     return {
         "badge": _badge(row),
         "waiting": bounded.text(row.waiting),
         "pace": f"{row.pace.per_second:g} a second" if row.pace.per_second else "",
         "cap": f"{row.pace.at_once} at a time" if row.pace.at_once else "",
         "until": words.clock(row.pace.held_until) if row.is_held else "",
-        "told": f"{event.get_kind_display()}{by} at {words.clock(event.at)}: {event.reason}" if event else "",
+        "told": told(row.last_event),
     }
 
 

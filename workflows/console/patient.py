@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Case, Expression, JSONField, Value, When
@@ -95,24 +94,14 @@ def _money(definition: WorkflowDefinition | None, effects: Sequence[Effect], wor
     return REFUNDED if charges else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """A field of the caller's: its label, and the part of the value that staff may see."""
-
-    label: str
-    shown: str
-
-
-def caller(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> list[Verified]:
-    """The fields by which staff verify a caller, in the definition's order.
+def caller(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The fields by which staff verify a caller, in the definition's order: label, and the part that staff may see.
 
     Missing fields are left out, and so is what is neither a text nor a number: nothing has checked it yet.
     """
     fields = definition.wording.caller if definition else ()
     values = [(field, value_at(payload, field.path)) for field in fields]
-    return [
-        Verified(field.label, words.cut(field.show(value))) for field, value in values if words.is_text_or_number(value)
-    ]
+    return [(field.label, words.cut(field.show(value))) for field, value in values if words.is_text_or_number(value)]
 
 
 def sent(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> list[tuple[str, str]]:

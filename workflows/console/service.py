@@ -7,16 +7,15 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows import operations
 from workflows.console import cause, trends
-from workflows.console.base import ConsoleAdmin, ReasonForm, Verb
+from workflows.console.base import ReasonForm, StandingsAdmin, Verb
 from workflows.health import services
 from workflows.health.services import Standing
 from workflows.models import CircuitEvent, Service
@@ -104,22 +103,17 @@ def _once_tried(row: Standing) -> list[str]:
 
 
 @admin.register(Service)
-class ServiceAdmin(ConsoleAdmin):
+class ServiceAdmin(StandingsAdmin):
+    list_template = "admin/workflows/service/list.html"
     page_template = "admin/workflows/service/page.html"
     verbs = (HOLD, TRY_NOW, LET_FAIL)
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
-            raise PermissionDenied
+    def lines(self) -> dict[str, Any]:
         found = services.standings()
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "title": "Services",
+        return {
             "lines": [self._line(row, columns) for row in found if not row.is_cause],
             "causes": [self._line(row, cause.columns) for row in found if row.is_cause],
         }
-        return TemplateResponse(request, "admin/workflows/service/list.html", {**context, **(extra_context or {})})
 
     def _line(self, row: Standing, columns_of: Callable[[Standing], dict[str, Any]]) -> dict[str, Any]:
         return {"row": row, "url": self.url_of("change", row), **columns_of(row)}
@@ -163,7 +157,7 @@ def columns(row: Standing) -> dict[str, Any]:
         "failed_calls": _counted(row) if row.service.since and row.state != CircuitState.CLOSED else "",
         "longest_since": words.clock(row.longest_since),
         "next_trial": next_trial(row),
-        "told": told(row),
+        "told": told(row.last_event),
     }
 
 
@@ -236,9 +230,8 @@ def label_of(event: CircuitEvent) -> str:
     return KINDS.get(CircuitEvent.Kind(event.kind), event.get_kind_display())
 
 
-def told(row: Standing) -> str:
-    """The last word of its story."""
-    event = row.last_event
+def told(event: CircuitEvent | None) -> str:
+    """The last word of a story."""
     if event is None:
         return ""
     by = f" by {event.actor}" if event.actor else ""

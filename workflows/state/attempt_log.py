@@ -115,7 +115,7 @@ def hold_back(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> 
     """Keep a statement back, to send it in one statement, and one commit, with the attempt's next one.
 
     A caller that does anything else next calls `flush` first. The statement is written even when the claim is lost, so
-    only a fact that is true whichever worker holds the row may be deferred.
+    only a fact that is true whichever worker holds the row may be held back.
     """
     flush(attempt)
     attempt.held_back = (sql, parameters)
@@ -123,21 +123,21 @@ def hold_back(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> 
 
 
 def flush(attempt: OpenAttempt) -> None:
-    """Write the held-back statement. If the attempt log is lost just then, it stays deferred, for `close_as_lost`."""
+    """Write the held-back statement. If the attempt log is lost just then, it stays held back, for `close_as_lost`."""
     if attempt.held_back:
         execute(*attempt.held_back)
         attempt.held_back = None
-        failpoints.deferred_written()
+        failpoints.held_back_written()
 
 
 def execute_with_held_back(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Run a statement with the deferred one, an UPDATE of other rows. A parameter that both name has one value."""
+    """Run a statement with the one held back, an UPDATE of other rows. A parameter that both name has one value."""
     if attempt.held_back:
         before, before_parameters = attempt.held_back
         sql, parameters = f"WITH before AS ({before}) {sql}", {**before_parameters, **parameters}
     rows = execute(sql, parameters)
     attempt.held_back = None
-    failpoints.deferred_written()
+    failpoints.held_back_written()
     return rows
 
 
