@@ -25,8 +25,11 @@ def began() -> list[int]:
     return list(Attempt.objects.order_by("id").values_list("workflow_id", flat=True))
 
 
-def test_tenants_take_turns_and_a_claim_reads_a_handful_of_pages(no_vacuum: None) -> None:
+@pytest.mark.parametrize("caps", [[], ["queue:default", "type:test", "tenant:large"]])
+def test_tenants_take_turns_and_a_claim_reads_a_handful_of_pages(no_vacuum: None, caps: list[str]) -> None:
     define([say_one])
+    for key in caps:
+        Pace.objects.create(key=key, at_once=50)
     store(20_000, tenant="'large'", **OLD)
     analyze()
     small, none = [submit(tenant="small").pk for _ in range(2)], submit().pk
@@ -37,7 +40,7 @@ def test_tenants_take_turns_and_a_claim_reads_a_handful_of_pages(no_vacuum: None
     assert {*small, none} <= set(began())
     assert set(began()[:3]) & {*small, none} == {none, small[0]}
     assert max(look.buffers for look in looks) <= 12
-    assert "workflow_lanes" in looks[0].indexes
+    assert any("workflow_lanes" in look.indexes for look in looks)
     assert max(plan.buffers for plan in lanes) <= 50
 
 

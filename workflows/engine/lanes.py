@@ -48,8 +48,9 @@ _THE_START = Lane(-32768, "", "")
 _READ = """SELECT key, coalesce(held_until > clock_timestamp(), false), per_second, at_once FROM workflows_pace
             WHERE held_until > clock_timestamp() OR per_second IS NOT NULL OR at_once IS NOT NULL"""
 
-# A place among so many, until the claim ends, with its worker if need be. No row counts them.
-_TAKE_PLACE = places.taking("pg_try_advisory_xact_lock")
+# A place among so many under each cap, until the claim ends, with its worker if need be. No row counts them.
+_TAKE_PLACES = f"""SELECT ({places.taking("pg_try_advisory_xact_lock", "key", "at_once")}) IS NOT NULL
+                     FROM unnest(%(keys)s::text[], %(at_once)s::int[]) cap (key, at_once)"""  # noqa: S608 (ours)
 
 _FRESH = "status = 'PENDING' AND NOT begun AND queue = %(queue)s"
 _AFTER = "%(priority)s, %(workflow_type)s, %(tenant)s"
@@ -158,13 +159,10 @@ class Lanes:
         return not self._caps.keys().isdisjoint(self._keys(lane))
 
     def take_places(self, lane: Lane) -> list[bool]:
-        """Take a place under each cap of the lane, until the claim ends; the last is False if it is full."""
-        taken: list[bool] = []
-        for key in self._keys(lane):
-            if key in self._caps and all(taken):
-                found = session_of().run(_TAKE_PLACE, {"key": key, "at_once": self._caps[key]})
-                taken.append(bool(found))
-        return taken
+        """Take a place under each cap of the lane, until the claim ends; False for each that is full."""
+        caps = {key: self._caps[key] for key in self._keys(lane) if key in self._caps}
+        asked = {"keys": list(caps), "at_once": list(caps.values())}
+        return [taken for (taken,) in session_of().run(_TAKE_PLACES, asked)]
 
     def go_on_with(self, workflow: Workflow) -> None:
         """What has begun goes on whatever is full, and takes a place if there is one."""

@@ -17,10 +17,10 @@ from workflows.state import attempt_log
 TRIES, TRY_EVERY = 5, 0.04
 
 
-def taking(lock: str) -> str:
+def taking(lock: str, key: str = "%(key)s::text", at_once: str = "%(at_once)s::int") -> str:
     """SQL that takes one of `at_once` places of `key` by this function of PostgreSQL; no row if all are taken."""
-    return f"""SELECT n FROM generate_series(1, %(at_once)s::int) n
-                WHERE {lock}(hashtextextended(%(key)s::text, n)) LIMIT 1"""  # noqa: S608 (ours)
+    return f"""SELECT n FROM generate_series(1, {at_once}) n
+                WHERE {lock}(hashtextextended({key}, n)) LIMIT 1"""  # noqa: S608 (ours)
 
 
 _TAKE = taking("pg_try_advisory_lock")
