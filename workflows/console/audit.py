@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -36,6 +37,7 @@ USERS_SHOWN = 1_000
 MOST_EXPORTED = 100_000
 # The reveals of so many days are counted where no time is chosen.
 DAYS_COUNTED = timedelta(days=7)
+COUNTS_SHOWN = 100
 
 SORTS = {"": "Everything", LOOKED: "What people looked at", DID: "What people did"}
 FLAGS = {ADDITION: "Added", CHANGE: "Changed", DELETION: "Deleted"}
@@ -110,7 +112,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "lines": told([line.row for line in found[:SIZE]]),
         "others": (asked.workflows or [])[1:],
         "tried": tried,
-        "reveals": [] if asked.workflows else audit.reveals(counted),
+        "reveals": [] if asked.workflows else audit.reveals(counted)[:COUNTS_SHOWN],
         "counted": "" if asked.since or asked.until else f"in the last {DAYS_COUNTED.days} days",
         "first_url": f"?{filters.query}" if place else "",
         "next_url": f"?{filters.query}&before={_text(last)}".replace("?&", "?") if last else "",
@@ -239,13 +241,13 @@ class _Echo:
 def _csv(asked: Asked) -> Iterator[str]:
     writer = csv.writer(_Echo())
     yield writer.writerow(COLUMNS)
-    number = 0
-    for page in audit.pages(asked, size=1_000, most=MOST_EXPORTED):
-        number += len(page)
-        for line in told([each.row for each in page]):
+    found = audit.every_line(asked)
+    wanted = islice(found, MOST_EXPORTED)
+    while some := list(islice(wanted, 1_000)):
+        for line in told([each.row for each in some]):
             cells = (line.at.isoformat(), line.who, line.what, line.workflow or "", line.about, line.details)
             yield writer.writerow(_safe(map(str, cells)))
-    if number == MOST_EXPORTED:
+    if next(found, None):
         yield writer.writerow(["", "", f"Not more than {MOST_EXPORTED:,} lines: choose a shorter time for the rest"])
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from heapq import merge
 from typing import Any, NamedTuple
 
 from django.contrib.admin.models import LogEntry
@@ -138,12 +139,13 @@ def reveals(asked: Asked) -> list[tuple[date, str, int]]:
     return sorted(by_name, key=lambda each: each[0], reverse=True)
 
 
-def pages(asked: Asked, *, size: int, most: int) -> Iterator[list[Line]]:
-    """Up to so many lines, read a page at a time."""
-    before, left = None, most
-    while left > 0:
-        found = lines(asked, before=before, limit=min(size, left))
-        yield found
-        if len(found) < size:
-            return
-        before, left = found[-1].place, left - len(found)
+def every_line(asked: Asked, *, size: int = 1_000) -> Iterator[Line]:
+    """All of these lines, newest first; each table is read so many rows at a time."""
+    return merge(*(_all(source, asked, size) for source in SOURCES), key=lambda line: line.place, reverse=True)
+
+
+def _all(source: Source, asked: Asked, size: int) -> Iterator[Line]:
+    before = None
+    while found := list(_read(source, asked, before, size)):
+        yield from found
+        before = found[-1].place

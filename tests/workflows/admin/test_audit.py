@@ -22,6 +22,7 @@ from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from workflows.console import audit as console
 from workflows.definition import definitions
+from workflows.health import audit
 from workflows.intake.submissions import enter
 from workflows.models import Access, CircuitEvent, Event, Search
 from workflows.postgres.jsonb import document_of
@@ -177,6 +178,9 @@ def test_the_pages_have_every_line_once_though_many_have_the_same_time(
         seen += context["lines"]
         url, pages = context["next_url"] and f"{AUDIT}{context['next_url']}", pages + 1
     assert len(seen) == 25
+    assert [line.place for line in audit.every_line(audit.Asked("ada"), size=3)] == [
+        line.place for line in audit.lines(audit.Asked("ada"), limit=99)
+    ]
     assert pages == 9
     assert [line.at for line in seen] == sorted((line.at for line in seen), reverse=True)
     assert [len([line for line in seen if line.what == what]) for what in ("Searched", "Retried", "Held")] == [6] * 3
