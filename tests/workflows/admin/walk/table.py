@@ -67,7 +67,6 @@ workflows_manualtask_change anybodys                   | p pppppp - - ss | - ---
 workflows_manualtask_change of-own-team                | p pppppp - - ss | - ------ - - ss
 workflows_manualtask_change of-other-team              | p pppppp - - ss | - ------ - - ss
 workflows_manualtask_change question                   | p pppppp - - ss | - ------ - - ss
-workflows_manualtask_change answered                   | p pppppp - - ss | - ------ - - ss
 workflows_manualtask_decide anybodys                   | x xxxxxx x x ss | A --A--- - - ss
 workflows_manualtask_decide of-own-team                | x xxxxxx x x ss | A --A--- - - ss
 workflows_manualtask_decide of-other-team              | x xxxxxx x x ss | A --p--- - - ss
