@@ -96,6 +96,7 @@ def test_calls_that_the_ledger_has_lost_are_told_with_amount_and_submission(run:
         assert words in out.getvalue()
 
 
+@pytest.mark.slow
 def test_a_lost_call_that_is_adopted_is_looked_up_and_not_made_again(run: Run, own_sandbox: SandboxProcess) -> None:
     """The services have forgotten all keys by then."""
     workflow = run(Kind.NET_NEW)

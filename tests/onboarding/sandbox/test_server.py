@@ -158,6 +158,7 @@ def test_a_key_is_remembered_from_when_it_was_performed_and_not_from_when_it_las
 # --- durability ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_under_load_and_started_again_it_has_forgotten_nothing(own_sandbox: SandboxProcess) -> None:
     patient = new_patient(own_sandbox)
     token = own_sandbox.http.post("/tokens/issue", json={"patient_uuid": patient}).json()["access_token"]

@@ -82,6 +82,7 @@ def scanned(plans: list[dict[str, Any]]) -> list[str]:
     return here + [table for plan in plans for table in scanned(plan.get("Plans", []))]
 
 
+@pytest.mark.slow
 def test_a_page_reads_as_much_of_a_large_table_as_of_a_small_one(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded, "COUNT_LIMIT", 100)  # what is counted costs as much as it is
     client = as_("operations")

@@ -201,6 +201,7 @@ def rows_read(act: Callable[[], object]) -> int:
     return so_far() - before
 
 
+@pytest.mark.slow
 def test_a_scrape_reads_as_much_of_a_large_table_as_of_a_small_one(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
