@@ -216,13 +216,17 @@ def test_superusers_are_not_seen(house: House) -> None:
     assert "is_superuser" not in house.client.get(f"{users}{house.colleague.pk}/change/").content.decode()
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["username=%00", "username__regex=(", "last_login__year=99999999999", "email__contains=%00", "groups__name=%00"],
-)
-def test_nothing_can_be_asked_of_users_that_is_no_filter_of_the_list(house: House, query: str) -> None:
+def test_nothing_can_be_asked_of_users_that_is_no_filter_of_the_list(house: House) -> None:
     house.client.force_login(house.root)
-    assert house.client.get(f"/admin/auth/user/?{query}").status_code == 400
+    asked = [
+        "username=%00",
+        "username__regex=(",
+        "last_login__year=99999999999",
+        "email__contains=%00",
+        "groups__name=%00",
+    ]
+    answers = {query: house.client.get(f"/admin/auth/user/?{query}").status_code for query in asked}
+    assert answers == dict.fromkeys(asked, 400)
     offered = re.findall(r'href="(\?[^"]+)"', house.client.get("/admin/auth/user/").content.decode())
     assert len(offered) > 6
     for each in offered:

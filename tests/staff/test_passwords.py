@@ -13,6 +13,9 @@ from django.test import Client
 
 from tests.staff.conftest import PASSWORD
 
+# Of the project's own hasher each password takes a second.
+pytestmark = pytest.mark.usefixtures("hasher")
+
 WEAK = ["1", "elevenchars", "password1234", "adalovelace1815", "201501012026"]
 
 
