@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,21 +13,18 @@ from django.contrib.contenttypes.models import ContentType
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
-from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows.console.base import KEPT, ConsoleAdmin, OptionalReasonForm, ReasonForm, Verb, reason_field
-from workflows.health import counts
-from workflows.models import BulkItem, BulkOperation, WorkerProcess
-from workflows.operations import bulk, bulk_previews
-from workflows.telling import consequences, words
-from workflows.wording import length
+from workflows.models import BulkItem, BulkOperation
+from workflows.operations import bulk
+from workflows.telling import bulk_operations, words
 
 State, Outcome = BulkOperation.State, BulkItem.Outcome
 
 ITEMS_SHOWN = 50
 
-# What each verb is called: on a button, in a sentence, and what it has done to an item.
+# What each verb is called on a button.
 LABELS = {
     "retry": "Retry",
     "run_now": "Run now",
@@ -37,46 +33,6 @@ LABELS = {
     "redeliver": "Redeliver",
     "discard": "Discard",
 }
-NOUNS = {
-    "retry": "retry",
-    "run_now": "early run",
-    "cancel": "cancellation",
-    "acknowledge": "acknowledgement",
-    "redeliver": "redelivery",
-    "discard": "discarding",
-}
-DID = {
-    "retry": "retried",
-    "run_now": "run now",
-    "cancel": "cancelled",
-    "acknowledge": "acknowledged",
-    "redeliver": "redelivered",
-    "discard": "discarded",
-}
-
-# What it does to each row, beside which money moves.
-HOW: dict[str, list[str]] = {
-    "retry": [
-        "Each waits its turn behind what is queued, and starts again from the first step.",
-        "What it has done in other systems stays done and is not done again; what was reversed is done again.",
-        consequences.QUESTIONS,
-    ],
-    "run_now": [
-        "A worker takes each up at once. What it waits for may not have happened: then it waits again as before."
-    ],
-    "cancel": ["What each has done in other systems is reversed where it can be. Each can be retried afterwards."],
-    "acknowledge": [
-        "Each leaves the list of what needs a person, and has your note in its history.",
-        "It stays failed, and can still be retried. If it fails again, it needs a person again.",
-    ],
-    "redeliver": [
-        "Each is read as if it came now: a workflow that waits for it goes on. One that was delivered before is not "
-        "delivered twice.",
-        "One that still cannot be delivered is skipped, and stays.",
-    ],
-    "discard": ["No workflow gets them. They are kept, and cannot be redelivered."],
-}
-WHAT = {"workflow": "workflow", "manualtask": "task", "undeliveredmessage": "message"}
 
 
 class StartForm(ReasonForm):
@@ -120,44 +76,16 @@ def _verb(
     )
 
 
-def _of_start(row: BulkOperation) -> Iterator[str]:
-    user = row.asked_by
-    if why := bulk.why_four_eyes(row, user):
-        yield f"Nothing happens yet: {why}."
-    yield from _of_items(row, user)
-
-
-def _of_items(row: BulkOperation, user: Any) -> Iterator[str]:
-    shown = _preview(row, user)
-    which = f"All {shown.can:,}" if shown.can == row.selected > 1 else f"{shown.can:,} of the {row.selected:,}"
-    pace = bulk.usual_pace(row.verb) if row.state == State.DRAFT else row.pace
-    takes = length(max(shown.can / pace, 1))
-    yield f"{which} chosen {'is' if shown.can == 1 else 'are'} {DID[row.verb]}."
-    yield f"At {pace} a second that takes {takes}."
-    for number, why in shown.cannot:
-        yield f"{number:,} {'is' if number == 1 else 'are'} left alone: {words.ended(why)}"
-    yield from shown.money
-    yield from HOW[row.verb]
-    yield "Others that come to match from now on are not touched. You can pause it, or cancel the rest, at any time."
-
-
-def _preview(row: Any, user: Any) -> bulk_previews.Preview:
-    """Once for a page: of 10,000 rows it takes a moment."""
-    if not hasattr(row, "previewed"):
-        row.previewed = bulk_previews.preview(row, user)
-    shown: bulk_previews.Preview = row.previewed
-    return shown
-
-
-def _why_not_start(row: BulkOperation, user: Any) -> str:
-    if row.asked_by_id != user.pk:
-        return f"{row.asked_by.get_username()} has chosen these; choose your own."
-    return "" if _preview(row, user).can else f"None of the {row.selected:,} chosen can be {DID[row.verb]}."
-
-
 VERBS = (
     _verb(
-        "start", "Start", "Start the {}", bulk.start, (State.DRAFT,), _of_start, form=StartForm, why_not=_why_not_start
+        "start",
+        "Start",
+        "Start the {}",
+        bulk.start,
+        (State.DRAFT,),
+        lambda row: bulk_operations.of_start(row, row.asked_by),
+        form=StartForm,
+        why_not=bulk_operations.why_not_start,
     ),
     _verb(
         "approve",
@@ -167,7 +95,7 @@ VERBS = (
         (State.ASKED,),
         lambda row: [
             f"{row.asked_by.get_username()} asked for it at {words.clock(row.asked_at)}: {words.ended(row.reason)}",
-            *_of_items(row, row.asked_by),
+            *bulk_operations.of_items(row, row.asked_by),
         ],
         why_not=bulk.why_not_approve,
     ),
@@ -214,8 +142,7 @@ class BulkOperationAdmin(ConsoleAdmin):
         return BulkOperation.objects.filter(verb__in=bulk.VERBS).select_related("asked_by", "approved_by")
 
     def name_of(self, row: BulkOperation) -> str:
-        what = WHAT[str(bulk.VERBS[row.verb].model._meta.model_name)]
-        return f"{NOUNS[row.verb]} of {row.selected:,} {what}{'s' if row.selected != 1 else ''}"
+        return bulk_operations.name_of(row)
 
     def render(self, request: HttpRequest, template: str, row: Any, **context: Any) -> TemplateResponse:
         if context.get("verb") in VERBS and bulk.VERBS[row.verb].takes_away:
@@ -232,7 +159,7 @@ class BulkOperationAdmin(ConsoleAdmin):
         return {
             "title": self.what(row),
             "badge": self.badge(row),
-            "standing": sentence(row, counted),
+            "standing": bulk_operations.sentence(row, counted),
             "dealt_with": row.selected - counted[Outcome.OPEN],
             "counts": [(outcome, outcome.label, counted[outcome]) for outcome in Outcome],
             "chosen": chosen,
@@ -240,7 +167,7 @@ class BulkOperationAdmin(ConsoleAdmin):
             "facts": facts(row),
             "is_at_rest": row.state not in (State.ASKED, State.RUNNING, State.PAUSED),
             "items": [(item, Outcome(item.outcome).label) for item in items[:ITEMS_SHOWN]],
-            "what": WHAT[str(model.model_name)],
+            "what": bulk_operations.WHAT[str(model.model_name)],
             "page_of_item": f"admin:workflows_{model.model_name}_change",
             "sees_items": request.user.has_perm(f"workflows.view_{model.model_name}"),
             "next": items[ITEMS_SHOWN - 1].pk if len(items) > ITEMS_SHOWN else None,
@@ -295,25 +222,6 @@ def _log(row: BulkOperation) -> QuerySet[LogEntry]:
 
 
 # --- In words -------------------------------------------------------------------------------------------
-
-
-def sentence(row: BulkOperation, counted: dict[str, int]) -> str:
-    """How far it is, and what happens next."""
-    left, of = counted[Outcome.OPEN], f"{row.selected - counted[Outcome.OPEN]:,} of {row.selected:,} dealt with"
-    match row.state:
-        case State.DRAFT:
-            return f"{row.selected:,} are chosen, and nothing is done yet: start it, or choose others."
-        case State.ASKED:
-            return "Nothing is done yet: it waits for another user to approve it."
-        case State.RUNNING:
-            live = WorkerProcess.objects.filter(counts.is_live(timezone.now())).exists()
-            rest = f"about {length(max(left / row.pace, 1))} left" if live else "no worker is live, so nothing goes on"
-            return f"{of}; {rest}."
-        case State.PAUSED:
-            return f"{of}. {words.ended(row.paused_why)}"
-        case State.CANCELLED:
-            return f"Cancelled: {left:,} of {row.selected:,} were not touched."
-    return f"All {row.selected:,} are dealt with." if row.selected > 1 else "It is dealt with."
 
 
 def facts(row: BulkOperation) -> list[tuple[str, str]]:

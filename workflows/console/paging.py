@@ -22,6 +22,7 @@ from django.http import HttpRequest
 from django.utils.text import capfirst
 
 from workflows.health.bounded import COUNT_LIMIT
+from workflows.health.selecting import ids_of, together
 
 if TYPE_CHECKING:
     Rows = QuerySet[Any, Any]
@@ -98,7 +99,7 @@ class KeysetList(ChangeList):
 
     def all_ids(self, request: HttpRequest) -> Rows:
         """The primary keys of all that the filters let through, on whatever page, up to one above COUNT_LIMIT."""
-        return _limited(self._arms(request))
+        return ids_of(self._arms(request))
 
     @property
     def chips(self) -> list[tuple[str, str, str]]:
@@ -149,7 +150,7 @@ class KeysetList(ChangeList):
 
     def _count(self, arms: Sequence[Rows]) -> int:
         """How many rows there are, up to one above COUNT_LIMIT."""
-        return _limited(arms).count()
+        return ids_of(arms).count()
 
     def _shown(self, ids: Sequence[Any]) -> list[Any]:
         rows = self.apply_select_related(self.root_queryset).order_by().filter(pk__in=ids)
@@ -169,20 +170,10 @@ def _ids(arms: Sequence[Rows], order: Sequence[OrderBy], place: Place | None, li
     if place is not None:
         reads = [rows.filter(_beyond(order, place)) for rows in reads]
     limited = [rows.order_by(*by).values("pk", *keys)[:limit] for rows in reads]
-    found = _together(limited)
+    found = together(limited)
     if len(arms) > 1:
         found = found.order_by(*by)[:limit]
     return [row["pk"] for row in found]
-
-
-def _limited(arms: Sequence[Rows]) -> Rows:
-    """The primary keys of these rows; of each arm no more than are counted."""
-    return _together([arm.order_by().values("pk")[: COUNT_LIMIT + 1] for arm in arms])
-
-
-def _together(parts: Sequence[Rows]) -> Rows:
-    first, *others = parts
-    return first.union(*others) if others else first
 
 
 def _beyond(order: Sequence[OrderBy], place: Place) -> Any:

@@ -11,11 +11,10 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import bulk_operation
 from workflows.console.base import OptionalReasonForm, Verb
 from workflows.console.choosing import ChoosesMany
 from workflows.models import UndeliveredMessage
-from workflows.telling import words
+from workflows.telling import bulk_operations, words
 
 ABOUT = (
     "No workflow got this message. What it says is kept, and shown nowhere: it may be about a patient. The sender can "
@@ -33,7 +32,7 @@ REDELIVER = Verb(
     permission=operations.SETTLE,
     operation=operations.redeliver,
     applies=_is_open,
-    consequences=lambda row: bulk_operation.HOW["redeliver"][:1],
+    consequences=lambda row: bulk_operations.HOW["redeliver"][:1],
     form=OptionalReasonForm,
     done="It is delivered.",
 )

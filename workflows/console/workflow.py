@@ -33,7 +33,7 @@ from workflows.console.choosing import ChoosesMany
 from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
-from workflows.health import bounded, counts
+from workflows.health import counts, selecting
 from workflows.models import Attempt, ManualTask, Service, State, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import UNACKNOWLEDGED, is_parked_on
@@ -80,14 +80,7 @@ CANCEL = Verb(
     permission=operations.CANCEL,
     operation=operations.cancel,
     applies=lambda row: row.status == Workflow.Status.PENDING and not row.compensating,
-    consequences=lambda row: [
-        *consequences.of_cancel(row),
-        *(
-            f"This question is closed: {task.question}"
-            for task in _open_tasks(row)
-            if task.task_type != DOUBT_TASK_TYPE
-        ),
-    ],
+    consequences=lambda row: list(consequences.of_cancel(row)),
     done="It is cancelled.",
     why_not=lambda row, user: operations.why_not_cancel(row.pk, user),
     dangerous=True,
@@ -128,11 +121,7 @@ class StateFilter(paging.Filter):
         return rows
 
     def arms(self, request: HttpRequest, rows: Any) -> list[QuerySet[Workflow]]:
-        if self.value() == State.QUEUED:
-            return list(rows.queued(bounded.COUNT_LIMIT))
-        if self.value() == State.PARKED:  # of each service an index has them in order
-            return [rows.in_state(State.PARKED).filter(parked_on=name) for name in parking.names()] or [rows.none()]
-        return [self.queryset(request, rows)]
+        return selecting.arms_in_state(rows, self.value() or "") if self.value() else [rows]
 
 
 # The engine's own questions: something went wrong, and only a person can tell how to go on.

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand
+from django.utils import timezone
+
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class HelpInLines(BaseCommand):
@@ -27,3 +31,25 @@ def seconds(text: str) -> float:
     if not 0 <= number < 1e9:
         raise ArgumentTypeError(f"{text!r} is not a number of seconds: give 0 or more")
     return number
+
+
+def duration(text: str) -> timedelta:
+    try:
+        return timedelta(**{UNITS[text[-1:]]: float(text[:-1])})
+    except (KeyError, ValueError, OverflowError):
+        raise ArgumentTypeError(f"{text!r} is not a time: give 30m, 2h or 1d") from None
+
+
+def time(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no time: give 2026-03-02T09:40Z, or a date (UTC)") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def time_or_ago(text: str) -> datetime:
+    try:
+        return timezone.now() - duration(text)
+    except (ArgumentTypeError, OverflowError):
+        return time(text)

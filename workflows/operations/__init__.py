@@ -31,6 +31,7 @@ from workflows.operations.guards import (
     TRY_NOW,
     VIEW_AUDIT,
     WorkflowBusy,
+    rehearsed,
 )
 from workflows.operations.keys import revoke
 from workflows.operations.looking import record_export, record_view, reveal, revealable
@@ -119,6 +120,7 @@ __all__ = [
     "record_export",
     "record_view",
     "redeliver",
+    "rehearsed",
     "reject",
     "release_queue",
     "release_task",

@@ -20,6 +20,7 @@ from workflows.state import history
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+VIEW = "workflows.view_workflow"
 RETRY = "workflows.retry_workflow"
 RUN_NOW = "workflows.run_workflow_now"
 CANCEL = "workflows.cancel_workflow"
@@ -38,12 +39,14 @@ SETTLE = "workflows.settle_undeliveredmessage"
 BULK = "workflows.start_bulkoperation"
 REVEAL = "workflows.reveal_workflow"
 VIEW_AUDIT = "workflows.view_audit"
+VIEW_BULK = "workflows.view_bulkoperation"
 
 # Another operation holds a row for milliseconds; a release of 256 workflows holds a service's for 0.1 s.
 LOCK_TIMEOUT = "2s"
 BUSY = "Somebody is changing it at this moment: look at it again."
 
 # The bulk operation that an operation is an item of; None for one by itself.
+REHEARSAL = 0
 _bulk: ContextVar[int | None] = ContextVar("bulk", default=None)
 
 
@@ -83,6 +86,14 @@ def after_commit(do: Callable[[], object]) -> None:
         do()
     else:
         transaction.on_commit(do)
+
+
+@contextmanager
+def rehearsed() -> Iterator[None]:
+    """Let the operations within be refused as ever, and take back all that they do: for a dry run."""
+    with transaction.atomic(), item_of(REHEARSAL):
+        yield
+        transaction.set_rollback(True)
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from django.db.models import QuerySet
 
 from workflows.definition import WorkflowDefinition, definitions, wording_of
 from workflows.effects import DONE, IN_DOUBT, KEPT, UNDONE
+from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine.duplicates import others_of
-from workflows.models import Effect, Wait, Workflow
+from workflows.models import Effect, ManualTask, Wait, Workflow
 from workflows.operations.amounts import total
 from workflows.wording import Wording, words_for_code, words_for_step
 
@@ -139,6 +140,8 @@ def of_cancel(workflow: Workflow) -> Iterator[str]:
     if behind := [f"workflow {each.workflow_id}" for each in others_of(workflow) if each.is_waiting]:
         yield f"What waits for this one then goes on: {', '.join(behind)}. Cancel that, too, if it should not."
     yield "It can be retried afterwards: what was reversed is then done again."
+    for task in ManualTask.objects.open().filter(workflow=workflow).exclude(task_type=DOUBT_TASK_TYPE).order_by("pk"):
+        yield f"This question is closed: {task.question}"
 
 
 def of_let_fail(parked: QuerySet[Workflow]) -> Iterator[str]:

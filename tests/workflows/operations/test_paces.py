@@ -127,7 +127,8 @@ def run(*arguments: str) -> Any:
 def test_the_same_from_a_shell(boss: User) -> None:
     submit(queue="slow")
     why = ("--reason", "They move.")
-    assert run("hold", "queue:slow", "--for", "2h", *why, "--dry-run")["held_by"] == ""
+    assert run("hold", "queue:slow", "--for", "2h", *why, "--dry-run")["held_by"] == "boss"
+    assert not Pace.objects.exists()
     assert run("hold", "queue:slow", "--for", "2h", *why)["held_by"] == "boss"
     assert run("cap", "queue:slow", "--at-once", "2", *why)["at_once"] == 2
     assert run("pace", "queue:slow", "--per-second", "5", *why) | {"held_until": ""} == {
@@ -139,7 +140,11 @@ def test_the_same_from_a_shell(boss: User) -> None:
         "wait_to_begin": 1,
     }
     assert run("release", "queue:slow", *why)["held_until"] is None
-    for wrong in (["release", "queue:slow", *why], ["hold", "queue:slow", "--for", "9d", *why]):
+    for wrong in (
+        ["release", "queue:slow", *why],
+        ["hold", "queue:slow", "--for", "9d", *why],
+        ["cap", "queue:slow", "--at-once", "2.5", *why],
+    ):
         with pytest.raises(CommandError):
             run(*wrong)
     User.objects.update(is_superuser=False)

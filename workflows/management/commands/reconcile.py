@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from collections import Counter
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from workflows.definition import titled_step
 from workflows.doctor import adoption
 from workflows.doctor.comparison import Difference, Kind, compare
-from workflows.management.arguments import HelpInLines
+from workflows.management.arguments import HelpInLines, time
 from workflows.models import Effect
 
 HELP = """\
@@ -68,21 +68,13 @@ WORDS = {
 }
 
 
-def _time(text: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no time: give 2026-03-02T09:40Z, or a date (UTC)") from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
 class Command(HelpInLines):
     help = HELP
     examples = EXAMPLES
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            *("--since",), type=_time, default="1970-01-01", metavar="TIME", help="only calls that were started since"
+            *("--since",), type=time, default="1970-01-01", metavar="TIME", help="only calls that were started since"
         )
         parser.add_argument(
             "--json", action="store_true", dest="in_json", help="a JSON object a line, one a difference"

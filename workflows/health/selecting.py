@@ -1,0 +1,37 @@
+"""SELECTING: which workflows a list of the console, or a bulk operation, is about.
+
+A choice has several *arms* where no one index has its rows in order: sets of rows that together are those that were
+chosen, and may overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import QuerySet
+
+from workflows.health.bounded import COUNT_LIMIT
+from workflows.models import State
+from workflows.outages import parking
+
+Rows = QuerySet[Any, Any]
+
+
+def arms_in_state(rows: Any, state: str) -> list[Rows]:
+    """The rows in a state."""
+    if state == State.QUEUED:
+        return list(rows.queued(COUNT_LIMIT))
+    if state == State.PARKED:  # of each service an index has them in order
+        return [rows.in_state(State.PARKED).filter(parked_on=name) for name in parking.names()] or [rows.none()]
+    return [rows.in_state(state)]
+
+
+def ids_of(arms: Sequence[Rows]) -> Rows:
+    """The primary keys of these rows; of each arm no more than are counted, and one."""
+    return together([arm.order_by().values("pk")[: COUNT_LIMIT + 1] for arm in arms])
+
+
+def together(parts: Sequence[Rows]) -> Rows:
+    first, *others = parts
+    return first.union(*others) if others else first

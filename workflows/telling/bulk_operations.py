@@ -1,0 +1,119 @@
+"""A BULK OPERATION in words: what it would do, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.utils import timezone
+
+from workflows.health import counts
+from workflows.models import BulkItem, BulkOperation, WorkerProcess
+from workflows.operations import bulk, bulk_previews
+from workflows.telling import consequences, words
+from workflows.wording import length
+
+State, Outcome = BulkOperation.State, BulkItem.Outcome
+
+# What each verb is called in a sentence, and what it has done to an item.
+NOUNS = {
+    "retry": "retry",
+    "run_now": "early run",
+    "cancel": "cancellation",
+    "acknowledge": "acknowledgement",
+    "redeliver": "redelivery",
+    "discard": "discarding",
+}
+DID = {
+    "retry": "retried",
+    "run_now": "run now",
+    "cancel": "cancelled",
+    "acknowledge": "acknowledged",
+    "redeliver": "redelivered",
+    "discard": "discarded",
+}
+
+# What it does to each row, beside which money moves.
+HOW: dict[str, list[str]] = {
+    "retry": [
+        "Each waits its turn behind what is queued, and starts again from the first step.",
+        "What it has done in other systems stays done and is not done again; what was reversed is done again.",
+        consequences.QUESTIONS,
+    ],
+    "run_now": [
+        "A worker takes each up at once. What it waits for may not have happened: then it waits again as before."
+    ],
+    "cancel": ["What each has done in other systems is reversed where it can be. Each can be retried afterwards."],
+    "acknowledge": [
+        "Each leaves the list of what needs a person, and has your note in its history.",
+        "It stays failed, and can still be retried. If it fails again, it needs a person again.",
+    ],
+    "redeliver": [
+        "Each is read as if it came now: a workflow that waits for it goes on. One that was delivered before is not "
+        "delivered twice.",
+        "One that still cannot be delivered is skipped, and stays.",
+    ],
+    "discard": ["No workflow gets them. They are kept, and cannot be redelivered."],
+}
+WHAT = {"workflow": "workflow", "manualtask": "task", "undeliveredmessage": "message"}
+
+
+def name_of(row: BulkOperation) -> str:
+    what = WHAT[str(bulk.VERBS[row.verb].model._meta.model_name)]
+    return f"{NOUNS[row.verb]} of {row.selected:,} {what}{'s' if row.selected != 1 else ''}"
+
+
+def of_start(row: BulkOperation, user: Any, *, pace: int | None = None) -> Iterator[str]:
+    """What happens if this user starts it, in sentences."""
+    if why := bulk.why_four_eyes(row, user):
+        yield f"Nothing happens yet: {why}."
+    yield from of_items(row, user, pace=pace)
+
+
+def why_not_start(row: BulkOperation, user: Any) -> str:
+    """Why this user cannot start it, in a sentence; empty if they can."""
+    if row.asked_by_id != user.pk:
+        return f"{row.asked_by.get_username()} has chosen these; choose your own."
+    return "" if previewed(row, user).can else f"None of the {row.selected:,} chosen can be {DID[row.verb]}."
+
+
+def of_items(row: BulkOperation, user: Any, *, pace: int | None = None) -> Iterator[str]:
+    """What it would do, in sentences."""
+    shown = previewed(row, user)
+    which = f"All {shown.can:,}" if shown.can == row.selected > 1 else f"{shown.can:,} of the {row.selected:,}"
+    pace = pace or (bulk.usual_pace(row.verb) if row.state == State.DRAFT else row.pace)
+    takes = length(max(shown.can / pace, 1))
+    yield f"{which} chosen {'is' if shown.can == 1 else 'are'} {DID[row.verb]}."
+    yield f"At {pace} a second that takes {takes}."
+    for number, why in shown.cannot:
+        yield f"{number:,} {'is' if number == 1 else 'are'} left alone: {words.ended(why)}"
+    yield from shown.money
+    yield from HOW[row.verb]
+    yield "Others that come to match from now on are not touched. You can pause it, or cancel the rest, at any time."
+
+
+def previewed(row: Any, user: Any) -> bulk_previews.Preview:
+    """Once for a page: of 10,000 rows it takes a moment."""
+    if not hasattr(row, "previewed"):
+        row.previewed = bulk_previews.preview(row, user)
+    shown: bulk_previews.Preview = row.previewed
+    return shown
+
+
+def sentence(row: BulkOperation, counted: dict[str, int]) -> str:
+    """How far it is, and what happens next."""
+    left, of = counted[Outcome.OPEN], f"{row.selected - counted[Outcome.OPEN]:,} of {row.selected:,} dealt with"
+    match row.state:
+        case State.DRAFT:
+            return f"{row.selected:,} are chosen, and nothing is done yet: start it, or choose others."
+        case State.ASKED:
+            return "Nothing is done yet: it waits for another user to approve it."
+        case State.RUNNING:
+            live = WorkerProcess.objects.filter(counts.is_live(timezone.now())).exists()
+            rest = f"about {length(max(left / row.pace, 1))} left" if live else "no worker is live, so nothing goes on"
+            return f"{of}; {rest}."
+        case State.PAUSED:
+            return f"{of}. {words.ended(row.paused_why)}"
+        case State.CANCELLED:
+            return f"Cancelled: {left:,} of {row.selected:,} were not touched."
+    return f"All {row.selected:,} are dealt with." if row.selected > 1 else "It is dealt with."
