@@ -5,6 +5,7 @@ from django.urls.resolvers import RegexPattern
 
 from workflows.api.health import healthz, readyz
 from workflows.api.metrics import intake_metrics, metrics
+from workflows.api.of_workflow import cancel, history
 from workflows.api.problems import not_found
 from workflows.api.signals import send_signal, webhook
 from workflows.api.submissions import submission, submit
@@ -22,6 +23,8 @@ urlpatterns: list[URLPattern] = [
     path("metrics", metrics, name="metrics"),
     path("v1/workflows", start_workflow, name="workflows"),
     path("v1/workflows/<str:key>", workflow, name="workflow"),
+    path("v1/workflows/<str:key>/history", history, name="workflow-history"),
+    path("v1/workflows/<str:key>/cancel", cancel, name="workflow-cancel"),
     path("v1/workflows/<str:key>/signals", send_signal, name="workflow-signals"),
     path("v1/signals/<str:source>", webhook, name="webhook"),
     re_path(r"^v1(?:/|$)", not_found),

@@ -45,6 +45,7 @@ class ApiKeyAdmin(ConsoleAdmin):
         facts = [
             ("Starts with", self.starts_with(row)),
             ("Tenant", row.tenant),
+            ("May also", ", ".join(row.may)),
             ("Created", self.created(row)),
             ("Revoked", self.revoked(row)),
         ]

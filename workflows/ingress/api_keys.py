@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections.abc import Collection
 from contextlib import suppress
 from threading import Lock
 from time import monotonic
@@ -21,6 +22,8 @@ from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 PREFIX = "onramp_"  # so that a key found in a log or a repository shows what it is for
 PREFIX_LENGTH = len(PREFIX) + 8  # shown to tell keys apart; the 35 characters left are 210 random bits
 
+CANCEL, READ_HISTORY = RIGHTS = ("cancel", "read-history")
+
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._@-]{0,98}[A-Za-z0-9])?")
 
 # No request is let in by a table older than this: a revoked key is refused at most this long after its revocation.
@@ -35,8 +38,8 @@ REREADS_PER_SECOND = 4.0
 RETRY_SECONDS = 1.0
 
 
-def create(name: str, *, tenant: str = "") -> str:
-    """Make a key for the client `name`, and return it: it cannot be seen again."""
+def create(name: str, *, tenant: str = "", may: Collection[str] = ()) -> str:
+    """Make a key for the client `name`, and return it: it cannot be seen again. `may` are some of RIGHTS."""
     if not NAME.fullmatch(name):
         raise ValueError(
             "A client's name is 1 to 100 letters, digits, spaces, dots, hyphens, underscores or @, "
@@ -45,7 +48,8 @@ def create(name: str, *, tenant: str = "") -> str:
     if tenant and not NAME.fullmatch(tenant):
         raise ValueError("A tenant's name is written like a client's.")
     key = PREFIX + secrets.token_urlsafe(32)
-    ApiKey.objects.create(name=name, prefix=key[:PREFIX_LENGTH], digest=digest_of(key), tenant=tenant)
+    prefix, digest = key[:PREFIX_LENGTH], digest_of(key)
+    ApiKey.objects.create(name=name, prefix=prefix, digest=digest, tenant=tenant, may=sorted({*may}))
     return key
 
 
@@ -80,6 +84,7 @@ class KeyTable:
         self._lock = Lock()
         self._clients: dict[bytes, str] = {}
         self._tenants: dict[str, str] = {}
+        self._rights: dict[bytes, frozenset[str]] = {}
         self._read_at = self._failed_at = -float("inf")
         self._rereads = float(REREADS_IN_A_ROW)
         self._counted_at = monotonic()
@@ -100,6 +105,10 @@ class KeyTable:
     def tenant_of(self, client: str) -> str:
         """The tenant of a client that `client_of` has just named; empty if it has none."""
         return self._tenants.get(client, "")
+
+    def may(self, key: str, right: str) -> bool:
+        """Whether a key that `client_of` has just found may do this; another key of the client's may not."""
+        return right in self._rights.get(digest_of(key), ())
 
     def client_at_once(self, key: str) -> str | None:
         """The client whose key this is, if the table can tell without a query, a lock or any other wait; else None."""
@@ -141,16 +150,21 @@ class KeyTable:
             if now - self._failed_at < RETRY_SECONDS:
                 raise DatabaseUnavailable
             try:
-                self._clients, self._tenants = query_in_time(_read_keys, seconds=2.0)
+                self._clients, self._tenants, self._rights = query_in_time(_read_keys, seconds=2.0)
             except DatabaseUnavailable:
                 self._failed_at = monotonic()
                 raise
             self._read_at = now  # when the read started: rows committed since then may be missing
 
 
-def _read_keys() -> tuple[dict[bytes, str], dict[str, str]]:
-    keys = list(ApiKey.objects.filter(revoked_at=None).order_by("id").values_list("digest", F("name"), "tenant"))
-    return {bytes(digest): name for digest, name, _ in keys}, {name: tenant for _, name, tenant in keys}
+def _read_keys() -> tuple[dict[bytes, str], dict[str, str], dict[bytes, frozenset[str]]]:
+    valid = ApiKey.objects.filter(revoked_at=None).order_by("id")
+    keys = list(valid.values_list("digest", F("name"), "tenant", "may"))
+    return (
+        {bytes(digest): name for digest, name, _, _ in keys},
+        {name: tenant for _, name, tenant, _ in keys},
+        {bytes(digest): frozenset(may) for digest, _, _, may in keys if may},
+    )
 
 
 table = KeyTable()

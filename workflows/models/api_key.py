@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
@@ -13,6 +14,8 @@ class ApiKey(models.Model):
     name = models.CharField(max_length=100)  # the client
     prefix = models.CharField(max_length=20)  # the start of the key, to tell keys apart
     tenant = models.CharField(max_length=100, db_default="")  # of what it sends; of two keys of a client the newer says
+    # What it may do beside sending: of `ingress.api_keys.RIGHTS`.
+    may = ArrayField(models.CharField(max_length=20), db_default=models.Value("{}"))
     digest = models.BinaryField(max_length=32, unique=True)  # SHA-256 of the key
     created_at = models.DateTimeField(db_default=Now())
     revoked_at = models.DateTimeField(null=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import psycopg.errors
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -41,6 +42,9 @@ REVEAL = "workflows.reveal_workflow"
 VIEW_AUDIT = "workflows.view_audit"
 VIEW_BULK = "workflows.view_bulkoperation"
 
+# What the names of API clients begin with, as actors.
+API = "api:"
+
 # Another operation holds a row for milliseconds; a release of 256 workflows holds a service's for 0.1 s.
 LOCK_TIMEOUT = "2s"
 BUSY = "Somebody is changing it at this moment: look at it again."
@@ -50,11 +54,32 @@ REHEARSAL = 0
 _bulk: ContextVar[int | None] = ContextVar("bulk", default=None)
 
 
+class Actor(Protocol):
+    """Who does it: a user of the console, or an API client."""
+
+    def has_perm(self, perm: str) -> bool: ...
+
+    def get_username(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApiClient:
+    """An API client that may cancel what has charged nothing, and nothing else. No user's name has a colon in it."""
+
+    name: str
+
+    def has_perm(self, perm: str) -> bool:
+        return perm == CANCEL
+
+    def get_username(self) -> str:
+        return f"{API}{self.name}"
+
+
 class WorkflowBusy(NotAllowed):
     """A worker holds the row."""
 
 
-def require(user: User, *permissions: str) -> None:
+def require(user: Actor, *permissions: str) -> None:
     """Raise PermissionDenied unless the user has one of the permissions."""
     if not any(map(user.has_perm, permissions)):
         raise PermissionDenied(" or ".join(permissions))
@@ -130,7 +155,9 @@ def require_status(workflow: Workflow, state: State, status: Workflow.Status, on
         raise NotAllowed(f"Only {only}; this one is {state.label.lower()}.")
 
 
-def record_event(workflow_id: int, kind: Event.Kind, user: User, *, step: str = "", reason: str, **detail: Any) -> None:
+def record_event(
+    workflow_id: int, kind: Event.Kind, user: Actor, *, step: str = "", reason: str, **detail: Any
+) -> None:
     """Write one event to the history, in the operation's own transaction: see `history.record`."""
     if bulk := _bulk.get():
         detail["bulk"] = bulk

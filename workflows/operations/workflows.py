@@ -22,6 +22,7 @@ from workflows.operations.guards import (
     CANCEL_PAID,
     RETRY,
     RUN_NOW,
+    Actor,
     WorkflowBusy,
     after_commit,
     lock_workflow,
@@ -182,7 +183,7 @@ def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
 def cancel(
     workflow_id: int,
     *,
-    user: User,
+    user: Actor,
     reason: str,
     open_tasks: Collection[int] = (),
     charged: Collection[int] | None = None,
@@ -205,7 +206,9 @@ def cancel(
         return _request_cancellation(workflow_id, user=user, reason=reason, open_tasks=open_tasks, seen=seen)
 
 
-def _cancel_now(workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int], seen: Charges | None) -> str:
+def _cancel_now(
+    workflow_id: int, *, user: Actor, reason: str, open_tasks: Collection[int], seen: Charges | None
+) -> str:
     error = describe_engine_error(WorkflowCancelled(by=user.get_username(), reason=stated(reason)))
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
@@ -238,7 +241,7 @@ def _close_open_attempt(workflow_id: int) -> None:
 
 
 def _request_cancellation(
-    workflow_id: int, *, user: User, reason: str, open_tasks: Collection[int], seen: Charges | None
+    workflow_id: int, *, user: Actor, reason: str, open_tasks: Collection[int], seen: Charges | None
 ) -> str:
     """A worker holds the row: store and commit the request, then wake the workflow, as for a decision.
 
@@ -265,7 +268,7 @@ def _request_cancellation(
     return "It is running: it is cancelled before its next step, unless that was the last one."
 
 
-def _require_cancellable(workflow: Workflow, state: State, user: User) -> None:
+def _require_cancellable(workflow: Workflow, state: State, user: Actor) -> None:
     require_status(workflow, state, Workflow.Status.PENDING, "a workflow that is still under way can be cancelled")
     if workflow.compensating:
         raise NotAllowed("It is already being reversed, and fails then.")
@@ -281,7 +284,7 @@ def _require_charged_as_seen(workflow: Workflow, seen: Charges | None) -> None:
         raise NotAllowed(f"The money has changed since you looked: {money}. Look again: it can be cancelled still.")
 
 
-def why_not_cancel(workflow_id: int, user: User) -> str:
+def why_not_cancel(workflow_id: int, user: Actor) -> str:
     """Why `user`, who may cancel, may not cancel this one: a sentence, empty if they may.
 
     A worker that runs it may charge just after this check; the cancellation gives back what it charged.

@@ -14,9 +14,18 @@ class Command(DatabaseCommand):
         parser.add_argument("name", help="the client; two keys with one name are the same client")
         parser.add_argument("--tenant", default="", help="of what is sent with it: tenants take turns when much is due")
 
-    def handle(self, *args: Any, name: str, tenant: str, **options: Any) -> None:
+        parser.add_argument(
+            "--may",
+            action="append",
+            default=[],
+            choices=api_keys.RIGHTS,
+            help="beside sending: cancel the workflows of its tenant (without a tenant: its own) that have charged "
+            "nothing, or read their history; may be given twice",
+        )
+
+    def handle(self, *args: Any, name: str, tenant: str, may: list[str], **options: Any) -> None:
         try:
-            key = api_keys.create(name, tenant=tenant)
+            key = api_keys.create(name, tenant=tenant, may=may)
         except ValueError as error:
             raise CommandError(str(error)) from None
         # To stderr, so that KEY=$(manage.py createapikey ...) holds the key alone.
