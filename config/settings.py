@@ -134,18 +134,19 @@ database["OPTIONS"] = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
+    # Parameters are sent beside their statement: PostgreSQL's log and pg_stat_activity show its text.
+    "server_side_binding": True,
     **database.get("OPTIONS", {}),
 }
 
 # Two connections a process: `default` for requests and for the worker's claim, and `attempt log`, which the worker
-# keeps in autocommit for what must outlive a rollback (docs/internals/claim.md). The attempt log's parameters are sent
-# beside its statements: PostgreSQL's log and pg_stat_activity show a statement's text, and a manual task's facts are
-# about a patient. Its few statements are prepared at the fifth time, psycopg's default.
+# keeps in autocommit for what must outlive a rollback (docs/internals/claim.md). The attempt log's few statements are
+# prepared at the fifth time, psycopg's default.
 DATABASES = {
     "default": database,
     "attempt_log": {
         **database,
-        "OPTIONS": {**database.get("OPTIONS", {}), "server_side_binding": True, "prepare_threshold": 5},
+        "OPTIONS": {**database["OPTIONS"], "prepare_threshold": 5},
         "TEST": {"MIRROR": "default"},
     },
 }

@@ -11,7 +11,6 @@ from django.utils.safestring import SafeString
 
 from workflows.health.bounded import COUNT_LIMIT
 from workflows.models import ManualTask, Signal, State, Wait, Workflow
-from workflows.postgres.statements import server_side_binding
 from workflows.telling import words
 
 WAITS_SHOWN = 50
@@ -69,8 +68,7 @@ def _signals(workflow: Workflow, waits: Sequence[Wait]) -> list[Signal]:
     rows = Signal.objects.defer("payload", "dedupe_key", "linking_id").order_by("-id")
     found = list(rows.filter(workflow=workflow)[: SIGNALS_SHOWN + 1])
     if workflow.linking_id is not None:
-        with server_side_binding():  # it may name an account, and the server's log shows the text of statements
-            found += rows.filter(linking_id=workflow.linking_id, closed_at=None)[: SIGNALS_SHOWN + 1]
+        found += rows.filter(linking_id=workflow.linking_id, closed_at=None)[: SIGNALS_SHOWN + 1]
     found += [wait.signal for wait in waits if wait.signal]
     return sorted({signal.pk: signal for signal in found}.values(), key=lambda signal: -signal.pk)
 

@@ -33,7 +33,6 @@ from workflows.models import Attempt, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.outages import circuits, unavailable_service
 from workflows.outages.calls import is_busy
-from workflows.postgres.statements import server_side_binding
 from workflows.redaction import class_name
 from workflows.state import attempt_log, history
 from workflows.state.attempt_log import FENCE, OpenAttempt
@@ -146,17 +145,16 @@ def _for_another_release(message: str, code: str) -> RetryableStepError:
 
 def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: TryOutcome) -> Attempt.Outcome:
     """Write the outcome: on its row, in the history, as the attempt's end. The workflow stays as it is."""
-    with server_side_binding():
-        error = None
-        match outcome:
-            case Complete():
-                ended = _finish(follow_up, attempt)
-            case WorkerStopping():
-                FollowUp.objects.filter(pk=follow_up.pk).update(due_at=ClockTimestamp(), tries=F("tries") - 1)
-                ended = Attempt.Outcome.RESCHEDULED
-            case Failed():
-                ended, error = _fail(follow_up, attempt, outcome), outcome.error
-        history.close_attempt(attempt, ended, error)
+    error = None
+    match outcome:
+        case Complete():
+            ended = _finish(follow_up, attempt)
+        case WorkerStopping():
+            FollowUp.objects.filter(pk=follow_up.pk).update(due_at=ClockTimestamp(), tries=F("tries") - 1)
+            ended = Attempt.Outcome.RESCHEDULED
+        case Failed():
+            ended, error = _fail(follow_up, attempt, outcome), outcome.error
+    history.close_attempt(attempt, ended, error)
     logger.info("workflow %s: the deferred step of %s ended as %s", attempt.workflow_id, follow_up.step, ended)
     return ended
 

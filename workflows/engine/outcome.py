@@ -28,7 +28,6 @@ from workflows.models.steps_on_record import as_recorded
 from workflows.outages import brake
 from workflows.outages.parking import find_parking
 from workflows.postgres.round_trips import session_of
-from workflows.postgres.statements import server_side_binding
 from workflows.signals import store
 from workflows.state import history, transitions
 from workflows.state.attempt_log import OpenAttempt
@@ -44,11 +43,6 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Atte
 
     Where every step has run these three are one statement, which is sent with the COMMIT.
     """
-    with server_side_binding():
-        return _decide(workflow, attempt, outcome)
-
-
-def _decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Attempt.Outcome:
     error = None
     match outcome:
         case Complete():

@@ -11,7 +11,7 @@ from random import uniform
 from workflows.definition import definitions
 from workflows.models import Event, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.postgres.statements import execute, fetch_one, server_side_binding
+from workflows.postgres.statements import execute, fetch_one
 from workflows.state import attempt_log, history, transitions
 
 # Seconds: the row is rescheduled for as long as it has waited already, so that each delay is twice the one before it. A
@@ -27,18 +27,17 @@ def reschedule(workflow: Workflow) -> None:
 
     An attempt that is still open has lost its worker: it is closed as vanished, as by one that starts an attempt.
     """
-    with server_side_binding():
-        execute(f"{attempt_log.closing_as_vanished('true')} SELECT FROM vanished", {"workflow_id": workflow.pk})
-        reason = f"It waits for {transitions.release_awaited(workflow.workflow_type)}."
-        waited = 0.0
-        if workflow.waiting_for == transitions.release_awaited(workflow.workflow_type):
-            waited = _seconds_since(workflow.pk, reason)
-        else:
-            history.record(workflow.pk, Event.Kind.RESCHEDULED, reason=reason)
-        delay = min(max(waited, FIRST_DELAY), MAX_DELAY) * uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 (no secret)
-        transitions.await_release(
-            workflow.pk, ClockTimestamp() + timedelta(seconds=delay), workflow_type=workflow.workflow_type
-        )
+    execute(f"{attempt_log.closing_as_vanished('true')} SELECT FROM vanished", {"workflow_id": workflow.pk})
+    reason = f"It waits for {transitions.release_awaited(workflow.workflow_type)}."
+    waited = 0.0
+    if workflow.waiting_for == transitions.release_awaited(workflow.workflow_type):
+        waited = _seconds_since(workflow.pk, reason)
+    else:
+        history.record(workflow.pk, Event.Kind.RESCHEDULED, reason=reason)
+    delay = min(max(waited, FIRST_DELAY), MAX_DELAY) * uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 (no secret)
+    transitions.await_release(
+        workflow.pk, ClockTimestamp() + timedelta(seconds=delay), workflow_type=workflow.workflow_type
+    )
 
 
 def _seconds_since(workflow_id: int, reason: str) -> float:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
 from django.db import connection
-from django.db.backends.postgresql.base import ServerBindingCursor
 from django.db.models import Func
 
 from workflows.postgres.django_connection import djangos_errors
@@ -17,24 +15,9 @@ from workflows.postgres.django_connection import djangos_errors
 Parameters = Sequence[Any] | Mapping[str, Any]
 
 
-@contextmanager
-def server_side_binding() -> Iterator[None]:
-    """Send parameters apart from their statements, for the server to bind. Django's cursor writes them into the text.
-
-    pg_stat_activity and the server's log show a statement's text, which may then hold a patient's data.
-    """
-    connection.ensure_connection()
-    raw: Any = connection.connection
-    usual, raw.cursor_factory = raw.cursor_factory, ServerBindingCursor
-    try:
-        yield
-    finally:
-        raw.cursor_factory = usual
-
-
 def execute(sql: str, parameters: Parameters) -> int:
     """Run one statement of the engine; return how many rows it has changed."""
-    with server_side_binding(), connection.cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return int(cursor.rowcount)
 
