@@ -2,99 +2,112 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sysconfig
 import traceback
+import unicodedata
 from collections.abc import Collection, Container, Iterator
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-import psycopg
-from django.db import DatabaseError
 from pydantic import BaseModel, PydanticUserError, ValidationError
 
 MASK = "•••"
 _MAX_LENGTH = 500
 # No more of a text is read: the row is held meanwhile, and one error message was 4 MB long.
-_MAX_READ = 20_000
+_MAX_READ = 5_000
 _MAX_FAULTS = 20
 
-# Up to the next quote that no backslash escapes, else the last one, else the end of the text: Python cuts a value after
-# 200 characters. Possessive: nothing is read twice.
-_QUOTED = re.compile(r"""(['"`])(?:(?:\\.|(?!\1)[^\\])*+\1|.*\1)|(?<!\w)['"`].*""", re.DOTALL)
 # From the start of a word only: tried from each letter, one word of 20,000 took two seconds.
 _EMAIL = re.compile(r"(?<![^\s@<>'\"])[^\s@<>'\"]+@[^\s@<>'\"]+")
 _NUMBER = re.compile(r"(?<![A-Za-z]\.)(?:\d[\d\s().-]{2,}\d|\d{3,})")  # but not E.164, the standard
 
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/#-]{0,99}")
 
+# A word is letters and digits, and accents that stand apart from their letter. Chinese and Japanese have no spaces:
+# there each character counts as one.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|(?:[^\W_\u3040-\u30ff\u3400-\u9fff]|[\u0300-\u036f])+")
+# Of a longer value any so many words in a row are masked, for a text may quote a part. A name has so many at most.
+_IN_A_ROW, _LONGEST_NAME = 5, 8
+# How often a text may have been encoded. Each time it is read as a whole.
+_MOST_ENCODED = 4
+
+_PERCENT = re.compile(r"(?:(?:%|\\x)[0-9A-Fa-f]{2})+")
+_ESCAPE = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
+
 
 def scrub(text: str, *known: Any) -> str:
     """Return `text` (500 characters at most) without e-mail addresses, long numbers, or any value in `known`.
 
     `known` are JSON values, such as the payload and the context: every string and number of them is masked in the text,
-    whatever its case.
+    whatever its case, its accents, its punctuation, and whether the text has it percent-encoded or escaped; and so is
+    each word of a name. Each part of the text and of `known` is looked at once.
     """
-    text = text[:_MAX_READ]
-    folded = text.casefold()
-    values = {value for part in known for value in _leaves(part) if len(value) > 2 and value.casefold() in folded}
-    for value in sorted(values, key=len, reverse=True):
-        # Whole words: a patient named Count must not make "ac•••" of every account.
-        text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", MASK, text, flags=re.IGNORECASE)
-    text = _NUMBER.sub(MASK, _EMAIL.sub(MASK, text)).replace("\x00", "")
-    return text.encode("utf-8", "replace").decode()[:_MAX_LENGTH]
+    text = _decoded(text[:_MAX_READ])
+    words = list(_WORD.finditer(text))
+    folded = [_folded(word[0]) for word in words]
+    values = _phrases(known, set(folded))
+    parts: list[str] = []
+    end = 0  # of what is masked already
+    for first, word in enumerate(words):
+        lengths = (n for n in range(_IN_A_ROW, 0, -1) if first + n <= len(words))
+        longest = next((n for n in lengths if " ".join(folded[first : first + n]) in values), 0)
+        if longest:
+            if word.start() > end or not parts:
+                parts += [text[end : word.start()], MASK]
+            end = max(end, words[first + longest - 1].end())
+    masked = "".join([*parts, text[end:]])
+    masked = _NUMBER.sub(MASK, _EMAIL.sub(MASK, masked))
+    return "".join(each if each.isprintable() else " " for each in masked[:_MAX_LENGTH])
 
 
-def scrub_foreign(text: str, *known: Any, names: re.Pattern[str] | None = None) -> str:
-    """`scrub` for text that is not ours: quoted text is masked, too, except the names that `names` finds."""
-    text = text[:_MAX_READ]
-    kept = {start for found in names.finditer(text) for start in _name_starts(found)} if names else ()
-    return scrub(_QUOTED.sub(lambda quoted: quoted[0] if quoted.start() in kept else MASK, text), *known)
+def _phrases(known: Collection[Any], in_text: Container[str]) -> set[str]:
+    """What is masked of these values, of words that the text has: each value, or its parts; and each word of a name."""
+    phrases: set[str] = set()
+    for leaf in (leaf for part in known for leaf in _leaves(part)):
+        words = _WORD.findall(leaf)
+        folded = [_folded(word) for word in words]
+        size = min(len(words), _IN_A_ROW)
+        phrases.update(
+            " ".join(folded[at : at + size]) for at in range(len(words) - size + 1) if size and folded[at] in in_text
+        )
+        if len(words) <= _LONGEST_NAME:  # small words of a name ("van", "the") are in other sentences, too
+            capitals = [word[0].isupper() for word in words]
+            phrases.update(
+                word
+                for word, is_capital in zip(folded, capitals, strict=True)
+                if is_capital >= any(capitals) and word.isalpha()
+            )
+    return {phrase for phrase in phrases if len(phrase) > 2 or not phrase.isascii()}
 
 
-def names_of_code(error: BaseException) -> re.Pattern[str] | None:
-    """The pattern of the names of arguments, types, attributes and columns in a message of this error's class.
-
-    They are found only in the wording of Python and PostgreSQL, for the very classes that they raise: a message that a
-    step makes may quote anything.
-    """
-    if type(error).__module__ == "builtins" and type(error).__name__ in _PYTHON_ERRORS:
-        return _NAMES_IN_PYTHON_ERRORS
-    if isinstance(error, psycopg.Error | DatabaseError):
-        return _NAMES_IN_POSTGRESQL_ERRORS
-    return None
+def _folded(word: str) -> str:
+    """The word without case and accents."""
+    return word.lower() if word.isascii() else "".join(map(_plain, word))
 
 
-_PYTHON_ERRORS = {
-    "TypeError",
-    "AttributeError",
-    "NameError",
-    "UnboundLocalError",
-    "ImportError",
-    "ModuleNotFoundError",
-}
-_NAME = r"""['"][A-Za-z_][A-Za-z0-9_.]{0,99}['"]"""
-# Each group is a quoted name, or several.
-_NAMES_IN_PYTHON_ERRORS = re.compile(
-    rf"""
-      (?:keyword\ argument|for\ (?:keyword\ )?argument|has\ no\ attribute|cannot\ access\ \w+\ variable|local\ variable
-        |No\ module\ named|cannot\ import\ name|module|\(not)\ ({_NAME})
-    | (?<!\S)name\ ({_NAME})\ is\ not\ defined
-    | (?:required\ (?:positional\ |keyword-only\ )?arguments?:
-        |operand\ type\(s\)\ for\ \S{{1,4}}
-        |between\ instances\ of)\ ({_NAME}(?:(?:,|,?\ and)\ {_NAME})*)
-    | ({_NAME})(?=\ object\ (?:is|has|cannot|does|doesn))
-    | (?<=\ from\ )({_NAME})\ \(
-    | (?:object|argument)\ of\ type\ ({_NAME})
-    """,
-    re.VERBOSE,
-)
-_NAMES_IN_POSTGRESQL_ERRORS = re.compile(rf"(?:column|relation|table|constraint|index|schema|type|function) ({_NAME})")
+@lru_cache(maxsize=4096)
+def _plain(letter: str) -> str:
+    """One by one: Python sorts a thousand accents on one letter in quadratic time."""
+    apart = unicodedata.normalize("NFKD", letter.casefold())
+    return "".join(each for each in apart if not unicodedata.combining(each))
 
 
-def _name_starts(found: re.Match[str]) -> Iterator[int]:
-    """The positions of the quoted names in a match of a pattern of names."""
-    for group in range(1, found.re.groups + 1):
-        if found[group]:
-            yield from (found.start(group) + name.start() for name in re.finditer(_NAME, found[group]))
+def _decoded(text: str) -> str:
+    """The text without percent-encoding and escapes."""
+    for _ in range(_MOST_ENCODED):
+        text = _PERCENT.sub(
+            lambda found: bytes.fromhex(re.sub(r"%|\\x", "", found[0])).decode("utf-8", "replace"), text
+        )
+        text = _ESCAPE.sub(lambda found: _utf16(found[0]), text)
+    return text
+
+
+def _utf16(escapes: str) -> str:
+    """The characters of escapes as in JSON, where some need two."""
+    return bytes.fromhex(escapes.replace("\\u", "")).decode("utf-16-be", "replace")
 
 
 def masked_reference(value: Any, *known: Any) -> str:
@@ -173,6 +186,19 @@ def frames(error: BaseException) -> str:
         lines = [*stack, class_name(cause), *lines]
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return "\n".join(lines)
+
+
+_ENGINE = str(Path(__file__).parent)
+# Code of others: Python's own, installed packages, and what has no file.
+_LIBRARIES = (*{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}, "<")
+
+
+def place(error: BaseException) -> str:
+    """The file and line of a step that `error` came from, else of the engine; empty for one that was never raised."""
+    met = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    ours = [each for each in met if not each[0].startswith(_LIBRARIES)] or met
+    of_steps = [each for each in ours if not each[0].startswith(_ENGINE)] or ours
+    return f"{os.path.relpath(of_steps[-1][0], Path(_ENGINE).parent)}:{of_steps[-1][1]}" if of_steps else ""
 
 
 def class_name(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,8 +13,8 @@ from workflows.definition import Step, WorkflowDefinition, removed_step
 from workflows.errors import StepError
 from workflows.models import Workflow
 from workflows.postgres import sqlstates
-from workflows.postgres.jsonb import ensure_dump_storable
-from workflows.redaction import class_name, field_errors, names_of_code, private_part, scrub, scrub_foreign
+from workflows.postgres.jsonb import InputRefused, ensure_dump_storable
+from workflows.redaction import class_name, field_errors, place, private_part, scrub
 from workflows.state.attempt_log import OpenAttempt
 
 
@@ -79,17 +80,26 @@ def describe_engine_error(error: StepError) -> dict[str, str]:
 
 
 def describe(error: BaseException, results: Results) -> dict[str, str]:
-    """Describe an error as it may be shown: its class, its code, and its message without personal data."""
-    known = (private_part(results.payload, results.public_fields), results.recorded, results.told)
-    try:
-        text = str(error)
-    except Exception:
-        text = "(an error that cannot be printed)"
-    if isinstance(error, sqlstates.DATABASE_ERRORS):
-        text = text.partition("\n")[0]  # the lines that follow quote the row
-    if isinstance(error, StepError):
-        code, message = scrub(str(error.code)), scrub(text, *known)
-    else:
-        code, message = "", scrub_foreign(text, *known, names=names_of_code(error))
+    """Describe an error as it may be shown: its class, its code, and its message without personal data.
+
+    The message of an error that is not ours is not kept: it may quote anything. In its place stands where it came from.
+    """
+    code, message = "", _whereabouts(error)
+    if isinstance(error, StepError | InputRefused):
+        known = (private_part(results.payload, results.public_fields), results.recorded, results.told)
+        try:
+            code, message = scrub(str(error.code)), scrub(str(error), *known)
+        except Exception:
+            message = f"An error that cannot be printed, at {message}"
     # Cut to the length of their columns: a decision that cannot be written would be tried again for ever.
-    return {"error_class": class_name(error)[:200], "error_code": code[:100], "error_message": message}
+    return {"error_class": class_name(error)[:200], "error_code": code[:100], "error_message": message[:500]}
+
+
+def _whereabouts(error: BaseException) -> str:
+    """Where an error came from, with its SQLSTATE or status: "onboarding/steps/visit.py:41, HTTP 409"."""
+    status = None
+    with suppress(Exception):  # of a class that raises an error when it is asked
+        status = int(error.response.status_code)  # type: ignore[attr-defined]
+    state = sqlstates.sqlstate(error)
+    told = [place(error), f"SQLSTATE {state}" if state else "", f"HTTP {status}" if status else ""]
+    return ", ".join(filter(None, told))

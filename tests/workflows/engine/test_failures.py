@@ -1,10 +1,12 @@
 """What a step raises says whether it is tried again; anything unforeseen fails the workflow for good."""
 
+import re
 from datetime import timedelta
 from decimal import Decimal
 from threading import Timer
 from typing import Any
 
+import httpx
 import pytest
 from django.contrib.auth.models import Group
 from pydantic import BaseModel
@@ -48,11 +50,16 @@ def test_an_exit_in_a_step_is_the_steps_failure() -> None:
 
 
 def test_error_text_holds_nothing_of_the_payload() -> None:
+    """Of an error that is not ours: where it came from, and the numbers that it has."""
+
     def repeat_it(*, workflow: Workflow, context: Any) -> None:
-        raise ValueError(f"bad: {workflow.payload['name']} <{workflow.payload['email']}> born 1990-02-28, 'secret'")
+        said = f"bad: {workflow.payload['name']} <{workflow.payload['email']}> born 1990-02-28, 'secret'"
+        response = httpx.Response(409, request=httpx.Request("GET", "http://secret/"))
+        raise httpx.HTTPStatusError(said, request=response.request, response=response)
 
     define([repeat_it])
     workflow = work(submit({"name": "Zebulon", "email": "zeb@example.org"}))
+    assert re.fullmatch(r"tests/workflows/engine/test_failures\.py:\d+, HTTP 409", workflow.last_error_message)
     stored = [workflow.last_error_message, str(list(Event.objects.values())), str(list(Attempt.objects.values()))]
     for text in stored:
         for value in ("Zebulon", "zeb@", "1990", "secret"):
@@ -82,13 +89,13 @@ def test_an_error_of_a_class_of_the_steps_own_is_what_its_class_says(once: bool)
 
 
 NONSENSE: list[tuple[str, Any, str]] = [
-    ("max_attempts", "x", "TypeError: max_attempts is a whole number, and not of type str."),
-    ("max_attempts", float("nan"), "TypeError: max_attempts is a whole number, and not of type float."),
-    ("base_delay", "abc", "TypeError: base_delay is a number, and not of type str."),
-    ("max_delay", float("nan"), "ValueError: max_delay is a number, and not NaN."),
-    ("jitter_factor", timedelta(1), "TypeError: jitter_factor is a number, and not of type timedelta."),
-    ("wake_on", [3], "TypeError: wake_on holds names of signals, and nothing of type int."),
-    ("wake_on", 3, "TypeError: wake_on holds names of signals, and nothing of type int."),
+    ("max_attempts", "x", "TypeError"),
+    ("max_attempts", float("nan"), "TypeError"),
+    ("base_delay", "abc", "TypeError"),
+    ("max_delay", float("nan"), "ValueError"),
+    ("jitter_factor", timedelta(1), "TypeError"),
+    ("wake_on", [3], "TypeError"),
+    ("wake_on", 3, "TypeError"),
 ]
 NUMBERS_AND_NAMES: list[Any] = [
     pytest.param("max_attempts", 10**5000, id="max_attempts-of-5001-digits"),
@@ -102,9 +109,9 @@ NUMBERS_AND_NAMES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("argument", "value", "told"), NONSENSE)
-def test_an_error_with_an_argument_that_is_nonsense_fails_the_step_and_names_it(
-    argument: str, value: Any, told: str
+@pytest.mark.parametrize(("argument", "value", "error"), NONSENSE)
+def test_an_error_with_an_argument_that_is_nonsense_fails_the_step_and_says_where(
+    argument: str, value: Any, error: str
 ) -> None:
     def fail(*, workflow: Workflow, context: Any) -> None:
         raise RetryableStepError("Busy.", **{argument: value})
@@ -112,7 +119,8 @@ def test_an_error_with_an_argument_that_is_nonsense_fails_the_step_and_names_it(
     define([fail])
     workflow = work(submit())
     assert workflow.status == "FAILED"
-    assert f"{workflow.last_error_class}: {workflow.last_error_message}" == told
+    assert workflow.last_error_class == error
+    assert re.fullmatch(r"tests/workflows/engine/test_failures\.py:\d+", workflow.last_error_message)
 
 
 @pytest.mark.parametrize(("attribute", "value"), [*(each[:2] for each in NONSENSE), *NUMBERS_AND_NAMES])
