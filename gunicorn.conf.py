@@ -9,6 +9,7 @@ import socket
 import struct
 import sys
 import tempfile
+import threading
 from itertools import count
 
 # Gunicorn reads this file before it looks at the application; both were named on the same command line.
@@ -121,7 +122,9 @@ def pre_request(worker, req):
 
 
 def post_worker_init(worker):
-    """Tell idle workers of what this process stores."""
+    """Tell idle workers of what this process stores, and people of a database server that logs it."""
+    from workflows.postgres import server_log
     from workflows.signals import notify
 
     notify.begin()
+    threading.Thread(target=server_log.warn, daemon=True).start()  # the database may be away

@@ -19,6 +19,7 @@ from workflows.engine.backoff import merge_policies
 from workflows.health import series
 from workflows.models import Effect, Workflow
 from workflows.outages.parking import OUTAGE_ATTEMPTS
+from workflows.postgres import server_log
 from workflows.search.search_keys import FROM_SECRET_KEY, SearchKey
 from workflows.wording import known_words_for_code
 
@@ -286,6 +287,13 @@ def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs
                 obj=known[workflow_type],
                 id="workflows.W004",
             )
+
+
+def check_server_log(*, databases: Collection[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """PostgreSQL's log holds no values of our statements. It runs with `manage.py check --database default`."""
+    if DEFAULT_DB_ALIAS not in (databases or ()):
+        return []
+    return [Warning(leak.what, hint=leak.cure, id=server_log.CHECK) for leak in server_log.leaks()]
 
 
 def _read(rows: QuerySet[Any, Any], databases: Collection[str] | None) -> list[Any]:

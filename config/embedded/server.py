@@ -50,6 +50,9 @@ SETTINGS = {
     "max_connections": "200",
     "timezone": "UTC",
     "log_timezone": "UTC",
+    "log_parameter_max_length": "0",
+    "log_parameter_max_length_on_error": "0",
+    "log_error_verbosity": "terse",
 }
 
 # A crashed server may have minutes of WAL to replay; a fresh one is ready in a second.

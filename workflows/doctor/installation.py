@@ -17,6 +17,7 @@ from workflows.doctor.findings import Finding, Level
 from workflows.health import bounded, counts, late, paces, services, surroundings
 from workflows.models import ApiKey, WorkerProcess
 from workflows.models.search import SearchKeyHash
+from workflows.postgres import server_log
 from workflows.postgres.missing_migrations import missing_migrations
 from workflows.search.search_keys import keys
 
@@ -41,7 +42,7 @@ def system_checks() -> Iterator[Finding]:
         yield Finding(Level.WARNING, "settings", what, "Leave DEBUG out of the environment.")
     found = checks.run_checks(include_deployment_checks=not settings.DEBUG, databases=[DEFAULT_DB_ALIAS])
     for message in found:
-        if message.level >= checks.WARNING and not message.is_silenced():
+        if message.level >= checks.WARNING and not message.is_silenced() and message.id != server_log.CHECK:
             level = Level.CRITICAL if message.level >= checks.ERROR else Level.WARNING
             yield Finding(level, message.id or "settings", message.msg, message.hint or "")
 

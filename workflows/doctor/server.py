@@ -12,7 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from workflows.doctor.findings import Finding, Level
-from workflows.postgres import migrating
+from workflows.postgres import migrating, server_log
 from workflows.postgres.statements import fetch_all, fetch_row
 from workflows.wording import length
 
@@ -195,25 +195,9 @@ _DEAD = """
 
 
 def log_settings() -> Iterator[Finding]:
-    """The server's log holds no values of our statements: they are patients' data, and secrets."""
-    logged = fetch_all(
-        """SELECT name || ' = ' || setting FROM pg_settings
-            WHERE name IN ('log_statement') AND setting IN ('mod', 'all')
-               OR name IN ('log_min_duration_statement', 'log_min_duration_sample') AND setting <> '-1'
-               OR name IN ('log_transaction_sample_rate') AND setting <> '0' ORDER BY name"""
-    )
-    (parameters, on_error) = fetch_row(
-        "SELECT current_setting('log_parameter_max_length'), current_setting('log_parameter_max_length_on_error')"
-    )
-    if logged and parameters != "0":
-        why = ", ".join(name for (name,) in logged)
-        what = f"PostgreSQL's log has the parameters of statements ({why}): payloads, phone numbers, keys."
-        cure = "ALTER SYSTEM SET log_parameter_max_length = 0; SELECT pg_reload_conf(). Then delete those logs."
-        yield Finding(Level.CRITICAL, "log settings", what, cure)
-    if on_error != "0":
-        what = "PostgreSQL's log has the parameters of statements that fail (log_parameter_max_length_on_error)."
-        cure = "ALTER SYSTEM SET log_parameter_max_length_on_error = 0; SELECT pg_reload_conf()."
-        yield Finding(Level.CRITICAL, "log settings", what, cure)
+    """The server's log holds no values of our statements."""
+    for leak in server_log.leaks():
+        yield Finding(Level.WARNING if leak.rare else Level.CRITICAL, "log settings", leak.what, leak.cure)
 
 
 def archiver() -> Iterator[Finding]:

@@ -34,6 +34,16 @@ NO_TRANSACTION_TIMEOUT = Setting("transaction_timeout", "0")
 # A request that hangs in its transaction, or whose host has vanished, holds its locks no longer than this. In a live
 # one, statements are milliseconds apart.
 NO_IDLE_TRANSACTION = Setting("idle_in_transaction_session_timeout", "30s", "setting = '0'")
+# The server's log has no values: not the parameters of statements, nor what the DETAIL of an error quotes of a row.
+# Most roles may set only one of the three; of the others `server_log` tells.
+NO_VALUES_LOGGED = [
+    Setting(name, value, f"(context = 'user' OR has_parameter_privilege('{name}', 'SET'))")
+    for name, value in (
+        ("log_parameter_max_length", "0"),
+        ("log_parameter_max_length_on_error", "0"),
+        ("log_error_verbosity", "terse"),
+    )
+]
 
 _settings: dict[str, set[Setting]] = {}
 
@@ -65,7 +75,7 @@ def sql(alias: str) -> str:
     return " UNION ALL ".join(
         f"SELECT name, set_config(name, '{value}', false) FROM pg_settings"  # noqa: S608 (all is ours)
         f" WHERE name = '{name}' AND source <> 'client' AND {gives_way}"
-        for name, value, gives_way in [DURABLE, *sorted(_settings.get(alias, ()))]
+        for name, value, gives_way in [DURABLE, *NO_VALUES_LOGGED, *sorted(_settings.get(alias, ()))]
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from threading import Thread
 
@@ -11,6 +12,7 @@ from django.utils import timezone
 
 from tests.engine import another_connection
 from tests.processes import until
+from workflows.checks import check_server_log
 from workflows.doctor import server
 from workflows.doctor.findings import Finding, Level
 from workflows.postgres.statements import execute
@@ -58,24 +60,34 @@ def test_a_session_that_waits_for_a_lock_of_another(monkeypatch: pytest.MonkeyPa
             waits.join()
 
 
+C = Level.CRITICAL
+
+
 @pytest.mark.parametrize(
-    ("setting", "value", "findings"),
+    ("settings", "findings"),
     [
-        ("log_statement", "all", 1),
-        ("log_min_duration_statement", "0", 1),
-        ("log_min_duration_sample", "200", 1),
-        ("log_transaction_sample_rate", "0.1", 1),
-        ("log_parameter_max_length_on_error", "-1", 1),
-        ("log_statement", "ddl", 0),
+        ({"log_statement": "all"}, []),
+        ({"log_parameter_max_length": "-1"}, []),
+        ({"log_parameter_max_length": "64", "log_statement": "mod"}, [C]),
+        ({"log_parameter_max_length": "-1", "log_statement": "ddl"}, []),
+        ({"log_parameter_max_length": "-1", "log_min_duration_statement": "0"}, [C]),
+        ({"log_parameter_max_length": "-1", "log_min_duration_sample": "200"}, [C]),
+        ({"log_parameter_max_length": "-1", "log_transaction_sample_rate": "0.1"}, [C]),
+        ({"log_parameter_max_length_on_error": "-1"}, [C]),
+        ({"log_error_verbosity": "default"}, [Level.WARNING]),
     ],
+    ids=str,
 )
-def test_a_log_that_holds_values(setting: str, value: str, findings: int) -> None:
-    execute("SELECT set_config(%s, %s, true)", [setting, value])
+def test_a_log_that_holds_values(settings: dict[str, str], findings: list[Level]) -> None:
+    for setting, value in settings.items():
+        execute("SELECT set_config(%s, %s, true)", [setting, value])
     found = list(server.log_settings())
-    assert [finding.level for finding in found] == [Level.CRITICAL] * findings
-    assert all(setting in finding.what for finding in found)
-    execute("SET LOCAL log_parameter_max_length = 0", [])
-    execute("SET LOCAL log_parameter_max_length_on_error = 0", [])
+    assert [finding.level for finding in found] == findings
+    assert all(list(settings)[-1] in finding.what for finding in found)
+    assert [message.id for message in check_server_log(databases=["default"])] == ["workflows.W019"] * len(found)
+    assert check_server_log(databases=None) == []
+    for finding in found:  # the cure, for this session
+        execute(re.sub(r"ALTER ROLE \w+ SET ([^;]+);.*", r"SET LOCAL \1", finding.cure), [])
     assert not list(server.log_settings())
 
 
@@ -94,6 +106,25 @@ def test_a_clock_that_differs_from_the_servers(monkeypatch: pytest.MonkeyPatch) 
         (found,) = server.clocks()
         assert found.about == "clocks"
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "cure"),
+    [
+        ("auto_explain.log_min_duration", "200", "-1"),
+        ("pgaudit.log_parameter", "on", "off"),
+        ("log_destination", "stderr,jsonlog", "stderr"),
+    ],
+)
+def test_a_module_or_a_format_that_logs_values(name: str, value: str, cure: str) -> None:
+    """Of a server that has them."""
+    told = f"SELECT '{name}', '{value}', 'superuser'"
+    execute(
+        f"CREATE TEMP VIEW pg_settings AS SELECT name, setting, context FROM pg_catalog.pg_settings UNION {told}", []
+    )
+    (found,) = server.log_settings()
+    assert name in found.what
+    assert f"SET {name} = {cure};" in found.cure
 
 
 def test_wal_that_is_not_archived() -> None:

@@ -19,7 +19,7 @@ from tests.servers import ROOT, database_url
 from workflows import failpoints
 from workflows.engine import lease
 from workflows.models import Attempt, Workflow
-from workflows.postgres import session_settings
+from workflows.postgres import server_log, session_settings
 
 pytestmark = engine.ENGINE
 
@@ -78,6 +78,43 @@ def test_what_was_committed_survives_a_crash_whatever_the_default_is(
 ) -> None:
     administrator(synchronous_commit=default)
     assert shown(alias, "synchronous_commit") == stated
+
+
+LOGGING = {
+    "log_parameter_max_length": "-1",
+    "log_parameter_max_length_on_error": "-1",
+    "log_error_verbosity": "default",
+}
+
+
+def test_nothing_of_a_value_is_logged_as_far_as_the_role_may_say_so(
+    administrator: Administrator, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A superuser may set all three; any other role one, and is told what a superuser has to set."""
+    administrator(**LOGGING, log_statement="all")
+    assert [shown("default", name) for name in LOGGING] == ["0", "0", "terse"]
+    server_log.warn()
+    assert caplog.messages == []
+    with engine.another_connection() as other:
+        other.execute(f"CREATE ROLE plain LOGIN PASSWORD '{connection.settings_dict['PASSWORD'] or 'none'}'")
+        try:
+            monkeypatch.setitem(connection.settings_dict, "USER", "plain")
+            monkeypatch.setattr("config.embedded.base.USER", "plain")
+            assert [shown("default", name) for name in LOGGING] == ["-1", "0", "default"]
+            server_log.warn()
+            cures = [message.partition("superuser: ")[2] for message in caplog.messages]
+            assert cures == [
+                "ALTER ROLE plain SET log_parameter_max_length = 0; Then delete those logs.",
+                "ALTER ROLE plain SET log_error_verbosity = terse;",
+            ]
+            for cure in cures:
+                other.execute(cure.partition(";")[0])
+            caplog.clear()
+            server_log.warn()
+            assert caplog.messages == []
+        finally:
+            connections.close_all()
+            other.execute("DROP ROLE plain")
 
 
 def test_what_the_url_of_the_database_says_beats_it() -> None:

@@ -14,7 +14,7 @@ from django.core.management.base import CommandError
 
 from workflows.management.arguments import HelpInLines, seconds
 from workflows.management.database import refuse_unmigrated
-from workflows.postgres import session_settings
+from workflows.postgres import server_log, session_settings
 from workflows.redaction import frames
 from workflows.stop_flag import Flag
 
@@ -66,6 +66,7 @@ class Command(HelpInLines):
         )
         session_settings.limit_idle_transactions()
         refuse_unmigrated()
+        server_log.warn()
         stopping = Flag()
         try:
             relay = kafka.Relay(relay_options, stopping)

@@ -18,6 +18,7 @@ from workflows.engine.healthfile import Report
 from workflows.engine.supervisor import Options, Supervisor
 from workflows.management.arguments import HelpInLines, seconds
 from workflows.management.database import refuse_unmigrated
+from workflows.postgres import server_log
 
 
 class Command(HelpInLines):
@@ -59,6 +60,7 @@ class Command(HelpInLines):
         # The checks that only a worker needs are deployment checks, which no other command runs.
         self.check(tags=["workers"], include_deployment_checks=True)
         refuse_unmigrated()
+        server_log.warn()
         names = Options.__dataclass_fields__
         supervisor = Supervisor(Options(**{name: value for name, value in options.items() if name in names}))
         try:

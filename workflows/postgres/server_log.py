@@ -1,0 +1,82 @@
+"""SERVER LOG: whether PostgreSQL's own log gets values of our statements: they are patients' data, and secrets.
+
+Their text has none, because the server binds their parameters. A session sets what its role may; a superuser sets the
+rest: docs/deployment.md, What PostgreSQL logs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from workflows.postgres import sqlstates
+
+logger = logging.getLogger(__name__)
+
+# The system check; `manage.py doctor` has a look of its own.
+CHECK = "workflows.W019"
+
+
+class Leak(NamedTuple):
+    """What of our statements the server's log has, and the cure; `rare`: only when the engine itself fails."""
+
+    what: str
+    cure: str
+    rare: bool = False
+
+
+def leaks() -> Iterator[Leak]:
+    """What the session of the default connection would have logged."""
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        cursor.execute(_SETTINGS)
+        (role, logged, plans, on_error, detail, destination) = cursor.fetchone()
+    if logged:
+        what = f"PostgreSQL's log has the parameters of statements ({logged}): payloads, phone numbers, keys."
+        yield Leak(what, f"{_of_role(role, 'log_parameter_max_length = 0')} Then delete those logs.")
+    for name, off in plans or ():
+        what = f"PostgreSQL's log has values of statements ({name}): payloads, phone numbers, keys."
+        yield Leak(what, f"{_of_role(role, f'{name} = {off}')} Then delete those logs.")
+    if on_error:
+        what = "PostgreSQL's log has the parameters of statements that fail (log_parameter_max_length_on_error)."
+        yield Leak(what, _of_role(role, "log_parameter_max_length_on_error = 0"))
+    if detail:
+        what = "PostgreSQL's log quotes the row in the DETAIL of an error (log_error_verbosity)."
+        yield Leak(what, _of_role(role, "log_error_verbosity = terse"), rare=True)
+    elif destination:
+        what = f"PostgreSQL's log quotes the row in the DETAIL of an error (log_destination = {destination})."
+        yield Leak(what, "ALTER SYSTEM SET log_destination = stderr; SELECT pg_reload_conf();", rare=True)
+
+
+def warn() -> None:
+    """Say in our log, as a process starts, what the server would log; nothing if the database is away."""
+    try:
+        for leak in leaks():
+            logger.warning("%s As a superuser: %s", leak.what, leak.cure)
+    except sqlstates.DATABASE_ERRORS:
+        return
+    finally:
+        connections[DEFAULT_DB_ALIAS].close()  # workers are forked without
+
+
+def _of_role(role: str, setting: str) -> str:
+    return f"ALTER ROLE {role} SET {setting};"
+
+
+# A module that is not loaded (auto_explain, pgaudit) has no settings. Formats for programs always have the DETAIL.
+_SETTINGS = """
+    SELECT quote_ident(session_user),
+           string_agg(name || ' = ' || setting, ', ' ORDER BY name) FILTER (WHERE
+               current_setting('log_parameter_max_length') <> '0'
+               AND (name = 'log_statement' AND setting IN ('mod', 'all')
+                    OR name IN ('log_min_duration_statement', 'log_min_duration_sample') AND setting <> '-1'
+                    OR name = 'log_transaction_sample_rate' AND setting <> '0')),
+           json_agg(json_build_array(name, CASE setting WHEN 'on' THEN 'off' ELSE '-1' END) ORDER BY name) FILTER (WHERE
+               name = 'auto_explain.log_min_duration' AND setting <> '-1'
+               OR name = 'pgaudit.log_parameter' AND setting = 'on'),
+           bool_or(name = 'log_parameter_max_length_on_error' AND setting <> '0'),
+           bool_or(name = 'log_error_verbosity' AND setting <> 'terse'),
+           max(setting) FILTER (WHERE name = 'log_destination' AND setting ~ 'csvlog|jsonlog')
+      FROM pg_settings"""
