@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
+import threading
+import warnings
+from collections.abc import Mapping
+from copy import copy
 from datetime import UTC, datetime
 from types import TracebackType
+from typing import Any
 
 from workflows import request_ids
-from workflows.redaction import frames
+from workflows.redaction import class_name, frames
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
+logger = logging.getLogger(__name__)
+
+LINE = "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
+
 
 class Formatter(logging.Formatter):
-    """Writes the class of an uncaught exception, and where it came from; never its message."""
+    """One line a record; of an uncaught exception its class, and where it came from, follow; never its message.
+
+    What a client sends (a path, a name) cannot look like another line: what is not printed is escaped.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(without_messages(record))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        record.message = printable(record.message)
+        return super().formatMessage(record)
 
     def formatException(self, ei: ExcInfo) -> str:  # noqa: N802 (logging's name)
         return frames(ei[1]) if ei[1] else ""
@@ -29,10 +49,51 @@ class JsonFormatter(Formatter):
             "level": record.levelname,
             "process": record.process,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": without_messages(record).getMessage(),
         }
         if request_id := request_ids.current.get():
             line["request_id"] = request_id
-        if record.exc_info:  # `record.exc_text` may be another formatter's, with the message
+        if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line)
+
+
+def without_messages(record: logging.LogRecord) -> logging.LogRecord:
+    """The record with the class of each exception that a library would have it quote."""
+    shown = copy(record)
+    shown.exc_text = None  # another formatter's, with the message
+    shown.msg = _named(record.msg)
+    if isinstance(record.args, Mapping):
+        shown.args = {name: _named(value) for name, value in record.args.items()}
+    elif record.args:
+        shown.args = tuple(map(_named, record.args))
+    if record.name == "asyncio" and record.levelno >= logging.ERROR:  # of a task, a callback: with what it was called
+        shown.msg, shown.args = "an error that nobody has caught", ()
+    return shown
+
+
+def _named(value: Any) -> Any:
+    return class_name(value) if isinstance(value, BaseException) else value
+
+
+def printable(text: str) -> str:
+    """The text with line ends, control characters and what turns the direction of writing as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def take_over() -> None:
+    """Log what Python would print: errors that nobody catches, in any thread, and warnings, without their messages."""
+
+    def log(error: Any) -> None:
+        logger.error("an error that nobody has caught", exc_info=(error.exc_type, error.exc_value, error.exc_traceback))
+
+    def log_the_last(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        logger.error("an error that nobody has caught", exc_info=(kind, error, trace))
+
+    def log_warning(message: Any, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+        logger.warning("%s at %s:%s", category.__name__, filename, lineno)
+
+    sys.excepthook, sys.unraisablehook, threading.excepthook = log_the_last, log, log
+    warnings.showwarning = log_warning  # type: ignore[assignment]

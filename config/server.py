@@ -12,7 +12,6 @@ import asyncio
 import json
 import signal
 import time
-import traceback
 from functools import partial
 from http import HTTPStatus
 from selectors import EVENT_READ
@@ -373,8 +372,7 @@ class ConsoleWorker(ThreadWorker):  # type: ignore[misc]
             self.log.warning("Refused what is not HTTP: %s", type(exc).__name__)
             answer = problem(_STATUS.get(type(exc), HTTPStatus.BAD_REQUEST), "not_http")
         else:
-            where = "".join(traceback.format_tb(exc.__traceback__))
-            self.log.error("Error handling a request: %s\n%s", type(exc).__name__, where)
+            self.log.error("Error handling a request: %s", type(exc).__name__, exc_info=exc)
             answer = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error")
         try:
             util.write_nonblock(client, answer)

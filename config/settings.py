@@ -8,6 +8,8 @@ from urllib.parse import unquote
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+from config.logs import LINE
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = BASE_DIR / "var"
 
@@ -262,10 +264,7 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "line": {
-            "()": "config.logs.Formatter",
-            "format": "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s",
-        },
+        "line": {"()": "config.logs.Formatter", "format": LINE},
         "json": {"()": "config.logs.JsonFormatter"},
     },
     "handlers": {

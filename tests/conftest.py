@@ -8,6 +8,7 @@ import pytest
 from django.db import connection
 from django.test import TransactionTestCase
 
+from config.logs import LINE, Formatter
 from tests import alone, postgres
 
 # The folders whose tests start processes, servers and browsers: all of them have the marker `slow`.
@@ -63,6 +64,13 @@ def django_db_modify_db_settings(django_db_blocker: Any) -> None:
     """A database of this process's own, whatever else runs tests on the server; a copy: the migrations take seconds."""
     with django_db_blocker.unblock():
         connection.settings_dict["TEST"] |= {"NAME": postgres.named(os.getpid()), "TEMPLATE": postgres.template()}
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Its text is what our own handler writes."""
+    caplog.handler.setFormatter(Formatter(LINE))
+    return caplog
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable
 from functools import wraps
 from http import HTTPStatus
@@ -127,9 +126,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def _internal_error(error: Exception) -> Problem:
-    """Log where the error happened, but not its message, which may quote the request."""
-    where = "".join(traceback.format_tb(error.__traceback__))
-    logger.error("Error handling a request: %s\n%s", type(error).__name__, where)
+    logger.error("Error handling a request: %s", type(error).__name__, exc_info=error)
     return Problem(500, "internal_error", "The error is ours. Send it again later with the same key.")
 
 

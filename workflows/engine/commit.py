@@ -12,7 +12,6 @@ from workflows.engine import step_session
 from workflows.errors import ClaimLost
 from workflows.postgres.django_connection import count_hooks
 from workflows.postgres.round_trips import session_of
-from workflows.redaction import frames
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ def verified_transaction(announce_hooks: Callable[[], None]) -> Iterator[None]:
     except Exception as error:
         if not committed:
             raise
-        logger.error("an on_commit hook of a step failed, the outcome stands:\n%s", frames(error))
+        logger.error("an on_commit hook of a step failed, the outcome stands", exc_info=error)
     if not committed:
         raise ClaimLost("the claim's transaction ended without a commit")
     if has_hooks:

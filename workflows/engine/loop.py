@@ -40,7 +40,6 @@ from workflows.engine.worker_boundary import WorkersBoundary
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
 from workflows.outages.calls import WorkersCalls
 from workflows.postgres import migrating, sqlstates
-from workflows.redaction import frames
 from workflows.signals import store, waking
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt
@@ -104,7 +103,7 @@ class Worker:
                 if not self._take_turn(drain=drain):
                     break
             except step_session.SessionBroken as broken:
-                logger.error("workflow %s: its next attempt fails: %s", self.status.now.workflow_id, broken)
+                logger.error("workflow %s: its next attempt fails: %s", self.status.now.workflow_id, str(broken))
                 self.in_hand.close_lost(how=broken.how)
             except (ClaimLost, *sqlstates.DATABASE_ERRORS) as error:
                 how = sqlstates.loggable(error)
@@ -112,7 +111,7 @@ class Worker:
                 self.status.update(lost=True, deadline=NEVER, trouble=trouble)
                 logger.warning("lost the database, nothing is decided: %s", trouble)
                 if sqlstates.is_statement_error(error):
-                    logger.error("it refused a statement of the engine's own:\n%s", frames(error))
+                    logger.error("it refused a statement of the engine's own", exc_info=error)
                 self.stopping.wait(lost.next())
                 self.in_hand.close_lost(how=how.removeprefix("ClaimLost: "))
             except sessions.UnfitSessions:
@@ -120,7 +119,7 @@ class Worker:
             except Exception as error:
                 # The engine's own error, and not a step's.
                 self.status.update(lost=True, deadline=NEVER)
-                logger.error("the engine itself failed, nothing is decided:\n%s", frames(error))
+                logger.error("the engine itself failed, nothing is decided", exc_info=error)
                 self.in_hand.close_lost(
                     how="the engine itself failed",
                     reschedule_reason="The engine itself failed; the worker's log tells how.",

@@ -20,7 +20,6 @@ from workflows.outages import causes, parking
 from workflows.postgres import sqlstates
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import execute
-from workflows.redaction import frames
 from workflows.signals import store, waking
 from workflows.signals.waking import Slice
 
@@ -138,7 +137,7 @@ def _succeed(name: str, after: int, rest: float) -> None:
 def _fail(name: str, error: Exception) -> None:
     why = sqlstates.loggable(error) if isinstance(error, sqlstates.DATABASE_ERRORS) else type(error).__name__
     logger.error(
-        "the maintenance task %r failed, and is tried again in %.0f s: %s\n%s", name, AFTER_FAILURE, why, frames(error)
+        "the maintenance task %r failed, and is tried again in %.0f s: %s", name, AFTER_FAILURE, why, exc_info=error
     )
     execute(
         """UPDATE workflows_chore SET due_at = clock_timestamp() + make_interval(secs => %(rest)s),

@@ -24,7 +24,6 @@ from workflows.engine.healthfile import Report
 from workflows.engine.loop import Worker
 from workflows.engine.process_status import Slot, WorkerStatus
 from workflows.models import Attempt
-from workflows.redaction import frames
 from workflows.stop_flag import Flag
 
 logger = logging.getLogger(__name__)
@@ -195,10 +194,10 @@ class Supervisor:
                 _work(self.options, parent, slot)
                 exit_code = 0
             except sessions.UnfitSessions as refused:
-                logger.error("%s", refused)
+                logger.error("%s", str(refused))
                 exit_code = sessions.REFUSED
             except BaseException as error:
-                logger.error("the worker failed:\n%s", frames(error))
+                logger.error("the worker failed", exc_info=error)
             finally:
                 os._exit(exit_code)
         self._slots.remove(slot)

@@ -28,7 +28,6 @@ from workflows import failpoints
 from workflows.ingress import kafka_messages
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import InputRefused
-from workflows.redaction import frames
 from workflows.stop_flag import Flag
 
 logger = logging.getLogger(__name__)
@@ -156,7 +155,7 @@ class Relay:
             unreadable = InputRefused("unreadable", "It cannot be read: see the log.")
             refused = error if isinstance(error, InputRefused) else unreadable
             if refused is unreadable:
-                logger.error("%s cannot be read:\n%s", _place(message), frames(error))
+                logger.error("%s cannot be read", _place(message), exc_info=error)
             query_in_time(lambda: kafka_messages.keep_undelivered(message, refused))
             self.counts["undelivered"] += 1
             logger.warning("undelivered %s: %s", _place(message), refused.code)

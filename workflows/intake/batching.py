@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections import deque
 from collections.abc import Sequence
 
@@ -184,6 +183,5 @@ def _kind_of(error: Exception) -> type[Exception]:
     """The error that each row of a batch is answered, whatever has happened: nobody waits in vain."""
     if isinstance(error, DatabaseUnavailable):
         return DatabaseUnavailable
-    where = "".join(traceback.format_tb(error.__traceback__))  # and not its message, which may quote a submission
-    logger.error("A batch could not be stored: %s\n%s", type(error).__name__, where)
+    logger.error("A batch could not be stored: %s", type(error).__name__, exc_info=error)
     return RuntimeError

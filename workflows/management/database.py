@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 
+from workflows.postgres import sqlstates
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.missing_migrations import missing_migrations
 
@@ -18,7 +19,7 @@ class DatabaseCommand(BaseCommand):
         try:
             missing = len(missing_migrations())
         except OperationalError as error:
-            raise CommandError(f"The database {_place()} cannot be reached: {' '.join(str(error).split())}") from None
+            raise CommandError(f"The database {_place()} cannot be reached: {sqlstates.loggable(error)}.") from None
         _refuse(missing)
         return super().execute(*args, **options)
 

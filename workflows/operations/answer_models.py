@@ -27,7 +27,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, PydanticSerializationError, to_json
 
 from workflows.postgres.jsonb import Unstorable, as_json, ensure_storable
-from workflows.redaction import frames
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +108,7 @@ def validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, An
     except ValidationError:
         raise
     except Exception as error:  # its message may quote the answer
-        logger.error("%s broke on an answer:\n%s", model.__qualname__, frames(error))
+        logger.error("%s broke on an answer", model.__qualname__, exc_info=error)
         raise AnswerModelBroke(
             "What checks the answer broke on it, and the error is ours: the log says where."
         ) from None

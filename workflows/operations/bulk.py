@@ -46,7 +46,6 @@ from workflows.operations.payments import would_charge_again
 from workflows.operations.services import ALONE
 from workflows.operations.workflows import cancel, retry, run_now
 from workflows.postgres.statements import execute
-from workflows.redaction import frames
 from workflows.signals.waking import Slice
 
 if TYPE_CHECKING:
@@ -317,7 +316,7 @@ def _carry_out(bulk: BulkOperation, item: BulkItem) -> None:
         if not connection.is_usable():
             raise
         outcome, why = Outcome.FAILED, f"An unforeseen error: {type(error).__name__}. The log says more."
-        logger.error("%s, %s: %s\n%s", bulk, item, type(error).__name__, frames(error))
+        logger.error("%s, %s: %s", bulk, item, type(error).__name__, exc_info=error)
     BulkItem.objects.filter(pk=item.pk).update(outcome=outcome, why=why, at=ClockTimestamp())
 
 

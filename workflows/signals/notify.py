@@ -96,7 +96,7 @@ def announce(queue: str) -> None:
             if _announcer is None or _process != os.getpid():
                 try:
                     _announcer, _process = Announcer(), os.getpid()
-                except RuntimeError as error:  # there is no room for one more thread
-                    logger.warning("not announced, workers find it by themselves: %s", error)
+                except RuntimeError:
+                    logger.warning("not announced, workers find it by themselves: there is no room for a thread")
                     return
     _announcer.announce(queue)

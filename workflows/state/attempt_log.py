@@ -272,7 +272,7 @@ def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
         ):
             execute(sql, parameters)
     if refused:
-        logger.error("workflow %s: what came of its last call cannot be written: %s", attempt.workflow_id, refused)
+        logger.error("workflow %s: what came of its last call cannot be written: %s", attempt.workflow_id, str(refused))
 
 
 def last_step(attempt: OpenAttempt) -> str:

@@ -149,4 +149,4 @@ def test_what_cannot_be_announced_for_want_of_a_thread_is_stored_all_the_same(
     monkeypatch.setattr(notify, "_announcer", None)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     notify.announce("default")
-    assert caplog.messages == ["not announced, workers find it by themselves: can't start new thread"]
+    assert caplog.messages == ["not announced, workers find it by themselves: there is no room for a thread"]

@@ -15,7 +15,6 @@ from django.core.management.base import CommandError
 from workflows.management.arguments import HelpInLines, seconds
 from workflows.management.database import refuse_unmigrated
 from workflows.postgres import server_log, session_settings
-from workflows.redaction import frames
 from workflows.stop_flag import Flag
 
 logger = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ class Command(HelpInLines):
         except kafka.KafkaFailed as error:
             raise CommandError(str(error)) from None
         except Exception as error:  # its message may quote a message of the topic
-            logger.error("consumekafka failed:\n%s", frames(error))
+            logger.error("consumekafka failed", exc_info=error)
             raise CommandError("It failed, and the error is ours: the log says where.") from None
 
 
