@@ -270,13 +270,14 @@ def test_what_was_typed_stands_in_no_statement(as_: Login, text: str) -> None:
     client = as_("superuser")
     before = server.log.stat().st_size
     with connection.cursor() as cursor:
-        cursor.execute("SET log_statement = 'all'")
+        cursor.execute(
+            "SET log_statement = 'all'; SET log_parameter_max_length = -1; SET log_error_verbosity = default"
+        )
     try:
         find(client, text)
         find(client, "x" + text)
     finally:
-        with connection.cursor() as cursor:
-            cursor.execute("RESET log_statement")
+        connection.close()
     logged = server.log.read_bytes()[before:].decode(errors="replace").lower()
     statements = "\n".join(line for line in logged.splitlines() if "detail:" not in line)
     assert "from workflows_" in statements

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from django.apps import apps
-from django.db import connection
+from django.db import connection, connections
+
+from tests import postgres
+from tests.engine import another_connection
 
 # The columns that are there to keep personal data. No page shows their values, but facts to whoever decides, and what
 # the definition calls public.
@@ -56,3 +59,30 @@ def log_lines() -> Iterator[io.StringIO]:
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
+
+
+# All that PostgreSQL can log of a statement. What a session sets beats it.
+TALKATIVE = {
+    "log_statement": "all",
+    "log_min_duration_statement": "0",
+    "log_parameter_max_length": "-1",
+    "log_parameter_max_length_on_error": "-1",
+    "log_error_verbosity": "verbose",
+}
+
+
+@contextmanager
+def logged_by_the_server() -> Iterator[Callable[[], str]]:
+    """What the embedded server logs meanwhile of all sessions of this database; of another server nothing is known."""
+    server = postgres.embedded_server()
+    before = server.log.stat().st_size if server else 0
+    database = connection.ops.quote_name(connection.settings_dict["NAME"])
+    with another_connection() as other:
+        try:
+            for name, value in TALKATIVE.items():
+                other.execute(f"ALTER DATABASE {database} SET {name} = '{value}'")
+            connections.close_all()
+            yield lambda: server.log.read_bytes()[before:].decode(errors="replace") if server else ""
+        finally:
+            other.execute(f"ALTER DATABASE {database} RESET ALL")
+            connections.close_all()
