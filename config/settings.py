@@ -292,4 +292,6 @@ SERVICES = {
     for name in ("accounts", "tokens", "profiles", "insurance", "visits", "payments", "programs", "messages")
 }
 # Seconds to wait for an answer: shorter than a step may take, longer than any service needs on a bad day.
+# Where staff search for a charge: an address with {key} in place of the idempotency key.
+PAYMENTS_SEARCH_URL = env.str("PAYMENTS_SEARCH_URL", default="")
 SERVICES_TIMEOUT = env.float("SERVICES_TIMEOUT", default=10)

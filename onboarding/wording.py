@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from django.conf import settings
+
 from workflows.wording import CallerField, CodeWords, Money, StepWords, Wording
 
 _LATER = "There was a technical problem on our side. Our team is working on it. You do not need to do anything."
@@ -37,8 +39,17 @@ STEPS = {
     "configure_billing": StepWords("Set up billing", "Payment"),
     "set_communication_preferences": StepWords("Save the wishes for messages", "Extras"),
     "link_identity_verification": StepWords("Link the identity check", "Extras"),
-    "execute_checkout": StepWords("Charge the card", "Enrolment"),
-    "enroll_in_program": StepWords("Enrol in the program", "Enrolment"),
+    "execute_checkout": StepWords(
+        "Charge the card",
+        "Enrolment",
+        where="In the payments service, among the charges: search for the idempotency key.",
+        search=settings.PAYMENTS_SEARCH_URL,
+    ),
+    "enroll_in_program": StepWords(
+        "Enrol in the program",
+        "Enrolment",
+        where="In the programs service, among the enrolments of the program: search for the idempotency key.",
+    ),
     "send_confirmation": StepWords("Send the confirmation", "Enrolment"),
 }
 
@@ -129,6 +140,8 @@ RESULTS = {
 }
 
 
+EXAMPLES = {"charge_id": "ch_3f9a1c", "enrollment_id": "en_3f9a1c"}
+
 # Whatever else may follow an @ before anything has checked the form.
 _DOMAIN = re.compile(r"[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+")
 
@@ -157,6 +170,7 @@ WORDING = Wording(
     steps=STEPS,
     codes=CODES,
     results=RESULTS,
+    examples=EXAMPLES,
     caller=CALLER,
     money=Money(
         step="execute_checkout",

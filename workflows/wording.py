@@ -13,11 +13,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class StepWords:
-    """A step's `title` ("Charge the card") and `phase` ("Payment"); `waiting` tells the patient why it waits there."""
+    """A step's `title` ("Charge the card") and `phase` ("Payment"); `waiting` tells the patient why it waits there.
+
+    `where` tells staff where to look whether an unclear call of it happened; `search` is the address of a search there,
+    with `{key}` in place of the idempotency key.
+    """
 
     title: str
     phase: str = ""
     waiting: str = ""
+    where: str = ""
+    search: str = ""
 
     @property
     def titled(self) -> str:
@@ -72,14 +78,16 @@ class Wording:
     """The words of one workflow type.
 
     `title` is that of the type ("Onboarding"). `steps` and `codes` are by the names in the code; `results` labels the
-    fields that calls return ("charge_id": "Charge"). `caller` are the fields by which a caller is verified.
-    `same_business` says what workflows with one business key are for ("the same patient and program").
+    fields that calls return ("charge_id": "Charge"), and `examples` has a value of each. `caller` are the fields by
+    which a caller is verified. `same_business` says what workflows with one business key are for ("the same patient and
+    program").
     """
 
     title: str = ""
     steps: Mapping[str, StepWords] = field(default_factory=dict)
     codes: Mapping[str, CodeWords] = field(default_factory=dict)
     results: Mapping[str, str] = field(default_factory=dict)
+    examples: Mapping[str, str] = field(default_factory=dict)
     caller: Sequence[CallerField] = ()
     money: Money | None = None
     same_business: str = "the same business key"

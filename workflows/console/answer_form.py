@@ -84,6 +84,8 @@ class AnswerForm(YesForm):
         self.fields = {name: field_of(info) for name, info in model.model_fields.items()}
         for name, info in model.model_fields.items():
             self.fields[name].label = info.title or label_of_result(wording or Wording(), name)
+            if example := wording and wording.examples.get(name):
+                self.fields[name].help_text = f"{self.fields[name].help_text} For example {example}".strip()
 
     def clean(self) -> None:
         if self.errors:

@@ -7,6 +7,7 @@ person (`autocomplete`, in the templates).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from django import forms
@@ -17,9 +18,12 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
-from workflows.models import State, Workflow
+from workflows.console.patient import caller
+from workflows.definition import definitions
+from workflows.models import Effect, State, Workflow
 from workflows.search import find as finding
 from workflows.telling import words
+from workflows.telling.money import in_short
 from workflows.telling.steps import step_of
 
 PERMISSION = "workflows.view_workflow"
@@ -50,7 +54,12 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
 
 
 def rows_of(found: finding.Found) -> list[dict[str, Any]]:
-    rows = Workflow.objects.with_state().filter(pk__in=found.ids).defer("payload", "context").order_by("-pk")
+    """What people tell these apart by: whom each is about, what was charged, and which key it was found by."""
+    rows = Workflow.objects.with_state().filter(pk__in=found.ids).defer("context").order_by("-pk")
+    effects: dict[int, list[Effect]] = defaultdict(list)
+    for effect in Effect.objects.filter(workflow__in=found.ids).defer("error_message").order_by("id"):
+        effects[effect.workflow_id].append(effect)
+    known = definitions()
     return [
         {
             "row": row,
@@ -58,6 +67,9 @@ def rows_of(found: finding.Found) -> list[dict[str, Any]]:
             "badge": words.badge(row.state, State(row.state).label),
             "step": "" if row.status == Workflow.Status.COMPLETE else step_of(row, row.current_step),
             "age": words.age(row.created_at),
+            "about": ", ".join(shown for _, shown in caller(known.get(row.workflow_type), row.payload)),
+            "money": in_short(known.get(row.workflow_type), row.payload, effects[row.pk]),
+            "by": ", ".join(found.by.get(row.pk, ())),
         }
         for row in rows
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote as urlquote
 
 from django import forms
 from django.contrib import admin
@@ -20,14 +21,16 @@ from workflows.console.answer_form import YesForm
 from workflows.console.base import KEPT, ConsoleAdmin, ReasonForm, Verb, reason_field
 from workflows.console.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer_form, dialogue
 from workflows.console.needs_a_person import is_overdue, is_stranded
-from workflows.definition import titled_step, wording_of_type
-from workflows.effects.reconcile import DOUBT_TASK_TYPE
+from workflows.definition import definitions, titled_step, wording_of_type
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.errors import NotAllowed
-from workflows.models import Event, ManualTask, State, Workflow
+from workflows.models import Effect, Event, ManualTask, State, Workflow
 from workflows.models.manual_task import OPERATIONS, able_to_decide
 from workflows.operations import retracting
 from workflows.operations.retracting import Again
 from workflows.telling import words
+from workflows.telling.money import money_line
+from workflows.wording import words_for_step
 
 OPEN = ManualTask.State.OPEN
 
@@ -173,6 +176,9 @@ class ManualTaskAdmin(ConsoleAdmin):
             "next": next_task.after(request, row) if decides and row.task_type not in DIALOGUES else None,
             "next_url": self.url_of("decide", row) + next_task.query(request, next="1"),
             **_answer(row),
+            "money": _money(row) if request.user.has_perm("workflows.view_workflow") else "",
+            "handed_over": _handed_over(row),
+            **_where(row),
             "dialogue": dialogue(row),
             "decide_url": self.url_of("decide", row) + next_task.query(request),
         }
@@ -243,6 +249,29 @@ class ManualTaskAdmin(ConsoleAdmin):
         if row.team != OPERATIONS and not request.user.has_perm(operations.DECIDE):
             raise PermissionDenied
         return row
+
+
+def _money(row: ManualTask) -> str:
+    effects = Effect.objects.filter(workflow=row.workflow_id).defer("error_message").order_by("id")
+    payload = Workflow.objects.values_list("payload", flat=True).get(pk=row.workflow_id)
+    return money_line(definitions().get(row.workflow.workflow_type), payload, list(effects))
+
+
+def _handed_over(row: ManualTask) -> Event | None:
+    """Who has assigned it last, and with which note."""
+    given = Event.objects.filter(workflow=row.workflow_id, kind=Event.Kind.TASK_ASSIGNED, detail__task=row.pk)
+    return given.order_by("-id").first() if row.assignee else None
+
+
+def _where(row: ManualTask) -> dict[str, str]:
+    """Where to look whether an unclear call happened, and the address of a search there."""
+    if row.task_type != DOUBT_TASK_TYPE:
+        return {}
+    step, generation = effect_in_question(row.wait.name)
+    told = words_for_step(wording_of_type(row.workflow.workflow_type), step)
+    call = Effect.objects.filter(workflow=row.workflow_id, step=step, generation=generation, undo=False).first()
+    url = told.search.replace("{key}", urlquote(call.idempotency_key)) if call else ""
+    return {"where": told.where, "search_url": url}
 
 
 def _answer(row: ManualTask) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,7 +36,7 @@ _PAGE = re.compile(r".*/workflows/workflow/([0-9]{1,18})(?:/.*)?")
 
 # For each hash the newest, from the end of its index entries: the others are not read.
 _BY_HASH = """
-    SELECT workflow_id FROM unnest(%(hashes)s::bytea[]) AS wanted (hash) CROSS JOIN LATERAL (
+    SELECT workflow_id, wanted.hash FROM unnest(%(hashes)s::bytea[]) AS wanted (hash) CROSS JOIN LATERAL (
            SELECT workflow_id FROM workflows_searchkey
             WHERE workflows_searchkey.hash = wanted.hash ORDER BY workflow_id DESC LIMIT %(limit)s) AS found
 """
@@ -52,11 +52,15 @@ _THESE = """
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The numbers of the workflows found, newest first; whether there are `more`; `tried`: the readings, in words."""
+    """The numbers of the workflows found, newest first; whether there are `more`; `tried`: the readings, in words.
+
+    `by`: which of these readings each was found by. A family may share a phone.
+    """
 
     ids: Sequence[int]
     tried: Sequence[str]
     more: bool = False
+    by: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,14 @@ class _Reading:
 def find(text: str, *, actor: str) -> Found:
     """The workflows that a text means, in full. The search is recorded before anybody sees what it has found."""
     readings = list(_readings(text.strip()))
-    ids: set[int] = set()
+    by: dict[int, list[str]] = {}
     for each in readings:
-        ids |= {pk for (pk,) in fetch_all(each.sql, {**each.parameters, "limit": SHOWN + 1})}
-    found = [pk for (pk,) in fetch_all(_THESE, {"found": list(ids), "limit": SHOWN + 1})] if ids else []
+        for pk in {pk for pk, *_ in fetch_all(each.sql, {**each.parameters, "limit": SHOWN + 1})}:
+            by.setdefault(pk, []).append(each.label)
+    found = [pk for (pk,) in fetch_all(_THESE, {"found": list(by), "limit": SHOWN + 1})] if by else []
     Search.objects.create(actor=actor, tried=list(dict.fromkeys(each.kind for each in readings)), hits=len(found))
     labels = list(dict.fromkeys(each.label for each in readings))
-    return Found(found[:SHOWN], labels, more=len(found) > SHOWN)
+    return Found(found[:SHOWN], labels, more=len(found) > SHOWN, by=by)
 
 
 @sensitive_variables()
@@ -92,12 +97,16 @@ def others_of(
     """
     known = definition.search_keys if definition else {}
     readings = {kind: key.read(value_at(payload, key.field)) for kind, key in known.items()}
-    hashes = [each for kind, found in readings.items() for each in hashes_to_find(kind, found[:1])]
+    labels = {
+        each: known[kind].label or kind for kind, found in readings.items() for each in hashes_to_find(kind, found[:1])
+    }
     limit = shown + 2  # this one, and one more than is shown
-    ids = {pk for (pk,) in fetch_all(_BY_HASH, {"hashes": hashes, "limit": limit})} - {workflow_id} if hashes else set()
-    newest = sorted(ids, reverse=True)
+    by: dict[int, list[str]] = {}
+    for pk, hash_ in fetch_all(_BY_HASH, {"hashes": list(labels), "limit": limit}) if labels else ():
+        by.setdefault(pk, []).append(labels[bytes(hash_)])
+    newest = sorted(by.keys() - {workflow_id}, reverse=True)
     tried = [known[kind].label or kind for kind, found in readings.items() if found]
-    return Found(newest[:shown], tried, more=len(newest) > shown)
+    return Found(newest[:shown], tried, more=len(newest) > shown, by=by)
 
 
 def what_is_found() -> list[str]:

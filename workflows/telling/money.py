@@ -17,19 +17,30 @@ from workflows.wording import Money
 
 def money_line(definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]) -> str:
     """A sentence for each charge of `effects`, given oldest first; empty if the definition has no words for money."""
-    money = definition.wording.money if definition else None
-    if definition is None or money is None:
+    if definition is None or definition.wording.money is None:
         return ""
+    told = [charge.sentence() for charge in _charges(definition, payload, effects)]
+    return " ".join(filter(None, told)) or "Nothing has been charged."
+
+
+def in_short(definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]) -> str:
+    """What became of the latest charge, `$145.00 charged`; empty if there is none."""
+    told = [charge.in_short() for charge in _charges(definition, payload, effects)] if definition else []
+    return next(filter(None, reversed(told)), "")
+
+
+def _charges(definition: WorkflowDefinition, payload: Mapping[str, Any], effects: Sequence[Effect]) -> list[_Charge]:
+    if (money := definition.wording.money) is None:
+        return []
     names = definition.charge_names
     calls = [effect for effect in effects if effect.step in names]
     undos = {effect.generation: effect for effect in calls if effect.undo}
     private = private_part(payload, definition.public_fields)
-    charges = [
+    return [
         _Charge(effect, undos.get(effect.generation), money, amount(payload, money), private)
         for effect in calls
         if not effect.undo
     ]
-    return " ".join(filter(None, (charge.sentence() for charge in charges))) or "Nothing has been charged."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,13 @@ class _Charge:
             return ""
         # Its start: a lookup finds a call later than it was answered.
         return f"{self.amount} charged at {words.clock(call.begun_at)}, {reference}{self._since()}."
+
+    def in_short(self) -> str:
+        if self.call.state in IN_DOUBT:
+            return f"{self.amount} unclear"
+        if self.call.state not in (DONE, KEPT, UNDONE) or not self._reference(self.call, self.money.reference):
+            return ""
+        return f"{self.amount} {'refunded' if self.call.state == UNDONE else 'charged'}"
 
     def _since(self) -> str:
         """What became of it."""

@@ -20,7 +20,7 @@ from tests.workflows.admin.conftest import Login, ours
 from tests.workflows.admin.tasks import words
 from workflows.definition import definitions
 from workflows.intake.submissions import enter
-from workflows.models import Search, Workflow
+from workflows.models import Effect, Search, Workflow
 from workflows.postgres.jsonb import document_of
 from workflows.search import find as finding
 
@@ -112,6 +112,36 @@ def test_several_are_listed_newest_first(as_: Login) -> None:
     assert "3 found, newest first" in said(find(as_("support"), EMAIL))
     by_hand = rows.failed(linking_id="5550102323")
     assert listed(as_("support"), "5550102323") == [by_hand.pk, *made[::-1]]
+
+
+def test_a_family_that_shares_a_phone_is_told_apart(as_: Login, settings: Any) -> None:
+    """In the list, and on the page of one: whom each is about, what was charged, and which key it was found by."""
+    settings.WORKFLOWS = ["onboarding.workflow.ONBOARDING"]
+    definitions.cache_clear()
+    jane, john = [
+        enter(
+            definitions()["onboarding"],
+            idempotency_key=uuid.uuid4(),
+            payload=document_of(
+                {
+                    "patient": {"email": email, "phone": PHONE},
+                    "checkout": {"program": "sleep", "amount_cents": 14500, "currency": "USD"},
+                }
+            ),
+            submitted_by="web",
+        ).id
+        for email in (EMAIL, "john@example.com")
+    ]
+    charge = {"step": "execute_checkout", "state": "done", "result": {"charge_id": "ch_1"}, "attempt": 1}
+    Effect.objects.create(workflow_id=john, idempotency_key="k", **charge)
+    support = as_("support")
+    told = said(find(support, PHONE))
+    assert "j•••@example.com, ending 23, sleep" in told
+    assert "$145.00 charged phone number" in told
+    page = support.get(f"/admin/workflows/workflow/{jane}/change/").content.decode()
+    others = words(page.partition('<section class="others"')[2].partition("</section>")[0])
+    assert "same phone number j•••@example.com, ending 23, sleep; $145.00 charged" in others
+    assert EMAIL not in told + others
 
 
 def test_of_more_than_fifty_the_newest_are_listed_and_it_says_so(as_: Login) -> None:

@@ -11,9 +11,14 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.utils import timezone
 
+from onboarding.wording import STEPS
+from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import offered, page, task, url, words
-from workflows.models import Event, ManualTask
+from workflows.models import Effect, Event, ManualTask
+from workflows.wording import StepWords
+
+PRICE = {"checkout": {"amount_cents": 14500, "currency": "USD"}}
 
 
 def test_it_says_whose_it_is_until_when_and_what_happens_then(as_: Login) -> None:
@@ -116,3 +121,30 @@ def test_who_is_in_a_team_sees_its_facts(as_: Login) -> None:
     assert "ninety-two" not in page(client, row)
     User.objects.get().groups.add(Group.objects.create(name="clinicians"))
     assert "ninety-two" in page(client, row)
+
+
+def test_it_shows_the_money_and_the_note_it_was_handed_over_with(as_: Login) -> None:
+    carla = User.objects.create_user("carla")
+    row = rows.open_task(rows.waiting(task=False, workflow_type="onboarding", payload=PRICE), assignee=carla)
+    charge = {"step": "execute_checkout", "state": "done", "result": {"charge_id": "ch_1"}, "attempt": 1}
+    Effect.objects.create(workflow=row.workflow, idempotency_key="k", **charge)
+    rows.event(row.workflow, "task_assigned", actor="lea", detail={"task": row.pk, "to": "carla", "reason": "Mind it."})
+    rows.event(row.workflow, "task_assigned", actor="lea", detail={"task": 0, "to": "carla", "reason": "Another."})
+    told = words(page(as_("approver"), row))
+    assert "Money $145.00 charged at" in told
+    assert "ch_1" in told
+    assert "Note from lea Mind it." in told
+    assert "Another." not in told
+
+
+def test_an_unclear_call_says_where_to_look_with_a_search_and_an_example(
+    as_: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = StepWords("Charge the card", where="In the bank's list.", search="https://bank.example.com/?q={key}")
+    monkeypatch.setitem(STEPS, "execute_checkout", where)
+    workflow = rows.waiting(task=False, workflow_type="onboarding", payload=PRICE)
+    row = rows.open_task(workflow, about="execute_checkout", task_type="effect_in_doubt")
+    html = page(as_("approver"), row)
+    assert "Where to look In the bank's list." in words(html)
+    assert f'href="https://bank.example.com/?q={workflow.key}%3Aexecute_checkout"' in html
+    assert "For example ch_" in html
