@@ -39,6 +39,22 @@ def reason_field(help_text: str = KEPT, **options: Any) -> forms.CharField:
     return forms.CharField(max_length=500, widget=forms.Textarea(attrs={"rows": 3}), help_text=help_text, **options)
 
 
+# A team has fewer members, and a longer list could not be read.
+COLLEAGUES_SHOWN = 500
+
+
+def colleague_field(users: Any, help_text: str = "") -> forms.TypedChoiceField:
+    """One of these users. Nobody is chosen beforehand."""
+    shown = users.order_by("username")[:COLLEAGUES_SHOWN]
+    return forms.TypedChoiceField(
+        label="Colleague",
+        coerce=int,
+        choices=[("", "Choose somebody"), *((user.pk, user.get_username()) for user in shown)],
+        widget=forms.Select(attrs={"autofocus": True}),
+        help_text=help_text,
+    )
+
+
 class ReasonForm(forms.Form):
     """What a verb asks for; `row` is what it is about, None for several rows."""
 

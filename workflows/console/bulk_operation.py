@@ -15,8 +15,17 @@ from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
-from workflows.console.base import KEPT, ConsoleAdmin, OptionalReasonForm, ReasonForm, Verb, reason_field
+from workflows.console.base import (
+    KEPT,
+    ConsoleAdmin,
+    OptionalReasonForm,
+    ReasonForm,
+    Verb,
+    colleague_field,
+    reason_field,
+)
 from workflows.models import BulkItem, BulkOperation
+from workflows.models.manual_task import deciders
 from workflows.operations import bulk
 from workflows.telling import bulk_operations, words
 
@@ -30,6 +39,7 @@ LABELS = {
     "run_now": "Run now",
     "cancel": "Cancel",
     "acknowledge": "Acknowledge",
+    "assign": "Assign",
     "redeliver": "Redeliver",
     "discard": "Discard",
 }
@@ -47,7 +57,9 @@ class StartForm(ReasonForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["reason"].widget.attrs["autofocus"] = True
+        if self.row.verb == "assign":
+            self.fields = {"to": colleague_field(deciders()), **self.fields}
+        next(iter(self.fields.values())).widget.attrs["autofocus"] = True
         self.fields["pace"].initial = bulk.usual_pace(self.row.verb)
         if self.row.verb == "acknowledge":
             self.fields["reason"].help_text = f"What was done about it. {KEPT}"
@@ -224,11 +236,20 @@ def _log(row: BulkOperation) -> QuerySet[LogEntry]:
 # --- In words -------------------------------------------------------------------------------------------
 
 
+def awaiting(user: User) -> list[tuple[BulkOperation, str]]:
+    """What waits for this user as its second person: each with a sentence."""
+    return [
+        (row, f"{row.asked_by.get_username()} asks for the {bulk_operations.name_of(row)}: {words.ended(row.reason)}")
+        for row in bulk.to_approve(user).select_related("asked_by")[:ITEMS_SHOWN]
+    ]
+
+
 def facts(row: BulkOperation) -> list[tuple[str, str]]:
     shown = [
         ("Chosen by", row.chosen_by),
         ("Asked by", f"{row.asked_by.get_username()}, at {words.clock(row.asked_at)}"),
         ("Approved by", row.approved_by.get_username() if row.approved_by else ""),
+        ("To", to.get_username() if (to := User.objects.filter(pk=row.arguments.get("to")).first()) else ""),
         ("Reason", row.reason),
         ("Pace", f"{row.pace} a second at the most"),
         ("Ended", words.clock(row.ended_at) if row.ended_at else ""),

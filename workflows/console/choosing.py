@@ -20,6 +20,7 @@ from workflows.operations import bulk
 
 # The button that chooses all that match: its name; its value is the verb.
 ALL = "bulk_all"
+TICKED = "ticked one by one"
 
 
 class ChoosesMany(ConsoleAdmin):
@@ -56,17 +57,20 @@ class ChoosesMany(ConsoleAdmin):
         filters = [f"{each.title}: {chosen}" for each in listed.filter_specs for chosen in _chosen(each, listed)]
         if listed.has_more:
             filters.append(f"{bulk.MOST:,} of them, for there are more")
-        return self.choose(request, verb, listed.all_ids(request)[: bulk.MOST], "; ".join(filters) or "all")
+        return choose(self, request, verb, listed.all_ids(request)[: bulk.MOST], "; ".join(filters) or "all")
 
-    def choose(self, request: HttpRequest, verb: str, ids: QuerySet[Any], chosen_by: str) -> HttpResponse:
-        """Store the choice, and go on to the page that says what would happen to these."""
-        assert isinstance(request.user, User)
-        try:
-            made = bulk.choose(verb, ids, user=request.user, chosen_by=chosen_by)
-        except NotAllowed as refusal:
-            self.message_user(request, str(refusal), messages.WARNING)
-            return HttpResponseRedirect(request.get_full_path())
-        return HttpResponseRedirect(reverse("admin:workflows_bulkoperation_start", args=[made.pk]))
+
+def choose(
+    admin: ConsoleAdmin, request: HttpRequest, verb: str, ids: QuerySet[Any, Any], chosen_by: str
+) -> HttpResponse:
+    """Store the choice, and go on to the page that says what would happen to these."""
+    assert isinstance(request.user, User)
+    try:
+        made = bulk.choose(verb, ids, user=request.user, chosen_by=chosen_by)
+    except NotAllowed as refusal:
+        admin.message_user(request, str(refusal), messages.WARNING)
+        return HttpResponseRedirect(request.get_full_path())
+    return HttpResponseRedirect(reverse("admin:workflows_bulkoperation_start", args=[made.pk]))
 
 
 def _ticked(admin: ChoosesMany, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
@@ -74,7 +78,7 @@ def _ticked(admin: ChoosesMany, request: HttpRequest, queryset: QuerySet[Any]) -
     verb = request.POST["action"]
     if request.POST.get("select_across") == "1":
         return admin._choose_all(request, verb)
-    return admin.choose(request, verb, queryset.order_by().values("pk"), "ticked one by one")
+    return choose(admin, request, verb, queryset.order_by().values("pk"), TICKED)
 
 
 def _chosen(each: Any, listed: Any) -> Iterator[str]:

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import charts, failures, needs_a_person
+from workflows.console import bulk_operation, charts, failures, links, needs_a_person
 from workflows.console.charts import Bar
 from workflows.health import bounded
 from workflows.health import needs_a_person as needs
@@ -22,7 +22,7 @@ from workflows.health.counts import Counts
 from workflows.health.failures import Group
 from workflows.health.health import Health, Level, Piece
 from workflows.health.needs_a_person import Asked
-from workflows.models import ManualTask
+from workflows.models import BulkOperation, ManualTask
 from workflows.models.manual_task import DUE
 from workflows.telling import words
 
@@ -75,6 +75,10 @@ def first_lines(user: User, groups: Sequence[Group]) -> list[First]:
     """The first lines of what needs a person, in its order."""
     rows = needs_a_person.lines(needs.page(Asked(user)).items[:FIRST])
     found = [
+        *(
+            First(sentence, links.bulk_operation(row.pk), BulkOperation.State.ASKED.label, words.age_of(row.asked_at))
+            for row, sentence in bulk_operation.awaiting(user)
+        ),
         *(_of_group(each) for each in groups if each.charged),
         *(First(each.asks, each.url, each.whose, words.age_of(each.since), "", each.is_overdue) for each in rows),
         *(_of_group(each) for each in groups if not (each.charged or each.asks_nobody)),

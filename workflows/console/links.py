@@ -16,6 +16,11 @@ def workflow(workflow_id: int) -> str:
     return reverse("admin:workflows_workflow_change", args=[workflow_id])
 
 
+def bulk_operation(bulk_id: int) -> str:
+    """The page of a bulk operation."""
+    return reverse("admin:workflows_bulkoperation_change", args=[bulk_id])
+
+
 def failures_of(cause: Cause, times: str = "") -> str:
     """The list of a group: of what failed in these times, or of what nobody has acknowledged."""
     asked = {"failed": times} if times else {"preset": LEFT}

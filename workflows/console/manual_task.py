@@ -9,16 +9,16 @@ from urllib.parse import quote as urlquote
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_POST
 
 from workflows import operations
-from workflows.console import needs_a_person, next_task
+from workflows.console import choosing, needs_a_person, next_task
 from workflows.console.answer_form import YesForm
-from workflows.console.base import KEPT, ConsoleAdmin, ReasonForm, Verb, reason_field
+from workflows.console.base import KEPT, ConsoleAdmin, ReasonForm, Verb, colleague_field, is_number, reason_field
 from workflows.console.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer_form, dialogue
 from workflows.console.needs_a_person import is_overdue, is_stranded
 from workflows.definition import definitions, titled_step, wording_of_type
@@ -33,10 +33,6 @@ from workflows.telling.money import money_line
 from workflows.wording import words_for_step
 
 OPEN = ManualTask.State.OPEN
-
-# A team has fewer members, and a longer list could not be read.
-COLLEAGUES_SHOWN = 500
-
 
 RETRACT = Verb(
     slug="take_back",
@@ -61,18 +57,8 @@ class AssignForm(ReasonForm):
 
     def __init__(self, *args: Any, row: ManualTask, **kwargs: Any) -> None:
         super().__init__(*args, row=row, **kwargs)
-        users = (
-            able_to_decide(row)
-            .exclude(pk__in=[row.assignee_id] if row.assignee_id else [])
-            .order_by("username")[:COLLEAGUES_SHOWN]
-        )
-        self.fields["to"] = forms.TypedChoiceField(
-            label="Colleague",
-            coerce=int,
-            choices=[("", "Choose somebody"), *((user.pk, user.get_username()) for user in users)],
-            widget=forms.Select(attrs={"autofocus": True}),
-            help_text="Those who may decide it.",
-        )
+        others = able_to_decide(row).exclude(pk__in=[row.assignee_id] if row.assignee_id else [])
+        self.fields["to"] = colleague_field(others, "Those who may decide it.")
 
 
 ASSIGN = Verb(
@@ -121,7 +107,22 @@ class ManualTaskAdmin(ConsoleAdmin):
         return ManualTask.objects.by_the_clock().with_claims().defer("question", "facts")
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if request.method == "POST":
+            return self._choose(request)
         return needs_a_person.view(request, site=self.admin_site, of=needs_a_person.INBOX)
+
+    def _choose(self, request: HttpRequest) -> HttpResponse:
+        """Choose the ticked tasks, or all that the filters let through, to be assigned."""
+        if not (self.has_view_permission(request) and request.user.has_perm(operations.ASSIGN)):
+            raise PermissionDenied
+        if choosing.ALL in request.POST:
+            ids, chosen_by = needs_a_person.all_tasks(request)
+        else:
+            ticked = request.POST.getlist("task")
+            if not all(map(is_number, ticked)):
+                raise BadRequest("What is ticked is no task.")
+            ids, chosen_by = ManualTask.objects.filter(pk__in=ticked).order_by().values("pk"), choosing.TICKED
+        return choosing.choose(self, request, "assign", ids, chosen_by)
 
     def get_urls(self) -> list[URLPattern]:
         pages: list[tuple[str, Callable[..., HttpResponse]]] = [

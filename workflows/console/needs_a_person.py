@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from django.contrib.admin import AdminSite
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -26,7 +26,8 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.views.decorators.http import require_safe
 
-from workflows.console import cause, links, patient
+from workflows import operations
+from workflows.console import bulk_operation, cause, choosing, links, patient
 from workflows.console.failures import SUPPORT, line
 from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
@@ -85,6 +86,7 @@ class Line:
     since: datetime
     whose: str
     patient: str = ""  # who it is about, masked
+    task: int | None = None
     due: datetime | None = None
     expires: datetime | None = None
     is_overdue: bool = False
@@ -108,12 +110,15 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
     told = [each for each in groups if each.asks_nobody]
     charged = [each for each in groups if each.charged]
     others = [each for each in groups if not (each.charged or each.asks_nobody)]
+    is_all = of is NEEDS_A_PERSON and not given and not after
+    to_approve = bulk_operation.awaiting(request.user) if is_all else []
     context = {
         **site.each_context(request),
         "title": of.title,
-        "causes": _causes(request.user) if of is NEEDS_A_PERSON and not given and not after else [],
+        "causes": _causes(request.user) if is_all else [],
+        "to_approve": [(links.bulk_operation(row.pk), sentence) for row, sentence in to_approve],
         "lines": list(lines(shown.items, urlencode(given))),
-        "number": bounded.text(number + len(groups) - len(told)),
+        "number": bounded.text(number + len(groups) - len(told) + len(to_approve)),
         "charged": list(map(line, charged[: needs.PAGE])),
         "charged_left": len(charged[needs.PAGE :]),
         "groups": list(map(line, others[: needs.PAGE])),
@@ -123,9 +128,23 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
         "filters": [(name, TITLES[name], given.get(name), choices[name].items()) for name in of.filters],
         "first_url": _url(url, given) if after else "",
         "next_url": _url(url, given, after=str(shown.next)) if shown.next else "",
+        "assigns": of is INBOX and _is_open(given) and request.user.has_perm(operations.ASSIGN),
+        "is_filtered": bool(given),
+        "name_of_all": choosing.ALL,
         "sees_workflows": request.user.has_perm(needs.SEE_WORKFLOWS),
     }
     return TemplateResponse(request, "admin/workflows/needs_a_person.html", context)
+
+
+def all_tasks(request: HttpRequest) -> tuple[QuerySet[Any, Any], str]:
+    """The keys of the open tasks that the filters of the inbox let through, and these filters in words."""
+    assert isinstance(request.user, User)
+    choices = {name: _choices(name, request) for name in INBOX.filters}
+    given = _given(request, choices)
+    if not given or not _is_open(given):
+        raise BadRequest("Of all tasks, and of closed ones, none is chosen.")
+    chosen_by = "; ".join(f"{TITLES[name].lower()}: {choices[name][value]}" for name, value in given.items())
+    return needs.tasks(_asked(request.user, INBOX, given)), chosen_by
 
 
 def _causes(user: User) -> list[tuple[str, str]]:
@@ -237,6 +256,7 @@ def _of_task(row: ManualTask, filters: str) -> Line:
         asks=words.task_type(row.task_type),
         url=_url(url, {FILTERS: filters} if filters else {}),
         why=f"Task {row.pk}",
+        task=row.pk,
         workflow=row.workflow_id,
         type=words.workflow_type(row.workflow.workflow_type),
         since=row.created_at,

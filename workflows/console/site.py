@@ -15,6 +15,7 @@ from workflows.health import bounded, counts
 from workflows.health.health import judge
 from workflows.health.needs_a_person import Asked, count, groups
 from workflows.health.services import SEE_SERVICES
+from workflows.operations import bulk
 from workflows.outages.circuits import CircuitState
 
 # There are as many services as the code has clients for, and Home has those that are in trouble.
@@ -74,6 +75,7 @@ class ConsoleSite(admin.AdminSite):
         sees_services = request.user.has_perm(SEE_SERVICES)
         to_be_mended = sum(not each.is_called for each in read.causes) if sees_services else 0
         failed = groups(Asked(request.user), most=bounded.limit())
+        to_approve = bulk.to_approve(request.user).count()
         asking = sum(not each.asks_nobody for each in failed)
         return {
             "glance": read,
@@ -83,6 +85,6 @@ class ConsoleSite(admin.AdminSite):
             "trends": trends.of_workflows(request.GET.get("range", ""), read.at),
             "states": home.states(read),
             "numbers": home.numbers(read, request.user),
-            "needs_a_person": bounded.text(to_be_mended + count(Asked(request.user)) + asking),
+            "needs_a_person": bounded.text(to_be_mended + to_approve + count(Asked(request.user)) + asking),
             "first_lines": home.first_lines(request.user, failed),
         }

@@ -147,6 +147,13 @@ def count(asked: Asked) -> int:
     return int(_together(parts)[: bounded.limit() + 1].count()) if parts else 0
 
 
+def tasks(asked: Asked) -> QuerySet[Any, Any]:
+    """The keys of the open tasks that are asked for."""
+    late = {"due_at__lte": timezone.now()} if asked.only_overdue else {}
+    parts = [each.filter(**late).values("pk") for each in _tasks(asked, asked.kinds)]
+    return _together(parts) if parts else ManualTask.objects.none().values("pk")
+
+
 def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
     """The failures that are asked for, by their cause, of the newest `most` only: where money is held first.
 

@@ -54,6 +54,13 @@ def able_to_decide(task: ManualTask) -> models.QuerySet[User]:
     return users.filter(theirs, is_staff=True).exclude(requester)
 
 
+def deciders() -> models.QuerySet[User]:
+    """The users who may decide some task: active staff, with one of the permissions."""
+    users = get_user_model().objects
+    with_one = [Q(pk__in=users.with_perm(each, backend=PERMISSION_BACKEND).values("pk")) for each in (DECIDE, RESOLVE)]
+    return users.filter(with_one[0] | with_one[1], is_staff=True)
+
+
 class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
     def by_the_clock(self) -> ManualTaskQuerySet:
         """Annotate each task with `is_over`: whether its deadline has passed, by the clock that set it."""

@@ -18,16 +18,18 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import EmptyResultSet
 from django.db import connection, transaction
 from django.db.models import Count, Model, QuerySet
 
 from workflows.engine.maintenance import Task
 from workflows.errors import NotAllowed
-from workflows.models import BulkItem, BulkOperation, UndeliveredMessage, Workflow
+from workflows.models import BulkItem, BulkOperation, ManualTask, UndeliveredMessage, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.acknowledging import acknowledge, failures_left
 from workflows.operations.guards import (
     ACKNOWLEDGE,
+    ASSIGN,
     BULK,
     CANCEL,
     CANCEL_PAID,
@@ -44,6 +46,7 @@ from workflows.operations.guards import (
 from workflows.operations.messages import discard, redeliver
 from workflows.operations.payments import would_charge_again
 from workflows.operations.services import ALONE
+from workflows.operations.tasks import assign
 from workflows.operations.workflows import cancel, retry, run_now
 from workflows.postgres.statements import execute
 from workflows.signals.waking import Slice
@@ -111,6 +114,13 @@ VERBS = {
     "run_now": BulkVerb(permission=RUN_NOW, act=lambda item, **who: run_now(item.row, **who)),
     "cancel": BulkVerb(permission=CANCEL, act=lambda item, **who: cancel(item.row, **who), takes_away=True),
     "acknowledge": BulkVerb(permission=ACKNOWLEDGE, act=_acknowledge, seen=_ITS_END, is_quiet=True),
+    "assign": BulkVerb(
+        permission=ASSIGN,
+        act=lambda item, **who: assign(item.row, seen=_seen(item), **who),
+        model=ManualTask,
+        seen="chosen.assignee_id",
+        is_quiet=True,
+    ),
     "redeliver": BulkVerb(
         permission=SETTLE, act=lambda item, **who: redeliver(item.row, **who), model=UndeliveredMessage
     ),
@@ -145,7 +155,10 @@ def choose(
         made = BulkOperation.objects.create(
             verb=verb, arguments=dict(arguments), chosen_by=chosen_by, selected=0, asked_by=user, pace=USUAL_PACE
         )
-        sql, parameters = rows.query.get_compiler(connection=connection).as_sql()
+        try:
+            sql, parameters = rows.query.get_compiler(connection=connection).as_sql()
+        except EmptyResultSet:  # of no ids: nothing was ticked
+            raise NotAllowed("Nothing is chosen: no row matches.") from None
         made.selected = execute(
             f"""INSERT INTO workflows_bulkitem (operation_id, row, seen)
                 SELECT %s, chosen.id, {chosen.seen} FROM {of} chosen
@@ -182,8 +195,11 @@ def why_four_eyes(bulk: BulkOperation, user: User) -> str:
     return ""
 
 
-def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE) -> str:
-    """Have it carried out, in this user's name; of too many for one person another has to approve it first."""
+def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE, **arguments: Any) -> str:
+    """Have it carried out, in this user's name; of too many for one person another has to approve it first.
+
+    `arguments` are those of the verb that were not known when the rows were chosen: `to` whom tasks are assigned.
+    """
     require_reason(reason, "a bulk operation")
     if not 1 <= pace <= FASTEST:
         raise NotAllowed(f"The pace is between 1 and {FASTEST} a second.")
@@ -191,6 +207,7 @@ def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE) -> s
         if bulk.asked_by_id != user.pk:
             raise NotAllowed(f"{bulk.asked_by.get_username()} has chosen these; choose your own.")
         bulk.reason, bulk.pace = stated(reason), pace
+        bulk.arguments = {**bulk.arguments, **arguments}
         bulk.four_eyes = bool(why_four_eyes(bulk, user))
         bulk.state = State.ASKED if bulk.four_eyes else State.RUNNING
         bulk.asked_at = bulk.next_at = ClockTimestamp()
@@ -205,6 +222,13 @@ def why_not_approve(bulk: BulkOperation, user: User) -> str:
     if not user.has_perm(BULK):
         return "Ask a support lead or an engineer to approve it."
     return ""
+
+
+def to_approve(user: User) -> QuerySet[BulkOperation]:
+    """What other users have asked for, and this one may approve; the oldest first."""
+    verbs = [name for name, verb in VERBS.items() if user.has_perm(BULK) and user.has_perm(verb.permission)]
+    asked = BulkOperation.objects.filter(state=State.ASKED, verb__in=verbs)
+    return asked.exclude(asked_by=user).order_by("asked_at", "id")
 
 
 def approve(bulk_id: int, *, user: User, reason: str = "") -> str:

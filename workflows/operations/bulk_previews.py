@@ -10,7 +10,7 @@ from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Now
 
 from workflows.definition import wording_of_type
-from workflows.models import BulkOperation, FollowUp, State, UndeliveredMessage, Workflow
+from workflows.models import BulkOperation, FollowUp, ManualTask, State, UndeliveredMessage, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.operations.acknowledging import MONEY_HELD
@@ -39,6 +39,9 @@ def preview(bulk: BulkOperation, user: User) -> Preview:
     ids = bulk.items.values("row")
     if bulk.verb in ("redeliver", "discard"):
         return _of_messages(UndeliveredMessage.objects.filter(pk__in=ids))
+    if bulk.verb == "assign":
+        can = ManualTask.objects.open().filter(pk__in=ids, expires_at__gt=Now()).count()
+        return Preview(can, [(bulk.selected - can, "not open any more")] if can < bulk.selected else [])
     return _OF[bulk.verb](Workflow.objects.filter(pk__in=ids), user)
 
 

@@ -21,6 +21,7 @@ NOUNS = {
     "run_now": "early run",
     "cancel": "cancellation",
     "acknowledge": "acknowledgement",
+    "assign": "assignment",
     "redeliver": "redelivery",
     "discard": "discarding",
 }
@@ -29,6 +30,7 @@ DID = {
     "run_now": "run now",
     "cancel": "cancelled",
     "acknowledge": "acknowledged",
+    "assign": "assigned",
     "redeliver": "redelivered",
     "discard": "discarded",
 }
@@ -47,6 +49,10 @@ HOW: dict[str, list[str]] = {
     "acknowledge": [
         "Each leaves the list of what needs a person, and has your note in its history.",
         "It stays failed, and can still be retried. If it fails again, it needs a person again.",
+    ],
+    "assign": [
+        "Your colleague finds them in the inbox, under “Mine”, with your note in the history of each workflow.",
+        "One that your colleague may not decide, or that somebody takes meanwhile, is skipped and says so.",
     ],
     "redeliver": [
         "Each is read as if it came now: a workflow that waits for it goes on. One that was delivered before is not "

@@ -11,7 +11,7 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, queries
 from tests.workflows.admin.targets import chosen
 from tests.workflows.operations.test_bulk import carry_out
-from workflows.models import BulkItem, BulkOperation, Event, Workflow
+from workflows.models import BulkItem, BulkOperation, Event, ManualTask, Workflow
 
 LIST = "/admin/workflows/workflow/"
 
@@ -85,6 +85,7 @@ def test_a_page_says_what_came_of_each_item_and_takes_as_many_queries_for_many(a
     by = User.objects.get()
     one = rows.bulk_operation(by, rows.failed(), outcome="skipped", why="It is complete.")
     url = "/admin/workflows/bulkoperation/{}/change/"
+    client.get(url.format(one.pk))  # Django keeps content types
     few = queries(client, url.format(one.pk))
     many = rows.bulk_operation(by, *(rows.failed() for _ in range(60)), outcome="skipped", why="It is complete.")
     assert queries(client, url.format(many.pk)) == few
@@ -107,3 +108,42 @@ def test_a_second_person_reads_what_would_happen_and_approves(as_: Login) -> Non
     lead.post(f"{url}approve/", {"reason": ""})
     row.refresh_from_db()
     assert row.state == "running"
+
+
+INBOX = "/admin/workflows/manualtask/"
+
+
+def test_a_lead_assigns_the_ticked_tasks_or_all_of_a_filter(as_: Login) -> None:
+    client, approver = as_("support lead"), as_("approver")
+    carla = User.objects.get(username="some-approver")
+    first, second = [rows.open_task(rows.waiting(task=False)) for _ in range(2)]
+    other = rows.open_task(rows.waiting(task=False), task_type="other_review")
+    page = client.post(INBOX, {"task": [first.pk], "bulk": "ticked"}, follow=True)
+    assert (ids(), "Start the assignment of 1 task?" in page.content.decode()) == ([first.pk], True)
+    answer = {"to": carla.pk, "reason": "You know them.", "pace": "50"}
+    client.post(page.wsgi_request.path, answer)
+    row = BulkOperation.objects.get()
+    carry_out(row)
+    assert ManualTask.objects.get(assignee=carla) == first
+    assert "some-approver" in client.get(f"/admin/workflows/bulkoperation/{row.pk}/change/").content.decode()
+    assert "Assign all 2" in client.get(f"{INBOX}?task_type={second.task_type}").content.decode()
+    client.post(f"{INBOX}?task_type={second.task_type}", {"bulk_all": "assign"})
+    assert ids() == [first.pk, second.pk]
+    assert client.post(INBOX, {"bulk_all": "assign"}).status_code == 400, "all, without a filter"
+    assert client.post(INBOX, {"task": ["x"]}).status_code == 400
+    assert approver.post(INBOX, {"task": [other.pk]}).status_code == 403
+    assert "Assign the ticked" not in approver.get(INBOX).content.decode()
+
+
+def test_a_second_person_finds_it_among_what_needs_a_person(as_: Login) -> None:
+    support, lead = as_("support"), as_("support lead")
+    by = User.objects.get(username="some-support")
+    row = rows.bulk_operation(by, rows.complete(), state="asked", four_eyes=True)
+    told = "some-support asks for the retry of 1 workflow: The bank is back."
+    for url in ("/admin/needs-a-person/", "/admin/"):
+        page = lead.get(url).content.decode()
+        assert told in page
+        assert f'href="/admin/workflows/bulkoperation/{row.pk}/change/"' in page
+        assert told not in support.get(url).content.decode()
+    assert "1 waits for somebody" in lead.get("/admin/needs-a-person/").content.decode()
+    assert "All 1 that need a person" in lead.get("/admin/").content.decode()

@@ -17,7 +17,7 @@ from tests.groups import make_groups
 from tests.workflows import rows
 from workflows import operations
 from workflows.errors import NotAllowed
-from workflows.models import BulkItem, BulkOperation, Effect, Event, Workflow
+from workflows.models import BulkItem, BulkOperation, Effect, Event, ManualTask, Workflow
 from workflows.operations import bulk, bulk_previews
 
 SECOND = timedelta(seconds=1)
@@ -347,3 +347,44 @@ def test_the_preview_is_what_happens(db: None, verb: str, group: str) -> None:
     bulk.start(made.pk, user=user, reason="So")
     carry_out(made)
     assert bulk.outcomes(made)[made.pk]["done"] == shown.can
+
+
+# --- Tasks ----------------------------------------------------------------------------------------------
+
+
+def test_tasks_are_assigned_to_a_colleague_but_not_one_that_somebody_has_taken_since(db: None) -> None:
+    lea, carla, ben = member("support lead"), member("approver", "carla"), member("approver", "ben")
+    free, taken, closed = [rows.open_task(rows.waiting(task=False)) for _ in range(3)]
+    ManualTask.objects.filter(pk=closed.pk).update(state="expired")
+    every = ManualTask.objects.order_by().values("pk")
+    made = bulk.choose("assign", every, user=lea, chosen_by="all of them")
+    operations.claim_task(taken.pk, user=ben)
+    shown = bulk_previews.preview(made, lea)
+    assert (shown.can, shown.cannot) == (2, [(1, "not open any more")])
+    bulk.start(made.pk, user=lea, reason="You know them.", pace=50, to=carla.pk)
+    carry_out(made)
+    assert dict(ManualTask.objects.values_list("pk", "assignee")) == {
+        free.pk: carla.pk,
+        taken.pk: ben.pk,
+        closed.pk: None,
+    }
+    assert dict(BulkItem.objects.values_list("row", "outcome")) == {
+        free.pk: "done",
+        taken.pk: "skipped",
+        closed.pk: "skipped",
+    }
+    assert Event.objects.get(kind="task_assigned").detail["reason"] == "You know them."
+
+
+def test_what_waits_for_a_second_person_is_shown_to_those_who_may_approve_it(db: None) -> None:
+    many(operations.ALONE + 1)
+    sam, lea = member("support"), member("support lead")
+    started(sam)
+    asked, running = started(lea, "cancel"), started(lea)
+    found = {user.username: [each.pk for each in bulk.to_approve(user)] for user in (sam, lea, member("engineer"))}
+    assert found == {
+        "some-support": [],
+        "some-support lead": [asked.pk - 1],
+        "some-engineer": [asked.pk - 1, asked.pk],
+    }
+    assert running.pk not in found["some-engineer"]

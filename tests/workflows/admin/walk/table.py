@@ -62,7 +62,7 @@ workflows_workflow_add                                 | - ------ - - ss | - ---
 workflows_workflow_delete failed                       | - ------ - - ss | - ------ - - ss
 workflows/workflow/<path:object_id>/ failed            | > >>>>>> > > ss | > >>>>>> > > ss
 
-workflows_manualtask_changelist                        | p pppppp - - ss | x xxxxxx x x ss
+workflows_manualtask_changelist                        | p pppppp - - ss | A -A---- - - ss
 workflows_manualtask_change anybodys                   | p pppppp - - ss | - ------ - - ss
 workflows_manualtask_change of-own-team                | p pppppp - - ss | - ------ - - ss
 workflows_manualtask_change of-other-team              | p pppppp - - ss | - ------ - - ss
@@ -246,6 +246,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_workflow_follow_up": {"step": "thank", **REASON},
     "workflows_manualtask_decide": {"decision": "approve", **REASON},
     "workflows_manualtask_take_back": REASON,
+    "workflows_manualtask_changelist": lambda scene: {"task": [scene.args["anybodys"]]},
     **{
         f"workflows_manualtask_assign {row}": (lambda scene, row=row: _to_the_boss(scene, row))
         for row in ("anybodys", "of-own-team", "of-other-team", "question", "claimed", "claimed-by-lead")
