@@ -21,6 +21,7 @@ INSTALLED = .venv/.installed
 PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://onramp@127.0.0.1:1/onramp \
 	SERVICES_URL=https://services.example.com \
 	SECRET_KEY=only-for-the-checks-long-and-of-many-characters-0123456789 \
+	DATA_KEYS=only-for-the-checks-yet-another-one-of-many-characters-0123456789 \
 	SEARCH_KEYS=only-for-the-checks-another-one-of-many-characters-0123456789
 
 .PHONY: help venv test test-all mutants bench bench-quick bench-big bench-console lint format demo pictures db-start db-stop clean

@@ -241,6 +241,11 @@ SEARCH_KEYS = [key.strip() for key in env.list("SEARCH_KEYS", default=[]) if key
 if DEBUG and not SEARCH_KEYS:
     SEARCH_KEYS = ["insecure-and-only-for-debug-on-this-machine"]
 
+# The keys that secret fields are sealed with, comma-separated: the first one writes, all open. Empty as SEARCH_KEYS.
+DATA_KEYS = [key.strip() for key in env.list("DATA_KEYS", default=[]) if key.strip()]
+if DEBUG and not DATA_KEYS:
+    DATA_KEYS = ["insecure-and-only-for-debug-on-this-machine"]
+
 # --- The intake (config/server.py) ----------------------------------------------------------------
 
 # Megabytes that the requests of a process hold: bodies that are being read or wait to be stored. More is refused.

@@ -27,6 +27,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from workflows.errors import StepError
 from workflows.models import Workflow
+from workflows.sealing.envelopes import EMPTIED
 
 # The states, the District of Columbia and the territories, by their USPS abbreviations.
 US_STATES = (
@@ -78,7 +79,7 @@ State = Annotated[str, _rule("|".join(US_STATES.split()), "not a US state")]
 DateOfBirth = Annotated[date, BeforeValidator(_iso_date), AfterValidator(_plausible_birth)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 Word = Annotated[str, _rule(r"[a-z0-9][a-z0-9_-]{0,63}", "not a word of lower-case letters, digits, - and _")]
-CardToken = Annotated[str, _rule(r"tok_[A-Za-z0-9_-]{1,100}", "not a card token")]
+CardToken = Annotated[str, _rule(rf"tok_[A-Za-z0-9_-]{{1,100}}|{re.escape(EMPTIED)}", "not a card token")]
 # What makes a good password is for the accounts service to say.
 Secret = Annotated[SecretStr, Field(min_length=1, max_length=2000)]
 

@@ -125,6 +125,8 @@ REVEALABLE = (
     *(f"patient.{name}" for name in ("email", "phone", "first_name", "last_name", "date_of_birth")),
     *(f"address.{name}" for name in ("line1", "line2", "city", "state", "postal_code")),
 )
+# What opens an account, or pays, for whoever has it.
+SECRET_FIELDS = ("patient.password", "session_token", "payment.card_token")
 
 # By what support finds a patient's submission. The website sends phone numbers with their country; staff type what they
 # are told: without a country it is a number of the United States.
@@ -144,6 +146,7 @@ ONBOARDING = WorkflowDefinition(
     expires_after=EXPIRES_AFTER,
     public_fields=PUBLIC_FIELDS,
     revealable=REVEALABLE,
+    secret_fields=SECRET_FIELDS,
     wording=WORDING,
     listings=LISTINGS,
     # As the articles promise. After ten days all that may rightly take time is over: see EXPIRES_AFTER.

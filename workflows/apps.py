@@ -19,6 +19,7 @@ class WorkflowsConfig(AppConfig):
         register(checks.check_wording)
         register(checks.check_series)
         register(checks.check_search_keys, deploy=True)
+        register(checks.check_data_keys, deploy=True)
         register(checks.check_undeclared_steps, Tags.database)
         register(checks.check_codes_have_words, Tags.database)
         register(checks.check_server_log, Tags.database)

@@ -238,21 +238,27 @@ def check_submission_workflow(**kwargs: Any) -> Messages:
 
 def check_search_keys(**kwargs: Any) -> Messages:
     """SEARCH_KEYS is set, and cannot be guessed: with the key, lists of addresses are hashed in a minute."""
+    lost = "search keys are made with SECRET_KEY, and once that changes nobody is found by e-mail or phone any more"
+    return _check_setting("SEARCH_KEYS", settings.SEARCH_KEYS, lost, "searchkeys", ids=("W016", "W017"))
+
+
+def check_data_keys(**kwargs: Any) -> Messages:
+    """DATA_KEYS is set, and cannot be guessed."""
+    lost = "secrets are sealed under SECRET_KEY, and once that changes no workflow under way can read its own"
+    return _check_setting("DATA_KEYS", settings.DATA_KEYS, lost, "datakeys", ids=("W019", "W020"))
+
+
+def _check_setting(name: str, texts: Collection[str], lost: str, command: str, *, ids: tuple[str, str]) -> Messages:
+    """The secrets of a setting are there, long, and different."""
     hint = 'Set it to a secret: python -c "import secrets; print(secrets.token_urlsafe(32))". '
-    texts = list(settings.SEARCH_KEYS)
+    then = f"Then see manage.py {command} --help."
     if not texts:
-        yield Warning(
-            "SEARCH_KEYS is not set: search keys are made with SECRET_KEY, and once that changes nobody is "
-            "found by e-mail or phone any more.",
-            hint=f"{hint}Where search keys are stored already, add what they were made with, for now: "
-            f"SEARCH_KEYS=<new>,{FROM_SECRET_KEY}. Then see manage.py searchkeys --help.",
-            id="workflows.W016",
-        )
+        made = f"Where there are some already, add what they were made with, for now: {name}=<new>,{FROM_SECRET_KEY}. "
+        yield Warning(f"{name} is not set: {lost}.", hint=hint + made + then, id=f"workflows.{ids[0]}")
     short = sum(len(text) < SHORTEST_KEY for text in texts if text != FROM_SECRET_KEY)
     if short or len(set(texts)) < len(texts):
         what = f"{short} of them shorter than {SHORTEST_KEY} characters" if short else "one of them twice"
-        hint += "Then see manage.py searchkeys --help."
-        yield Warning(f"SEARCH_KEYS has {what}.", hint=hint, id="workflows.W017")
+        yield Warning(f"{name} has {what}.", hint=hint + then, id=f"workflows.{ids[1]}")
 
 
 def check_series(**kwargs: Any) -> Messages:

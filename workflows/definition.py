@@ -219,6 +219,8 @@ class WorkflowDefinition:
       repeat them. Naming an object opens all that is in it.
     - `revealable`: those whose values a user with the right sees in full, for a purpose, which is recorded. Never a
       password, a token or a card: raises ValueError for a name like these.
+    - `secret_fields`: those of the payload (dotted too) that are stored sealed (`workflows.sealing`): only steps see
+      their values. Raises ValueError for one that is found, compared or shown by its value.
     - `input_class`: the model that `POST /v1/workflows` checks an input against; without one any object is accepted, as
       in a submission, and the first step checks it.
     - `expires_after`: how long a workflow may take; then it fails before its next step, and its calls are undone.
@@ -246,6 +248,7 @@ class WorkflowDefinition:
         expires_after: timedelta | None = None,
         public_fields: Sequence[str] = (),
         revealable: Sequence[str] = (),
+        secret_fields: Sequence[str] = (),
         input_class: type[BaseModel] | None = None,
         retired: Sequence[str] = (),
         wording: Wording | None = None,
@@ -267,12 +270,24 @@ class WorkflowDefinition:
         self.revealable = tuple(revealable)
         if secrets := [field for field in self.revealable if _SECRET.search(field)]:
             raise ValueError(f"A secret is revealed to nobody: {', '.join(secrets)} of {name!r}.")
+        self.secret_fields = tuple(secret_fields)
         self.input_class = input_class
         self.retired = tuple(retired)
         self.wording = wording or Wording()
         self.brake = brake or Brake()
         self.slo = slo
         self.listings = dict(listings or {})
+        self._check_secret_fields()
+
+    def _check_secret_fields(self) -> None:
+        """Raise ValueError for a field whose value is needed where no step runs."""
+        told = {self.linking_id, *self.business_key, *self.public_fields, *self.revealable}
+        told |= {key.field for key in self.search_keys.values()} | {field.path for field in self.wording.caller}
+        for field in self.secret_fields:
+            if not all(name.isascii() and name.isidentifier() for name in field.split(".")):
+                raise ValueError(f"{field!r} of {self.name!r} is no secret field: write names, with dots between.")
+            if any(f"{field}.".startswith(f"{other}.") or f"{other}.".startswith(f"{field}.") for other in told):
+                raise ValueError(f"{field!r} of {self.name!r} cannot be secret: it is found, compared or shown by it.")
 
     def find_step(self, name: str) -> Step | None:
         """The step of that name, now or formerly; None for a removed step."""

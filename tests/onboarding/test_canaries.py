@@ -13,13 +13,15 @@ import pytest
 from django.db import connections
 
 from onboarding.samples import Kind, Sample, sample
+from onboarding.workflow import ONBOARDING
 from tests.engine import work, worker
 from tests.sandbox_process import SandboxProcess
 from tests.workflows.admin.conftest import Login, as_, crawl
 from tests.workflows.admin.walk.babbling import BODY, HEADER, REASON, babbling_service
-from tests.workflows.admin.walk.kept import leaks, log_lines, shown_columns
+from tests.workflows.admin.walk.kept import every_column, leaks, log_lines, shown_columns
 from workflows.definition import value_at
 from workflows.models import Attempt, ManualTask, Workflow
+from workflows.sealing import payloads
 
 __all__ = ["as_"]
 
@@ -54,6 +56,8 @@ LISTS = {
 }
 MARKERS = ["canary", "1987-11-23", "2025550147", "94117-4411", "94118-4422"]
 
+SECRETS = ["canarypassword", "_canarycard"]  # nowhere in clear
+
 SERVICES = ["accounts", "tokens", "profiles", "insurance", "visits", "payments", "programs", "messages"]
 # Refused, and broken or well but unreadable: every service in turn says one of the first two, and one of the others.
 STATUSES = [409, 422, 500, 200]
@@ -87,9 +91,9 @@ def enter(kind: Kind) -> Workflow:
     payload = with_canaries(made)
     if kind is Kind.INVALID:
         payload["patient"] |= {"email": ["canarymail"], "phone": {"home": "@canary"}, "sex": "canarysex"}
-    return Workflow.objects.create(
-        workflow_type="onboarding", idempotency_key=made.idempotency_key, payload=payload, submitted_by="web"
-    )
+    key = made.idempotency_key
+    sealed = payloads.seal(ONBOARDING, payload, key)
+    return Workflow.objects.create(workflow_type="onboarding", idempotency_key=key, payload=sealed, submitted_by="web")
 
 
 def test_nothing_of_a_submission_and_of_an_answer_is_seen_by_anybody(
@@ -107,6 +111,7 @@ def test_nothing_of_a_submission_and_of_an_answer_is_seen_by_anybody(
                 assert leaks(html, [*MARKERS, REASON, HEADER, BODY]) == [], f"{url} as {role}"
     assert leaks(logged.getvalue(), MARKERS) == []
     assert leaks(shown_columns(), MARKERS) == []
+    assert leaks(every_column(), SECRETS) == []
     every_kind_of_trouble_was_met()
 
 

@@ -33,6 +33,7 @@ from workflows.console.choosing import ChoosesMany
 from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
+from workflows.engine.unreadable import UNREADABLE_TASK_TYPE
 from workflows.health import counts, selecting
 from workflows.models import Attempt, ManualTask, Service, State, Workflow
 from workflows.models.failure import of_code
@@ -131,6 +132,7 @@ ENGINE_TASK_TYPES = (
     UNDECLARED_TASK_TYPE,
     DEATHS_TASK_TYPE,
     LOSSES_TASK_TYPE,
+    UNREADABLE_TASK_TYPE,
 )
 
 

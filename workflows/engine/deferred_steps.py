@@ -34,6 +34,7 @@ from workflows.models.clock import ClockTimestamp
 from workflows.outages import circuits, unavailable_service
 from workflows.outages.calls import is_busy
 from workflows.redaction import class_name
+from workflows.sealing import payloads
 from workflows.state import attempt_log, history
 from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.state.boundary import MustStop
@@ -104,6 +105,7 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> TryOut
         return executor.failed_by_engine(step, error)
     if broken := step_session.find_broken(attempt.past, at=step.name):
         return executor.failed_by_engine(step, step_session.failure_of(broken))
+    workflow.payload = payloads.unseal(definition, workflow.payload, workflow.idempotency_key, strict=False)
     results = Results(definition, workflow, attempt)
 
     def run_step() -> None:

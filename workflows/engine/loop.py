@@ -24,6 +24,7 @@ from workflows.engine import (
     sessions,
     step_session,
     unknown_types,
+    unreadable,
 )
 from workflows.engine.backoff import Delay
 from workflows.engine.claim import Claim, DueWorkflows
@@ -40,6 +41,7 @@ from workflows.engine.worker_boundary import WorkersBoundary
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
 from workflows.outages.calls import WorkersCalls
 from workflows.postgres import migrating, sqlstates
+from workflows.sealing import payloads
 from workflows.signals import store, waking
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt
@@ -281,6 +283,7 @@ def _outcome_of(claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled
         return executor.failed_before_any_step(definitions().get(workflow.workflow_type), workflow, cancelled)
     definition = definitions()[workflow.workflow_type]
     if workflow.compensating:
+        workflow.payload = payloads.unseal(definition, workflow.payload, workflow.idempotency_key, strict=False)
         if braked := poison.find_brake(workflow, attempt):
             return compensation.parked_untried(definition, workflow, braked)
         verdict = poison.judge_compensation(attempt)
@@ -294,5 +297,6 @@ def _outcome_of(claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled
     return (
         poison.judge(definition, workflow, attempt)
         or duplicates.judge(definition, workflow, attempt)
+        or unreadable.open_secrets(definition, workflow)
         or executor.run(definition, workflow, attempt)
     )

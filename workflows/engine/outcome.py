@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from django.conf import settings
@@ -92,7 +93,7 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
             deferred_steps.add(workflow, definitions()[workflow.workflow_type].find_or_removed_step(entry["step"]))
     steps = as_recorded(attempt.steps)
     session_of().run_with_commit(
-        _COMPLETE,
+        _complete_sql(definitions()[workflow.workflow_type].secret_fields),
         {
             "workflow_id": workflow.pk,
             "context": to_json(outcome.context).decode(),
@@ -105,9 +106,11 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
     return Attempt.Outcome.COMPLETE
 
 
-# It travels with the COMMIT: a row, or an attempt, that is not to be seen makes it fail, and the COMMIT with it.
-_COMPLETE = f"""
-    WITH completed AS ({transitions.COMPLETE_SQL}),
+@cache
+def _complete_sql(secret_fields: tuple[str, ...]) -> str:
+    """It travels with the COMMIT, and makes it fail if the row, or the attempt, is not to be seen."""
+    return f"""
+    WITH completed AS ({transitions.complete_sql(secret_fields)}),
     told AS (
         INSERT INTO workflows_event (workflow_id, kind, attempt, finished_xid)
         SELECT id, 'completed', %(number)s, pg_current_xact_id() FROM completed),

@@ -67,7 +67,7 @@ class Batches:
         """
         loop = asyncio.get_running_loop()
         row = Row(
-            submission.without_value(),
+            submission.sealed(self._definition),
             self._definition.linking_id_in(submission.payload.value),
             hashes_of(self._definition, submission.payload.value),
             loop.create_future(),
@@ -174,7 +174,7 @@ class Batches:
         found = {each[0]: each for each in await link.fetch(*find_replays(self._definition, submissions))}
         for row in rows:
             try:
-                row.accept(judge(row.submission, found.get(row.key)))
+                row.accept(judge(self._definition, row.submission, found.get(row.key)))
             except Exception as error:
                 row.refuse(error)
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError
-from django.db.models import BooleanField, Q
+from django.db.models import BooleanField, Q, TextField
 from django.db.models.expressions import RawSQL
 from pydantic import ValidationError
 
@@ -23,6 +23,7 @@ from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import Document
 from workflows.postgres.statements import fetch_one
 from workflows.redaction import field_errors_for_senders
+from workflows.sealing import payloads
 from workflows.search import search_keys
 from workflows.signals import notify
 
@@ -68,9 +69,10 @@ class Submission:
     def given_request_id(self) -> str:
         return _given(self.request_id, self.key)
 
-    def without_value(self) -> Submission:
-        """As it waits to be stored: what Python reads of a text may take twenty times as much memory."""
-        return Submission(self.key, Document(self.payload.text, {}), self.submitted_by, self.request_id)
+    def sealed(self, definition: WorkflowDefinition) -> Submission:
+        """As it waits to be stored. Without its value: what Python reads of a text may take twenty times its memory."""
+        text = payloads.seal_document(definition, self.payload, self.key).text
+        return Submission(self.key, Document(text, {}), self.submitted_by, self.request_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +124,15 @@ def enter(
     statement. It can be repeated when a connection breaks before the answer. Raises KeyTaken, KeyReused,
     DatabaseUnavailable, and DataError for values that `jsonb` did not foresee.
     """
+    payload = payloads.seal_document(definition, payload, idempotency_key)
     parameters = _parameters(definition, idempotency_key, payload, submitted_by, request_id)
     inserted = query_in_time(lambda: fetch_one(_INSERT_SUBMISSION, parameters))
     if inserted is not None:
         return _new(definition, inserted[0], idempotency_key)
     # This takes a new statement: the snapshot of the INSERT would not show the row that won.
     submission = Submission(idempotency_key, payload, submitted_by)
-    return judge(submission, query_in_time(lambda: fetch_one(*find_replays(definition, [submission]))))
+    found = query_in_time(lambda: fetch_one(*find_replays(definition, [submission])))
+    return judge(definition, submission, found)
 
 
 def start(
@@ -148,6 +152,7 @@ def start(
     """
     _check_input(definition, payload)
     key = idempotency_key or uuid4()
+    payload = payloads.seal_document(definition, payload, key)
     parameters = _parameters(definition, key, payload, submitted_by, request_id, tenant, business_key)
     try:
         inserted = query_in_time(lambda: fetch_one(_INSERT_STARTED, parameters))
@@ -159,7 +164,7 @@ def start(
     if inserted is not None:
         return _new(definition, inserted[0], parameters["idempotency_key"])
     return query_in_time(
-        lambda: _replay_start(definition, tenant, business_key, payload, submitted_by, idempotency_key)
+        lambda: _replay_start(definition, tenant, business_key, payload, submitted_by, key, given=bool(idempotency_key))
     )
 
 
@@ -224,8 +229,10 @@ class _Found:
     same: bool
 
     @classmethod
-    def of(cls, row: tuple[Any, ...]) -> _Found:
-        key, workflow_id, status, state, owner, same = row
+    def of(cls, definition: WorkflowDefinition, row: tuple[Any, ...], sent_as: UUID) -> _Found:
+        key, workflow_id, status, state, owner, same, *secrets = row
+        stored, sent = map(json.loads, secrets)
+        same = same and payloads.are_same(definition, stored, key, sent, sent_as)
         return cls(Entry(workflow_id, key, status, state, replayed=True), owner, same)
 
 
@@ -233,18 +240,17 @@ def find_replays(definition: WorkflowDefinition, sent: Sequence[Submission]) -> 
     """The statement, and its parameters, that finds the rows with the keys of these submissions: for `judge`."""
     keys = [each.key for each in sent]
     payload = "(%s::text[])[array_position(%s::uuid[], idempotency_key)]::jsonb"
-    same = _same(payload, definition, [each.payload.text for each in sent], keys)
-    return _select(Q(idempotency_key__in=keys), same)
+    return _select(definition, Q(idempotency_key__in=keys), payload, [each.payload.text for each in sent], keys)
 
 
-def judge(submission: Submission, row: tuple[Any, ...] | None) -> Entry:
+def judge(definition: WorkflowDefinition, submission: Submission, row: tuple[Any, ...] | None) -> Entry:
     """The status of a submission whose key is there already, from the row that `find_replays` has found for it.
 
     Raises KeyTaken, KeyReused, and DatabaseUnavailable without a row: it was deleted a moment ago.
     """
     if row is None:
         raise DatabaseUnavailable
-    found = _Found.of(row)
+    found = _Found.of(definition, row, submission.key)
     if found.owner != submission.submitted_by:
         raise KeyTaken
     if not found.same:
@@ -252,21 +258,29 @@ def judge(submission: Submission, row: tuple[Any, ...] | None) -> Entry:
     return found.entry
 
 
-def _find(definition: WorkflowDefinition, payload: Document, condition: Q) -> _Found | None:
-    same = _same("(%s::jsonb #> %s::text[])", definition, payload.text, list(payload.path))
-    row = fetch_one(*_select(condition, same))
-    return _Found.of(row) if row else None
+def _find(definition: WorkflowDefinition, payload: Document, condition: Q, sent_as: UUID) -> _Found | None:
+    sent = "(%s::jsonb #> %s::text[])"
+    row = fetch_one(*_select(definition, condition, sent, payload.text, list(payload.path)))
+    return _Found.of(definition, row, sent_as) if row else None
 
 
-def _same(payload: str, definition: WorkflowDefinition, *parameters: Any) -> RawSQL:
-    """Whether a row has this type and payload. The ORM takes its parameters by position only."""
-    comparison = f"workflow_type = %s AND payload = {payload}"
-    return RawSQL(comparison, [definition.name, *parameters], BooleanField())  # noqa: S611 (ours)
+def _select(definition: WorkflowDefinition, condition: Q, sent: str, *parameters: Any) -> tuple[str, tuple[Any, ...]]:
+    """The rows, whether each has this type and was `sent` this payload, and the secrets of both.
 
-
-def _select(condition: Q, same: RawSQL) -> tuple[str, tuple[Any, ...]]:
-    rows = Workflow.objects.with_state().filter(condition).annotate(same=same)
-    found = rows.values_list("idempotency_key", "id", "status", "state", "submitted_by", "same")
+    The ORM takes parameters by position only.
+    """
+    paths = [field.split(".") for field in definition.secret_fields]
+    without = " #- %s::text[]" * len(paths)
+    comparison = f"workflow_type = %s AND payload{without} = {sent}{without}"
+    secrets = f"jsonb_build_array({', '.join(['{0} #> %s::text[]'] * len(paths))})::text"
+    of_both = [(secrets.replace("{0}", each), given) for each, given in (("payload", ()), (sent, parameters))]
+    stored, sent_again = (
+        RawSQL(sql, [value for path in paths for value in (*given, path)], TextField())  # noqa: S611 (ours)
+        for sql, given in of_both
+    )
+    same = RawSQL(comparison, [definition.name, *paths, *parameters, *paths], BooleanField())  # noqa: S611 (ours)
+    rows = Workflow.objects.with_state().filter(condition).annotate(same=same, stored=stored, sent=sent_again)
+    found = rows.values_list("idempotency_key", "id", "status", "state", "submitted_by", "same", "stored", "sent")
     statement: tuple[str, tuple[Any, ...]] = found.query.sql_with_params()
     return statement
 
@@ -277,15 +291,17 @@ def _replay_start(
     business_key: str,
     payload: Document,
     submitted_by: str,
-    key: UUID | None,
+    key: UUID,
+    *,
+    given: bool,
 ) -> Entry:
     """The result of `start` when the business key, or the idempotency key, exists already. The former decides."""
     named = Q(business_key=business_key, workflow_type=definition.name, tenant=tenant)
-    found = _find(definition, payload, named)
+    found = _find(definition, payload, named, key)
     if found and (found.owner != submitted_by or not found.same):
         raise BusinessKeyTaken
-    if key and (found is None or found.entry.key != key):
-        other = _find(definition, payload, Q(idempotency_key=key))
+    if given and (found is None or found.entry.key != key):
+        other = _find(definition, payload, Q(idempotency_key=key), key)
         if other:
             raise KeyReused if other.owner == submitted_by else KeyTaken
     if found is None:  # it was there a moment ago, and has been deleted

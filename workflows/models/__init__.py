@@ -5,6 +5,7 @@ from workflows.models.api_key import ApiKey
 from workflows.models.attempt import Attempt, StepOutcome
 from workflows.models.bulk_operation import BulkItem, BulkOperation
 from workflows.models.chore import Chore
+from workflows.models.data_key import DataKey
 from workflows.models.effect import Effect
 from workflows.models.event import Event
 from workflows.models.follow_up import FollowUp
@@ -28,6 +29,7 @@ __all__ = [
     "BulkOperation",
     "Chore",
     "CircuitEvent",
+    "DataKey",
     "Effect",
     "Event",
     "FollowUp",

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from django.db import connections
 from django.db.models import Exists, OuterRef, Q
 
-from workflows.definition import Brake, WorkflowDefinition, titled_step
+from workflows.definition import Brake, WorkflowDefinition, definitions, titled_step
 from workflows.errors import StepError
 from workflows.models import CircuitEvent, Service, WorkerProcess, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -33,6 +33,7 @@ from workflows.models.service import FIRST_COOL_OFF, LONGEST_NAME
 from workflows.models.workflow import PARKED, is_parked_on
 from workflows.outages import circuits
 from workflows.outages.calls import unavailable_service
+from workflows.sealing import payloads
 from workflows.wording import is_explained
 
 logger = logging.getLogger(__name__)
@@ -280,7 +281,9 @@ class _Tally:
         ]
 
     def add_failure(self, workflow: Workflow) -> None:
-        digest = sha256(json.dumps(workflow.payload, sort_keys=True).encode()).hexdigest()[:16]
+        definition = definitions().get(workflow.workflow_type)
+        sent = payloads.without_secrets(definition, workflow.payload) if definition else workflow.payload
+        digest = sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()[:16]
         self._outcomes = [each for each in self._outcomes if each.workflow_id != workflow.pk]
         self._add(Outcome(self._at, workflow.submitted_by, 0, workflow.pk, digest))
 

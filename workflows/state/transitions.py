@@ -31,6 +31,7 @@ from workflows.models import Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import PARKED_SQL
 from workflows.postgres.statements import Parameters, execute, literal
+from workflows.sealing.payloads import emptied_sql
 
 # The true time: `begun`, and not an earlier time, says that the workflow goes before the backlog.
 AT_ONCE = ClockTimestamp()
@@ -356,9 +357,13 @@ def _columns(
     return {name: value for name, value in columns.items() if value is not UNCHANGED}
 
 
-# The row's part of the decision when every step has run. It is for outside the savepoint, as `_write` is.
 _COMPLETION = _NO_ERROR | _columns(phase=COMPLETE, step="", failures=NONE)
-COMPLETE_SQL = f"""
+
+
+def complete_sql(secret_fields: tuple[str, ...] = ()) -> str:
+    """The row's part of the decision when every step has run. It is for outside the savepoint, as `_write` is."""
+    return f"""
     UPDATE workflows_workflow
        SET {", ".join(f"{column} = {literal(value)}" for column, value in _COMPLETION.items())}, context = %(context)s
+           {f", payload = {emptied_sql(secret_fields)}" if secret_fields else ""}
      WHERE id = %(workflow_id)s RETURNING id"""  # noqa: S608 (ours)

@@ -18,6 +18,7 @@ from workflows.definition import Step, Undo, WorkflowDefinition, WorkflowStep, d
 from workflows.engine.loop import Worker
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Attempt, Effect, Workflow
+from workflows.sealing import payloads
 from workflows.state import attempt_log
 from workflows.stop_flag import Flag
 from workflows.testing.keys import Keys
@@ -120,10 +121,11 @@ def run(
     if connection.in_atomic_block:
         raise RuntimeError("A worker commits; give the test real transactions: pytestmark = testing.databases().")
     queue = f"testing-{uuid4().hex}"
+    key = uuid4()
     workflow = Workflow.objects.create(
         workflow_type=definition.name,
-        idempotency_key=uuid4(),
-        payload=dict(payload),
+        idempotency_key=key,
+        payload=payloads.seal(definition, payload, key),
         queue=queue,
         linking_id=definition.linking_id_in(payload),
         expires_at=Now() + definition.expires_after if definition.expires_after else None,

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.models import Wait, Workflow
 from workflows.postgres.jsonb import as_json
+from workflows.sealing import payloads
 from workflows.search import search_keys
 from workflows.signals import store
 from workflows.state import attempt_log
@@ -143,17 +144,18 @@ def _row(parent: Workflow, wait: str, child: Child, key: str) -> dict[str, Any]:
     definition = _definition_of(child)
     payload = as_json(child.payload)
     ensure_text("A child's key", key, longest=200)
+    # Not a random one: a child whose start a restore has lost makes its calls under the keys that it had.
+    idempotency_key = uuid5(parent.idempotency_key, to_json([wait, key]).decode())
     return {
         "workflow_type": definition.name,
         "queue": definition.queue,
         "priority": definition.priority,
         "linking_id": definition.linking_id_in(payload),
         "search_hashes": [each.hex() for each in search_keys.hashes_of(definition, payload)],
-        "payload": payload,
+        "payload": payloads.seal(definition, payload, idempotency_key),
         "expires_after": definition.expires_after and definition.expires_after.total_seconds(),
         "child_key": key,
-        # Not a random one: a child whose start a restore has lost makes its calls under the keys that it had.
-        "idempotency_key": str(uuid5(parent.idempotency_key, to_json([wait, key]).decode())),
+        "idempotency_key": str(idempotency_key),
     }
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.workflows.intake.entering import submission
+from tests.workflows.intake.entering import DEFINITION, submission
 from workflows.intake.batch import Batch, Row
 from workflows.intake.submissions import Submission
 from workflows.postgres.jsonb import Document
@@ -54,7 +54,8 @@ def test_large_ones_wait_for_the_next_batch_and_one_that_is_too_large_goes_alone
 def test_a_row_takes_as_much_as_its_text_does_in_memory(loop: asyncio.AbstractEventLoop) -> None:
     """One character beyond the first 65,536 makes each of them take four bytes. The parsed value is not kept."""
     text = '{"a": "' + "x" * 10_000 + '\U0001f600"}'
-    one = Row(Submission(UUID(int=1), Document(text, {"a": 1}), "shop").without_value(), None, [], loop.create_future())
+    sent = Submission(UUID(int=1), Document(text, {"a": 1}), "shop").sealed(DEFINITION)
+    one = Row(sent, None, [], loop.create_future())
     assert one.size > 40_000
     assert one.submission.payload == Document(text, {})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from django.apps import apps
@@ -32,11 +32,20 @@ def leaks(text: str, markers: Collection[str]) -> list[str]:
 
 def shown_columns() -> str:
     """All that is stored in the tables of the engine, without the columns that are for data."""
+    return _columns_without(FOR_DATA)
+
+
+def every_column() -> str:
+    """All that is stored in the tables of the engine."""
+    return _columns_without({})
+
+
+def _columns_without(left_out: Mapping[str, Collection[str]]) -> str:
     said = []
     with connection.cursor() as cursor:
         for model in apps.get_app_config("workflows").get_models():
             table = model._meta.db_table
-            hidden = FOR_DATA.get(table, set())
+            hidden = left_out.get(table, ())
             shown = [field.column for field in model._meta.concrete_fields if field.column not in hidden]
             columns = ", ".join(f'"{column}"::text' for column in shown)
             cursor.execute(f"SELECT '{table}', {columns} FROM {table}")

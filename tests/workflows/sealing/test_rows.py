@@ -1,0 +1,167 @@
+"""Secrets of rows: from the intake through a worker to the end, and under another key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import StringIO
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from tests import engine
+from tests.workflows.undoing import ada
+from workflows import operations
+from workflows.errors import RetryableStepError
+from workflows.intake.submissions import BusinessKeyTaken, Entry, KeyReused, enter, start
+from workflows.models import DataKey, ManualTask, Workflow
+from workflows.postgres.jsonb import parse
+from workflows.sealing import rows
+from workflows.sealing.envelopes import is_emptied, is_envelope
+from workflows.sealing.key_register import require_keys
+
+pytestmark = engine.ENGINE
+
+SECRET = "s3cr3t-of-ada"
+seen: list[Any] = []
+
+
+def uses(*, workflow: Workflow, context: Any) -> None:
+    seen.append(workflow.payload["token"])
+
+
+def fails(*, workflow: Workflow, context: Any) -> None:
+    raise RetryableStepError("not yet")
+
+
+@pytest.fixture(autouse=True)
+def sealed_definition(engine: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.DATA_KEYS = ["the-old-one"]
+    monkeypatch.setattr(rows, "LONGEST_REST", 0.0)
+    monkeypatch.setattr(rows, "BETWEEN", 0.0)
+    monkeypatch.setattr(rows, "SLICE", 2)
+    define()
+    seen.clear()
+
+
+def define(step: Callable[..., None] = uses) -> None:
+    engine.define([step], secret_fields=["token"])
+
+
+def send(token: Any = SECRET, key: UUID | None = None) -> Entry:
+    payload = parse(json.dumps({"token": token, "n": 1}).encode())
+    return enter(engine.DEFINITION, idempotency_key=key or uuid4(), payload=payload, submitted_by="shop")
+
+
+def stored(pk: int) -> Any:
+    return Workflow.objects.get(pk=pk).payload["token"]
+
+
+def datakeys(action: str) -> str:
+    out = StringIO()
+    call_command("datakeys", action, stdout=out)
+    return out.getvalue()
+
+
+def drain() -> None:
+    engine.worker().run(drain=True)
+
+
+def test_a_step_sees_the_value_the_row_does_not_and_in_the_end_it_is_gone() -> None:
+    entry = send()
+    assert is_envelope(stored(entry.id))
+    drain()
+    assert seen == [SECRET]
+    assert is_emptied(stored(entry.id))
+    assert send(key=entry.key).replayed
+    with pytest.raises(KeyReused):
+        send("another", key=entry.key)
+
+
+def test_a_started_workflow_is_compared_by_its_secret_under_whichever_key() -> None:
+    def begin(token: str) -> Entry:
+        text = json.dumps({"workflow": {"input": {"token": token}}, "token": "x"}).encode()
+        payload = parse(text).part("workflow").part("input")
+        return start(engine.DEFINITION, tenant="", business_key="b", payload=payload, submitted_by="shop")
+
+    entry = begin(SECRET)
+    assert SECRET not in stored(entry.id)
+    assert begin(SECRET).id == entry.id
+    with pytest.raises(BusinessKeyTaken):
+        begin("another")
+
+
+def test_a_row_that_does_not_open_is_a_question_and_goes_on_once_the_key_is_back(settings: Any) -> None:
+    lost, well = send().id, None
+    settings.DATA_KEYS = ["the-new-one"]
+    well = send("other").id
+    drain()
+    assert seen == ["other"]
+    assert is_emptied(stored(well))
+    task = ManualTask.objects.get(workflow=lost, state="open")
+    lead = ada()
+    operations.approve(task.pk, user=lead)
+    drain()
+    again = ManualTask.objects.get(workflow=lost, state="open")
+    assert again.pk != task.pk  # it does not open yet
+    settings.DATA_KEYS = ["the-new-one", "the-old-one"]
+    operations.approve(again.pk, user=lead)
+    drain()
+    assert seen == ["other", SECRET]
+    assert Workflow.objects.get(pk=lost).status == "COMPLETE"
+
+
+def test_filling_seals_what_is_in_clear_and_empties_what_is_over() -> None:
+    waiting = [engine.submit({"token": SECRET}).pk for _ in range(5)]
+    over = engine.submit({"token": SECRET}, status="COMPLETE").pk
+    engine.submit({"token": None})
+    assert "6 in clear" in datakeys("check")
+    assert "6 secrets are sealed" in datakeys("fill")
+    assert SECRET not in str(list(Workflow.objects.values_list("payload")))
+    assert is_emptied(stored(over))
+    assert "0 secrets are sealed" in datakeys("fill")
+    drain()
+    assert seen.count(SECRET) == len(waiting)
+
+
+def test_rotation_seals_anew_and_forgets_the_old_key(settings: Any) -> None:
+    DataKey.objects.create(id=stored(send().id).split(":")[1])
+    settings.DATA_KEYS = ["the-new-one", "the-old-one"]
+    assert "1 secrets are sealed" in datakeys("rotate")
+    assert not DataKey.objects.exists()
+    settings.DATA_KEYS = ["the-new-one"]
+    assert "under the key 1 of DATA_KEYS" in datakeys("check")
+    drain()
+    assert seen == [SECRET]
+
+
+def test_a_row_that_a_worker_holds_is_left_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = engine.submit({"token": SECRET}).pk
+    monkeypatch.setattr(rows, "ROUNDS", 2)
+    with engine.another_connection() as other, other.transaction():
+        other.execute("SELECT FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [held])
+        with pytest.raises(CommandError, match="1 workflows are held"):
+            datakeys("fill")
+    assert "1 secrets are sealed" in datakeys("fill")
+
+
+def test_a_row_that_cannot_be_opened_is_named_and_the_old_key_stays_registered(settings: Any) -> None:
+    pk = send().id
+    DataKey.objects.create(id=stored(pk).split(":")[1])
+    settings.DATA_KEYS = ["the-new-one"]
+    for action in ("check", "rotate"):
+        with pytest.raises(CommandError, match="1 workflows have a secret that does not open"):
+            datakeys(action)
+    assert DataKey.objects.count() == 1
+
+
+def test_a_worker_does_not_start_without_a_key_in_use(settings: Any) -> None:
+    require_keys()
+    settings.DATA_KEYS = ["the-new-one"]
+    with pytest.raises(CommandError, match="which DATA_KEYS lacks"):
+        call_command("runworker", "--drain")
+    settings.DATA_KEYS = ["the-new-one", "the-old-one"]
+    require_keys()
+    assert DataKey.objects.count() == 2

@@ -1,0 +1,46 @@
+"""Which keys envelopes are sealed under: a process without one of them does not start.
+
+The keys themselves are nowhere in the database.
+"""
+
+from __future__ import annotations
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import Error, connection
+
+from workflows.definition import definitions
+from workflows.models import DataKey
+from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
+from workflows.sealing.envelopes import keys
+
+
+def require_keys() -> None:
+    """Register the key that writes. Raises ImproperlyConfigured if DATA_KEYS lacks one that envelopes are sealed under.
+
+    A process that serves on starts without an answer while the database is away, or lacks this release's migrations.
+    """
+    if not any(definition.secret_fields for definition in definitions().values()):
+        return
+    try:
+        missing = query_in_time(_missing)
+        if not missing:
+            query_in_time(lambda: DataKey.objects.bulk_create([DataKey(id=keys()[0].id)], ignore_conflicts=True))
+    except (DatabaseUnavailable, Error):
+        return
+    finally:
+        connection.close()  # a worker is forked without
+    if missing:
+        raise ImproperlyConfigured(
+            f"The database holds secrets that are sealed under the key {', '.join(missing)}, which DATA_KEYS lacks "
+            "here. Add it behind the first one. See manage.py datakeys --help."
+        )
+
+
+def forget_others() -> None:
+    """No envelope is left that another key than the first one would open."""
+    DataKey.objects.exclude(pk=keys()[0].id).delete()
+
+
+def _missing() -> list[str]:
+    registered = DataKey.objects.exclude(pk__in=[key.id for key in keys()])
+    return list(registered.order_by("pk").values_list("pk", flat=True))

@@ -1,0 +1,132 @@
+"""The secret fields of a payload: sealed before it is stored, opened for the steps, never shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from workflows.definition import WorkflowDefinition, value_at
+from workflows.postgres.jsonb import Document
+from workflows.sealing import envelopes
+from workflows.sealing.envelopes import EMPTIED, EMPTIED_LENGTH, PREFIX, Unreadable
+
+_COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
+_ESCAPED_ASCII = re.compile(r"\\u00[2-7]")
+_decode = json.JSONDecoder().raw_decode
+
+
+def seal_document(definition: WorkflowDefinition, payload: Document, row: UUID) -> Document:
+    """The document as it is stored. Its text is otherwise as it was sent, with all digits; its value stays in clear."""
+    text = payload.text
+    for field in definition.secret_fields:
+        value = value_at(payload.value, field)
+        if value is not None:
+            start, end = _by_name(text, field, value) or _by_path(text, [*payload.path, *field.split(".")])
+            text = f'{text[:start]}"{envelopes.seal(value, row=row, field=field)}"{text[end:]}'
+    return Document(text, payload.value, payload.path)
+
+
+def seal(definition: WorkflowDefinition, payload: Mapping[str, Any], row: UUID) -> dict[str, Any]:
+    """The payload as it is stored."""
+    return _changed(definition, payload, lambda field, value: envelopes.seal(value, row=row, field=field))
+
+
+def unseal(
+    definition: WorkflowDefinition, payload: Mapping[str, Any], row: UUID, *, strict: bool = True
+) -> dict[str, Any]:
+    """The payload as it was sent. Raises Unreadable; unless `strict`, what does not open looks emptied."""
+
+    def open_(field: str, stored: Any) -> Any:
+        try:
+            return envelopes.unseal(stored, row=row, field=field)
+        except Unreadable:
+            if strict:
+                raise
+            return EMPTIED
+
+    return _changed(definition, payload, open_)
+
+
+def are_same(
+    definition: WorkflowDefinition, stored: Sequence[Any], row: UUID, sent: Sequence[Any], sent_as: UUID
+) -> bool:
+    """Whether the secrets of a stored and a sealed payload are equal. Each is given in the definition's order, and the
+    key of the row that it is sealed for. Raises Unreadable."""
+    for field, here, there in zip(definition.secret_fields, stored, sent, strict=True):
+        if here is None or there is None:
+            if here is not there:
+                return False
+        elif not envelopes.is_same(here, envelopes.unseal(there, row=sent_as, field=field), row=row, field=field):
+            return False
+    return True
+
+
+def without_secrets(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The payload with nothing in place of its secrets."""
+    return _changed(definition, payload, lambda field, value: None)
+
+
+@cache
+def emptied_sql(fields: tuple[str, ...]) -> str:
+    """SQL for the column `payload` when no step needs these secrets any more."""
+    payload = "payload"
+    for path in (f"'{{{field.replace('.', ',')}}}'::text[]" for field in fields):
+        stored = f"payload #>> {path}"
+        payload = f"""jsonb_set({payload}, {path}, coalesce(to_jsonb(
+            CASE WHEN starts_with({stored}, '{PREFIX}') THEN left({stored}, {EMPTIED_LENGTH})
+                 WHEN {stored} IS NOT NULL THEN '{PREFIX}' END), 'null'), false)"""
+    return payload
+
+
+def _changed(
+    definition: WorkflowDefinition, payload: Mapping[str, Any], change: Callable[[str, Any], Any]
+) -> dict[str, Any]:
+    changed = dict(payload)
+    for field in definition.secret_fields:
+        if (value := value_at(changed, field)) is not None:
+            changed = _with(changed, field.split("."), change(field, value))
+    return changed
+
+
+def _with(payload: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    name, *rest = path
+    return {**payload, name: _with(payload[name], rest, value) if rest else value}
+
+
+def _by_name(text: str, field: str, value: Any) -> tuple[int, int] | None:
+    """Where the value of a field stands, if its name stands only once in the text. Else `_by_path` reads it again."""
+    name = f'"{field.rpartition(".")[2]}"'
+    at = text.find(name)
+    if at < 0 or text[at - 1] == "\\" or text.find(name, at + 1) >= 0:
+        return None
+    if "\\u00" in text and _ESCAPED_ASCII.search(text):  # the name, too, may be written so
+        return None
+    colon = _COLON.match(text, at + len(name))
+    if colon is None:
+        return None
+    found, end = _decode(text, colon.end())
+    return (colon.end(), end) if found == value else None
+
+
+def _by_path(text: str, path: Sequence[str]) -> tuple[int, int]:
+    """Where the value at this path stands. It is there, and the text is sound JSON."""
+    at = end = _after_blank(text, 0)
+    for name in path:
+        found, at = None, at + 1
+        while found != name:
+            found, at = _decode(text, _after_blank(text, at))
+            at = _after_blank(text, _after_blank(text, at) + 1)
+            _, end = _decode(text, at)
+            if found != name:
+                at = _after_blank(text, end) + 1
+    return at, end
+
+
+def _after_blank(text: str, at: int) -> int:
+    while text[at] in " \t\n\r":
+        at += 1
+    return at

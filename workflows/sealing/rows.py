@@ -1,0 +1,157 @@
+"""`manage.py datakeys`: seal what is in clear, or under an old key; in slices, beside the intake and the workers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import transaction
+from django.db.models import Func, JSONField, TextField, Value
+
+from workflows.definition import WorkflowDefinition, definitions
+from workflows.models import Workflow
+from workflows.postgres.statements import fetch_all
+from workflows.sealing import envelopes
+from workflows.sealing.envelopes import EMPTIED_LENGTH, Unreadable
+
+SLICE = 500
+# Seconds. The command rests as long as the last slice took, so that it uses half of one connection.
+LONGEST_REST = 2.0
+# How often it comes back for rows that a worker holds, and seconds between.
+ROUNDS, BETWEEN = 30, 1.0
+
+IN_CLEAR, EMPTIED = "in clear", "emptied"
+
+_LOCK = "SELECT id FROM workflows_workflow WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
+
+
+class Secret(NamedTuple):
+    """What is stored of one secret field of a row."""
+
+    id: int
+    definition: WorkflowDefinition
+    key: UUID
+    status: str
+    field: str
+    stored: Any
+
+    @property
+    def kept_as(self) -> str:
+        """In clear, emptied, or the id of the key that it is sealed under."""
+        if not envelopes.is_envelope(self.stored):
+            return IN_CLEAR
+        return EMPTIED if envelopes.is_emptied(self.stored) else envelopes.key_id_of(self.stored)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is sealed under the key that writes, or emptied."""
+        return self.kept_as in (envelopes.keys()[0].id, EMPTIED)
+
+    def open(self) -> Any:
+        """The value. Raises Unreadable."""
+        return envelopes.unseal(self.stored, row=self.key, field=self.field)
+
+    def sealed_anew(self) -> str:
+        """Its envelope under the key that writes; an emptied one where no step needs it any more."""
+        envelope = envelopes.seal(self.open(), row=self.key, field=self.field)
+        return envelope[:EMPTIED_LENGTH] if self.status == Workflow.Status.COMPLETE else envelope
+
+
+@dataclass(slots=True)
+class Progress:
+    """`below`: the workflows of this number and above are done. `kept_as` counts secrets; `unreadable`: why, by row."""
+
+    below: int
+    newest: int
+    sealed: int = 0
+    kept_as: Counter[str] = field(default_factory=Counter)
+    unreadable: dict[int, str] = field(default_factory=dict)
+    busy: set[int] = field(default_factory=set)
+
+
+def begin() -> Progress:
+    ((newest,),) = fetch_all("SELECT coalesce(max(id), 0) FROM workflows_workflow", ())
+    return Progress(newest + 1, newest)
+
+
+def check(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
+    """Open each secret, the newest first, and count how they are kept; report progress after each slice."""
+    for secrets in _slices(progress, rest):
+        for secret in secrets:
+            progress.kept_as[secret.kept_as] += 1
+            try:
+                secret.open()
+            except Unreadable as unreadable:
+                progress.unreadable[secret.id] = str(unreadable)
+        yield progress
+
+
+def reseal(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
+    """Seal each secret under the key that writes, the newest first; report progress after each slice.
+
+    Stopped, it may start again: what is sealed already stays. Rows that workers hold are done when they are free.
+    """
+    for secrets in _slices(progress, rest):
+        _reseal(progress, secrets)
+        yield progress
+    for _ in range(ROUNDS):
+        if not progress.busy:
+            return
+        rest(BETWEEN)
+        ids, progress.busy = sorted(progress.busy), set()
+        _reseal(progress, _read("id = ANY (%s)", ids))
+        yield progress
+
+
+def _reseal(progress: Progress, secrets: Iterable[Secret]) -> None:
+    ids = {secret.id for secret in secrets if not secret.is_settled}
+    with transaction.atomic():
+        free = [pk for (pk,) in fetch_all(_LOCK, [list(ids)])] if ids else []
+        progress.busy |= ids.difference(free)
+        # Read anew: a worker may have completed the workflow since, and emptied them.
+        for secret in _read("id = ANY (%s)", free) if free else ():
+            if secret.is_settled:
+                continue
+            try:
+                new = secret.sealed_anew()
+            except Unreadable as unreadable:
+                progress.unreadable[secret.id] = str(unreadable)
+                continue
+            path = Value(secret.field.split("."), ArrayField(TextField()))
+            changed = Func("payload", path, Value(new, JSONField()), function="jsonb_set")
+            progress.sealed += Workflow.objects.filter(pk=secret.id).update(payload=changed)
+
+
+def _slices(progress: Progress, rest: Callable[[float], None]) -> Iterator[list[Secret]]:
+    while progress.below > 1:
+        began = time.monotonic()
+        ids = fetch_all(
+            "SELECT id FROM workflows_workflow WHERE id < %s ORDER BY id DESC LIMIT %s", [progress.below, SLICE]
+        )
+        last = ids[-1][0] if len(ids) == SLICE else 1
+        yield _read("id >= %s AND id < %s", last, progress.below)
+        progress.below = last
+        rest(min(time.monotonic() - began, LONGEST_REST))
+
+
+def _read(condition: str, *parameters: Any) -> list[Secret]:
+    known = {name: each for name, each in definitions().items() if each.secret_fields}
+    fields = list(dict.fromkeys(field for definition in known.values() for field in definition.secret_fields))
+    columns = "".join(", payload #> %s::text[]" for _ in fields)
+    rows = fetch_all(
+        f"""SELECT id, workflow_type, idempotency_key, status {columns} FROM workflows_workflow
+             WHERE {condition} AND workflow_type = ANY (%s) ORDER BY id DESC""",  # noqa: S608 (ours)
+        [*(field.split(".") for field in fields), *parameters, list(known)],
+    )
+    return [
+        Secret(pk, known[workflow_type], key, status, field, json.loads(value))
+        for pk, workflow_type, key, status, *values in rows
+        for field, value in zip(fields, values, strict=True)
+        if field in known[workflow_type].secret_fields and value is not None and value != "null"
+    ]
