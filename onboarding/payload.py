@@ -18,9 +18,9 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    RootModel,
     SecretStr,
     StringConstraints,
-    TypeAdapter,
     ValidationError,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -103,11 +103,11 @@ class NewPatient(Patient):
 
 
 class Address(_Part):
-    line1: Text
-    line2: Text | None = None
+    line1: Text = Field(title="Street and number")
+    line2: Text | None = Field(default=None, title="Second line of the address")
     city: Text
     state: State
-    postal_code: PostalCode
+    postal_code: PostalCode = Field(title="ZIP code")
 
 
 class Insurance(_Part):
@@ -182,7 +182,12 @@ class Linked(_Submission):
 
 
 Submission = NetNew | Existing | Linked
-_submission: TypeAdapter[Submission] = TypeAdapter(Annotated[Submission, Field(discriminator="authentication_mode")])
+
+
+class AnySubmission(RootModel[Annotated[Submission, Field(discriminator="authentication_mode")]]):
+    """What is sent: one of the three."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
 
 
 def submission_of(workflow: Workflow) -> Submission:
@@ -193,7 +198,7 @@ def submission_of(workflow: Workflow) -> Submission:
 def parse(payload: Any) -> Submission:
     try:
         # Through JSON, because strict types are JSON's own: there a date is a text.
-        return _submission.validate_json(json.dumps(payload))
+        return AnySubmission.model_validate_json(json.dumps(payload)).root
     except ValidationError as error:
         message = "; ".join(dict.fromkeys(_sentence(detail) for detail in error.errors(include_input=False)))
     # Outside the except block: the original error knows the values, and must not be the __context__.

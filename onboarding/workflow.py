@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from onboarding.context import OnboardingContext
 from onboarding.listings import LISTINGS
+from onboarding.payload import AnySubmission
 from onboarding.steps.account import (
     await_linked_account,
     create_account,
@@ -33,6 +34,7 @@ from onboarding.steps.profile import update_address, update_personal_information
 from onboarding.steps.program import enroll_in_program, find_enrollment, find_withdrawal, withdraw_from_program
 from onboarding.steps.visit import save_questionnaire, start_visit
 from onboarding.wording import WORDING
+from workflows.correctable import Correctable
 from workflows.definition import Retry, Slo, Step, WorkflowDefinition, WorkflowStep
 from workflows.search import normalise
 from workflows.search.search_keys import SearchKey
@@ -135,6 +137,16 @@ SEARCH_KEYS = {
     "phone": SearchKey("patient.phone", normalise.phone("1"), label="phone number"),
 }
 
+# What patients mistype, and neither says who they are nor what they pay; each with the calls that pass it on.
+CORRECTABLE = Correctable(
+    AnySubmission,
+    {
+        "patient.email": ("create_account",),
+        "patient.phone": ("create_account", "update_phone_number"),
+        **{f"address.{part}": ("update_address",) for part in ("line1", "line2", "city", "state", "postal_code")},
+    },
+)
+
 ONBOARDING = WorkflowDefinition(
     name="onboarding",
     steps=STEPS,
@@ -149,6 +161,7 @@ ONBOARDING = WorkflowDefinition(
     secret_fields=SECRET_FIELDS,
     wording=WORDING,
     listings=LISTINGS,
+    correctable=CORRECTABLE,
     # As the articles promise. After ten days all that may rightly take time is over: see EXPIRES_AFTER.
     slo=Slo(p95=timedelta(seconds=3), completed=0.999, longest=timedelta(days=10)),
 )

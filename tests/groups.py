@@ -15,6 +15,7 @@ _GIVEN = [
         "0014_pace",
         "0017_settled_messages",
         "0018_access",
+        "0022_corrections",
     )
 ]
 GROUPS: dict[str, list[str]] = {

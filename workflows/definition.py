@@ -13,6 +13,7 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 from pydantic import BaseModel
 
+from workflows.correctable import Correctable
 from workflows.errors import policy_number
 from workflows.models import Workflow
 from workflows.wording import Wording, words_for_step
@@ -229,6 +230,8 @@ class WorkflowDefinition:
     - `wording`: the words that people read (`workflows.wording`).
     - `brake`: when failures that nobody explains park workflows instead of failing them (`workflows.outages.causes`).
     - `slo`: what alerts watch; without one none does.
+    - `correctable`: the fields that two people may correct when a workflow has failed (`operations.corrections`).
+      Raises ValueError for money, for what signals find a workflow by, and for a step that is not `once`.
     - `listings`: which calls a service has performed, by the name of the step, or `undo <name>`. With them `manage.py
       reconcile` finds what a restored database has lost.
     """
@@ -255,6 +258,7 @@ class WorkflowDefinition:
         brake: Brake | None = None,
         slo: Slo | None = None,
         listings: Mapping[str, Listing] | None = None,
+        correctable: Correctable | None = None,
     ) -> None:
         self.name = name
         self.steps = tuple(step if isinstance(step, Step) else Step(step) for step in steps)
@@ -277,17 +281,36 @@ class WorkflowDefinition:
         self.brake = brake or Brake()
         self.slo = slo
         self.listings = dict(listings or {})
+        self.correctable = correctable
         self._check_secret_fields()
+        self._check_correctable()
 
     def _check_secret_fields(self) -> None:
         """Raise ValueError for a field whose value is needed where no step runs."""
         told = {self.linking_id, *self.business_key, *self.public_fields, *self.revealable}
         told |= {key.field for key in self.search_keys.values()} | {field.path for field in self.wording.caller}
+        told |= set(self.correctable.fields) if self.correctable else set()
         for field in self.secret_fields:
             if not all(name.isascii() and name.isidentifier() for name in field.split(".")):
                 raise ValueError(f"{field!r} of {self.name!r} is no secret field: write names, with dots between.")
             if any(f"{field}.".startswith(f"{other}.") or f"{other}.".startswith(f"{field}.") for other in told):
                 raise ValueError(f"{field!r} of {self.name!r} cannot be secret: it is found, compared or shown by it.")
+
+    def _check_correctable(self) -> None:
+        if self.correctable is None:
+            return
+        money = self.wording.money
+        for field, steps in self.correctable.fields.items():
+            if money and field in (money.amount, money.currency):
+                raise ValueError(f"{field!r} of {self.name!r} cannot be corrected: it says what is charged.")
+            if field in self.business_key and self.correctable.is_number(field):
+                raise ValueError(
+                    f"{field!r} of {self.name!r} cannot be corrected: it is an amount of the business key."
+                )
+            if field == self.linking_id:
+                raise ValueError(f"{field!r} of {self.name!r} cannot be corrected: signals find the workflow by it.")
+            if unknown := [step for step in steps if not self.declares(step)]:
+                raise ValueError(f"{field!r} of {self.name!r} names {', '.join(unknown)}: no step that is once.")
 
     def find_step(self, name: str) -> Step | None:
         """The step of that name, now or formerly; None for a removed step."""

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
+from django.utils import timezone
 
 from tests.groups import make_groups
 from tests.servers import Gunicorn, database_url, gunicorn
@@ -113,6 +115,9 @@ def open_as(browser: Any, server: Gunicorn) -> Iterator[Open]:
 
 def session_of(group: str) -> dict[str, str]:
     user, _ = User.objects.get_or_create(username=f"some-{group}", is_staff=True, is_superuser=(group == "superuser"))
+    # No new user, and one who is told apart from others.
+    since = timezone.now() - timedelta(days=2)
+    User.objects.filter(pk=user.pk).update(email=f"{user.pk}@clinic.example", date_joined=since)
     if group != "superuser":
         make_groups()
         user.groups.set([Group.objects.get(name=group)])

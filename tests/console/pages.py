@@ -69,6 +69,10 @@ def in_bulk(page: str, state: str) -> Callable[[], str]:
     return lambda: f"/admin/workflows/bulkoperation/{states.bulk_operation(state).pk}/{page}/"
 
 
+def approval() -> str:
+    return of(rows.asked_to_correct().workflow, "approve_correction")
+
+
 # --- What is done on a page ---------------------------------------------------------------------
 
 
@@ -188,6 +192,17 @@ WORKFLOWS = [
         "",
         lambda: of(rows.failed(last_error_code="duplicate_of"), "not_a_duplicate"),
     ),
+    Shown("workflows_workflow_correct", "", lambda: of(rows.failed(), "correct"), group="engineer"),
+    Shown(
+        "workflows_workflow_correct",
+        "nothing changed",
+        lambda: of(rows.failed(), "correct"),
+        press("Ask to correct", reason="She said so."),
+        group="engineer",
+    ),
+    Shown("workflows_workflow_approve_correction", "", approval, group="engineer"),
+    Shown("workflows_workflow_close_correction", "", lambda: of(rows.asked_to_correct().workflow, "close_correction")),
+    Shown("workflows_workflow_change", "to be corrected", lambda: of(rows.asked_to_correct().workflow)),
     Shown("needs_a_person", "", at("/admin/needs-a-person/")),
     Shown("failures", "", lambda: states.failed("/admin/failures/")),
     Shown("audit", "", lambda: states.looked_at("/admin/audit/")),

@@ -8,15 +8,17 @@ from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.db.models.functions import Now
 from django.utils import timezone
 from pydantic import BaseModel, Field
 
+from workflows.correctable import Correctable
 from workflows.definition import Step, WorkflowDefinition
 from workflows.models import (
     Attempt,
     BulkOperation,
+    Correction,
     Effect,
     Event,
     FollowUp,
@@ -38,6 +40,10 @@ class Context(BaseModel):
     receipt: UUID | None = None
 
 
+class Sent(BaseModel):
+    note: str | None = None
+
+
 def reserve(**_: Any) -> None: ...
 def review(**_: Any) -> None: ...
 def charge(**_: Any) -> None: ...
@@ -57,6 +63,7 @@ PARCEL = WorkflowDefinition(
     ],
     context_class=Context,
     public_fields=["order"],
+    correctable=Correctable(Sent, {"note": ("reserve",)}),
 )
 
 
@@ -117,6 +124,28 @@ def failed(**fields: Any) -> Workflow:
         ],
     )
     return row
+
+
+def corrector(name: str) -> User:
+    """Somebody who may have a workflow corrected: it was given to them, and they are no new user."""
+    known = {"email": f"{name}@clinic.example", "is_staff": True, "date_joined": timezone.now() - timedelta(days=2)}
+    user, _ = User.objects.update_or_create(username=name, defaults=known)
+    user.user_permissions.add(Permission.objects.get(codename="correct_workflow"))
+    return user
+
+
+def asked_to_correct(row: Workflow | None = None, *, value: str = "Fragile!") -> Correction:
+    """A correction of a failed workflow that somebody has asked for."""
+    row = Workflow.objects.get(pk=(row or failed()).pk)
+    assert row.completed_at
+    return Correction.objects.create(
+        workflow=row,
+        of_failure=row.completed_at,
+        proposed={"note": value},
+        told=[{"field": "note", "label": "Note", "was": "nothing", "is": "\u2022\u2022\u2022"}],
+        reason="She said so.",
+        asked_by=corrector("bob-who-asks"),
+    )
 
 
 def complete(**fields: Any) -> Workflow:

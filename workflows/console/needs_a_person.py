@@ -34,7 +34,7 @@ from workflows.definition import wording_of_type
 from workflows.health import bounded, services
 from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import Asked, Item, Kind, Place, Rank, Source, Whose
-from workflows.models import FollowUp, ManualTask
+from workflows.models import Correction, FollowUp, ManualTask
 from workflows.telling import words
 from workflows.wording import words_for_step
 
@@ -44,7 +44,11 @@ STATES = {OPEN.value: "Open", "overdue": "Overdue", "done": "Closed", "all": "Al
 STATES.update((value, label) for value, label in ManualTask.State.choices if value != OPEN)
 
 # What has no team and no assignee.
-WHOEVER = {Source.TASK: "Approvers", Source.FOLLOW_UP: SUPPORT}
+WHOEVER = {
+    Source.TASK: "Approvers",
+    Source.FOLLOW_UP: SUPPORT,
+    Source.CORRECTION: "Support leads and engineers",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +232,16 @@ def lines(items: Sequence[Item], filters: str = "") -> Iterator[Line]:
     patients = patient.masked({row.workflow_id for of_source in rows.values() for row in of_source.values()})
     for item in items:
         if row := rows[item.source].get(item.pk):
-            of_row = _of_task(row, filters) if item.source == Source.TASK else _of_deferred_step(row)
-            yield replace(of_row, patient=patients.get(row.workflow_id, ""))
+            yield replace(_line(item.source, row, filters), patient=patients.get(row.workflow_id, ""))
+
+
+def _line(source: Source, row: Any, filters: str) -> Line:
+    match source:
+        case Source.TASK:
+            return _of_task(row, filters)
+        case Source.FOLLOW_UP:
+            return _of_deferred_step(row)
+    return _of_correction(row)
 
 
 def _rows(source: Source, pks: list[int]) -> dict[int, Any]:
@@ -246,6 +258,9 @@ def _rows(source: Source, pks: list[int]) -> dict[int, Any]:
         case Source.FOLLOW_UP:
             rows = FollowUp.objects.select_related("workflow")
             rows = rows.only("step", "created_at", "workflow__workflow_type")
+        case Source.CORRECTION:
+            rows = Correction.objects.select_related("workflow")
+            rows = rows.only("told", "asked_at", "workflow__workflow_type")
     return {row.pk: row for row in rows.filter(pk__in=pks)}
 
 
@@ -301,4 +316,16 @@ def _of_deferred_step(row: FollowUp) -> Line:
         type=words.workflow_type(row.workflow.workflow_type),
         since=row.created_at,
         whose=WHOEVER[Source.FOLLOW_UP],
+    )
+
+
+def _of_correction(row: Correction) -> Line:
+    return Line(
+        asks=f"Correct {', '.join(each['label'] for each in row.told)}?",
+        why="",
+        url=links.workflow(row.workflow_id),
+        workflow=row.workflow_id,
+        type=words.workflow_type(row.workflow.workflow_type),
+        since=row.asked_at,
+        whose=WHOEVER[Source.CORRECTION],
     )

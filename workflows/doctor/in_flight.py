@@ -19,6 +19,7 @@ from workflows.engine.results import Results
 from workflows.errors import StepError
 from workflows.models import Effect, FollowUp, Workflow
 from workflows.redaction import class_name, field_errors
+from workflows.sealing import payloads
 from workflows.state.attempt_log import OpenAttempt
 
 # Rows that are in memory at a time, with their payloads.
@@ -101,7 +102,7 @@ def _wrong_with_input(row: Workflow, definition: WorkflowDefinition) -> Iterator
     if definition.input_class is None or row.compensating:
         return
     try:
-        definition.input_class.model_validate_json(json.dumps(row.payload))
+        definition.input_class.model_validate_json(json.dumps(payloads.without_secrets(definition, row.payload)))
     except ValidationError as error:
         yield Kind.INPUT_REFUSED, field_errors(error)
 

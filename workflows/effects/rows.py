@@ -7,7 +7,7 @@ that was read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from time import monotonic
 from typing import Any
@@ -314,6 +314,28 @@ _DECIDE_UNDO = f"""
        SET state = 'done', result = excluded.result, settled_at = excluded.settled_at, settled_by = excluded.settled_by,
            error_class = '', error_code = '', error_message = ''
     RETURNING id"""  # noqa: S608 (_DECIDE is ours)
+
+
+def begin_again(workflow: Workflow, names: Collection[str]) -> None:
+    """In the transaction of an operation: of these steps, what was refused, or never sent, gets a new key.
+
+    The next call says something else, which a service refuses under the key of the one before.
+    """
+    refused = Effect.objects.filter(workflow=workflow.pk, undo=False, step__in=names)
+    latest = refused.order_by("step", "-generation").distinct("step")
+    Effect.objects.bulk_create(
+        Effect(
+            workflow=workflow,
+            step=each.step,
+            generation=each.generation + 1,
+            state=NOT_DONE,
+            idempotency_key=key_of(workflow, each.step, each.generation + 1),
+            attempt=each.attempt,
+            has_undo=each.has_undo,
+        )
+        for each in latest
+        if each.state == NOT_DONE
+    )
 
 
 def _load(workflow: Workflow) -> dict[str, KnownEffect]:

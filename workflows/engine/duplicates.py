@@ -207,6 +207,17 @@ def make_holder(workflow: Workflow) -> None:
         _write(run, hashes, workflow, HOLDER)
 
 
+def in_place_of(workflow: Workflow) -> int | None:
+    """The workflow that does, or has done, what this one was sent for, and has taken its place; None if none has."""
+    definition = definitions().get(workflow.workflow_type)
+    hashes = [each for each, _ in _hashes(definition, workflow)] if definition and definition.business_key else []
+    parameters = {"hashes": hashes, "charges": list(definition.charge_names) if definition else []}
+    holders = [Holder(*row) for row in fetch_all(_HOLDERS, parameters)] if hashes else []
+    if any(each.workflow_id == workflow.pk for each in holders):
+        return None
+    return next((each.workflow_id for each in holders if each.is_in_the_way), None)
+
+
 class Other(NamedTuple):
     """Another workflow of the same business key, and the part that it has."""
 

@@ -1,10 +1,10 @@
 """WHAT NEEDS A PERSON: all that stands still until somebody acts, in one order, a page at a time.
 
 Where money may be lost comes first (unclear calls, failed reversals); then what is overdue, the longest overdue at the
-top; then all else, the oldest first. Two sources have a row for each: open tasks (the engine's own questions among
-them), and deferred steps that were given up. A page reads no more rows of a source than it shows, by an index in this
-order: tasks by that of their team and type, so that a rare type among many tasks costs no more than a common one.
-Failed workflows are groups, one for each cause (`health.failures`).
+top; then all else, the oldest first. Three sources have a row for each: open tasks (the engine's own questions among
+them), deferred steps that were given up, and corrections that wait for a second person. A page reads no more rows of a
+source than it shows, by an index in this order: tasks by that of their team and type, so that a rare type among many
+tasks costs no more than a common one. Failed workflows are groups, one for each cause (`health.failures`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine.compensation import UNDO_TASK_TYPE
 from workflows.health import bounded
 from workflows.health.failures import Group, unacknowledged
-from workflows.models import FollowUp, ManualTask, Workflow
+from workflows.models import Correction, FollowUp, ManualTask, Workflow
 from workflows.models.clock import microseconds, moment
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.manual_task import OPERATIONS, RESOLVE
@@ -46,6 +46,7 @@ class Kind(TextChoices):
     REVERSAL = "reversal", "Failed reversal"
     FAILED = "failed", "Failed workflows"
     GIVEN_UP = "given-up", "Deferred step given up"
+    CORRECTION = "correction", "Correction to approve"
 
 
 class Whose(TextChoices):
@@ -59,6 +60,7 @@ class Source(IntEnum):
 
     TASK = 0
     FOLLOW_UP = 1
+    CORRECTION = 2
 
 
 class Rank(IntEnum):
@@ -159,8 +161,7 @@ def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
 
     Nobody owns them. Those of a code that asks for nobody are among them.
     """
-    is_asked = Kind.FAILED in asked.kinds and asked.whose in (None, Whose.UNASSIGNED)
-    return unacknowledged(most=most) if is_asked and asked.user.has_perm(SEE_WORKFLOWS) else []
+    return unacknowledged(most=most) if _is_asked_for(asked, Kind.FAILED) else []
 
 
 # --- The sources --------------------------------------------------------------------------------
@@ -187,6 +188,7 @@ def _branches(asked: Asked, rank: Rank, at: datetime) -> list[Branch]:
         case Rank.REST if not asked.only_overdue:
             return [
                 *(Branch(Source.FOLLOW_UP, each, "created_at") for each in _follow_ups(asked)),
+                *(Branch(Source.CORRECTION, each, "asked_at") for each in _corrections(asked)),
                 *(Branch(Source.TASK, each.filter(not_late), "created_at") for each in _tasks(asked, [Kind.TASK])),
             ]
     return []
@@ -226,8 +228,16 @@ def of_whose(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> Manual
 
 
 def _follow_ups(asked: Asked) -> list[QuerySet[Any]]:
-    is_asked = Kind.GIVEN_UP in asked.kinds and asked.whose in (None, Whose.UNASSIGNED)
-    return [given_up()] if is_asked and asked.user.has_perm(SEE_WORKFLOWS) else []
+    return [given_up()] if _is_asked_for(asked, Kind.GIVEN_UP) else []
+
+
+def _corrections(asked: Asked) -> list[QuerySet[Any]]:
+    return [Correction.objects.open()] if _is_asked_for(asked, Kind.CORRECTION) else []
+
+
+def _is_asked_for(asked: Asked, kind: Kind) -> bool:
+    """Of what nobody owns, and everybody sees who sees workflows."""
+    return kind in asked.kinds and asked.whose in (None, Whose.UNASSIGNED) and asked.user.has_perm(SEE_WORKFLOWS)
 
 
 def failures() -> QuerySet[Workflow]:

@@ -56,6 +56,11 @@ _INSERT_STARTED = _WITH_SEARCH_KEYS.format(insert=INSERT.format(rows=_VALUES, ta
 _IDEMPOTENCY_KEY_CONSTRAINT = "workflows_workflow_idempotency_key_key"
 
 
+# A payload may have been corrected since (`operations.corrections`), but for its secrets.
+_AS_SENT = """coalesce((SELECT sent.payload FROM workflows_originalpayload sent
+                       WHERE sent.workflow_id = workflows_workflow.id), workflows_workflow.payload)"""
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
     """What a client sends under a key of its own."""
@@ -271,7 +276,7 @@ def _select(definition: WorkflowDefinition, condition: Q, sent: str, *parameters
     """
     paths = [field.split(".") for field in definition.secret_fields]
     without = " #- %s::text[]" * len(paths)
-    comparison = f"workflow_type = %s AND payload{without} = {sent}{without}"
+    comparison = f"workflow_type = %s AND {_AS_SENT}{without} = {sent}{without}"
     secrets = f"jsonb_build_array({', '.join(['{0} #> %s::text[]'] * len(paths))})::text"
     of_both = [(secrets.replace("{0}", each), given) for each, given in (("payload", ()), (sent, parameters))]
     stored, sent_again = (

@@ -5,6 +5,7 @@ from workflows.models.api_key import ApiKey
 from workflows.models.attempt import Attempt, StepOutcome
 from workflows.models.bulk_operation import BulkItem, BulkOperation
 from workflows.models.chore import Chore
+from workflows.models.correction import Correction, OriginalPayload
 from workflows.models.data_key import DataKey
 from workflows.models.effect import Effect
 from workflows.models.event import Event
@@ -29,11 +30,13 @@ __all__ = [
     "BulkOperation",
     "Chore",
     "CircuitEvent",
+    "Correction",
     "DataKey",
     "Effect",
     "Event",
     "FollowUp",
     "ManualTask",
+    "OriginalPayload",
     "Pace",
     "Rollup",
     "RollupProgress",

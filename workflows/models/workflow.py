@@ -148,7 +148,7 @@ class Workflow(models.Model):
         COMPLETE = "COMPLETE"
         FAILED = "FAILED"
 
-    # What was sent. Never changes.
+    # What was sent. Only a correction by two people changes the payload (`operations.corrections`).
     idempotency_key = models.UUIDField(unique=True)  # chosen by the client; one submission a key
     workflow_type = models.CharField(max_length=100)  # the name of its definition
     submitted_by = models.CharField(max_length=100, db_default="")  # the API client that sent it
@@ -217,6 +217,7 @@ class Workflow(models.Model):
             ("cancel_paid_workflow", "Can cancel a workflow whatever it has charged"),
             ("follow_up_workflow", "Can have a failed best-effort step of a complete workflow run again"),
             ("acknowledge_workflow", "Can acknowledge what has failed, or was given up"),
+            ("correct_workflow", "Can ask for a correction of what was sent, and approve a colleague's"),
         ]
         constraints = [
             models.CheckConstraint(

@@ -15,7 +15,7 @@ from django.db import OperationalError, connection, transaction
 from django.db.models import Model
 
 from workflows.errors import NotAllowed
-from workflows.models import Event, State, Workflow, manual_task
+from workflows.models import Event, State, Workflow, correction, manual_task
 from workflows.state import history
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ CANCEL = "workflows.cancel_workflow"
 CANCEL_PAID = "workflows.cancel_paid_workflow"
 FOLLOW_UP = "workflows.follow_up_workflow"
 ACKNOWLEDGE = "workflows.acknowledge_workflow"
+CORRECT = f"workflows.{correction.CORRECT}"
 DECIDE = manual_task.DECIDE
 RESOLVE = manual_task.RESOLVE
 ASSIGN = "workflows.assign_manualtask"

@@ -24,7 +24,7 @@ from workflows.definition import definitions, titled_step
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine import compensation
-from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Wait, Workflow
+from workflows.models import Attempt, Correction, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.state import history, transitions
 
@@ -159,6 +159,7 @@ def retract(answer: GivenAnswer) -> str:
         case Again.AT_ONCE | Again.NOT:
             transitions.make_due(task.workflow_id)
         case Again.TO_UNDO:
+            Correction.objects.drop(task.workflow_id)
             transitions.reopen_compensation(task.workflow_id)
             history.record(task.workflow_id, Event.Kind.COMPENSATING, step=effect.step)
     return f"It is retracted; the workflow {again.value}."

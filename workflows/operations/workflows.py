@@ -14,7 +14,7 @@ from workflows.definition import definitions
 from workflows.engine import compensation, duplicates
 from workflows.engine.results import describe_engine_error, last_error
 from workflows.errors import NotAllowed, WorkflowCancelled
-from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
+from workflows.models import Correction, Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
 from workflows.operations import payments
 from workflows.operations.guards import (
@@ -68,11 +68,13 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
         _require_may_retry(workflow_id, user)
         if not _is_seen(workflow, seen):
             raise NotAllowed("It has ended anew since you looked: look at it again.")
-        _start_again(workflow, begun=not in_bulk)
+        start_again(workflow, begun=not in_bulk)
         record_event(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
 
 
-def _start_again(workflow: Workflow, *, begun: bool = True) -> None:
+def start_again(workflow: Workflow, *, begun: bool = True) -> None:
+    """In the transaction of an operation that holds the row: a FAILED workflow starts again from its first step."""
+    Correction.objects.drop(workflow.pk)
     definition = definitions().get(workflow.workflow_type)
     expires_after = definition.expires_after if definition else None
     transitions.reopen(workflow.pk, expires_after=expires_after, begun=begun)
@@ -105,7 +107,7 @@ def not_a_duplicate(workflow_id: int, *, user: User, reason: str) -> None:
         if workflow.status == Workflow.Status.PENDING:
             transitions.make_due(workflow_id)
         else:
-            _start_again(workflow)
+            start_again(workflow)
         record_event(workflow_id, Event.Kind.NOT_A_DUPLICATE, user, reason=reason)
 
 

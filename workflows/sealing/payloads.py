@@ -66,8 +66,8 @@ def are_same(
 
 
 def without_secrets(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload with nothing in place of its secrets."""
-    return _changed(definition, payload, lambda field, value: None)
+    """The payload as a step sees it when its secrets are emptied."""
+    return _changed(definition, payload, lambda field, value: EMPTIED)
 
 
 @cache

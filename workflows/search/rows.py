@@ -6,7 +6,7 @@ Hashes of business keys, too, with the part that each workflow has (`workflows.e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,14 @@ from django.db import OperationalError, transaction
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.postgres import sqlstates
 from workflows.postgres.statements import execute, fetch_all, fetch_row
-from workflows.search.search_keys import LONGEST_TEXT, business_hashes, business_key_of, hashes_to_store, keys
+from workflows.search.search_keys import (
+    LONGEST_TEXT,
+    business_hashes,
+    business_key_of,
+    hashes_of,
+    hashes_to_store,
+    keys,
+)
 
 # Rows at a time: at most a second of work, and some megabytes.
 SLICE = 1000
@@ -133,6 +140,15 @@ def remove_old(progress: Progress, *, rest: Callable[[float], None] = time.sleep
         progress.too_new += too_new
         yield progress
         rest(min(time.monotonic() - began, LONGEST_REST))
+
+
+def replace(workflow_id: int, definition: WorkflowDefinition, payload: Mapping[str, Any]) -> None:
+    """In the caller's transaction: the search keys of a payload that was corrected, in place of those that it had.
+
+    The hash of the business key that it had stays: what is sent once more as it was sent first is still a duplicate.
+    """
+    execute("DELETE FROM workflows_searchkey WHERE workflow_id = %s AND role IS NULL", [workflow_id])
+    _insert(_INSERT, [(each, workflow_id) for each in hashes_of(definition, payload)], "hashes", "ids")
 
 
 def _fill_slice(below: int, size: int) -> tuple[int, int]:

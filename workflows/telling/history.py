@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -74,6 +75,11 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
         case Kind.ACKNOWLEDGED if detail.get("steps"):
             names = [str(name) for name in detail["steps"]]
             return _joined(": ", ", ".join(title_of(wording, name) for name in names), reason), ", ".join(names)
+        case Kind.CORRECTED:
+            asked = f"Asked for by {detail.get('asked_by', '?')}"
+            return _joined("\n", _corrected(detail), _joined(": ", asked, reason), str(detail.get("note") or "")), ""
+        case Kind.CORRECTION_ASKED | Kind.CORRECTION_REFUSED | Kind.CORRECTION_WITHDRAWN:
+            return _joined("\n", _corrected(detail), reason), ""
         case Kind.DUPLICATE:
             return f"Of workflow {detail.get('first', '?')}.", ""
         case Kind.TASK_ASSIGNED:
@@ -95,6 +101,15 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
         case Kind.APPROVED | Kind.REJECTED if "said" in detail:
             return _joined("\n", _joined(": ", title, words.answered(detail, wording)), reason), step
     return reason, ""
+
+
+def in_words(told: Any) -> str:
+    """Each field of a correction, with its old and its new value, masked."""
+    return "; ".join(f"{each['label']} from {each['was']} to {each['is']}" for each in told)
+
+
+def _corrected(detail: Mapping[str, Any]) -> str:
+    return in_words(detail.get("corrected") or ())
 
 
 def _failure(event: Event, title: str, error: str) -> str:

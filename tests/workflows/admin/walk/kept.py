@@ -17,6 +17,8 @@ from tests.engine import another_connection
 # the definition calls public.
 FOR_DATA = {
     "workflows_workflow": {"payload", "context", "linking_id", "business_key"},
+    "workflows_correction": {"proposed"},
+    "workflows_originalpayload": {"payload"},
     "workflows_effect": {"result"},
     "workflows_wait": {"result"},
     "workflows_signal": {"payload", "linking_id", "dedupe_key"},

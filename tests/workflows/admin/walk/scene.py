@@ -51,7 +51,7 @@ PASSWORD = "correct horse battery"
 CANARIES = CANARY, FACT, ASKED = "canary-in-the-data", "canary-in-the-facts", "canary-asked-for"
 
 # The names of rows, as tests say them.
-WORKFLOWS = ("failed", "retrying", "given-up", "twice-given-up", "complete", "reversing", "cancelled")
+WORKFLOWS = ("failed", "retrying", "given-up", "twice-given-up", "complete", "reversing", "cancelled", "to-correct")
 TASKS = (
     *("anybodys", "of-own-team", "of-other-team", "question", "unclear-call", "failed-reversal", "gone-step", "lost"),
     *("claimed", "claimed-by-lead", "answered", "expired"),
@@ -108,6 +108,8 @@ class Scene:
             password=make_password(PASSWORD),
             is_staff=role != "a user who is not staff",
             is_superuser=role == "superuser",
+            email="you@clinic.example",
+            date_joined=timezone.now() - timedelta(days=2),
         )
         if role in GROUPS:
             user.groups.set(Group.objects.filter(name__in=[role, *([OWN_TEAM] if role == "approver" else [])]))
@@ -130,6 +132,7 @@ class Scene:
             "cancelled": rows.cancelled().pk,
             "submission": rows.failed(workflow_type="onboarding").pk,
             "duplicate": rows.failed(last_error_code="duplicate_of").pk,
+            "to-correct": rows.asked_to_correct(value=CANARY).workflow_id,
             "parked-on-cause": rows.parked(parked_on="onboarding/enroll_in_program: TypeError").pk,
         }
 

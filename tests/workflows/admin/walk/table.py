@@ -23,9 +23,9 @@ from typing import Any
 
 from django.utils import timezone
 
-from tests.workflows.admin.walk.scene import PASSWORD, ROLES, Scene
+from tests.workflows.admin.walk.scene import CANARY, PASSWORD, ROLES, Scene
 from workflows import operations
-from workflows.models import ManualTask, Workflow
+from workflows.models import Correction, ManualTask, Workflow
 
 #                                                       GET               POST
 #                                                       R SLAEOU M G CN   R SLAEOU M G CN
@@ -57,6 +57,9 @@ workflows_workflow_acknowledge failed                  | p pp-p-- - - ss | A AA-
 workflows_workflow_acknowledge given-up                | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_not_a_duplicate duplicate           | p >p-p-- - - ss | A >A-A-- - - ss
 workflows_workflow_reveal submission                   | p -p---- - - ss | p -p---- - - ss
+workflows_workflow_correct failed                      | > -p-p-- - - ss | > -A-A-- - - ss
+workflows_workflow_approve_correction to-correct       | > -p-p-- - - ss | > -A-A-- - - ss
+workflows_workflow_close_correction to-correct         | p -p-p-- - - ss | A -A-A-- - - ss
 workflows_workflow_history failed                      | p pppppp - - ss | p pppppp - - ss
 workflows_workflow_add                                 | - ------ - - ss | - ------ - - ss
 workflows_workflow_delete failed                       | - ------ - - ss | - ------ - - ss
@@ -224,6 +227,14 @@ def _what_is_left(scene: Scene, row: str) -> dict[str, Any]:
     return {"seen": operations.failures_left(Workflow.objects.get(pk=scene.args[row])), **REASON}
 
 
+def _correct(scene: Scene) -> dict[str, Any]:
+    return {"note": "Fragile!", "seen": operations.ended_at(Workflow.objects.get(pk=scene.args["failed"])), **REASON}
+
+
+def _what_was_asked_for(scene: Scene) -> dict[str, Any]:
+    return {"note": CANARY, "seen": [Correction.objects.get(workflow=scene.args["to-correct"]).pk], **REASON}
+
+
 def _retry_ticked(scene: Scene) -> dict[str, Any]:
     return {"action": "retry", "_selected_action": [scene.args["failed"]]}
 
@@ -238,6 +249,9 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_workflow_run_now": REASON,
     "workflows_workflow_cancel": REASON,
     "workflows_workflow_not_a_duplicate": REASON,
+    "workflows_workflow_correct": _correct,
+    "workflows_workflow_approve_correction": _what_was_asked_for,
+    "workflows_workflow_close_correction": _what_was_asked_for,
     **{
         f"workflows_workflow_acknowledge {row}": (lambda scene, row=row: _what_is_left(scene, row))
         for row in ("failed", "given-up")

@@ -51,7 +51,7 @@ FORMS_OF_ALL = {
     *("find", "logout", "password_change", "audit_export", "workflows_workflow_reveal"),
     *(
         f"workflows_workflow_{verb}"
-        for verb in ("changelist", "retry", "run_now", "cancel", "follow_up", "acknowledge")
+        for verb in ("changelist", "retry", "run_now", "cancel", "close_correction", "follow_up", "acknowledge")
     ),
     *(f"workflows_manualtask_{verb}" for verb in ("decide", "claim", "release", "assign", "take_back")),
     *("workflows_apikey_revoke", *(f"workflows_service_{verb}" for verb in ("hold", "try_now", "let_fail"))),

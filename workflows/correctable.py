@@ -1,0 +1,85 @@
+"""CORRECTABLE: which fields of a payload people may correct when its workflow has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from uuid import UUID
+
+from pydantic import BaseModel, RootModel
+from pydantic.fields import FieldInfo
+
+# What one field of a form can hold. No secret is among them: pydantic's are no texts.
+VALUES = (str, int, float, Decimal, UUID, date, datetime, Enum)
+NUMBERS = (int, float, Decimal)
+
+
+@dataclass(frozen=True, slots=True)
+class Correctable:
+    """The fields (dotted), each with the names of the `once` steps whose calls pass it on: `()` if none does.
+
+    `model` reads the payload as the first step does; a RootModel where there are several kinds. Raises ValueError for a
+    field that it does not have, or that is no single value, or a secret.
+    """
+
+    model: type[BaseModel]
+    fields: Mapping[str, Sequence[str]]
+
+    def __post_init__(self) -> None:
+        for field in self.fields:
+            info = self.find(field)
+            if info is None:
+                raise ValueError(f"{self.model.__name__} has no field {field!r} that could be corrected.")
+            if not _holds(info.annotation, VALUES):
+                raise ValueError(f"{field!r} cannot be corrected: it is a secret, or no single value.")
+
+    def find(self, field: str) -> FieldInfo | None:
+        """What the model says of a field; None if it has none of that name, or knows it by an alias."""
+        return _find(self.model, field.split("."))
+
+    def is_number(self, field: str) -> bool:
+        info = self.find(field)
+        return info is not None and _holds(info.annotation, NUMBERS)
+
+    def passed_on_by(self, fields: Collection[str]) -> set[str]:
+        """The names of the steps that pass on one of these fields."""
+        return {step for field in fields for step in self.fields.get(field, ())}
+
+
+def _find(kind: Any, path: Sequence[str]) -> FieldInfo | None:
+    name, *inner = path
+    for model in _models(kind):
+        info = model.model_fields.get(name)
+        if info is not None and not info.validation_alias:
+            found = _find(info.annotation, inner) if inner else info
+            if found:
+                return found
+    return None
+
+
+def _models(kind: Any) -> Iterator[type[BaseModel]]:
+    """The models that a type can mean: that of a RootModel, each one of a union."""
+    if get_origin(kind) in (Annotated, Union, UnionType):
+        for each in get_args(kind):
+            yield from _models(each)
+    elif isinstance(kind, type) and issubclass(kind, RootModel):
+        yield from _models(kind.model_fields["root"].annotation)
+    elif isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+
+
+def _holds(kind: Any, values: tuple[type, ...]) -> bool:
+    """Whether a type is one of these, or None beside one."""
+    match get_origin(kind):
+        case origin if origin is Annotated:
+            return _holds(get_args(kind)[0], values)
+        case origin if origin in (Union, UnionType):
+            return all(_holds(each, values) for each in get_args(kind) if each is not NoneType)
+        case origin if origin is Literal:
+            return all(isinstance(each, values) for each in get_args(kind))
+    return isinstance(kind, type) and issubclass(kind, values)

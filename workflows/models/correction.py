@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+
+from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import Workflow
+
+# The permission to ask for a correction, and to approve one.
+CORRECT = "correct_workflow"
+
+
+class CorrectionQuerySet(models.QuerySet["Correction"]):
+    def open(self) -> CorrectionQuerySet:
+        return self.filter(state=Correction.State.ASKED)
+
+    def drop(self, workflow_id: int) -> None:
+        """The workflow has changed: what somebody has asked for it no longer holds."""
+        self.open().filter(workflow=workflow_id).update(
+            state=Correction.State.STALE, proposed=None, decided_at=ClockTimestamp()
+        )
+
+
+class Correction(models.Model):
+    """A change of a failed workflow's payload that somebody asks for, and another person decides on.
+
+    A trigger (in its migration) refuses what the rules of `operations.corrections` refuse: who may ask and approve,
+    that they are two people, and any change of what was asked for. `proposed` is the one place with the new values in
+    clear; it is emptied with the decision.
+    """
+
+    class State(models.TextChoices):
+        ASKED = "asked", "Waits for a second person"
+        APPROVED = "approved"
+        REFUSED = "refused"
+        WITHDRAWN = "withdrawn"
+        STALE = "stale", "No longer asked"
+
+    workflow = models.ForeignKey(  # without a constraint: see Attempt
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="corrections"
+    )
+    of_failure = models.DateTimeField()  # the `completed_at` of the failure that it is about
+    proposed = models.JSONField(null=True)  # the new values by field
+    told = models.JSONField()  # for people: each field with its old and its new value, masked
+    reason = models.TextField()
+    state = models.CharField(max_length=9, choices=State, db_default=State.ASKED)
+    asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False)
+    asked_at = models.DateTimeField(db_default=ClockTimestamp())
+    decided_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+", db_index=False
+    )
+    decided_at = models.DateTimeField(null=True)
+
+    objects: ClassVar[models.Manager[Correction]] = CorrectionQuerySet.as_manager()
+
+    class Meta:
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(name="correction_one_open", fields=["workflow"], condition=Q(state="asked")),
+            models.CheckConstraint(
+                name="correction_four_eyes",
+                condition=~Q(state="approved") | Q(decided_by__isnull=False) & ~Q(decided_by=F("asked_by")),
+            ),
+            models.CheckConstraint(
+                name="correction_emptied",
+                condition=Q(state="asked", proposed__isnull=False) | ~Q(state="asked") & Q(proposed__isnull=True),
+            ),
+        ]
+        indexes = [
+            # health.needs_a_person.
+            models.Index(name="correction_open", fields=["asked_at", "id"], condition=Q(state="asked")),
+            models.Index(name="correction_of_workflow", fields=["workflow"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"correction {self.pk} of workflow {self.workflow_id}"
+
+
+class OriginalPayload(models.Model):
+    """The payload of a corrected workflow as it was sent, without its secrets: a replay is compared with it."""
+
+    workflow = models.OneToOneField(  # without a constraint: see Attempt
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, primary_key=True, related_name="+"
+    )
+    payload = models.JSONField()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"the original payload of workflow {self.workflow_id}"

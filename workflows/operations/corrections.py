@@ -1,0 +1,325 @@
+"""CORRECT AND RETRY: two people change a field of what a failed workflow was sent, and it starts again.
+
+One asks, another approves, and the change is made and the workflow reopened in one transaction. Both are people to whom
+somebody gave the permission, a day ago or earlier made users, with e-mail addresses that differ: the database refuses
+any others, too (a trigger). The second person types the new values again, as they know them: masked values alone would
+show two people nothing that they could check.
+
+Only a FAILED workflow is corrected. One that waits, or is parked, has asked questions and made calls with the old
+values, and a worker may hold it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from copy import deepcopy
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.auth.models import Permission
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import Func, JSONField, Q, TextField, Value
+from django.utils import timezone
+from pydantic import ValidationError
+from pydantic_core import to_json, to_jsonable_python
+
+from workflows.correctable import Correctable
+from workflows.definition import WorkflowDefinition, definitions, titled_step, value_at
+from workflows.effects import IN_DOUBT
+from workflows.effects.rows import begin_again
+from workflows.engine import duplicates
+from workflows.errors import NotAllowed
+from workflows.models import Correction, Effect, Event, State, Workflow, correction
+from workflows.models.clock import ClockTimestamp
+from workflows.operations.guards import (
+    CORRECT,
+    lock_workflow,
+    record_event,
+    require,
+    require_reason,
+    short_transaction,
+    stated,
+)
+from workflows.operations.workflows import ended_at, start_again, why_not_retry
+from workflows.postgres.jsonb import Unstorable, ensure_storable
+from workflows.postgres.statements import execute
+from workflows.redaction import MASK
+from workflows.sealing import payloads
+from workflows.search import rows as search_rows
+from workflows.wording import plain
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+# Of the user who asks, and of the one who approves: nobody makes a second account for the moment.
+YOUNGEST = timedelta(hours=24)
+CHANGED = "The workflow has changed since this was asked for: ask for it again if it is still needed."
+
+Values = Mapping[str, Any]
+
+
+def ask(workflow_id: int, *, user: User, reason: str, values: Values, seen: list[int]) -> str:
+    """Ask for new values (by field) of a FAILED workflow; return what happens next, in a sentence.
+
+    `seen` is the end that the user was shown (`ended_at`).
+    """
+    require(user, CORRECT)
+    require_reason(reason, "a correction")
+    with short_transaction():
+        workflow, _ = lock_workflow(workflow_id)
+        definition = _require_correctable(workflow, user)
+        if seen != ended_at(workflow):
+            raise NotAllowed("It was retried since you looked, and has ended again: look at it again.")
+        proposed = {field: to_jsonable_python(value) for field, value in values.items()}
+        if wrong := faults(workflow, proposed):
+            raise NotAllowed(" ".join(wrong.values()))
+        told = [
+            {
+                "field": field,
+                "label": label_of(definition, field),
+                "was": masked(definition, field, value_at(workflow.payload, field)),
+                "is": masked(definition, field, value),
+            }
+            for field, value in proposed.items()
+        ]
+        assert workflow.completed_at is not None  # it has failed
+        Correction.objects.create(
+            workflow=workflow,
+            of_failure=workflow.completed_at,
+            proposed=proposed,
+            told=told,
+            reason=stated(reason),
+            asked_by=user,
+        )
+        record_event(workflow_id, Event.Kind.CORRECTION_ASKED, user, reason=reason, corrected=told)
+    return "It is asked for: another user has to approve it."
+
+
+def approve(workflow_id: int, *, user: User, values: Values, seen: list[int], reason: str = "") -> None:
+    """Correct the payload, and start the workflow again. `values` are the new ones, as this user knows them."""
+    require(user, CORRECT)
+    with short_transaction():
+        workflow, _ = lock_workflow(workflow_id)
+        asked = _open(workflow_id, seen)
+        if refusal := why_not_approve(asked, user):
+            raise NotAllowed(refusal)
+        if asked.of_failure != workflow.completed_at:
+            raise NotAllowed(CHANGED)
+        definition = _require_correctable(workflow, user, is_asked=True)
+        assert asked.proposed is not None  # a constraint
+        if {field: to_jsonable_python(value) for field, value in values.items()} != asked.proposed:
+            raise NotAllowed(
+                f"What you have typed is not what {asked.asked_by.get_username()} has asked for. One of the two is "
+                "mistaken: find out which, and refuse it if it is the other one's."
+            )
+        if faults(workflow, asked.proposed):
+            raise NotAllowed("This release does not take these values: refuse it, and ask for others.")
+        fields = list(asked.proposed)
+        _change(workflow, definition, asked.proposed)
+        _decide(asked, Correction.State.APPROVED, user)
+        begin_again(workflow, _passing_on(definition, fields))
+        start_again(workflow)
+        told = {"corrected": asked.told, "asked_by": asked.asked_by.get_username(), "note": stated(reason)}
+        record_event(workflow_id, Event.Kind.CORRECTED, user, reason=asked.reason, **told)
+
+
+def close(workflow_id: int, *, user: User, reason: str, seen: list[int]) -> str:
+    """Refuse what a colleague has asked for, or withdraw one's own; return which, in a sentence."""
+    require(user, CORRECT)
+    require_reason(reason, "that")
+    with short_transaction():
+        asked = _open(workflow_id, seen)
+        is_own = asked.asked_by_id == user.pk
+        _decide(asked, Correction.State.WITHDRAWN if is_own else Correction.State.REFUSED, user)
+        kind = Event.Kind.CORRECTION_WITHDRAWN if is_own else Event.Kind.CORRECTION_REFUSED
+        record_event(workflow_id, kind, user, reason=reason, corrected=asked.told)
+    return f"It is {'withdrawn' if is_own else 'refused'}: the workflow stays as it is."
+
+
+def _open(workflow_id: int, seen: list[int]) -> Correction:
+    """The correction that the user was shown, if it is still open; locked until the transaction ends."""
+    rows = Correction.objects.select_for_update(of=("self",)).select_related("asked_by")
+    found = rows.filter(workflow=workflow_id, pk__in=seen).first()
+    if found is None:
+        raise NotAllowed("There is no such correction.")
+    if found.state == Correction.State.STALE:
+        raise NotAllowed(CHANGED)
+    if found.state != Correction.State.ASKED:
+        by = found.decided_by.get_username() if found.decided_by else "Somebody"
+        raise NotAllowed(f"{by} has decided it already: it is {found.get_state_display().lower()}.")
+    return found
+
+
+def _decide(asked: Correction, state: Correction.State, user: User) -> None:
+    Correction.objects.filter(pk=asked.pk).update(
+        state=state, proposed=None, decided_by=user, decided_at=ClockTimestamp()
+    )
+
+
+def _change(workflow: Workflow, definition: WorkflowDefinition, proposed: Values) -> None:
+    """Change these fields, and nothing else of the payload, in SQL: Python would write other numbers anew."""
+    # They stay where they are, where they are emptied in the end.
+    secrets = [field.split(".") for field in definition.secret_fields]
+    execute(
+        f"""INSERT INTO workflows_originalpayload (workflow_id, payload)
+            SELECT id, payload{" #- %s::text[]" * len(secrets)} FROM workflows_workflow WHERE id = %s
+            ON CONFLICT DO NOTHING""",  # noqa: S608 (ours)
+        [*secrets, workflow.pk],
+    )
+    for field, value in proposed.items():
+        path = Value(field.split("."), ArrayField(TextField()))
+        changed = Func("payload", path, Value(value, JSONField()), function="jsonb_set")
+        Workflow.objects.filter(pk=workflow.pk).update(payload=changed)
+    workflow.refresh_from_db(fields=["payload"])
+    search_rows.replace(workflow.pk, definition, workflow.payload)
+
+
+# --- Whether it can be -----------------------------------------------------------------------------
+
+
+def open_correction(workflow_id: int) -> Correction | None:
+    """What somebody has asked for, and nobody has decided."""
+    found = Correction.objects.open().filter(workflow=workflow_id)
+    return found.select_related("asked_by").first()
+
+
+def correctable_of(workflow: Workflow) -> Correctable | None:
+    """What may be corrected of a workflow; None unless it has failed, and its definition names fields."""
+    definition = definitions().get(workflow.workflow_type)
+    has_failed = workflow.status == Workflow.Status.FAILED and workflow.cancelled_at is None
+    return definition.correctable if definition and has_failed else None
+
+
+def _require_correctable(workflow: Workflow, user: User, *, is_asked: bool = False) -> WorkflowDefinition:
+    if correctable_of(workflow) is None:
+        is_now = State(workflow.state).label.lower()
+        raise NotAllowed(f"Only a failed workflow of a type with fields for it can be corrected; this one is {is_now}.")
+    if refusal := why_not_correct(workflow, user, is_asked=is_asked):
+        raise NotAllowed(refusal)
+    return definitions()[workflow.workflow_type]
+
+
+def why_not_correct(workflow: Workflow, user: User, *, is_asked: bool = False) -> str:
+    """Why `user` may not have this workflow corrected: a sentence, empty if they may. `is_asked`: it was asked for."""
+    if refusal := _why_not_this_user(user) or why_not_retry(workflow.pk, user):
+        return refusal
+    if not is_asked and (asked := open_correction(workflow.pk)):
+        return f"{asked.asked_by.get_username()} has asked for a correction already."
+    if unclear := _unclear(workflow):
+        return f"It is unclear whether {unclear} was done: that has to be found out first."
+    if other := duplicates.in_place_of(workflow):
+        return (
+            f"Workflow {other} does, or has done, what this one was sent for. If they are not the same, retry this one "
+            "first: it ends as a duplicate, and you can say that it is none."
+        )
+    return ""
+
+
+def why_not_approve(asked: Correction, user: User) -> str:
+    """Why `user` may not approve it: a sentence, empty if they may."""
+    if asked.asked_by_id == user.pk:
+        return "You have asked for it yourself: another user approves it."
+    if refusal := _why_not_this_user(user):
+        return refusal
+    if asked.asked_by.email.strip().lower() == user.email.strip().lower():
+        return f"Your account has the same e-mail address as {asked.asked_by.get_username()}: another person approves."
+    return ""
+
+
+def _why_not_this_user(user: User) -> str:
+    given = Permission.objects.filter(content_type__app_label="workflows", codename=correction.CORRECT)
+    if not given.filter(Q(user=user) | Q(group__user=user)).exists():
+        return "Only a user to whom somebody gave this permission may, by a group for example; no superuser as such."
+    if not user.email.strip():
+        return "Your account has no e-mail address, by which two people are told apart."
+    if user.date_joined > timezone.now() - YOUNGEST:
+        return "Your account is less than a day old: ask a colleague."
+    return ""
+
+
+def _unclear(workflow: Workflow) -> str:
+    """The step of a call of which nobody knows whether it happened, as people know it; empty if there is none."""
+    kept = Q(state=Effect.State.KEPT, result__isnull=True)
+    found = Effect.objects.filter(kept | Q(state__in=IN_DOUBT), workflow=workflow.pk, undo=False).first()
+    return titled_step(workflow.workflow_type, found.step) if found else ""
+
+
+def faults(workflow: Workflow, values: Values) -> dict[str, str]:
+    """What is wrong with new values, by field; under "" what is about none of them. The rules are the first step's."""
+    correctable = correctable_of(workflow)
+    if correctable is None or not values or set(values) - set(correctable.fields):
+        return {"": "Change one of the fields that can be corrected."}
+    if same := [field for field, value in values.items() if value_at(workflow.payload, field) == value]:
+        return dict.fromkeys(same, "It is this already.")
+    payload = deepcopy(payloads.without_secrets(definitions()[workflow.workflow_type], workflow.payload))
+    for field, value in values.items():
+        *parents, name = field.split(".")
+        inside = value_at(payload, ".".join(parents)) if parents else payload
+        if not isinstance(inside, dict):
+            return {field: "What was sent has no place for it."}
+        inside[name] = value
+    try:
+        ensure_storable(dict(values))
+        correctable.model.model_validate_json(to_json(payload))
+    except Unstorable as error:
+        return {"": str(error)}
+    except ValidationError as error:
+        return _in_words(error, correctable, values)
+    return {}
+
+
+def _in_words(error: ValidationError, correctable: Correctable, values: Values) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for fault in error.errors(include_url=False, include_context=False, include_input=False):
+        place = ".".join(map(str, fault["loc"]))
+        # Of several kinds, a place begins with the kind.
+        field = next((each for each in values if f".{place}".endswith(f".{each}")), "")
+        said = re.sub("^(Value error|Assertion failed), ", "", fault["msg"])
+        own = f"{said[:1].upper()}{said[1:]}".rstrip(".") + "."
+        found.setdefault(field, own if field else "What was sent has other faults, too, which this does not mend.")
+    return found
+
+
+def _passing_on(definition: WorkflowDefinition, fields: Collection[str]) -> set[str]:
+    """All names of the steps that pass on one of these fields."""
+    assert definition.correctable is not None
+    steps = definition.correctable.passed_on_by(fields)
+    return {name for step in steps for name in (step, *definition.find_or_removed_step(step).names)}
+
+
+def done_with_the_old(workflow: Workflow, fields: Collection[str]) -> dict[str, list[str]]:
+    """The steps whose calls stand and have passed on some of these fields, and which, both as people know them."""
+    definition = definitions()[workflow.workflow_type]
+    stands = Effect.objects.filter(workflow=workflow.pk, undo=False, state__in=[Effect.State.DONE, Effect.State.KEPT])
+    steps = dict.fromkeys(stands.order_by("call_number").values_list("step", flat=True))
+    passed_on = {step: [each for each in fields if step in _passing_on(definition, [each])] for step in steps}
+    return {
+        titled_step(workflow.workflow_type, step): [label_of(definition, each) for each in found]
+        for step, found in passed_on.items()
+        if found
+    }
+
+
+def label_of(definition: WorkflowDefinition, field: str) -> str:
+    """A field as people know it."""
+    info = definition.correctable.find(field) if definition.correctable else None
+    own = next((each.label for each in definition.wording.caller if each.path == field), None)
+    return own or (info.title if info else None) or plain(field.rpartition(".")[2])
+
+
+def masked(definition: WorkflowDefinition, field: str, value: Any) -> str:
+    """As much of a value as staff may see."""
+    if value in (None, ""):
+        return "nothing"
+    if not isinstance(value, str | int | float):
+        return MASK
+    show = next((each.show for each in definition.wording.caller if each.path == field), None)
+    shown = str(value) if field in definition.public_fields else show(value) if show else MASK
+    return shown[:100]
+
+
+def was_corrected(workflow: Workflow) -> list[Correction]:
+    """The corrections of a workflow that were made, oldest first."""
+    made = Correction.objects.filter(workflow=workflow.pk, state=Correction.State.APPROVED)
+    return list(made.order_by("pk"))
