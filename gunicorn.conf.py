@@ -12,8 +12,6 @@ import tempfile
 import threading
 from itertools import count
 
-from config.logs import LINE
-
 # Gunicorn reads this file before it looks at the application; both were named on the same command line.
 intake = any(argument.partition(":")[0] == "config.intake" for argument in sys.argv[1:])
 
@@ -46,17 +44,7 @@ limit_request_fields = 50
 # Each worker loads the project itself: nothing, and no connection to the database, is ever shared over a fork.
 preload_app = False
 
-# Gunicorn's own lines are as all the others. The root's level is for what is logged before the settings are read.
-logconfig_dict = {
-    "formatters": {
-        "line": {"()": "config.logs.Formatter", "format": LINE},
-        "json": {"()": "config.logs.JsonFormatter"},
-    },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": os.environ.get("LOG_FORMAT") or "line"}},
-    "root": {"handlers": ["stderr"], "level": "WARNING"},
-    "loggers": {"gunicorn.error": {"handlers": ["stderr"], "propagate": False}},
-    "disable_existing_loggers": False,
-}
+logger_class = "config.server.Log"
 
 # No second way in.
 control_socket_disable = True

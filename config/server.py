@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import time
 from functools import partial
@@ -21,9 +22,12 @@ from typing import Any
 from django.conf import settings
 from gunicorn import util
 from gunicorn.asgi.protocol import ASGIProtocol
+from gunicorn.glogging import Logger
 from gunicorn.http import errors
 from gunicorn.workers import gasgi
 from gunicorn.workers.gthread import ThreadWorker
+
+from config.logs import LINE, Formatter, JsonFormatter
 
 # Seconds from the first byte of a request to its last: 256 KiB at 17 KiB a second.
 REQUEST_SECONDS = 15.0
@@ -241,6 +245,15 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
 
             count_answer(status)
             self.transport.write(problem(HTTPStatus(status), code))
+
+
+class Log(Logger):  # type: ignore[misc]
+    """Writes gunicorn's own lines as all the others. By `logconfig_dict` it would make up one of each access, too."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        for handler in self.error_log.handlers:
+            handler.setFormatter(JsonFormatter() if os.environ.get("LOG_FORMAT") == "json" else Formatter(LINE))
 
 
 # The worker makes this of each connection that it accepts: there is no setting for it.

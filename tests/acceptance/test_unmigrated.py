@@ -87,7 +87,7 @@ def test_which_database_is_away_is_told_without_its_password() -> None:
     process = start(NOBODY_THERE, "createapikey", "shop")
     out, err = process.communicate(timeout=PATIENCE)
     assert re.fullmatch(r"CommandError: The database elsewhere at 127\.0\.0\.1:1 cannot be reached: .+\n", err)
-    assert "Connection refused" in err
+    assert "connection refused" in err
     assert "hunter2" not in err
     assert (process.returncode, out) == (1, "")
 
