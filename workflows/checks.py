@@ -245,7 +245,7 @@ def check_search_keys(**kwargs: Any) -> Messages:
 def check_data_keys(**kwargs: Any) -> Messages:
     """DATA_KEYS is set, and cannot be guessed."""
     lost = "secrets are sealed under SECRET_KEY, and once that changes no workflow under way can read its own"
-    return _check_setting("DATA_KEYS", settings.DATA_KEYS, lost, "datakeys", ids=("W019", "W020"))
+    return _check_setting("DATA_KEYS", settings.DATA_KEYS, lost, "datakeys", ids=("W020", "W021"))
 
 
 def _check_setting(name: str, texts: Collection[str], lost: str, command: str, *, ids: tuple[str, str]) -> Messages:
