@@ -114,9 +114,11 @@ def pre_request(worker, req):
 
 
 def post_worker_init(worker):
-    """Tell idle workers of what this process stores, and people of a database server that logs it."""
+    """Refuse to serve without the keys in use; tell idle workers of what is stored, and people of a log with values."""
     from workflows.postgres import server_log
+    from workflows.sealing.key_register import require_keys
     from workflows.signals import notify
 
+    require_keys()
     notify.begin()
     threading.Thread(target=server_log.warn, daemon=True).start()  # the database may be away

@@ -11,10 +11,8 @@ django.setup(set_prefix=False)
 from workflows.api.asgi import Intake  # noqa: E402 (needs the settings)
 from workflows.intake.submissions import submission_definition  # noqa: E402
 from workflows.postgres import session_settings  # noqa: E402
-from workflows.sealing.key_register import require_keys  # noqa: E402
 
 session_settings.limit_idle_transactions()
 
 # A wrong setting stops the process at its start, not at every request.
-require_keys()
 application = Intake(submission_definition())

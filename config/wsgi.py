@@ -9,7 +9,5 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 application = get_wsgi_application()
 
 from workflows.postgres import session_settings  # noqa: E402 (needs the settings)
-from workflows.sealing.key_register import require_keys  # noqa: E402
 
 session_settings.limit_idle_transactions()
-require_keys()

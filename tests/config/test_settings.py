@@ -24,6 +24,7 @@ SECRET_KEY = "long-and-of-many-characters-0123456789-abcdefghijklmnopqrstuvwxyz"
 PRODUCTION = {
     "DEBUG": "0",
     "SECRET_KEY": SECRET_KEY,
+    "DATA_KEYS": "yet-another-one-of-many-characters-0123456789-abcdefghij",
     "SEARCH_KEYS": "another-one-of-many-characters-0123456789-abcdefghijklmn",
     "ALLOWED_HOSTS": "onramp.example.com",
     "DATABASE_URL": "postgres://onramp@127.0.0.1:1/onramp",

@@ -23,6 +23,7 @@ from workflows.definition import Listing, Lookup, ServiceCall, Step, WorkflowDef
 from workflows.effects import DONE, UNDONE, KnownEffect
 from workflows.errors import StepError
 from workflows.models import Effect, Workflow
+from workflows.sealing import payloads
 
 BATCH = 500
 # A service's clock may be behind the database's: its calls are listed from a little earlier on.
@@ -173,6 +174,7 @@ class _Comparison:
 
     def _look_up(self, lookup: Lookup, effect: Effect) -> Any:
         workflow = Workflow.objects.get(pk=effect.workflow_id)
+        workflow.payload = payloads.unseal(self.definition, workflow.payload, workflow.idempotency_key, strict=False)
         calls = Effect.objects.filter(workflow=workflow, undo=False, generation__lte=effect.generation)
         calls = calls.annotate(**AGES).order_by("generation")
         fields = self.definition.context_class.model_fields

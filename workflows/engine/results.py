@@ -16,6 +16,7 @@ from workflows.postgres import sqlstates
 from workflows.postgres.jsonb import InputRefused, ensure_dump_storable
 from workflows.redaction import class_name, field_errors, place, private_part, scrub
 from workflows.state.attempt_log import OpenAttempt
+from workflows.timeouts import StepTimeout
 
 
 class Results:
@@ -85,10 +86,10 @@ def describe(error: BaseException, results: Results) -> dict[str, str]:
     The message of an error that is not ours is not kept: it may quote anything. In its place stands where it came from.
     """
     code, message = "", _whereabouts(error)
-    if isinstance(error, StepError | InputRefused):
+    if isinstance(error, StepError | InputRefused | StepTimeout):
         known = (private_part(results.payload, results.public_fields), results.recorded, results.told)
         try:
-            code, message = scrub(str(error.code)), scrub(str(error), *known)
+            code, message = scrub(str(getattr(error, "code", ""))), scrub(str(error), *known)
         except Exception:
             message = f"An error that cannot be printed, at {message}"
     # Cut to the length of their columns: a decision that cannot be written would be tried again for ever.
