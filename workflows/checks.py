@@ -20,7 +20,8 @@ from workflows.health import series
 from workflows.models import Effect, Workflow
 from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.postgres import server_log
-from workflows.search.search_keys import FROM_SECRET_KEY, SearchKey
+from workflows.sealing.envelopes import FROM_SECRET_KEY
+from workflows.search.search_keys import SearchKey
 from workflows.wording import known_words_for_code
 
 # Of the failed workflows, newest first.

@@ -34,7 +34,7 @@ from workflows.definition import wording_of_type
 from workflows.health import bounded, services
 from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import Asked, Item, Kind, Place, Rank, Source, Whose
-from workflows.models import Correction, FollowUp, ManualTask
+from workflows.models import Correction, FollowUp, ManualTask, Workflow
 from workflows.telling import words
 from workflows.wording import words_for_step
 
@@ -307,25 +307,22 @@ def is_stranded(task: ManualTask) -> bool:
 
 
 def _of_deferred_step(row: FollowUp) -> Line:
-    wording = wording_of_type(row.workflow.workflow_type)
-    return Line(
-        asks=f"Given up: {words_for_step(wording, row.step).titled}",
-        why="",
-        url=links.workflow(row.workflow_id),
-        workflow=row.workflow_id,
-        type=words.workflow_type(row.workflow.workflow_type),
-        since=row.created_at,
-        whose=WHOEVER[Source.FOLLOW_UP],
-    )
+    titled = words_for_step(wording_of_type(row.workflow.workflow_type), row.step).titled
+    return _of_workflow(row.workflow, f"Given up: {titled}", Source.FOLLOW_UP, since=row.created_at)
 
 
 def _of_correction(row: Correction) -> Line:
+    labels = ", ".join(each["label"] for each in row.told)
+    return _of_workflow(row.workflow, f"Correct {labels}?", Source.CORRECTION, since=row.asked_at)
+
+
+def _of_workflow(row: Workflow, asks: str, source: Source, *, since: datetime) -> Line:
     return Line(
-        asks=f"Correct {', '.join(each['label'] for each in row.told)}?",
+        asks=asks,
         why="",
-        url=links.workflow(row.workflow_id),
-        workflow=row.workflow_id,
-        type=words.workflow_type(row.workflow.workflow_type),
-        since=row.asked_at,
-        whose=WHOEVER[Source.CORRECTION],
+        url=links.workflow(row.pk),
+        workflow=row.pk,
+        type=words.workflow_type(row.workflow_type),
+        since=since,
+        whose=WHOEVER[source],
     )

@@ -174,7 +174,7 @@ class _Comparison:
 
     def _look_up(self, lookup: Lookup, effect: Effect) -> Any:
         workflow = Workflow.objects.get(pk=effect.workflow_id)
-        workflow.payload = payloads.unseal(self.definition, workflow.payload, workflow.idempotency_key, strict=False)
+        payloads.open_for_steps(self.definition, workflow, strict=False)
         calls = Effect.objects.filter(workflow=workflow, undo=False, generation__lte=effect.generation)
         calls = calls.annotate(**AGES).order_by("generation")
         fields = self.definition.context_class.model_fields

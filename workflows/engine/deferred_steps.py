@@ -105,7 +105,7 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> TryOut
         return executor.failed_by_engine(step, error)
     if broken := step_session.find_broken(attempt.past, at=step.name):
         return executor.failed_by_engine(step, step_session.failure_of(broken))
-    workflow.payload = payloads.unseal(definition, workflow.payload, workflow.idempotency_key, strict=False)
+    payloads.open_for_steps(definition, workflow, strict=False)
     results = Results(definition, workflow, attempt)
 
     def run_step() -> None:

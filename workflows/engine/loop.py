@@ -283,7 +283,7 @@ def _outcome_of(claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled
         return executor.failed_before_any_step(definitions().get(workflow.workflow_type), workflow, cancelled)
     definition = definitions()[workflow.workflow_type]
     if workflow.compensating:
-        workflow.payload = payloads.unseal(definition, workflow.payload, workflow.idempotency_key, strict=False)
+        payloads.open_for_steps(definition, workflow, strict=False)
         if braked := poison.find_brake(workflow, attempt):
             return compensation.parked_untried(definition, workflow, braked)
         verdict = poison.judge_compensation(attempt)

@@ -19,10 +19,8 @@ TIMEOUT = timedelta(hours=72)
 
 def open_secrets(definition: WorkflowDefinition, workflow: Workflow) -> Held | Failed | None:
     """Put the secrets of the payload in clear, for the steps. What to do instead of running it if they do not open."""
-    if not definition.secret_fields:
-        return None
     try:
-        workflow.payload = payloads.unseal(definition, workflow.payload, workflow.idempotency_key)
+        payloads.open_for_steps(definition, workflow)
     except Unreadable as unreadable:
         return _ask(definition, workflow, str(unreadable))
     return None

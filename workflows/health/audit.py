@@ -66,9 +66,10 @@ def _logged_by(rows: Rows, name: str) -> Rows:
     return rows.filter(user_id=user)
 
 
+ACCESSES = Source(0, LOOKED, Access.objects.all, workflow="workflow")
 # No joins: the order of an index would be lost, and what is about a workflow that is gone.
 SOURCES = (
-    Source(0, LOOKED, Access.objects.all, workflow="workflow"),
+    ACCESSES,
     Source(1, LOOKED, Search.objects.all),
     Source(2, DID, lambda: _by_people(Event.objects.all()), workflow="workflow"),
     Source(3, DID, lambda: _by_people(CircuitEvent.objects.all())),
@@ -98,13 +99,7 @@ def lines(asked: Asked, *, before: Place | None = None, limit: int) -> list[Line
 def _read(source: Source, asked: Asked, before: Place | None, limit: int) -> Iterator[Line]:
     if asked.sort not in ("", source.sort) or (asked.workflows is not None and not source.workflow):
         return
-    rows = source.rows()
-    if asked.person:
-        rows = source.of_person(rows, asked.person)
-    if asked.since:
-        rows = rows.filter(**{f"{source.at}__gte": asked.since})
-    if asked.until:
-        rows = rows.filter(**{f"{source.at}__lt": asked.until})
+    rows = _chosen(source.rows(), source, asked)
     if before:
         rows = _beyond(rows, source, before)
     order = (f"-{source.at}", "-id")
@@ -117,6 +112,17 @@ def _read(source: Source, asked: Asked, before: Place | None, limit: int) -> Ite
         yield Line(Place(getattr(row, source.at), source.rank, row.pk), row)
 
 
+def _chosen(rows: Rows, source: Source, asked: Asked) -> Rows:
+    """Those of the person and the time."""
+    if asked.person:
+        rows = source.of_person(rows, asked.person)
+    if asked.since:
+        rows = rows.filter(**{f"{source.at}__gte": asked.since})
+    if asked.until:
+        rows = rows.filter(**{f"{source.at}__lt": asked.until})
+    return rows
+
+
 def _beyond(rows: Rows, source: Source, place: Place) -> Rows:
     """What comes after a place: (at, rank, id) < place."""
     if source.rank == place.rank:
@@ -126,13 +132,7 @@ def _beyond(rows: Rows, source: Source, place: Place) -> Rows:
 
 def reveals(asked: Asked) -> list[tuple[date, str, int]]:
     """How often each person has revealed something, by day, newest first; of the newest 10,000 reveals."""
-    rows = Access.objects.filter(kind=Access.Kind.REVEALED)
-    if asked.person:
-        rows = rows.filter(actor=asked.person)
-    if asked.since:
-        rows = rows.filter(at__gte=asked.since)
-    if asked.until:
-        rows = rows.filter(at__lt=asked.until)
+    rows = _chosen(Access.objects.filter(kind=Access.Kind.REVEALED), ACCESSES, asked)
     newest = rows.order_by("-at").values_list("at", "actor")[: bounded.limit()]
     counted = Counter((at.date(), actor) for at, actor in newest)
     by_name = sorted(((day, actor, number) for (day, actor), number in counted.items()), key=lambda each: each[1])

@@ -50,7 +50,7 @@ API = "api:"
 LOCK_TIMEOUT = "2s"
 BUSY = "Somebody is changing it at this moment: look at it again."
 
-# The bulk operation that an operation is an item of; None for one by itself.
+# The bulk operation that an operation is an item of; None for one by itself, and a number of none in a dry run.
 REHEARSAL = 0
 _bulk: ContextVar[int | None] = ContextVar("bulk", default=None)
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.conf import settings
 
 PREFIX = "sealed:"
-# An entry of the setting DATA_KEYS for the key made of SECRET_KEY, which is the default.
+# An entry of the settings DATA_KEYS and SEARCH_KEYS for a key made of SECRET_KEY, which is the default.
 FROM_SECRET_KEY = "from-SECRET_KEY"  # noqa: S105 (a word, and no secret)
 
 # What a step finds in place of a value that is no longer kept.

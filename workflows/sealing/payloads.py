@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from workflows.definition import WorkflowDefinition, value_at
+from workflows.models import Workflow
 from workflows.postgres.jsonb import Document
 from workflows.sealing import envelopes
 from workflows.sealing.envelopes import EMPTIED, EMPTIED_LENGTH, PREFIX, Unreadable
@@ -49,6 +50,11 @@ def unseal(
             return EMPTIED
 
     return _changed(definition, payload, open_)
+
+
+def open_for_steps(definition: WorkflowDefinition, workflow: Workflow, *, strict: bool = True) -> None:
+    """Put the secrets of a workflow in clear, in memory. Raises Unreadable as `unseal`."""
+    workflow.payload = unseal(definition, workflow.payload, workflow.idempotency_key, strict=strict)
 
 
 def are_same(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 
 from workflows.definition import WorkflowDefinition, value_at
+from workflows.sealing.envelopes import FROM_SECRET_KEY
 from workflows.search import normalise
 
 logger = logging.getLogger(__name__)
@@ -28,9 +29,6 @@ LONGEST_TEXT = 320
 
 # What the hashes of business keys are of, beside the kinds of search keys: no kind has a blank in it.
 BUSINESS_KEY = "business key"
-
-# An entry of the setting SEARCH_KEYS for the key made of SECRET_KEY, which is the default.
-FROM_SECRET_KEY = "from-SECRET_KEY"  # noqa: S105 (a word, and no secret)
 
 
 @dataclass(frozen=True, slots=True)

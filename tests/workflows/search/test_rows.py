@@ -14,6 +14,7 @@ from django.db import OperationalError, connection
 from tests import engine
 from tests.workflows.search.test_search_keys import CANARY, KEYED, found, send
 from workflows.definition import definitions
+from workflows.management import slices
 from workflows.management.commands import searchkeys
 from workflows.models import SearchKeyHash, Workflow
 from workflows.search import rows as search_key_rows
@@ -109,7 +110,7 @@ def test_when_it_is_stopped_it_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch
     def interrupted(progress: Any) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(searchkeys, "SAY_EVERY", 0.0)
+    monkeypatch.setattr(slices, "SAY_EVERY", 0.0)
     monkeypatch.setattr(searchkeys.Command, "_how_far", lambda self, progress: interrupted(progress))
     with pytest.raises(CommandError, match=f"searchkeys fill --below {rows[-3]}$"):
         run("fill")

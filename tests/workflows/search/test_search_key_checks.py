@@ -11,8 +11,9 @@ from tests.engine import Context
 from workflows.checks import check_definitions, check_search_keys
 from workflows.definition import WorkflowDefinition
 from workflows.models import Workflow
+from workflows.sealing.envelopes import FROM_SECRET_KEY
 from workflows.search import normalise
-from workflows.search.search_keys import FROM_SECRET_KEY, SearchKey
+from workflows.search.search_keys import SearchKey
 
 LONG, OTHER = "a" * 32, "b" * 43
 

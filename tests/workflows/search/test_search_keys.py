@@ -19,8 +19,9 @@ from workflows.intake.submissions import Entry, enter, start
 from workflows.models import SearchKeyHash, Workflow
 from workflows.postgres import statements
 from workflows.postgres.jsonb import parse
+from workflows.sealing.envelopes import FROM_SECRET_KEY
 from workflows.search import normalise, search_keys
-from workflows.search.search_keys import FROM_SECRET_KEY, SearchKey, hashes_to_find, hashes_to_store, keys
+from workflows.search.search_keys import SearchKey, hashes_to_find, hashes_to_store, keys
 from workflows.waits import Child, wait_for_children
 
 pytestmark = engine.ENGINE

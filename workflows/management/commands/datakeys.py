@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Iterator
-from time import monotonic
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import Error
 
 from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
-from workflows.postgres import sqlstates
+from workflows.management.slices import how_far, stoppable, told
 from workflows.sealing import key_register, rows
 from workflows.sealing.envelopes import keys
 from workflows.sealing.rows import Progress
@@ -44,8 +41,6 @@ examples:
   manage.py datakeys check         before an old key is thrown away
 """
 
-# Seconds between two lines that say how far it is.
-SAY_EVERY = 5.0
 # Rows that do not open, by number.
 MOST_NAMED = 20
 
@@ -65,14 +60,12 @@ class Command(HelpInLines, DatabaseCommand):
 
     def handle(self, *args: Any, action: str, **options: Any) -> None:
         progress = rows.begin()
-        try:
-            self._tell(rows.check(progress) if action == "check" else rows.reseal(progress))
+        with stoppable(lambda: f"Run it again: manage.py datakeys {action}"):
+            slices = rows.check(progress) if action == "check" else rows.reseal(progress)
+            for _ in told(slices, lambda so_far: how_far(so_far.below, so_far.newest), self.stdout.write):
+                pass
             if action == "rotate" and not (progress.busy or progress.unreadable):
                 key_register.forget_others()
-        except KeyboardInterrupt:
-            raise CommandError(f"Stopped. Run it again: manage.py datakeys {action}", returncode=130) from None
-        except Error as error:
-            raise CommandError(f"The database failed: {sqlstates.loggable(error)}. Run it again.") from None
         if action == "check":
             for kept_as, number in sorted(progress.kept_as.items()):
                 self.stdout.write(f"{number:,} {self._words(kept_as)}")
@@ -95,11 +88,3 @@ class Command(HelpInLines, DatabaseCommand):
             for pk, why in list(progress.unreadable.items())[:MOST_NAMED]:
                 self.stdout.write(f"workflow {pk}: {why}")
             raise CommandError(f"{len(progress.unreadable):,} workflows have a secret that does not open.")
-
-    def _tell(self, slices: Iterator[Progress]) -> None:
-        said = monotonic()
-        for progress in slices:
-            if monotonic() - said >= SAY_EVERY:
-                said = monotonic()
-                share = 100 * (progress.newest + 1 - progress.below) / max(1, progress.newest)
-                self.stdout.write(f"{share:.0f} %, down to workflow {progress.below:,}")

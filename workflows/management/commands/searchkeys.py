@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
-from time import monotonic
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import Error
 
 from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
-from workflows.postgres import sqlstates
+from workflows.management.slices import how_far, stoppable, told
 from workflows.search import rows
 from workflows.search.rows import Progress
 
@@ -47,9 +44,6 @@ examples:
   manage.py searchkeys rotate                  after a new key was put first in SEARCH_KEYS
 """
 
-# Seconds between two lines that say how far it is.
-SAY_EVERY = 5.0
-
 
 class Command(HelpInLines, DatabaseCommand):
     help = HELP
@@ -71,23 +65,19 @@ class Command(HelpInLines, DatabaseCommand):
     def handle(self, *args: Any, action: str, below: int | None = None, **options: Any) -> None:
         self._go_on = f"Go on later with: manage.py searchkeys {action}"
         progress = rows.begin(below)
-        try:
+        with stoppable(lambda: self._go_on):
             self._fill(progress, action)
             if action == "rotate":
                 self._remove_old(progress)
-        except KeyboardInterrupt:
-            raise CommandError(f"Stopped. {self._go_on}", returncode=130) from None
-        except Error as error:
-            raise CommandError(f"The database failed: {sqlstates.loggable(error)}. {self._go_on}") from None
 
     def _fill(self, progress: Progress, action: str) -> None:
-        for _ in self._told(rows.fill(progress), self._how_far):
+        for _ in told(rows.fill(progress), self._how_far, self.stdout.write):
             if action == "fill":
                 self._go_on = f"Go on later with: manage.py searchkeys fill --below {progress.below}"
         self.stdout.write(f"Each workflow has its search keys: {progress.written:,} were missing.")
 
     def _remove_old(self, progress: Progress) -> None:
-        for _ in self._told(rows.remove_old(progress), lambda so_far: f"{so_far.removed:,} removed"):
+        for _ in told(rows.remove_old(progress), lambda so_far: f"{so_far.removed:,} removed", self.stdout.write):
             pass
         self.stdout.write(f"{progress.removed:,} search keys of other keys are removed.")
         if progress.of_other_types:
@@ -101,16 +91,5 @@ class Command(HelpInLines, DatabaseCommand):
                 "restarted since SEARCH_KEYS was changed. Restart it, and run this again."
             )
 
-    def _told(self, slices: Iterator[Progress], words: Callable[[Progress], str]) -> Iterator[Progress]:
-        """The same progress, with a line now and then that reports it."""
-        said = monotonic()
-        for progress in slices:
-            yield progress
-            if monotonic() - said >= SAY_EVERY:
-                said = monotonic()
-                self.stdout.write(words(progress))
-
     def _how_far(self, progress: Progress) -> str:
-        done = progress.newest + 1 - progress.below
-        share = 100 * done / max(1, progress.newest)
-        return f"{share:.0f} %, down to workflow {progress.below:,}; {progress.written:,} search keys written"
+        return f"{how_far(progress.below, progress.newest)}; {progress.written:,} search keys written"
