@@ -26,7 +26,7 @@ def seal_document(definition: WorkflowDefinition, payload: Document, row: UUID) 
     for field in definition.secret_fields:
         value = value_at(payload.value, field)
         if value is not None:
-            start, end = _by_name(text, field, value) or _by_path(text, [*payload.path, *field.split(".")])
+            start, end = _by_name(text, field) or _by_path(text, [*payload.path, *field.split(".")])
             text = f'{text[:start]}"{envelopes.seal(value, row=row, field=field)}"{text[end:]}'
     return Document(text, payload.value, payload.path)
 
@@ -103,19 +103,17 @@ def _with(payload: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[s
     return {**payload, name: _with(payload[name], rest, value) if rest else value}
 
 
-def _by_name(text: str, field: str, value: Any) -> tuple[int, int] | None:
-    """Where the value of a field stands, if its name stands only once in the text. Else `_by_path` reads it again."""
+def _by_name(text: str, field: str) -> tuple[int, int] | None:
+    """Where the value of a field that is there stands, if its name is in the text only once, and no name is escaped.
+
+    Reading the text again (`_by_path`) takes five times as long as parsing it.
+    """
     name = f'"{field.rpartition(".")[2]}"'
-    at = text.find(name)
-    if at < 0 or text[at - 1] == "\\" or text.find(name, at + 1) >= 0:
+    if text.count(name) != 1 or _ESCAPED_ASCII.search(text):
         return None
-    if "\\u00" in text and _ESCAPED_ASCII.search(text):  # the name, too, may be written so
-        return None
-    colon = _COLON.match(text, at + len(name))
-    if colon is None:
-        return None
-    found, end = _decode(text, colon.end())
-    return (colon.end(), end) if found == value else None
+    colon = _COLON.match(text, text.index(name) + len(name))
+    assert colon
+    return colon.end(), _decode(text, colon.end())[1]
 
 
 def _by_path(text: str, path: Sequence[str]) -> tuple[int, int]:

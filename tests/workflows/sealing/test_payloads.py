@@ -9,6 +9,8 @@ from uuid import uuid4
 
 import pytest
 
+from tests.workflows.operations.correcting import Sent
+from workflows.correctable import Correctable
 from workflows.definition import WorkflowDefinition
 from workflows.postgres.jsonb import Document, parse
 from workflows.sealing import payloads
@@ -33,8 +35,8 @@ def sealed(text: str) -> Document:
     [
         '{"patient": {"password": "s3cr3t", "weight": 80.10}, "token": "t0ken"}',
         '{ "note": "password", "patient" : {\n"password"\t:\t"s3cr3t" , "weight":80.10}, "token":"t0ken" }',
-        '{"password": "s3cr3t\\u00e9", "patient": {"pass\\u0077ord": "s3cr3t", "a\\"password": "s3cr3t"}}',
-        '{"patient": {"password": {"is": ["s3cr3t", "token"]}}, "list": [{"token": "t0ken"}], "token": 12.50}',
+        '{"password": "s3cr3t", "patient": {"pass\\u0077ord": "s3cr3t", "a\\"b": "\\u00e9"}}',
+        '{"patient": {"password": {"is": ["s3cr3t", "token"]}}, "list": [{"token": 12.50}], "token": 12.50}',
         '{"patient": "s3cr3t", "token": null}',
         '{"patient": {"weight": 1e2}}',
     ],
@@ -68,6 +70,7 @@ def test_an_envelope_opens_in_its_own_row_and_field_only() -> None:
         (envelope, ROW, "patient.password"),
         (changed, ROW, "token"),
         (f"{envelope[:40]}", ROW, "token"),
+        (envelope[:16] + "!" * 40, ROW, "token"),
         ("sealed:nokey:" + "A" * 40, ROW, "token"),
     ):
         with pytest.raises(Unreadable) as refused:
@@ -84,8 +87,15 @@ def test_the_same_value_is_known_again_when_its_envelope_is_emptied_or_under_an_
         assert not is_same(stored, "another", row=ROW, field="token")
     assert unseal(envelope[:EMPTIED_LENGTH], row=ROW, field="token") == EMPTIED
     settings.DATA_KEYS = ["the-new-one"]
+    assert is_same(envelope[:EMPTIED_LENGTH], "whatever", row=ROW, field="token")  # nobody can tell any more
     with pytest.raises(Unreadable):
         unseal(envelope, row=ROW, field="token")
+
+
+def test_a_nonce_is_used_for_one_value_of_one_field_of_one_row() -> None:
+    places = [(ROW, "token"), (ROW, "patient.password"), (uuid4(), "token")]
+    assert len({seal("s3cr3t", row=row, field=field)[:EMPTIED_LENGTH] for row, field in places}) == 3
+    assert is_same(seal({"a": 1, "b": 2}, row=ROW, field="token"), {"b": 2, "a": 1}, row=ROW, field="token")
 
 
 def test_what_is_found_compared_or_shown_cannot_be_secret() -> None:
@@ -94,6 +104,7 @@ def test_what_is_found_compared_or_shown_cannot_be_secret() -> None:
         (["patient.password"], {"business_key": "patient"}),
         (["patient"], {"linking_id": "patient.id"}),
         (["a b"], {}),
+        (["patient.phone"], {"correctable": Correctable(Sent, {"patient.phone": ()})}),
     ):
         with pytest.raises(ValueError, match="secret"):
             definition(*fields, **arguments)

@@ -14,7 +14,6 @@ from django.core.management import CommandError, call_command
 from tests import engine
 from tests.workflows.undoing import ada
 from workflows import operations
-from workflows.errors import RetryableStepError
 from workflows.intake.submissions import BusinessKeyTaken, Entry, KeyReused, enter, start
 from workflows.models import DataKey, ManualTask, Workflow
 from workflows.postgres.jsonb import parse
@@ -32,8 +31,7 @@ def uses(*, workflow: Workflow, context: Any) -> None:
     seen.append(workflow.payload["token"])
 
 
-def fails(*, workflow: Workflow, context: Any) -> None:
-    raise RetryableStepError("not yet")
+def nothing(*, workflow: Workflow, context: Any) -> None: ...
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +48,8 @@ def define(step: Callable[..., None] = uses) -> None:
     engine.define([step], secret_fields=["token"])
 
 
-def send(token: Any = SECRET, key: UUID | None = None) -> Entry:
-    payload = parse(json.dumps({"token": token, "n": 1}).encode())
+def send(token: Any = SECRET, key: UUID | None = None, *, n: int = 1) -> Entry:
+    payload = parse(json.dumps({"token": token, "n": n}).encode())
     return enter(engine.DEFINITION, idempotency_key=key or uuid4(), payload=payload, submitted_by="shop")
 
 
@@ -76,8 +74,23 @@ def test_a_step_sees_the_value_the_row_does_not_and_in_the_end_it_is_gone() -> N
     assert seen == [SECRET]
     assert is_emptied(stored(entry.id))
     assert send(key=entry.key).replayed
+    for other in ({"token": "another"}, {"token": None}, {"n": 2}):
+        with pytest.raises(KeyReused):
+            send(**{"key": entry.key, **other})
+    without = send(None)
     with pytest.raises(KeyReused):
-        send("another", key=entry.key)
+        send(SECRET, key=without.key)
+
+
+def test_what_was_never_sealed_or_sent_is_gone_in_the_end_too() -> None:
+    rows = {
+        pk: kept
+        for sent, kept in (({"token": SECRET * 3}, {"token": "sealed:"}), ({"token": None}, {"token": None}), ({}, {}))
+        for pk in [engine.submit(sent).pk]
+    }
+    define(nothing)
+    drain()
+    assert dict(Workflow.objects.values_list("pk", "payload")) == rows
 
 
 def test_a_started_workflow_is_compared_by_its_secret_under_whichever_key() -> None:
