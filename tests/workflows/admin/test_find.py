@@ -301,7 +301,7 @@ def test_what_was_typed_stands_in_no_statement(as_: Login, text: str) -> None:
     before = server.log.stat().st_size
     with connection.cursor() as cursor:
         cursor.execute(
-            "SET log_statement = 'all'; SET log_parameter_max_length = -1; SET log_error_verbosity = default"
+            "SET log_statement = 'all'; SET log_parameter_max_length = -1; SET log_error_verbosity = 'default'"
         )
     try:
         find(client, text)
