@@ -252,7 +252,7 @@ TASKS = [
     Shown("workflows_manualtask_change", "Failed reversal", lambda: of(failed_reversal())),
     *(
         Shown("workflows_manualtask_change", TASK_TYPES[kind], lambda kind=kind: of(states.task(task_type=kind)))  # type: ignore[misc]
-        for kind in ("step_undeclared", "keeps_dying", "keeps_being_lost")
+        for kind in ("step_undeclared", "keeps_dying", "keeps_being_lost", "secrets_unreadable")
     ),
     Shown("workflows_manualtask_change", "overdue, and another's", lambda: of(states.overdue())),
     Shown("workflows_manualtask_change", "for who may not decide", lambda: of(states.task()), group="auditor"),
