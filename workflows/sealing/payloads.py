@@ -62,13 +62,10 @@ def are_same(
 ) -> bool:
     """Whether the secrets of a stored and a sealed payload are equal. Each is given in the definition's order, and the
     key of the row that it is sealed for. Raises Unreadable."""
-    for field, here, there in zip(definition.secret_fields, stored, sent, strict=True):
-        if here is None or there is None:
-            if here is not there:
-                return False
-        elif not envelopes.is_same(here, envelopes.unseal(there, row=sent_as, field=field), row=row, field=field):
-            return False
-    return True
+    return all(
+        envelopes.is_same(here, envelopes.unseal(there, row=sent_as, field=field), row=row, field=field)
+        for field, here, there in zip(definition.secret_fields, stored, sent, strict=True)
+    )
 
 
 def without_secrets(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> dict[str, Any]:
