@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -141,17 +141,22 @@ def _slices(progress: Progress, rest: Callable[[float], None]) -> Iterator[list[
 
 
 def _read(condition: str, *parameters: Any) -> list[Secret]:
-    known = {name: each for name, each in definitions().items() if each.secret_fields}
-    fields = list(dict.fromkeys(field for definition in known.values() for field in definition.secret_fields))
-    columns = "".join(", payload #> %s::text[]" for _ in fields)
-    rows = fetch_all(
-        f"""SELECT id, workflow_type, idempotency_key, status {columns} FROM workflows_workflow
-             WHERE {condition} AND workflow_type = ANY (%s) ORDER BY id DESC""",  # noqa: S608 (ours)
-        [*(field.split(".") for field in fields), *parameters, list(known)],
-    )
     return [
-        Secret(pk, known[workflow_type], key, status, field, json.loads(value))
-        for pk, workflow_type, key, status, *values in rows
-        for field, value in zip(fields, values, strict=True)
-        if field in known[workflow_type].secret_fields and value is not None and value != "null"
+        secret
+        for definition in definitions().values()
+        if definition.secret_fields
+        for secret in _of_type(definition, condition, parameters)
     ]
+
+
+def _of_type(definition: WorkflowDefinition, condition: str, parameters: Sequence[Any]) -> Iterator[Secret]:
+    fields = definition.secret_fields
+    rows = fetch_all(
+        f"""SELECT id, idempotency_key, status {", payload #> %s::text[]" * len(fields)} FROM workflows_workflow
+             WHERE {condition} AND workflow_type = %s ORDER BY id DESC""",  # noqa: S608 (ours)
+        [*(field.split(".") for field in fields), *parameters, definition.name],
+    )
+    for pk, key, status, *values in rows:
+        for name, value in zip(fields, values, strict=True):
+            if value not in (None, "null"):
+                yield Secret(pk, definition, key, status, name, json.loads(value))

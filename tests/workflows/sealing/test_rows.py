@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from io import StringIO
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,12 +15,17 @@ from django.core.management import CommandError, call_command
 from tests import engine
 from tests.workflows.undoing import ada
 from workflows import operations
+from workflows.definition import Retry, Step
+from workflows.effects import key_for
+from workflows.errors import RetryableStepError, StepError
 from workflows.intake.submissions import BusinessKeyTaken, Entry, KeyReused, enter, start
-from workflows.models import DataKey, ManualTask, Workflow
+from workflows.models import DataKey, FollowUp, ManualTask, Service, Workflow
+from workflows.models.clock import ClockTimestamp
 from workflows.postgres.jsonb import parse
 from workflows.sealing import rows
-from workflows.sealing.envelopes import is_emptied, is_envelope
+from workflows.sealing.envelopes import EMPTIED, is_emptied, is_envelope
 from workflows.sealing.key_register import require_keys
+from workflows.waits import Child, wait_for_children
 
 pytestmark = engine.ENGINE
 
@@ -126,6 +132,70 @@ def test_a_row_that_does_not_open_is_a_question_and_goes_on_once_the_key_is_back
     assert Workflow.objects.get(pk=lost).status == "COMPLETE"
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_an_undo_gets_the_value_too_and_goes_on_without_one_that_does_not_open(settings: Any, *, lost: bool) -> None:
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        key_for(workflow, "call")
+        return {}
+
+    def undo(*, workflow: Workflow, context: Any, effect: Any) -> None:
+        uses(workflow=workflow, context=context)
+
+    def refuse(*, workflow: Workflow, context: Any) -> None:
+        if lost:
+            settings.DATA_KEYS = ["the-new-one"]
+        raise StepError("No.", code="no")
+
+    engine.define([Step(call, once=True, undo=undo, returns=()), refuse], secret_fields=["token"])
+    send()
+    drain()
+    assert seen == [EMPTIED if lost else SECRET]
+    assert Workflow.objects.get().status == "FAILED"
+
+
+def test_a_deferred_step_finds_the_value_emptied() -> None:
+    def best_effort(*, workflow: Workflow, context: Any) -> None:
+        uses(workflow=workflow, context=context)
+        if len(seen) == 1:
+            raise RetryableStepError("Not now.")
+
+    engine.define(
+        [Step(best_effort, best_effort=True, once=True, follow_up=Retry(base_delay=0))], secret_fields=["token"]
+    )
+    send()
+    drain()
+    FollowUp.objects.update(due_at=ClockTimestamp())
+    drain()
+    assert seen == [SECRET, EMPTIED]
+
+
+def test_a_child_is_sealed_as_a_submission_is() -> None:
+    def parent_or_child(*, workflow: Workflow, context: Any) -> None:
+        if workflow.payload["n"]:
+            child = Child("test", {"token": SECRET, "n": 0})
+            wait_for_children(workflow, "children", [child], timeout=timedelta(hours=1))
+        else:
+            seen.append((workflow.payload["token"], is_envelope(stored(workflow.pk))))
+
+    define(parent_or_child)
+    send("another")
+    drain()
+    assert seen == [(SECRET, True)]
+
+
+def test_a_cause_tells_payloads_apart_by_what_is_not_secret() -> None:
+    def fails(*, workflow: Workflow, context: Any) -> None:
+        raise ValueError
+
+    define(fails)
+    for token, n in (("one", 1), ("two", 1), ("one", 2)):
+        send(token, n=n)
+    drain()
+    outcomes = [each for row in Service.objects.all() for of in row.tallies.values() for each in of]
+    assert len(outcomes) == 3
+    assert len({each[-1] for each in outcomes}) == 2
+
+
 def test_filling_seals_what_is_in_clear_and_empties_what_is_over() -> None:
     waiting = [engine.submit({"token": SECRET}).pk for _ in range(5)]
     over = engine.submit({"token": SECRET}, status="COMPLETE").pk
@@ -175,6 +245,7 @@ def test_a_worker_does_not_start_without_a_key_in_use(settings: Any) -> None:
     settings.DATA_KEYS = ["the-new-one"]
     with pytest.raises(CommandError, match="which DATA_KEYS lacks"):
         call_command("runworker", "--drain")
+    assert DataKey.objects.count() == 1
     settings.DATA_KEYS = ["the-new-one", "the-old-one"]
     require_keys()
     assert DataKey.objects.count() == 2
