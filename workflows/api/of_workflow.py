@@ -49,14 +49,13 @@ def cancel(request: HttpRequest, key: str) -> HttpResponse:
     if not reason:
         raise Problem(422, "reason_invalid", f"Send a reason, a text of 1 to {LONGEST_REASON} characters.")
     row = _find(client, key)
-    replayed = query_in_time(lambda: _is_cancelled(row))
-    if not replayed:
-        try:
-            query_in_time(lambda: _cancel(row, client, reason))
-        except NotAllowed:
-            replayed = query_in_time(lambda: _is_cancelled(row))
-            if not replayed:
-                raise query_in_time(lambda: _why_not(row)) from None
+    replayed = False
+    try:
+        query_in_time(lambda: _cancel(row, client, reason))
+    except NotAllowed:
+        if not query_in_time(lambda: _is_cancelled(row)):
+            raise query_in_time(lambda: _why_not(row)) from None
+        replayed = True
     now = _find(client, key)
     return JsonResponse(
         {"id": now.pk, "status": now.status, "state": now.state, "replayed": replayed},

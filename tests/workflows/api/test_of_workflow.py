@@ -15,6 +15,7 @@ from tests.workflows.api.answers import assert_problem
 from tests.workflows.operations.people import held
 from workflows.ingress import api_keys
 from workflows.models import Event, Workflow
+from workflows.signals import store
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -119,7 +120,10 @@ def test_what_has_charged_or_may_have_is_left_to_people(client: Client, state: s
 
 
 def test_what_has_finished_is_not_cancelled(client: Client) -> None:
-    for row in (rows.complete(submitted_by="shop"), rows.failed(submitted_by="shop")):
+    done = rows.complete(submitted_by="shop")
+    asked = {"name": store.CANCEL_SIGNAL, "workflow_id": done.pk, "payload": {"by": "ada", "reason": ""}}
+    store.store(source="console", dedupe_key="too late", **asked)
+    for row in (done, rows.failed(submitted_by="shop"), rows.workflow(submitted_by="shop", compensating=True)):
         assert_problem(cancel(client, row, key_that_may()), 409, "not_under_way")
 
 

@@ -72,12 +72,15 @@ def test_what_can_go_on_is_no_finding() -> None:
     called("post", None, "not_done")
     row = submit(status="COMPLETE", context={"number": 1})
     FollowUp.objects.create(workflow=row, step="thank", queue="default", due_at=row.created_at)
+    given_up = submit(status="COMPLETE", context={"number": "canary"})
+    FollowUp.objects.create(workflow=given_up, step="thank", queue="default", due_at=None)
     assert check() == (0, [])
 
 
 def test_an_input_that_is_refused_by_now_is_told_without_its_values(capsys: pytest.CaptureFixture[str]) -> None:
     define([thank], input_class=Order)
     row = submit({"sku": ["canary"]})
+    submit({"sku": ["canary"]}, compensating=True)  # none of its steps runs any more
     assert check() == (1, [("input_refused", "test", 1, row.pk)])
     with pytest.raises(SystemExit):
         call_command("checkinflight")
