@@ -187,6 +187,12 @@ def test_it_is_paused_resumed_and_stopped(lead: User) -> None:
     assert [each["bulk"] for each in run("bulk", "list", actor=lead)["bulk_operations"]] == [made.pk]
 
 
+def test_one_that_would_do_nothing_is_refused(lead: User) -> None:
+    rows.workflow(queue="slow")
+    with pytest.raises(CommandError, match="None of the 1 chosen can be run now"):
+        run("bulk", "run-now", "--state", "queued", *WHY, actor=lead)
+
+
 def test_many_wait_for_another_user(lead: User) -> None:
     for _ in range(21):
         rows.failed(last_error_code="unreachable")
