@@ -16,6 +16,7 @@ from tests.workflows import rows
 from tests.workflows.admin.test_consequences import call, onboarding
 from tests.workflows.operations.test_bulk import member, slice_after
 from workflows.models import Access, BulkItem, BulkOperation, Event, Workflow
+from workflows.telling import consequences
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -77,6 +78,23 @@ def test_a_cancellation_says_what_is_given_back(lead: User) -> None:
     assert status_of(row) == "PENDING"
     assert run("cancel", row.pk, *WHY, actor=lead)["done"].startswith("It is cancelled; a worker now reverses")
     assert Workflow.objects.get().compensating
+
+
+@pytest.mark.parametrize("verb", ["retry", "cancel"])
+def test_what_has_changed_since_it_was_told_is_refused(verb: str, lead: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = refunded() if verb == "retry" else onboarding(current_step="enroll_in_program")
+    tell = getattr(consequences, f"of_{verb}")
+
+    def told_late(of: Workflow) -> Any:
+        yield from tell(of)
+        if verb == "retry":
+            Workflow.objects.update(completed_at=timezone.now())
+        else:
+            call(row, "execute_checkout", charge_id="ch_1")
+
+    monkeypatch.setattr(consequences, f"of_{verb}", told_late)
+    with pytest.raises(CommandError, match="since you looked"):
+        run(verb, row.pk, *WHY, actor=lead)
 
 
 def test_what_waits_is_run_now(lead: User) -> None:
