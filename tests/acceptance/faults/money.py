@@ -6,6 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from django.db.models import F
+from django.db.models.functions import Now
 
 from tests import engine
 from tests.acceptance.conftest import Start
@@ -22,7 +24,9 @@ from tests.acceptance.faults.harness import System
 from tests.processes import Runworker
 from tests.sandbox_process import SandboxProcess
 from workflows import operations
-from workflows.models import Attempt, Effect, ManualTask, Workflow
+from workflows.errors import NotAllowed
+from workflows.models import Attempt, Effect, ManualTask, Service, Workflow
+from workflows.models.service import FIRST_COOL_OFF
 
 NAMES = ("BY_KEY", "BY_LOOKUP", "BY_PERSON", "FINAL_BY_KEY", "FINAL_BY_LOOKUP", "FINAL_BY_PERSON")
 OTHERS = ("STEP_BY_STEP", "IN_TURNS")
@@ -169,6 +173,13 @@ class Till(System):
         in_doubt = Effect.objects.filter(workflow__in=planned, step="collect", undo=False, state__in=OPEN)
         for pk in in_doubt.filter(workflow__status="PENDING").values_list("workflow", flat=True):
             self.cancel(pk)
+
+    def try_what_cools_off(self) -> None:
+        """A person tries what would be down for minutes: trial after trial may meet a planned fault."""
+        down = Service.objects.filter(opened_at__isnull=False, cool_off__gt=FIRST_COOL_OFF, retry_at__gt=Now())
+        for name in down.values_list("name", flat=True):
+            with suppress(NotAllowed):  # a trial has closed it just now
+                operations.try_now(name, user=self.person, reason="They say it is up.")
 
     def retry_the_failed(self) -> None:
         for pk in Workflow.objects.filter(pk__in=self.given, status="FAILED").values_list("pk", flat=True):
