@@ -207,6 +207,7 @@ WORKFLOWS = [
     Shown("failures", "", lambda: states.failed("/admin/failures/")),
     Shown("audit", "", lambda: states.looked_at("/admin/audit/")),
     Shown("audit", "of a patient", lambda: states.looked_at("/admin/audit/?patient={}&sort=looked"), group="auditor"),
+    Shown("assign_failures", "", lambda: states.failed("/admin/assign-failures/?release=" + CAUSE)),
     Shown(
         "workflows_workflow_changelist",
         "a group of failures",
@@ -264,6 +265,7 @@ TASKS = [
     Shown("workflows_manualtask_change", "retracted", lambda: of(states.answer_that_was_taken_back())),
     Shown("workflows_manualtask_take_back", "", lambda: of(states.taken_back(), "take_back")),
     Shown("workflows_manualtask_assign", "", lambda: targets.assign()[0]),
+    Shown("workflows_manualtask_ask_lead", "", row_page("manualtask", "ask_lead")),
     Shown(
         "workflows_manualtask_assign", "nobody chosen", lambda: targets.assign()[0], press("Assign it to a colleague")
     ),

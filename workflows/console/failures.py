@@ -8,17 +8,23 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.contrib.admin import AdminSite
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from workflows import operations
 from workflows.console import links, trends
+from workflows.console.base import OptionalReasonForm, colleague_field
 from workflows.console.charts import Chart
 from workflows.definition import definitions, wording_of_type
+from workflows.errors import NotAllowed
 from workflows.health import counts, failures
 from workflows.health.failures import Group
 from workflows.models import Event
@@ -58,6 +64,7 @@ class Line:
     number: str
     money: str
     whose: str
+    assign_url: str
     chart: Chart | None = None
 
     @property
@@ -84,6 +91,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "title": "Failures",
         "filters": [("show", "Show", show, SHOWN.items()), ("workflow_type", "Type", workflow_type, types.items())],
         "lines": _lines([*page], show, now),
+        "assigns_causes": request.user.has_perm(operations.ACKNOWLEDGE),
         "told": _told(found),
         "page": page,
         "query": urlencode({name: value for name, value in given.items() if value}),
@@ -117,12 +125,15 @@ def line(group: Group, times: str = "", acknowledged_by: str = "", chart: Chart 
         url=links.failures_of(cause, times) if group.number > 1 else links.workflow(group.newest[0]),
         number=f"{group.number:,}" if group.number < failures.MOST else f"{failures.MOST:,}+",
         money=_money(group),
+        assign_url=f"{reverse('admin:assign_failures')}?{urlencode(links.filters_of(cause))}" if group.left else "",
         whose=f"Acknowledged by {acknowledged_by}" if acknowledged_by else whose(group),
         chart=chart,
     )
 
 
 def whose(group: Group) -> str:
+    if group.assignee:
+        return group.assignee
     if group.asks_nobody:
         return NOBODY
     return ENGINEERS if _kind(group) == "unforeseen" else SUPPORT
@@ -160,13 +171,55 @@ def of_list(request: HttpRequest) -> dict[str, Any]:
     if cause is None or not (times or request.GET.get("preset") == links.LEFT):
         return {}
     found = failures.between(*times, cause) if times else failures.unacknowledged(cause)
-    return {"groups": [line(each) for each in found]}
+    return {"groups": [line(each) for each in found], "assigns_causes": request.user.has_perm(operations.ACKNOWLEDGE)}
+
+
+class AssignForm(OptionalReasonForm):
+    """The colleague, of those who may acknowledge failures, and a note."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields = {"to": colleague_field(operations.able_to_acknowledge()), **self.fields}
+        self.fields["reason"].label = "Note"
+
+
+def assign(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
+    """Say who looks after a group: GET says what that means, POST does it."""
+    _require(request, operations.ACKNOWLEDGE)
+    _require(request, SEE)
+    cause = _cause(request)
+    if cause is None or cause.release is None:
+        raise Http404("No group of failures is named.")
+    form = AssignForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        assert isinstance(request.user, User)
+        try:
+            messages.success(request, operations.assign_cause(cause, user=request.user, **form.cleaned_data))
+        except NotAllowed as refusal:
+            messages.error(request, str(refusal))
+        return HttpResponseRedirect(links.failures_of(cause))
+    context = {
+        **site.each_context(request),
+        "title": "Assign",
+        "verb": {"label": "Assign"},
+        "asks": "Assign these failures to a colleague",
+        "consequences": [
+            *(
+                f"{each.number:,}: {line(each).what}. {line(each).why} Whose: {line(each).whose}."
+                for each in failures.unacknowledged(cause)
+            ),
+            "Your colleague finds them first in “Needs a person”, and under “Mine”.",
+            "What fails for the same reason meanwhile is theirs, too, until all of it is retried or acknowledged.",
+        ],
+        "form": form,
+        "back": links.failures_of(cause),
+    }
+    return TemplateResponse(request, "admin/workflows/assign_failures.html", context)
 
 
 def _cause(request: HttpRequest) -> Cause | None:
-    """The cause that the filters of a list name, or the fields of a form."""
-    sent = request.POST if request.method == "POST" else request.GET
-    workflow_type, step, code, release = map(sent.get, Cause._fields)
+    """The cause that the filters of a list name."""
+    workflow_type, step, code, release = map(request.GET.get, Cause._fields)
     if workflow_type is None or step is None or code is None:
         return None
     cause = Cause(workflow_type, step, code, release)

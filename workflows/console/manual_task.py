@@ -79,6 +79,21 @@ ASSIGN = Verb(
 )
 
 
+ASK_LEAD = Verb(
+    slug="ask_lead",
+    label="Ask a lead",
+    asks="Ask a lead to see to it",
+    permission=(operations.ACKNOWLEDGE, *operations.MAY_DECIDE),
+    operation=operations.ask_lead,
+    applies=lambda row: False,  # as above
+    consequences=lambda row: [
+        "Support leads find it above the other tasks in “Needs a person”, until somebody has it.",
+        "Your note stands on its page, and in the workflow's history.",
+    ],
+    done="A lead is asked.",
+)
+
+
 def _once_retracted(row: ManualTask) -> list[str]:
     if why_not := retracting.why_not(row):
         return [f"Nothing: it cannot be retracted. {why_not}"]
@@ -101,7 +116,7 @@ def _once_retracted(row: ManualTask) -> list[str]:
 class ManualTaskAdmin(ConsoleAdmin):
     page_template = "admin/workflows/manual_task/page.html"
     list_title = "Inbox"
-    verbs = (RETRACT, ASSIGN)
+    verbs = (RETRACT, ASSIGN, ASK_LEAD)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ManualTask]:
         return ManualTask.objects.by_the_clock().with_claims().defer("question", "facts")
@@ -167,6 +182,9 @@ class ManualTaskAdmin(ConsoleAdmin):
             "assign_url": self._url_unless(operations.why_not_assign, "assign", row, request) if may or assigns else "",
             "release_url": self._url_unless(operations.why_not_release, "release", row, request)
             if may or assigns
+            else "",
+            "ask_lead_url": self.url_of("ask_lead", row)
+            if open_to_decide and ASK_LEAD.is_for(request.user) and not (assigns or row.lead_asked_at)
             else "",
             # Facts may be a patient's: only a user who may decide the task, or could have decided it, sees them.
             "facts": [(label, words.value(value)) for label, value in row.facts]
@@ -259,9 +277,10 @@ def _money(row: ManualTask) -> str:
 
 
 def _handed_over(row: ManualTask) -> Event | None:
-    """Who has assigned it last, and with which note."""
-    given = Event.objects.filter(workflow=row.workflow_id, kind=Event.Kind.TASK_ASSIGNED, detail__task=row.pk)
-    return given.order_by("-id").first() if row.assignee else None
+    """Who has assigned it last, or asked a lead, and with which note."""
+    kind = Event.Kind.LEAD_ASKED if row.lead_asked_at else Event.Kind.TASK_ASSIGNED
+    given = Event.objects.filter(workflow=row.workflow_id, kind=kind, detail__task=row.pk)
+    return given.order_by("-id").first() if row.assignee or row.lead_asked_at else None
 
 
 def _where(row: ManualTask) -> dict[str, str]:

@@ -134,6 +134,7 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
         "next_url": _url(url, given, after=str(shown.next)) if shown.next else "",
         "assigns": of is INBOX and _is_open(given) and request.user.has_perm(operations.ASSIGN),
         "is_filtered": bool(given),
+        "assigns_causes": request.user.has_perm(operations.ACKNOWLEDGE),
         "name_of_all": choosing.ALL,
         "sees_workflows": request.user.has_perm(needs.SEE_WORKFLOWS),
     }
@@ -252,7 +253,7 @@ def _rows(source: Source, pks: list[int]) -> dict[int, Any]:
         case Source.TASK:
             rows = ManualTask.objects.with_claims().select_related("assignee", "decided_by", "workflow")
             rows = rows.only(
-                *("state", "team", "task_type", "created_at", "due_at", "expires_at", "decided_at"),
+                *("state", "team", "task_type", "created_at", "due_at", "expires_at", "decided_at", "lead_asked_at"),
                 *("assignee__username", "decided_by__username", "workflow__workflow_type"),
             )
         case Source.FOLLOW_UP:
@@ -270,7 +271,7 @@ def _of_task(row: ManualTask, filters: str) -> Line:
     return Line(
         asks=words.task_type(row.task_type),
         url=_url(url, {FILTERS: filters} if filters else {}),
-        why=f"Task {row.pk}",
+        why=f"Task {row.pk}{', a lead is asked' if row.lead_asked_at and is_open else ''}",
         task=row.pk,
         workflow=row.workflow_id,
         type=words.workflow_type(row.workflow.workflow_type),

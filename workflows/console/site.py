@@ -52,6 +52,7 @@ class ConsoleSite(admin.AdminSite):
             "failures": failures.view,
             "audit": audit.view,
             "audit_export": audit.export,
+            "assign_failures": failures.assign,
         }
         ours = [
             path(f"{name.replace('_', '-')}/", self.admin_view(partial(view, site=self)), name=name)

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from workflows.definition import wording_of_type
 from workflows.errors import DUPLICATE
-from workflows.models.failure import Cause
+from workflows.models.failure import AssignedCause, Cause
 from workflows.models.workflow import UNACKNOWLEDGED_SQL
 from workflows.operations.payments import charged_among
 from workflows.postgres.statements import fetch_all
@@ -28,7 +28,8 @@ SAMPLE, SAMPLES = 20, 1_000
 class Group:
     """The failures of one cause: how many, and how many of them nobody has acknowledged.
 
-    `newest` are the ids of some of them, and `charged` those of these whose charge stands, or is unclear.
+    `newest` are the ids of some of them, and `charged` those of these whose charge stands, or is unclear. `assignee` is
+    the name of the user who looks after them.
     """
 
     cause: Cause
@@ -38,12 +39,13 @@ class Group:
     last: datetime
     newest: list[int]
     charged: Set[int] = frozenset()
+    assignee: str = ""
 
     @property
     def asks_nobody(self) -> bool:
         """Whether its patients were told, and nothing is left to be done; where money is held something is."""
         wording = wording_of_type(self.cause.workflow_type)
-        return words_for_code(wording, self.cause.code).asks_nobody and not self.charged
+        return words_for_code(wording, self.cause.code).asks_nobody and not (self.charged or self.assignee)
 
 
 def unacknowledged(cause: Cause | None = None, *, most: int | None = None) -> list[Group]:
@@ -92,4 +94,16 @@ def _groups(condition: str, cause: Cause | None, most: int, **times: datetime) -
     charged = charged_among([pk for group in groups for pk in group.newest])
     for group in groups:
         group.charged = charged & {*group.newest}
+    _add_assignees(groups)
     return sorted(groups, key=lambda group: (not group.charged, not group.left, -group.number, group.cause))
+
+
+def _add_assignees(groups: list[Group]) -> None:
+    since = min((group.first for group in groups), default=None)
+    if since is None:
+        return
+    rows = AssignedCause.objects.filter(assignee__is_active=True, at__gte=since).select_related("assignee")
+    found = {Cause(row.workflow_type, row.step, row.code, row.release): row for row in rows}
+    for group in groups:
+        if (row := found.get(group.cause)) and row.at >= group.first:
+            group.assignee = row.assignee.get_username()

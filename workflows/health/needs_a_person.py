@@ -26,7 +26,7 @@ from workflows.health.failures import Group, unacknowledged
 from workflows.models import Correction, FollowUp, ManualTask, Workflow
 from workflows.models.clock import microseconds, moment
 from workflows.models.follow_up import GIVEN_UP
-from workflows.models.manual_task import OPERATIONS, RESOLVE
+from workflows.models.manual_task import ASSIGN, OPERATIONS, RESOLVE
 from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all, fetch_one
@@ -67,8 +67,9 @@ class Rank(IntEnum):
     """Which rows are listed before which."""
 
     MONEY = 0
-    OVERDUE = 1
-    REST = 2
+    LEAD = 1  # what a lead was asked to see to, for leads
+    OVERDUE = 2
+    REST = 3
 
 
 EVERYTHING = tuple(Kind)
@@ -159,9 +160,14 @@ def tasks(asked: Asked) -> QuerySet[Any, Any]:
 def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
     """The failures that are asked for, by their cause, of the newest `most` only: where money is held first.
 
-    Nobody owns them. Those of a code that asks for nobody are among them.
+    Then those that this user looks after. Those of a code that asks for nobody are among them.
     """
-    return unacknowledged(most=most) if _is_asked_for(asked, Kind.FAILED) else []
+    if Kind.FAILED not in asked.kinds or asked.whose == Whose.TEAMS or not asked.user.has_perm(SEE_WORKFLOWS):
+        return []
+    found, me = unacknowledged(most=most), asked.user.get_username()
+    if asked.whose:
+        found = [each for each in found if each.assignee == (me if asked.whose == Whose.MINE else "")]
+    return sorted(found, key=lambda each: (not each.charged, each.assignee != me))
 
 
 # --- The sources --------------------------------------------------------------------------------
@@ -183,15 +189,32 @@ def _branches(asked: Asked, rank: Rank, at: datetime) -> list[Branch]:
             found = _tasks(asked, MONEY)
             rows = [each.filter(late) for each in found] if asked.only_overdue else found
             return [Branch(Source.TASK, each, "created_at") for each in rows]
+        case Rank.LEAD:
+            rows = [each.filter(late) for each in _for_leads(asked)] if asked.only_overdue else _for_leads(asked)
+            return [Branch(Source.TASK, each, "lead_asked_at") for each in rows]
         case Rank.OVERDUE:
-            return [Branch(Source.TASK, each.filter(late), "due_at") for each in _tasks(asked, [Kind.TASK])]
+            return [Branch(Source.TASK, each.filter(late), "due_at") for each in _other_tasks(asked)]
         case Rank.REST if not asked.only_overdue:
             return [
                 *(Branch(Source.FOLLOW_UP, each, "created_at") for each in _follow_ups(asked)),
                 *(Branch(Source.CORRECTION, each, "asked_at") for each in _corrections(asked)),
-                *(Branch(Source.TASK, each.filter(not_late), "created_at") for each in _tasks(asked, [Kind.TASK])),
+                *(Branch(Source.TASK, each.filter(not_late), "created_at") for each in _other_tasks(asked)),
             ]
     return []
+
+
+def _for_leads(asked: Asked) -> list[QuerySet[Any]]:
+    """What a lead was asked to see to, if this user is one."""
+    if not (asked.user.has_perm(ASSIGN) and asked.user.has_perm(SEE_TASKS) and Kind.TASK in asked.kinds):
+        return []
+    tasks = of_whose(ManualTask.objects.open(), asked.whose, asked.user).filter(lead_asked_at__isnull=False)
+    tasks = tasks.exclude(task_type__in=_KIND_OF_TYPE)
+    return [tasks.filter(task_type=asked.task_type) if asked.task_type else tasks]
+
+
+def _other_tasks(asked: Asked) -> list[QuerySet[Any]]:
+    found = _tasks(asked, [Kind.TASK])
+    return [each.filter(lead_asked_at=None) for each in found] if asked.user.has_perm(ASSIGN) else found
 
 
 def _tasks(asked: Asked, kinds: Collection[Kind]) -> list[QuerySet[Any]]:

@@ -9,6 +9,7 @@ from workflows.models.correction import Correction, OriginalPayload
 from workflows.models.data_key import DataKey
 from workflows.models.effect import Effect
 from workflows.models.event import Event
+from workflows.models.failure import AssignedCause
 from workflows.models.follow_up import FollowUp
 from workflows.models.manual_task import ManualTask
 from workflows.models.pace import Pace
@@ -25,6 +26,7 @@ from workflows.models.workflow import State, Workflow
 __all__ = [
     "Access",
     "ApiKey",
+    "AssignedCause",
     "Attempt",
     "BulkItem",
     "BulkOperation",

@@ -30,6 +30,7 @@ class Event(models.Model):
         FOLLOW_UP_ASKED = "follow_up_asked", "Run again"
         TASK_CLAIMED = "task_claimed", "Task claimed"
         TASK_ASSIGNED = "task_assigned", "Task assigned"
+        LEAD_ASKED = "lead_asked", "Lead asked"
         TASK_RELEASED = "task_released", "Task released"
         APPROVED = "approved"
         REJECTED = "rejected"

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from django.conf import settings
+from django.db import models
 from django.db.models import Q
+
+from workflows.models.clock import ClockTimestamp
 
 
 class Cause(NamedTuple):
@@ -21,3 +25,21 @@ class Cause(NamedTuple):
 
 def of_code(code: str) -> Q:
     return Q(last_error_code=code) | Q(last_error_code="", last_error_class=code)
+
+
+class AssignedCause(models.Model):
+    """Who looks after the failures of a cause. It counts as long as a failure is left from before it was assigned."""
+
+    workflow_type = models.TextField()
+    step = models.TextField()
+    code = models.TextField()
+    release = models.TextField()
+    assignee = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    at = models.DateTimeField(db_default=ClockTimestamp())
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(name="assigned_cause_once", fields=Cause._fields)]
+
+    def __str__(self) -> str:
+        return f"failures of {self.workflow_type} at {self.step}: {self.code}"

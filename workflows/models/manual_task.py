@@ -19,6 +19,7 @@ DECIDE = "workflows.decide_manualtask"
 # A user who may answer the engine's own questions is in the team `operations`, whatever their groups.
 RESOLVE = "workflows.resolve_manualtask"
 OPERATIONS = "operations"
+ASSIGN = "workflows.assign_manualtask"
 # The order of open tasks. A task without a due time is due when it expires.
 DUE = Coalesce("due_at", "expires_at")
 # Django's users and groups say which user may decide, whatever other backend logs people in.
@@ -141,6 +142,7 @@ class ManualTask(models.Model):
     # The user who has claimed it.
     assignee = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
     claimed_at = models.DateTimeField(null=True)
+    lead_asked_at = models.DateTimeField(null=True)  # when a support lead was asked to see to it; until somebody has it
     requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
     four_eyes = models.BooleanField(db_default=False)  # the user who requested it may not decide it
     decided_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
@@ -188,6 +190,12 @@ class ManualTask(models.Model):
                 name="manual_task_assigned",
                 fields=["assignee", "created_at", "id"],
                 condition=Q(state="open") & ~Q(assignee=None),
+            ),
+            # health.needs_a_person: those that a lead was asked to see to.
+            models.Index(
+                name="manual_task_lead",
+                fields=["lead_asked_at", "id"],
+                condition=Q(state="open") & ~Q(lead_asked_at=None),
             ),
             # Which task is decided next: by when they are due, of all types and of one.
             models.Index(DUE, "id", name="manual_task_inbox", condition=Q(state="open")),

@@ -6,8 +6,10 @@ be about committed rows.
 """
 
 from workflows.operations.acknowledging import (
+    able_to_acknowledge,
     acknowledge,
     acknowledgement,
+    assign_cause,
     failures_left,
 )
 from workflows.operations.answers import answer_model
@@ -53,6 +55,7 @@ from workflows.operations.services import (
 from workflows.operations.tasks import (
     MAY_DECIDE,
     approve,
+    ask_lead,
     assign,
     claim_task,
     decidable,
@@ -99,11 +102,14 @@ __all__ = [
     "VIEW_AUDIT",
     "LeftUndone",
     "WorkflowBusy",
+    "able_to_acknowledge",
     "acknowledge",
     "acknowledgement",
     "answer_model",
     "approve",
+    "ask_lead",
     "assign",
+    "assign_cause",
     "cancel",
     "charges_of",
     "claim_task",

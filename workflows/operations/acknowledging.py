@@ -1,20 +1,24 @@
-"""What people may do with failures that nobody will retry: acknowledge them, with a note."""
+"""What people may do with failures beside a retry: acknowledge them, with a note, or say who looks after them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from django.contrib.auth import get_user_model
 from django.db.models import F, QuerySet
 
 from workflows.errors import NotAllowed
-from workflows.models import Event, FollowUp, State, Workflow
-from workflows.models.clock import microseconds
+from workflows.models import AssignedCause, Event, FollowUp, State, Workflow
+from workflows.models.clock import ClockTimestamp, microseconds
+from workflows.models.failure import Cause
 from workflows.models.follow_up import GIVEN_UP
+from workflows.models.manual_task import PERMISSION_BACKEND
 from workflows.operations.guards import (
     ACKNOWLEDGE,
     lock_workflow,
     record_event,
+    record_for,
     require,
     short_transaction,
     stated,
@@ -54,6 +58,25 @@ def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[i
         steps = list(given_up.values_list("step", flat=True))
         given_up.update(acknowledged_failure=F("created_at"))
         record_event(workflow_id, Event.Kind.ACKNOWLEDGED, user, reason=reason, steps=steps)
+
+
+def assign_cause(cause: Cause, *, user: User, to: int, reason: str = "") -> str:
+    """Say who looks after the failures of a cause, of one release; return what was done, a sentence."""
+    require(user, ACKNOWLEDGE)
+    colleague = able_to_acknowledge().filter(pk=to).first()
+    if colleague is None:
+        raise NotAllowed("This user cannot acknowledge failures: choose somebody else.")
+    name = colleague.get_username()
+    with short_transaction():
+        given = {"assignee": colleague, "at": ClockTimestamp()}
+        row, _ = AssignedCause.objects.update_or_create(given, **cause._asdict())
+        record_for(row, user, f"Assigned to {name}.", reason)
+    return f"It is assigned to {name}."
+
+
+def able_to_acknowledge() -> QuerySet[User]:
+    users = get_user_model().objects.with_perm(ACKNOWLEDGE, backend=PERMISSION_BACKEND)
+    return users.filter(is_staff=True)
 
 
 def failures_left(workflow: Workflow) -> list[int]:

@@ -16,6 +16,7 @@ from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import OPERATIONS, ManualTaskQuerySet, able_to_decide
 from workflows.operations import answers, retracting
 from workflows.operations.guards import (
+    ACKNOWLEDGE,
     ASSIGN,
     DECIDE,
     RESOLVE,
@@ -44,7 +45,7 @@ def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
     require(user, *MAY_DECIDE)
     with short_transaction():
         row = ManualTask.objects.filter(pk=task_id)
-        claimed = _decidable(row, user).free().update(assignee=user, claimed_at=ClockTimestamp())
+        claimed = _decidable(row, user).free().update(assignee=user, claimed_at=ClockTimestamp(), lead_asked_at=None)
         task = _read_task(task_id)
         if not claimed:
             raise NotAllowed(why_not_claim(task, user) or CHANGED)
@@ -71,9 +72,21 @@ def assign(task_id: int, *, user: User, to: int, seen: list[int], reason: str = 
         name = colleague.get_username()
         if colleague == task.assignee:
             raise NotAllowed(f"It is assigned to {name} already.")
-        ManualTask.objects.filter(pk=task_id).update(assignee=colleague, claimed_at=None)
+        ManualTask.objects.filter(pk=task_id).update(assignee=colleague, claimed_at=None, lead_asked_at=None)
         record_event(task.workflow_id, Event.Kind.TASK_ASSIGNED, user, reason=reason, task=task_id, to=name)
     return f"It is assigned to {name}."
+
+
+def ask_lead(task_id: int, *, user: User, reason: str) -> None:
+    """Ask a support lead to decide an open task, or to give it to somebody; `reason` is a note to them."""
+    require(user, ACKNOWLEDGE, *MAY_DECIDE)
+    require_reason(reason, "a lead")
+    with short_transaction():
+        asked = _undecided(ManualTask.objects.filter(pk=task_id)).update(lead_asked_at=ClockTimestamp())
+        task = _read_task(task_id)
+        if not asked:
+            raise NotAllowed(_why_over(task) or CHANGED)
+        record_event(task.workflow_id, Event.Kind.LEAD_ASKED, user, reason=reason, task=task_id)
 
 
 def release_task(task_id: int, *, user: User, reason: str = "") -> None:

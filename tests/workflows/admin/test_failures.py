@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from html import unescape
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
@@ -17,7 +20,7 @@ from tests.workflows.admin.tasks import words
 from tests.workflows.operations.test_bulk import carry_out
 from workflows.console.links import failures_of
 from workflows.health import failures
-from workflows.models import BulkItem, BulkOperation, Effect, Event, Workflow
+from workflows.models import AssignedCause, BulkItem, BulkOperation, Effect, Event, Workflow
 from workflows.models.rollup import Grain, Metric, Rollup
 
 PAGE = "/admin/failures/"
@@ -220,3 +223,42 @@ def test_a_group_is_acknowledged_with_one_note_and_each_has_an_outcome(as_: Logi
     assert [*notes] == [("some-support", "enroll_in_program", NOTE)] * 30
     left = {pk for each in shown(support) for pk in each.group.newest}
     assert left == {later.pk, held.pk, *(row.pk for row in others)}
+
+
+# --- Who looks after it -------------------------------------------------------------------------
+
+
+def test_a_group_is_a_colleagues_who_finds_it_first_until_all_of_it_is_dealt_with(as_: Login) -> None:
+    support, lead = as_("support"), as_("support lead")
+    [rows.failed() for _ in range(3)]
+    one = rows.failed(current_step="reserve")
+    (url,) = [each.assign_url for each in shown(support) if "Reserve" in each.what]
+    assert url in unescape(support.get(PAGE).content.decode())
+    to = User.objects.get(username="some-support lead").pk
+    assert "It is assigned to some-support lead." in words(
+        support.post(url, {"to": to, "reason": NOTE}, follow=True).content.decode()
+    )
+    assert [(each.what, each.whose) for each in shown(support)] == [
+        ("Failed at “Charge”", "Engineers"),
+        ("Failed at “Reserve”", "some-support lead"),
+    ]
+
+    def lists(query: str) -> list[str]:
+        return [each.what for each in lead.get(f"/admin/needs-a-person/{query}").context["groups"]]
+
+    assert lists("") == ["Failed at “Reserve”", "Failed at “Charge”"]
+    assert (lists("?whose=mine"), lists("?whose=unassigned")) == (["Failed at “Reserve”"], ["Failed at “Charge”"])
+    assert NOTE in LogEntry.objects.get().get_change_message()
+    seen_to(one)
+    rows.failed(current_step="reserve")
+    assert {each.whose for each in shown(support)} == {"Engineers"}, "what is dealt with, and comes back, is nobody's"
+
+
+def test_only_who_may_acknowledge_failures_looks_after_them_or_says_who_does(as_: Login) -> None:
+    rows.failed()
+    support, auditor = as_("support"), as_("auditor")
+    url = shown(support)[0].assign_url
+    nobody = User.objects.get(username="some-auditor").pk
+    assert support.post(url, {"to": nobody, "reason": NOTE}).status_code == 200
+    assert auditor.post(url, {"to": nobody, "reason": NOTE}).status_code == 403
+    assert not AssignedCause.objects.exists()

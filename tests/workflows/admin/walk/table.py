@@ -36,6 +36,7 @@ needs_a_person                                         | p pppppp - - ss | x xxx
 failures                                               | p pppppp - - ss | x xxxxxx x x ss
 audit                                                  | p -----p - - ss | x xxxxxx x x ss
 audit_export                                           | x xxxxxx x x ss | p -----p - - ss
+assign_failures                                        | 0 00-0-- - - ss | 0 00-0-- - - ss
 login                                                  | > >>>>>> > > pp | A AAAAAA A A pp
 logout                                                 | x xxxxxx x x >> | p pppppp p p >s
 session                                                | p pppppp p p ps | p pppppp p p ps
@@ -89,6 +90,7 @@ workflows_manualtask_assign of-other-team              | p -pppp- - - ss | A -A>
 workflows_manualtask_assign question                   | p -pppp- - - ss | A -A>AA- - - ss
 workflows_manualtask_assign claimed                    | p -pppp- - - ss | A -AA>>- - - ss
 workflows_manualtask_assign claimed-by-lead            | p -pppp- - - ss | A -A>>>- - - ss
+workflows_manualtask_ask_lead anybodys                 | p ppppp- - - ss | A AAAAA- - - ss
 workflows_manualtask_take_back answered                | p -pppp- - - ss | A -A>AA- - - ss
 workflows_manualtask_history anybodys                  | p pppppp - - ss | p pppppp - - ss
 workflows_manualtask_add                               | - ------ - - ss | - ------ - - ss
@@ -260,6 +262,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_workflow_follow_up": {"step": "thank", **REASON},
     "workflows_manualtask_decide": {"decision": "approve", **REASON},
     "workflows_manualtask_take_back": REASON,
+    "workflows_manualtask_ask_lead": REASON,
     "workflows_manualtask_changelist": lambda scene: {"task": [scene.args["anybodys"]]},
     **{
         f"workflows_manualtask_assign {row}": (lambda scene, row=row: _to_the_boss(scene, row))
