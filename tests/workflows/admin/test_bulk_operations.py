@@ -131,6 +131,7 @@ def test_a_lead_assigns_the_ticked_tasks_or_all_of_a_filter(as_: Login) -> None:
     assert ids() == [first.pk, second.pk]
     assert client.post(INBOX, {"bulk_all": "assign"}).status_code == 400, "all, without a filter"
     assert client.post(INBOX, {"task": ["x"]}).status_code == 400
+    assert "Nothing is chosen" in client.post(INBOX, {"bulk": "ticked"}, follow=True).content.decode()
     assert approver.post(INBOX, {"task": [other.pk]}).status_code == 403
     assert "Assign the ticked" not in approver.get(INBOX).content.decode()
 
