@@ -437,6 +437,9 @@ def test_what_a_lead_is_asked_to_see_to_stands_first_for_leads_until_somebody_ha
     assert [line.task for line in shown(lead, "?state=overdue", INBOX)] == []
     assert shown(lead, "?kind=unclear") == []
     assert "2 wait for somebody" in text(lead)
+    unclear = task(task_type="effect_in_doubt", lead_asked_at=timezone.now())
+    assert [line.task for line in shown(lead, "?task_type=effect_in_doubt", INBOX)] == [unclear.pk], "once"
+    unclear.delete()
     assert "A lead is asked by some-support She waits on the phone." in words(
         lead.get(f"{url}change/").content.decode()
     )
