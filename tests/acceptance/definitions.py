@@ -60,6 +60,13 @@ def end(*, workflow: Workflow, context: Context) -> None:
     _note(workflow, "end")
 
 
+def use_secret(*, workflow: Workflow, context: Context) -> None:
+    """Note whether the step has its own row's secret; slowly, until the file `gate` of the payload is there."""
+    if not Path(workflow.payload["gate"]).exists():
+        time.sleep(0.05)
+    _note(workflow, "right" if workflow.payload["token"] == f"secret-of-{workflow.payload['n']}" else "wrong")
+
+
 def ask(*, workflow: Workflow, context: Context) -> None:
     require_approval(workflow, "review", question="May it go on?", timeout=timedelta(hours=1))
 
@@ -73,6 +80,7 @@ COLLECTED = WorkflowDefinition(name="collected", context_class=Context, steps=[c
 COUNTED = WorkflowDefinition(name="counted", context_class=Context, steps=[note])
 HELD = WorkflowDefinition(name="held", context_class=Context, steps=[begin, hold, end])
 LOADED = WorkflowDefinition(name="loaded", context_class=Context, steps=[note, take_some_time])
+SEALED = WorkflowDefinition(name="sealed", context_class=Context, steps=[use_secret], secret_fields=["token"])
 ASKED = WorkflowDefinition(name="asked", context_class=Context, steps=[begin, ask, end])
 
 

@@ -41,7 +41,6 @@ from workflows.engine.worker_boundary import WorkersBoundary
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
 from workflows.outages.calls import WorkersCalls
 from workflows.postgres import migrating, sqlstates
-from workflows.sealing import payloads
 from workflows.signals import store, waking
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt
@@ -283,7 +282,8 @@ def _outcome_of(claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled
         return executor.failed_before_any_step(definitions().get(workflow.workflow_type), workflow, cancelled)
     definition = definitions()[workflow.workflow_type]
     if workflow.compensating:
-        payloads.open_for_steps(definition, workflow, strict=False)
+        if elsewhere := unreadable.open_secrets(definition, workflow):
+            return elsewhere
         if braked := poison.find_brake(workflow, attempt):
             return compensation.parked_untried(definition, workflow, braked)
         verdict = poison.judge_compensation(attempt)

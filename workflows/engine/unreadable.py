@@ -1,28 +1,47 @@
-"""UNREADABLE: a workflow whose secrets do not open. No step runs without them: a person is asked."""
+"""UNREADABLE: a workflow whose secrets do not open. No step runs without them: a person is asked.
+
+While the keys are changed one worker may have a key that another lacks: what is under that key is left to the first.
+"""
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 
 from workflows.definition import WorkflowDefinition
 from workflows.engine.executor import Failed, Held, failed_by_engine
+from workflows.engine.poison import Rescheduled
 from workflows.errors import StepError, Suspend
 from workflows.models import Attempt, Workflow
-from workflows.sealing import payloads
-from workflows.sealing.envelopes import Unreadable
+from workflows.models.clock import ClockTimestamp
+from workflows.sealing import key_register, payloads
+from workflows.sealing.envelopes import KeyLacking, Unreadable
 from workflows.waits import require_go_ahead, withdraw
+
+logger = logging.getLogger(__name__)
 
 UNREADABLE_TASK_TYPE = "secrets_unreadable"
 # A whole weekend, as for other questions of the engine: only this one row waits for the answer.
 TIMEOUT = timedelta(hours=72)
+# Another worker takes it up then; it is as likely to be this one again.
+LEFT_TO_OTHERS = timedelta(seconds=15)
 
 
-def open_secrets(definition: WorkflowDefinition, workflow: Workflow) -> Held | Failed | None:
-    """Put the secrets of the payload in clear, for the steps. What to do instead of running it if they do not open."""
+def open_secrets(definition: WorkflowDefinition, workflow: Workflow) -> Held | Failed | Rescheduled | None:
+    """Put the secrets of the payload in clear, for the steps. What to do instead of running it if they do not open.
+
+    Calls are undone all the same, without the secrets: the undo that needs one fails, and then a person is asked.
+    """
     try:
         payloads.open_for_steps(definition, workflow)
     except Unreadable as unreadable:
-        return _ask(definition, workflow, str(unreadable))
+        if isinstance(unreadable, KeyLacking) and key_register.is_in_use(unreadable.key_id):
+            logger.error("workflow %s: DATA_KEYS lacks the key %s here: it is left", workflow.pk, unreadable.key_id[:8])
+            reason = "It waits for a worker that has the key of its secrets."
+            return Rescheduled(ClockTimestamp() + LEFT_TO_OTHERS, reason, step=workflow.current_step)
+        if not workflow.compensating:
+            return _ask(definition, workflow, str(unreadable))
+        payloads.open_for_steps(definition, workflow, strict=False)
     return None
 
 

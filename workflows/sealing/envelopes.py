@@ -38,6 +38,14 @@ class Unreadable(Exception):
     """An envelope does not open. The message says why, and nothing of what is in it."""
 
 
+class KeyLacking(Unreadable):
+    """It is under a key that DATA_KEYS of this process lacks."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"It is sealed under the key {key_id[:8]}, which DATA_KEYS lacks here.")
+        self.key_id = key_id
+
+
 @dataclass(frozen=True, slots=True)
 class DataKey:
     """A key of the setting DATA_KEYS. `id` stands in each envelope, and only tells the keys apart."""
@@ -118,7 +126,7 @@ def _key_and_bytes(envelope: str) -> tuple[DataKey, bytes]:
     key_id, encoded = key_id_of(envelope), envelope.rpartition(":")[2]
     key = next((key for key in keys() if key.id == key_id), None)
     if key is None:
-        raise Unreadable(f"It is sealed under the key {key_id[:8]}, which DATA_KEYS lacks here.")
+        raise KeyLacking(key_id)
     try:
         return key, urlsafe_b64decode(encoded)
     except ValueError:

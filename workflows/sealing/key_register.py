@@ -19,12 +19,10 @@ def require_keys() -> None:
 
     A process that serves on starts without an answer while the database is away, or lacks this release's migrations.
     """
-    if not any(definition.secret_fields for definition in definitions().values()):
-        return
     try:
         missing = query_in_time(_missing)
-        if not missing:
-            query_in_time(lambda: DataKey.objects.bulk_create([DataKey(id=keys()[0].id)], ignore_conflicts=True))
+        if not missing and any(definition.secret_fields for definition in definitions().values()):
+            query_in_time(register)
     except (DatabaseUnavailable, Error):
         return
     finally:
@@ -34,6 +32,16 @@ def require_keys() -> None:
             f"The database holds secrets that are sealed under the key {', '.join(missing)}, which DATA_KEYS lacks "
             "here. Add it behind the first one. See manage.py datakeys --help."
         )
+
+
+def register() -> None:
+    """The key that writes is in use from now on."""
+    DataKey.objects.bulk_create([DataKey(id=keys()[0].id)], ignore_conflicts=True)
+
+
+def is_in_use(key_id: str) -> bool:
+    """Whether a process seals, or has sealed, under this key."""
+    return DataKey.objects.filter(pk=key_id).exists()
 
 
 def forget_others() -> None:

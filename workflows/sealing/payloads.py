@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -13,7 +14,7 @@ from workflows.definition import WorkflowDefinition, value_at
 from workflows.models import Workflow
 from workflows.postgres.jsonb import Document
 from workflows.sealing import envelopes
-from workflows.sealing.envelopes import EMPTIED, EMPTIED_LENGTH, PREFIX, Unreadable
+from workflows.sealing.envelopes import EMPTIED, EMPTIED_LENGTH, PREFIX, Unreadable, is_envelope
 
 _COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
 _ESCAPED_ASCII = re.compile(r"\\u00[2-7]")
@@ -39,7 +40,10 @@ def seal(definition: WorkflowDefinition, payload: Mapping[str, Any], row: UUID) 
 def unseal(
     definition: WorkflowDefinition, payload: Mapping[str, Any], row: UUID, *, strict: bool = True
 ) -> dict[str, Any]:
-    """The payload as it was sent. Raises Unreadable; unless `strict`, what does not open looks emptied."""
+    """The payload as it was sent. Raises Unreadable; unless `strict`, what does not open looks emptied.
+
+    Another release may have sealed fields that this one does not name: they are opened, too.
+    """
 
     def open_(field: str, stored: Any) -> Any:
         try:
@@ -49,7 +53,40 @@ def unseal(
                 raise
             return EMPTIED
 
-    return _changed(definition, payload, open_)
+    opened = _changed(definition, payload, open_)
+    for field, stored in _sealed_elsewhere(definition, payload, row):
+        opened = _with(opened, field.split("."), envelopes.unseal(stored, row=row, field=field))
+    return opened
+
+
+def secrets_of(
+    definition: WorkflowDefinition | None, payload: Mapping[str, Any], row: UUID
+) -> Iterator[tuple[str, Any]]:
+    """What is stored of each secret, by its field: of those that the definition names, and what is sealed besides."""
+    for field in definition.secret_fields if definition else ():
+        if (stored := value_at(payload, field)) is not None:
+            yield field, stored
+    yield from _sealed_elsewhere(definition, payload, row)
+
+
+def _sealed_elsewhere(
+    definition: WorkflowDefinition | None, payload: Mapping[str, Any], row: UUID
+) -> Iterator[tuple[str, str]]:
+    """The envelopes in fields that the definition does not name. A text that only looks like one does not open."""
+    named = definition.secret_fields if definition else ()
+    for field, stored in _envelopes_in(payload):
+        if field not in named and not envelopes.is_emptied(stored):
+            with suppress(Unreadable):
+                envelopes.unseal(stored, row=row, field=field)
+                yield field, stored
+
+
+def _envelopes_in(payload: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in payload.items():
+        if isinstance(value, dict):
+            yield from _envelopes_in(value, f"{inside}{name}.")
+        elif is_envelope(value):
+            yield f"{inside}{name}", value
 
 
 def open_for_steps(definition: WorkflowDefinition, workflow: Workflow, *, strict: bool = True) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -16,9 +16,9 @@ from django.db.models import Func, JSONField, TextField, Value
 
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.models import Workflow
-from workflows.postgres.statements import fetch_all
-from workflows.sealing import envelopes
-from workflows.sealing.envelopes import EMPTIED_LENGTH, Unreadable
+from workflows.postgres.statements import execute, fetch_all
+from workflows.sealing import envelopes, payloads
+from workflows.sealing.envelopes import EMPTIED_LENGTH, PREFIX, Unreadable
 
 SLICE = 500
 # Seconds. The command rests as long as the last slice took, so that it uses half of one connection.
@@ -35,7 +35,6 @@ class Secret(NamedTuple):
     """What is stored of one secret field of a row."""
 
     id: int
-    definition: WorkflowDefinition
     key: UUID
     status: str
     field: str
@@ -50,8 +49,9 @@ class Secret(NamedTuple):
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is sealed under the key that writes, or emptied."""
-        return self.kept_as in (envelopes.keys()[0].id, EMPTIED)
+        """Whether it is emptied, or sealed under the key that writes while a step may need it."""
+        is_over = self.status == Workflow.Status.COMPLETE
+        return self.kept_as == EMPTIED or (self.kept_as == envelopes.keys()[0].id and not is_over)
 
     def open(self) -> Any:
         """The value. Raises Unreadable."""
@@ -97,6 +97,8 @@ def reseal(progress: Progress, *, rest: Callable[[float], None] = time.sleep) ->
 
     Stopped, it may start again: what is sealed already stays. Rows that workers hold are done when they are free.
     """
+    for definition in _with_secrets():
+        _take_from_originals(definition)
     for secrets in _slices(progress, rest):
         _reseal(progress, secrets)
         yield progress
@@ -141,22 +143,30 @@ def _slices(progress: Progress, rest: Callable[[float], None]) -> Iterator[list[
 
 
 def _read(condition: str, *parameters: Any) -> list[Secret]:
+    """The secrets of some rows: of the fields that definitions name, and what another release, or a type that has left
+    WORKFLOWS, has sealed besides."""
+    rows = fetch_all(
+        f"""SELECT id, workflow_type, idempotency_key, status, payload::text FROM workflows_workflow
+             WHERE {condition} AND (workflow_type = ANY (%s) OR payload::text LIKE %s) ORDER BY id DESC""",  # noqa: S608 (ours)
+        [*parameters, [each.name for each in _with_secrets()], f'%"{PREFIX}%'],
+    )
     return [
-        secret
-        for definition in definitions().values()
-        if definition.secret_fields
-        for secret in _of_type(definition, condition, parameters)
+        Secret(pk, key, status, field, stored)
+        for pk, workflow_type, key, status, text in rows
+        for field, stored in payloads.secrets_of(definitions().get(workflow_type), json.loads(text), key)
     ]
 
 
-def _of_type(definition: WorkflowDefinition, condition: str, parameters: Sequence[Any]) -> Iterator[Secret]:
-    fields = definition.secret_fields
-    rows = fetch_all(
-        f"""SELECT id, idempotency_key, status {", payload #> %s::text[]" * len(fields)} FROM workflows_workflow
-             WHERE {condition} AND workflow_type = %s ORDER BY id DESC""",  # noqa: S608 (ours)
-        [*(field.split(".") for field in fields), *parameters, definition.name],
+def _with_secrets() -> list[WorkflowDefinition]:
+    return [each for each in definitions().values() if each.secret_fields]
+
+
+def _take_from_originals(definition: WorkflowDefinition) -> None:
+    """A payload that was corrected before its field became secret is kept as it was sent: without it from now on."""
+    paths = [field.split(".") for field in definition.secret_fields]
+    execute(
+        f"""UPDATE workflows_originalpayload SET payload = payload{" #- %s::text[]" * len(paths)}
+             WHERE ({" OR ".join(["payload #> %s::text[] IS NOT NULL"] * len(paths))})
+               AND workflow_id IN (SELECT id FROM workflows_workflow WHERE workflow_type = %s)""",  # noqa: S608 (ours)
+        [*paths, *paths, definition.name],
     )
-    for pk, key, status, *values in rows:
-        for name, value in zip(fields, values, strict=True):
-            if value not in (None, "null"):
-                yield Secret(pk, definition, key, status, name, json.loads(value))

@@ -19,7 +19,7 @@ from workflows.definition import Retry, Step
 from workflows.effects import key_for
 from workflows.errors import RetryableStepError, StepError
 from workflows.intake.submissions import BusinessKeyTaken, Entry, KeyReused, enter, start
-from workflows.models import DataKey, FollowUp, ManualTask, Service, Workflow
+from workflows.models import DataKey, FollowUp, ManualTask, OriginalPayload, Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.postgres.jsonb import parse
 from workflows.sealing import rows
@@ -132,6 +132,48 @@ def test_a_row_that_does_not_open_is_a_question_and_goes_on_once_the_key_is_back
     assert Workflow.objects.get(pk=lost).status == "COMPLETE"
 
 
+def test_while_the_keys_are_changed_a_worker_that_lacks_one_leaves_its_rows_to_others(settings: Any) -> None:
+    def fail_once(*, workflow: Workflow, context: Any) -> None:
+        uses(workflow=workflow, context=context)
+        raise StepError("No.", code="no")
+
+    define(fail_once)
+    settings.DATA_KEYS = ["the-new-one", "the-old-one"]
+    require_keys()
+    undone, pk = send("another").id, send().id
+    Workflow.objects.filter(pk=undone).update(compensating=True, current_step="fail_once")
+    settings.DATA_KEYS = ["the-old-one"]
+    drain()
+    assert not seen
+    assert not ManualTask.objects.exists()
+    assert list(Workflow.objects.values_list("status", flat=True)) == ["PENDING"] * 2
+    assert engine.kinds(Workflow.objects.get(pk=pk)) == ["put_back"]
+    settings.DATA_KEYS = ["the-old-one", "the-new-one"]
+    Workflow.objects.update(invisible_until=ClockTimestamp())
+    drain()
+    assert seen == [SECRET]
+    assert list(Workflow.objects.values_list("status", flat=True)) == ["FAILED"] * 2
+
+
+def test_a_field_that_only_another_release_calls_secret_is_opened_and_rotated_all_the_same(settings: Any) -> None:
+    send()
+    engine.define([uses])
+    drain()
+    assert seen == [SECRET]
+    settings.DATA_KEYS = ["the-new-one", "the-old-one"]
+    assert "1 secrets are sealed" in datakeys("rotate")
+    define()
+    assert "0 secrets are sealed" in datakeys("rotate")
+
+
+def test_a_text_that_a_sender_wrote_like_an_envelope_stays_what_it_is() -> None:
+    like = {"token": "sealed:x", "note": "sealed:", "a.b": f"sealed:{'0' * 8}:{'A' * 60}", "deep": {"x": "sealed:y"}}
+    engine.define([lambda *, workflow, context: seen.append(workflow.payload)], secret_fields=["token"])
+    enter(engine.DEFINITION, idempotency_key=uuid4(), payload=parse(json.dumps(like).encode()), submitted_by="shop")
+    drain()
+    assert seen == [like]
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_an_undo_gets_the_value_too_and_goes_on_without_one_that_does_not_open(settings: Any, *, lost: bool) -> None:
     def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
@@ -209,11 +251,23 @@ def test_filling_seals_what_is_in_clear_and_empties_what_is_over() -> None:
     assert seen.count(SECRET) == len(waiting)
 
 
+def test_filling_leaves_no_secret_of_a_release_that_did_not_know_it_for_one() -> None:
+    over = send().id
+    Workflow.objects.filter(pk=over).update(status="COMPLETE", completed_at=ClockTimestamp())  # it empties nothing
+    OriginalPayload.objects.create(workflow_id=over, payload={"token": SECRET, "n": 1})
+    assert "1 secrets are sealed" in datakeys("fill")
+    assert is_emptied(stored(over))
+    assert OriginalPayload.objects.get().payload == {"n": 1}
+
+
 def test_rotation_seals_anew_and_forgets_the_old_key(settings: Any) -> None:
     DataKey.objects.create(id=stored(send().id).split(":")[1])
     settings.DATA_KEYS = ["the-new-one", "the-old-one"]
     assert "1 secrets are sealed" in datakeys("rotate")
-    assert not DataKey.objects.exists()
+    new = stored(Workflow.objects.get().pk).split(":")[1]
+    assert list(DataKey.objects.values_list("id", flat=True)) == [
+        new
+    ]  # a worker that lacks it leaves the row to others
     settings.DATA_KEYS = ["the-new-one"]
     assert "under the key 1 of DATA_KEYS" in datakeys("check")
     drain()
@@ -237,7 +291,7 @@ def test_a_row_that_cannot_be_opened_is_named_and_the_old_key_stays_registered(s
     for action in ("check", "rotate"):
         with pytest.raises(CommandError, match="1 workflows have a secret that does not open"):
             datakeys(action)
-    assert DataKey.objects.count() == 1
+    assert DataKey.objects.count() == 2
 
 
 def test_a_worker_does_not_start_without_a_key_in_use(settings: Any) -> None:

@@ -60,6 +60,8 @@ class Command(HelpInLines, DatabaseCommand):
 
     def handle(self, *args: Any, action: str, **options: Any) -> None:
         progress = rows.begin()
+        if action != "check":
+            key_register.register()  # before the first row: a worker that lacks the key leaves it to others
         with stoppable(lambda: f"Run it again: manage.py datakeys {action}"):
             slices = rows.check(progress) if action == "check" else rows.reseal(progress)
             for _ in told(slices, lambda so_far: how_far(so_far.below, so_far.newest), self.stdout.write):
