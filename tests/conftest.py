@@ -1,3 +1,4 @@
+import gc
 import os
 import random
 from collections.abc import Generator
@@ -51,6 +52,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if any(folder in item.path.parents for folder in SLOW):
             item.add_marker(pytest.mark.slow)
     items.sort(key=alone.is_alone)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # thousands of tests and modules that live to the end: no collection need look at them again
 
 
 @pytest.hookimpl(wrapper=True)

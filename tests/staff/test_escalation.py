@@ -158,7 +158,8 @@ def posts(house: House) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"/admin/auth/{model}/", {"_save": "1", "form-TOTAL_FORMS": "1", "form-INITIAL_FORMS": "1"}
 
 
-@pytest.mark.parametrize("house", [ADMINISTERS, pytest.param(LEAST, marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("house", [ADMINISTERS, LEAST], indirect=True)
 def test_no_post_gives_a_right_more(house: House) -> None:
     before, untouched = within_reach(house), everything(house.above)
     giving = set(Group.objects.filter(permissions__codename=LACKS))
