@@ -11,20 +11,8 @@ from django.apps import apps
 from django.db import connection, connections
 
 from tests import postgres
+from tests.data_table import documented
 from tests.engine import another_connection
-
-# The columns that are there to keep personal data. No page shows their values, but facts to whoever decides, and what
-# the definition calls public.
-FOR_DATA = {
-    "workflows_workflow": {"payload", "context", "linking_id", "business_key"},
-    "workflows_correction": {"proposed"},
-    "workflows_originalpayload": {"payload"},
-    "workflows_effect": {"result"},
-    "workflows_wait": {"result"},
-    "workflows_signal": {"payload", "linking_id", "dedupe_key"},
-    "workflows_manualtask": {"facts"},
-    "workflows_undeliveredmessage": {"key", "value", "headers"},
-}
 
 
 def leaks(text: str, markers: Collection[str]) -> list[str]:
@@ -33,8 +21,11 @@ def leaks(text: str, markers: Collection[str]) -> list[str]:
 
 
 def shown_columns() -> str:
-    """All that is stored in the tables of the engine, without the columns that are for data."""
-    return _columns_without(FOR_DATA)
+    """All that is stored in the tables of the engine, without the columns that are for data: docs/data.md names them.
+
+    No page shows their values, but facts to whoever decides, and what the definition calls public.
+    """
+    return _columns_without({table: columns.in_clear for table, columns in documented().items()})
 
 
 def every_column() -> str:
