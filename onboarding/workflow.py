@@ -35,7 +35,7 @@ from onboarding.steps.program import enroll_in_program, find_enrollment, find_wi
 from onboarding.steps.visit import save_questionnaire, start_visit
 from onboarding.wording import WORDING
 from workflows.correctable import Correctable
-from workflows.definition import Retry, Slo, Step, WorkflowDefinition, WorkflowStep
+from workflows.definition import Retention, Retry, Slo, Step, WorkflowDefinition, WorkflowStep
 from workflows.search import normalise
 from workflows.search.search_keys import SearchKey
 
@@ -164,4 +164,6 @@ ONBOARDING = WorkflowDefinition(
     correctable=CORRECTABLE,
     # As the articles promise. After ten days all that may rightly take time is over: see EXPIRES_AFTER.
     slo=Slo(p95=timedelta(seconds=3), completed=0.999, longest=timedelta(days=10)),
+    # The ledger keeps what names a charge, and the amount, for the disputes that come later.
+    retention=Retention(content=timedelta(days=90)),
 )

@@ -11,13 +11,15 @@ class WorkflowsConfig(AppConfig):
         from workflows.engine import maintenance
         from workflows.operations import bulk
         from workflows.postgres import session_settings
+        from workflows.retention import purge
 
         connection_created.connect(session_settings.tell)
-        maintenance.MAINTENANCE_TASKS.update(bulk.CHORES)
+        maintenance.MAINTENANCE_TASKS.update(bulk.CHORES | purge.CHORES)
         register(checks.check_definitions)
         register(checks.check_submission_workflow)
         register(checks.check_wording)
         register(checks.check_series)
+        register(checks.check_retention)
         register(checks.check_search_keys, deploy=True)
         register(checks.check_data_keys, deploy=True)
         register(checks.check_undeclared_steps, Tags.database)

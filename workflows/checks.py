@@ -275,6 +275,19 @@ def check_series(**kwargs: Any) -> Messages:
         )
 
 
+def check_retention(**kwargs: Any) -> Messages:
+    """Each definition says how long its workflows are kept."""
+    for definition in _readable_definitions().values():
+        if not definition.states_retention:
+            yield Warning(
+                f"The definition {definition.name!r} does not say how long its workflows are kept: what was sent, and "
+                f"what came of it, is deleted {definition.retention.content.days} days after it has finished.",
+                hint="Say it: WorkflowDefinition(..., retention=Retention(content=...)). See docs/data.md.",
+                obj=definition,
+                id="workflows.W022",
+            )
+
+
 def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:
     """The ledgers of workflows under way hold no call of a step that this release does not declare.
 

@@ -84,6 +84,20 @@ class Slo:
             raise ValueError("An SLO has a p95 above 0, no longer than `longest`, and a share between 0 and 1.")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long what has finished keeps its `content`: what was sent, and what came of it.
+
+    Raises ValueError for less than a week, which the database refuses.
+    """
+
+    content: timedelta = timedelta(days=90)
+
+    def __post_init__(self) -> None:
+        if self.content < timedelta(days=7):
+            raise ValueError("Content is kept for a week or longer.")
+
+
 class Lookup(Protocol):
     """Asks a downstream whether a step's call has happened: the step's result if it has, None if it is not found."""
 
@@ -232,6 +246,7 @@ class WorkflowDefinition:
     - `slo`: what alerts watch; without one none does.
     - `correctable`: the fields that two people may correct when a workflow has failed (`operations.corrections`).
       Raises ValueError for money, for what signals find a workflow by, and for a step that is not `once`.
+    - `retention`: how long it is kept once it has finished (`workflows.retention`): 90 days by default.
     - `listings`: which calls a service has performed, by the name of the step, or `undo <name>`. With them `manage.py
       reconcile` finds what a restored database has lost.
     """
@@ -259,6 +274,7 @@ class WorkflowDefinition:
         slo: Slo | None = None,
         listings: Mapping[str, Listing] | None = None,
         correctable: Correctable | None = None,
+        retention: Retention | None = None,
     ) -> None:
         self.name = name
         self.steps = tuple(step if isinstance(step, Step) else Step(step) for step in steps)
@@ -282,6 +298,8 @@ class WorkflowDefinition:
         self.slo = slo
         self.listings = dict(listings or {})
         self.correctable = correctable
+        self.states_retention = retention is not None
+        self.retention = retention or Retention()
         self._check_secret_fields()
         self._check_correctable()
 

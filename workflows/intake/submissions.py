@@ -23,6 +23,7 @@ from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import Document
 from workflows.postgres.statements import fetch_one
 from workflows.redaction import field_errors_for_senders
+from workflows.retention.content import spent_keys
 from workflows.sealing import payloads
 from workflows.search import search_keys
 from workflows.signals import notify
@@ -159,6 +160,14 @@ def start(
     key = idempotency_key or uuid4()
     payload = payloads.seal_document(definition, payload, key)
     parameters = _parameters(definition, key, payload, submitted_by, request_id, tenant, business_key)
+    # One that was emptied since has its business key as a hash.
+    spent = Q(business_key__in=spent_keys(definition.name, tenant, business_key))
+    of_type = Q(workflow_type=definition.name, tenant=tenant)
+    found = query_in_time(lambda: _find(definition, payload, spent & of_type, key))
+    if found:
+        if found.owner != submitted_by:
+            raise BusinessKeyTaken
+        return found.entry
     try:
         inserted = query_in_time(lambda: fetch_one(_INSERT_STARTED, parameters))
     except IntegrityError as error:
@@ -235,9 +244,9 @@ class _Found:
 
     @classmethod
     def of(cls, definition: WorkflowDefinition, row: tuple[Any, ...], sent_as: UUID) -> _Found:
-        key, workflow_id, status, state, owner, same, *secrets = row
-        stored, sent = map(json.loads, secrets)
-        same = same and payloads.are_same(definition, stored, key, sent, sent_as)
+        key, workflow_id, status, state, owner, same, stored, sent = row
+        if same and stored is not None:
+            same = payloads.are_same(definition, json.loads(stored), key, json.loads(sent), sent_as)
         return cls(Entry(workflow_id, key, status, state, replayed=True), owner, same)
 
 
@@ -276,8 +285,10 @@ def _select(definition: WorkflowDefinition, condition: Q, sent: str, *parameters
     """
     paths = [field.split(".") for field in definition.secret_fields]
     without = " #- %s::text[]" * len(paths)
-    comparison = f"workflow_type = %s AND {_AS_SENT}{without} = {sent}{without}"
+    # What was emptied since cannot be compared. To take it for the same charges nobody twice.
+    comparison = f"workflow_type = %s AND (emptied_at IS NOT NULL OR {_AS_SENT}{without} = {sent}{without})"
     secrets = f"jsonb_build_array({', '.join(['{0} #> %s::text[]'] * len(paths))})::text"
+    secrets = f"CASE WHEN emptied_at IS NULL THEN {secrets} END"
     of_both = [(secrets.replace("{0}", each), given) for each, given in (("payload", ()), (sent, parameters))]
     stored, sent_again = (
         RawSQL(sql, [value for path in paths for value in (*given, path)], TextField())  # noqa: S611 (ours)

@@ -204,6 +204,9 @@ class Workflow(models.Model):
     # The failure that a person has acknowledged, by the time at which it came to rest.
     acknowledged_failure = models.DateTimeField(null=True)
 
+    # What was sent, and what came of it, is deleted (`workflows.retention`): nothing is done with it any more.
+    emptied_at = models.DateTimeField(null=True)
+
     state: str  # only on rows read by `with_state()`
 
     objects: ClassVar[models.Manager[Workflow]] = WorkflowQuerySet.as_manager()
@@ -228,6 +231,9 @@ class Workflow(models.Model):
             ),
             models.CheckConstraint(
                 name="workflow_at_rest_is_not_compensating", condition=Q(status="PENDING") | Q(compensating=False)
+            ),
+            models.CheckConstraint(
+                name="workflow_emptied_is_at_rest", condition=Q(emptied_at=None) | ~Q(status="PENDING")
             ),
             # The key comes first: the console looks one up without knowing the tenant.
             models.UniqueConstraint(
@@ -337,6 +343,12 @@ class Workflow(models.Model):
             models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),
             # search.find.
             models.Index(name="workflow_request", fields=["given_request_id"], condition=~Q(given_request_id="")),
+            # retention.purge: what has finished, and is not emptied yet, by age.
+            models.Index(
+                name="workflow_to_empty",
+                fields=["workflow_type", "completed_at"],
+                condition=Q(emptied_at=None, completed_at__isnull=False),
+            ),
             # engine.rollup: what has come since it last looked.
             models.Index(name="workflow_entered", fields=["entered_xid"]),
         ]

@@ -147,6 +147,11 @@ def lock_workflow(workflow_id: int) -> tuple[Workflow, State]:
         raise
     if workflow is None:
         raise NotAllowed(f"There is no workflow {workflow_id}.")
+    if workflow.emptied_at:
+        raise NotAllowed(
+            f"What it was sent was deleted at {workflow.emptied_at:%Y-%m-%d %H:%M} UTC: nothing can be done with it "
+            "any more. If the patient still needs something, they have to send it again."
+        )
     return workflow, State(workflow.state)
 
 

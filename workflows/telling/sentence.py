@@ -25,7 +25,10 @@ def standing(
     others: Sequence[Other],
 ) -> str:
     """The first sentence of a workflow's page; `others` have the same business key."""
-    return _second(workflow, others) or sentence(workflow, attempt, undone, parked_on)
+    told = _second(workflow, others) or sentence(workflow, attempt, undone, parked_on)
+    if not workflow.emptied_at:
+        return told
+    return f"{told}\nWhat it was sent, and what came of it, was deleted at {clock(workflow.emptied_at)}."
 
 
 def cause_of(workflow: Workflow) -> Service | None:

@@ -12,6 +12,7 @@ from tests.workflows.admin.conftest import Login
 from workflows.engine import rollup, unknown_types
 from workflows.engine.claim import COMPENSATION, DueWorkflows
 from workflows.models import Signal, Workflow
+from workflows.retention import purge
 from workflows.signals import waking
 from workflows.state import transitions
 
@@ -87,6 +88,7 @@ NEEDED: dict[str, Callable[[Client], object]] = {
     "workflow_parked": lambda _: transitions.release_parked("payments", limit=1, over=timedelta(seconds=1)),
     "workflow_linking": lambda client: client.post("/admin/find/", {"q": "acc7"}),
     "workflow_request": lambda client: client.post("/admin/find/", {"q": "acc7"}),
+    "workflow_to_empty": lambda _: purge.empty_old(),
     "workflow_entered": lambda _: [rollup.add_up(), rollup.add_up()],  # the first one is of all rows
 }
 

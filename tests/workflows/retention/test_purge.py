@@ -1,0 +1,293 @@
+"""What has finished long ago is emptied; what is unsettled stays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from io import StringIO
+from threading import Thread
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import IntegrityError, OperationalError, transaction
+from django.utils import timezone
+
+from onboarding.workflow import ONBOARDING
+from tests.engine import another_connection, elsewhere, until_blocked, with_its_connections
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login, as_
+from workflows import operations
+from workflows.engine import maintenance
+from workflows.errors import NotAllowed
+from workflows.intake.submissions import enter, start
+from workflows.models import (
+    Access,
+    Attempt,
+    Correction,
+    Effect,
+    Event,
+    FollowUp,
+    ManualTask,
+    Signal,
+    Wait,
+    Workflow,
+)
+from workflows.postgres.jsonb import parse
+from workflows.retention import purge
+from workflows.search import find
+
+__all__ = ["as_"]
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CANARY = "canary"
+PAYLOAD = {"order": CANARY, "patient": {"email": f"{CANARY}@example.com"}}
+
+
+def long_ago(days: int = 91) -> Any:
+    return timezone.now() - timedelta(days=days)
+
+
+def old(make: Callable[..., Workflow] = rows.complete, **fields: Any) -> Workflow:
+    return make(**{"completed_at": long_ago(), "payload": PAYLOAD, **fields})
+
+
+def is_emptied(row: Workflow) -> bool:
+    return Workflow.objects.get(pk=row.pk).emptied_at is not None
+
+
+def empty_old() -> int:
+    return elsewhere(lambda: maintenance.do_slice(purge.CHORES["empty old"], 0).changed)
+
+
+def killed() -> None:
+    with pytest.raises(OperationalError):
+        with_its_connections(lambda: maintenance.do_slice(purge.CHORES["empty old"], 0))
+
+
+def with_content(row: Workflow) -> Workflow:
+    """The word in every place that may hold what a workflow was sent."""
+    wait = Wait.objects.create(
+        workflow=row, name="review", waiting_for=CANARY, deadline=long_ago(), result={"n": CANARY}
+    )
+    task = {"question": CANARY, "facts": [["Name", CANARY]], "reason": CANARY, "expires_at": long_ago()}
+    ManualTask.objects.create(workflow=row, wait=wait, task_type="review", state="closed", **task)
+    Signal.objects.create(source="shop", dedupe_key=CANARY, name="paid", workflow=row, payload={"n": CANARY})
+    Signal.objects.create(
+        source="shop", dedupe_key="2", name="paid", linking_id=CANARY, payload={"n": CANARY}, closed_at=long_ago()
+    )
+    Effect.objects.create(
+        workflow=row,
+        step="reserve",
+        state="done",
+        attempt=1,
+        idempotency_key="k",
+        result={"n": CANARY},
+        error_message=CANARY,
+    )
+    FollowUp.objects.create(workflow=row, step=CANARY, queue="default", created_at=row.completed_at)
+    FollowUp.objects.update(acknowledged_failure=row.completed_at)
+    rows.attempt(row, 2, steps=[{"step": "charge", "outcome": "failed", "ms": 1, "error_message": CANARY}])
+    rows.event(row, "retried", actor="ada", detail={"reason": CANARY})
+    Access.objects.create(actor="ada", kind="revealed", workflow=row, detail={"fields": ["order"], "purpose": CANARY})
+    asked = rows.asked_to_correct(row, value=CANARY)
+    Correction.objects.filter(pk=asked.pk).update(state="stale", proposed=None)
+    return row
+
+
+def dump() -> str:
+    with another_connection() as other:
+        tables = other.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'workflows\\_%'").fetchall()
+        return "\n".join(str(other.execute(f"SELECT t::text FROM {table} t").fetchall()) for (table,) in tables)  # type: ignore[call-overload]
+
+
+def test_nothing_of_what_was_sent_is_left_and_what_happened_is() -> None:
+    row = with_content(
+        old(rows.failed, linking_id=CANARY, business_key=CANARY, last_error_message=CANARY, context={"a": CANARY})
+    )
+    assert dump().count(CANARY) > 20
+    assert empty_old() == 1
+    assert CANARY not in dump()
+    left = Workflow.objects.get(pk=row.pk)
+    assert (left.status, left.last_error_code, left.idempotency_key) == ("FAILED", "card_declined", row.idempotency_key)
+    assert [(each.kind, each.actor) for each in Event.objects.filter(workflow=row)] == [("retried", "ada")]
+    assert [each["step"] for each in Attempt.objects.filter(workflow=row).order_by("id")[1].steps] == ["charge"]
+    assert Access.objects.get().detail == {"fields": ["order"]}
+    assert empty_old() == 0
+
+
+def test_of_the_money_the_amount_and_what_names_the_charge_stay() -> None:
+    charge = {"amount_cents": 14500, "currency": "USD"}
+    row = old(workflow_type="onboarding", payload={"checkout": {**charge, "note": CANARY}})
+    effect = {"step": "execute_checkout", "state": "done", "attempt": 1, "idempotency_key": "k"}
+    money = ONBOARDING.wording.money
+    assert money
+    Effect.objects.create(workflow=row, result={money.reference: "ch_1", "n": CANARY}, **effect)
+    empty_old()
+    left = Workflow.objects.get(pk=row.pk).payload
+    assert left == {
+        "checkout": {name.partition(".")[2]: charge[name.partition(".")[2]] for name in (money.amount, money.currency)}
+    }
+    assert Effect.objects.get().result == {money.reference: "ch_1"}
+
+
+def unclear() -> Workflow:
+    row = old()
+    Effect.objects.create(workflow=row, step="charge", state="unknown", attempt=1, idempotency_key="k")
+    return row
+
+
+def charged() -> Workflow:
+    row = old(rows.failed, workflow_type="onboarding")
+    money = ONBOARDING.wording.money
+    assert money
+    effect = {"workflow": row, "step": "execute_checkout", "state": "done", "attempt": 1}
+    Effect.objects.create(idempotency_key="k", result={money.reference: "ch_1"}, **effect)
+    return row
+
+
+def given_up() -> Workflow:
+    row = old()
+    FollowUp.objects.create(workflow=row, step="thank", queue="default")
+    return row
+
+
+def child_of(parent: Workflow) -> Workflow:
+    return old(parent=parent, parent_wait="all", child_key="1")
+
+
+STAYS: dict[str, Callable[[], Workflow]] = {
+    "young": lambda: old(completed_at=long_ago(89)),
+    "pending": lambda: rows.workflow(payload=PAYLOAD),
+    "of no known type": lambda: old(workflow_type="gone"),
+    "unclear": unclear,
+    "money": charged,
+    "deferred": given_up,
+    "correction": lambda: rows.asked_to_correct(old(rows.failed)).workflow,
+    "parent": lambda: child_of(rows.workflow()),
+    "parent that stays": lambda: child_of(unclear()),
+}
+
+
+@pytest.mark.parametrize("make", STAYS.values(), ids=STAYS)
+def test_what_is_unsettled_stays_whatever_its_age(make: Callable[[], Workflow]) -> None:
+    row = make()
+    assert empty_old() == 0
+    assert not is_emptied(row)
+
+
+def test_what_is_acknowledged_goes_though_its_charge_stands_and_a_child_with_its_parent() -> None:
+    row = charged()
+    Workflow.objects.filter(pk=row.pk).update(acknowledged_failure=row.completed_at)
+    child = child_of(row)
+    assert empty_old() == 2
+    assert is_emptied(row)
+    assert is_emptied(child)
+
+
+def test_a_row_that_somebody_holds_is_left_for_the_next_slice() -> None:
+    row = old()
+    with another_connection() as other, other.transaction():
+        other.execute("SELECT FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [row.pk])
+        assert empty_old() == 0
+    assert empty_old() == 1
+
+
+def test_a_worker_that_dies_meanwhile_leaves_it_as_it_was() -> None:
+    row = with_content(old(rows.failed))
+    before = dump().count(CANARY)
+    with another_connection() as other, other.transaction():
+        other.execute("SELECT FROM workflows_event WHERE workflow_id = %s FOR UPDATE", [row.pk])
+        dying = Thread(target=killed)
+        dying.start()
+        until_blocked()
+        other.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE NOT granted")
+        dying.join(10)
+    assert (dump().count(CANARY), is_emptied(row)) == (before, False)
+    assert empty_old() == 1
+
+
+def test_it_goes_on_behind_many_that_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(purge, "SLICE", 2)
+    moment = long_ago(100)
+    stay = [old(parent=rows.workflow(), completed_at=moment) for _ in range(3)]
+    row, after = old(), 0
+    for _ in range(4):
+        after = elsewhere(lambda: purge.empty_old(after)).next  # noqa: B023 (at once)
+    assert is_emptied(row)
+    assert not any(map(is_emptied, stay))
+
+
+def test_nothing_is_done_with_what_is_emptied(ada: User) -> None:
+    row = old(rows.failed)
+    empty_old()
+    for again in (operations.retry, operations.run_now):
+        with pytest.raises(NotAllowed, match="was deleted"):
+            again(row.pk, user=ada, reason="Please.")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Workflow.objects.filter(pk=row.pk).update(status="PENDING", completed_at=None)
+
+
+def test_what_is_sent_again_is_the_same_submission() -> None:
+    sent = parse(json.dumps({"patient": {"email": "a@example.com", "password": "secret"}}).encode())
+    key = old(workflow_type="onboarding", submitted_by="web").idempotency_key
+    empty_old()
+    again = enter(ONBOARDING, idempotency_key=key, payload=sent, submitted_by="web")
+    assert (again.replayed, again.status) == (True, "COMPLETE")
+
+
+def test_what_is_started_again_under_a_business_key_is_the_same_workflow() -> None:
+    row = old(business_key="order 7", tenant="shop", submitted_by="web")
+    empty_old()
+    entry = start(rows.PARCEL, tenant="shop", business_key="order 7", payload=parse(b"{}"), submitted_by="web")
+    assert (entry.id, entry.replayed) == (row.pk, True)
+
+
+def test_nobody_finds_it_by_the_patients_address() -> None:
+    from workflows.search import rows as search_rows
+
+    row = old(workflow_type="onboarding")
+    search_rows.replace(row.pk, ONBOARDING, row.payload)
+    assert find.find(f"{CANARY}@example.com", actor="ada").ids == [row.pk]
+    empty_old()
+    assert find.find(f"{CANARY}@example.com", actor="ada").ids == []
+
+
+def test_its_page_and_the_lists_are_shown(as_: Login) -> None:
+    row = with_content(old(rows.failed))
+    empty_old()
+    for url in (f"/admin/workflows/workflow/{row.pk}/change/", "/admin/workflows/workflow/", "/admin/audit/"):
+        assert as_("superuser").get(url).status_code == 200
+    assert "was deleted" in as_("superuser").get(f"/admin/workflows/workflow/{row.pk}/change/").content.decode()
+
+
+@pytest.mark.parametrize("days", [0, 91])
+def test_the_database_lets_what_is_on_record_be_emptied_only_with_an_old_emptied_row(days: int) -> None:
+    row = rows.complete(completed_at=long_ago(days))
+    event = rows.event(row, "retried", actor="ada", detail={"reason": "x"})
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Event.objects.filter(pk=event.pk).update(detail={})
+    Workflow.objects.filter(pk=row.pk).update(emptied_at=timezone.now())
+    for change in ({"detail": {"reason": "y"}}, {"detail": {}, "actor": "eve"}, *([] if days else [{"detail": {}}])):
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Event.objects.filter(pk=event.pk).update(**change)
+
+
+def test_the_command_counts_and_then_empties() -> None:
+    rows_that_go = [old(), old(rows.failed)]
+    unclear()
+
+    def said(*options: str) -> str:
+        call_command("purge", *options, stdout=(out := StringIO()))
+        return out.getvalue()
+
+    assert said("--dry-run").splitlines() == [
+        "2 of parcel would be emptied.",
+        "1 stay: it is unclear whether a call was made: that has to be found out first, by a retry or on its task.",
+    ]
+    assert not any(map(is_emptied, rows_that_go))
+    assert json.loads(said("--json")) == {"emptied": {"parcel": 2}, "stay": {"unclear": 1}}
+    assert all(map(is_emptied, rows_that_go))

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from workflows.management.arguments import HelpInLines
+from workflows.management.database import DatabaseCommand
+from workflows.management.slices import stoppable, told
+from workflows.retention import purge
+from workflows.retention.purge import Progress
+from workflows.retention.unsettled import REASONS
+
+HELP = """\
+Delete what is kept no longer: of workflows that have finished what was sent and what came of it.
+
+How long is for each definition to say (retention=...). The workers do the same, a bit at a time:
+this command is for whoever wants to see what will go, or to have it done now. It goes in slices
+beside the intake and the workers, the oldest first. You may stop it (Ctrl-C) and run it again.
+
+What is unsettled stays, whatever its age: calls of which nobody knows whether they happened,
+charges that stand though the workflow failed, steps still to be done.
+"""
+
+EXAMPLES = """\
+examples:
+  manage.py purge --dry-run        how many would go, of which type, and why others stay
+  manage.py purge
+"""
+
+
+class Command(HelpInLines, DatabaseCommand):
+    help = HELP
+    examples = EXAMPLES
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--dry-run", action="store_true", help="change nothing: count what would go")
+        parser.add_argument("--json", action="store_true", help="one object on stdout; progress goes to stderr")
+
+    def handle(self, *args: Any, dry_run: bool, json: bool, **options: Any) -> None:
+        progress, say = Progress(), self.stderr.write if json else self.stdout.write
+        with stoppable(lambda: "What is emptied stays so. Run it again to go on."):
+            for _ in told(purge.purge(progress, dry_run=dry_run), _how_far, say):
+                pass
+        self.stdout.write(_as_json(progress) if json else _in_words(progress, dry_run))
+
+
+def _how_far(progress: Progress) -> str:
+    return (
+        f"{progress.emptied.total():,} workflows so far, those that had finished by {progress.since:%Y-%m-%d %H:%M} UTC"
+    )
+
+
+def _as_json(progress: Progress) -> str:
+    return json.dumps({"emptied": progress.emptied, "stay": progress.stay})
+
+
+def _in_words(progress: Progress, dry_run: bool) -> str:
+    verb = "would be" if dry_run else "are"
+    lines = [f"{number:,} of {name} {verb} emptied." for name, number in sorted(progress.emptied.items())]
+    lines += [f"{number:,} stay: {REASONS[why]}." for why, number in sorted(progress.stay.items())]
+    return "\n".join(lines) or "Nothing is old enough."

@@ -1,0 +1,1 @@
+"""How long data stays: what has finished long ago is emptied."""

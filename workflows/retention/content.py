@@ -1,0 +1,123 @@
+"""CONTENT: what a workflow holds of a person, in all tables, and how it is emptied (docs/data.md).
+
+What stays of an emptied workflow says that it was there and what it did: its times, its outcome, its steps, who
+decided; of its money the amount and what names each charge. Its idempotency key stays, and so do the hashes of its
+business key: whoever sends it again is not charged again.
+
+The caller holds the rows' locks, and has made sure that nothing is unsettled (`retention.unsettled`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from workflows.definition import WorkflowDefinition, definitions, value_at
+from workflows.models import Workflow
+from workflows.postgres.statements import execute
+from workflows.search import search_keys
+
+# What a person, or the author of a step, has put in words of their own.
+DELETED = "(deleted)"
+
+# First what is found by the columns that the row loses.
+_SIGNALS = """
+    DELETE FROM workflows_signal s
+     WHERE s.workflow_id = ANY (%(ids)s)
+        OR s.linking_id IN (SELECT linking_id FROM workflows_workflow WHERE id = ANY (%(ids)s))
+           AND (s.closed_at IS NOT NULL OR NOT EXISTS (
+                SELECT FROM workflows_workflow other
+                 WHERE other.linking_id = s.linking_id AND other.status = 'PENDING'))"""
+_ROW = """
+    UPDATE workflows_workflow w
+       SET emptied_at = clock_timestamp(), payload = kept.payload::jsonb, business_key = kept.business_key,
+           context = '{}', linking_id = NULL, given_request_id = '', last_error_message = '', waiting_for = '',
+           wake_on = '{}', wake_matching = '{}', child_key = CASE WHEN parent_id IS NULL THEN '' ELSE '#' || id END,
+           acknowledged_failure = CASE WHEN status = 'FAILED' THEN completed_at END
+      FROM unnest(%(ids)s::bigint[], %(payloads)s::text[], %(business_keys)s::text[])
+           AS kept (of, payload, business_key)
+     WHERE w.id = kept.of"""
+_KEYS = """
+    DELETE FROM workflows_searchkey k USING unnest(%(hashes)s::bytea[], %(of)s::bigint[]) AS own (hash, id)
+     WHERE k.hash = own.hash AND k.workflow_id = own.id AND k.role IS NULL"""
+# Each is by an index that begins with the workflow. The triggers let events, corrections and accesses be changed like
+# this, once the row is emptied, and in no other way.
+_EMPTY = [
+    "DELETE FROM workflows_originalpayload WHERE workflow_id = ANY (%(ids)s)",
+    "DELETE FROM workflows_followup WHERE workflow_id = ANY (%(ids)s)",
+    """UPDATE workflows_effect
+          SET error_message = '', result = CASE WHEN result IS NOT NULL THEN (
+              SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(result)
+               WHERE key = ANY (%(references)s)) END
+        WHERE workflow_id = ANY (%(ids)s)""",
+    """UPDATE workflows_wait SET waiting_for = '', result = '{}' WHERE workflow_id = ANY (%(ids)s)""",
+    f"""UPDATE workflows_manualtask SET question = '{DELETED}', facts = '[]', reason = ''
+        WHERE workflow_id = ANY (%(ids)s)""",  # noqa: S608 (ours)
+    """UPDATE workflows_attempt
+          SET steps = (SELECT jsonb_agg(step - 'error_message' ORDER BY number)
+                         FROM jsonb_array_elements(steps) WITH ORDINALITY AS each (step, number))
+        WHERE workflow_id = ANY (%(ids)s) AND steps <> '[]'""",
+    "UPDATE workflows_event SET detail = '{}' WHERE workflow_id = ANY (%(ids)s) AND detail <> '{}'",
+    "UPDATE workflows_access SET detail = detail - 'purpose' WHERE workflow_id = ANY (%(ids)s) AND detail ? 'purpose'",
+    "UPDATE workflows_correction SET told = '[]', reason = '' WHERE workflow_id = ANY (%(ids)s)",
+]
+
+
+def empty(ids: Sequence[int]) -> None:
+    """Empty the content of these workflows, in the caller's transaction."""
+    parameters: dict[str, Any] = {"ids": list(ids), "references": _references()}
+    payloads, business_keys, hashes = [], [], []
+    rows = Workflow.objects.filter(pk__in=ids).values_list("id", "workflow_type", "tenant", "business_key", "payload")
+    found = {pk: rest for pk, *rest in rows}
+    for pk in parameters["ids"]:
+        workflow_type, tenant, business_key, payload = found[pk]
+        definition = definitions().get(workflow_type)
+        payloads.append(json.dumps(_money_of(definition, payload)))
+        business_keys.append(business_key and spent_key(workflow_type, tenant, business_key))
+        hashes += [(each, pk) for each in _search_hashes(definition, payload)]
+    execute(_SIGNALS, parameters)
+    execute(_ROW, {**parameters, "payloads": payloads, "business_keys": business_keys})
+    execute(_KEYS, {"hashes": [each for each, _ in hashes], "of": [pk for _, pk in hashes]})
+    for sql in _EMPTY:
+        execute(sql, parameters)
+
+
+def spent_key(workflow_type: str, tenant: str, business_key: str) -> str:
+    """In place of the business key of an emptied workflow: who knows the key finds it, and nobody reads it there."""
+    return _spent(search_keys.keys()[0], workflow_type, tenant, business_key)
+
+
+def spent_keys(workflow_type: str, tenant: str, business_key: str) -> list[str]:
+    """The same under each of SEARCH_KEYS, to look for it."""
+    return [_spent(key, workflow_type, tenant, business_key) for key in search_keys.keys()]  # noqa: SIM118 (a function)
+
+
+def _spent(key: search_keys.Key, workflow_type: str, tenant: str, business_key: str) -> str:
+    return str(UUID(bytes=key.hash("spent", "\0".join([workflow_type, tenant, business_key]))))
+
+
+def _references() -> list[str]:
+    """The fields of results that name charges and refunds."""
+    money = [each.wording.money for each in definitions().values() if each.wording.money]
+    return sorted({name for each in money for name in (each.reference, each.refund)})
+
+
+def _money_of(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """What the payload says of the amount, where it stood."""
+    kept: dict[str, Any] = {}
+    money = definition.wording.money if definition else None
+    for field in (money.amount, money.currency) if money else ():
+        if isinstance(value := value_at(payload, field), int | str):
+            *parents, name = field.split(".")
+            inside = kept
+            for parent in parents:
+                inside = inside.setdefault(parent, {})
+            inside[name] = value
+    return kept
+
+
+def _search_hashes(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> Iterator[bytes]:
+    for kind, key in definition.search_keys.items() if definition else ():
+        yield from search_keys.hashes_to_find(kind, key.read(value_at(payload, key.field))[:1])

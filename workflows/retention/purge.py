@@ -1,0 +1,105 @@
+"""PURGE: what has finished long ago is emptied, the oldest first; a maintenance task, and `manage.py purge`.
+
+Slice by slice, each in a transaction of its own: whatever dies, each workflow is emptied as a whole or not at all. A
+slice takes rows that nobody holds, and then looks, by a new statement, whether anything of them is unsettled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from django.db import transaction
+
+from workflows.definition import definitions
+from workflows.engine.maintenance import Task
+from workflows.models.clock import microseconds, moment
+from workflows.postgres.statements import fetch_all
+from workflows.retention.content import empty
+from workflows.retention.unsettled import settled, why_they_stay
+from workflows.signals.waking import Slice
+
+# Rows at a time: some 50 ms.
+SLICE = 100
+# A slice rests so many times as long as it took: a queue with a single worker keeps nine tenths of its speed.
+REST = 10
+
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Each type by its own range of the index; a type that this release does not know stays.
+_OLD = """
+    SELECT id, workflow_type, completed_at
+      FROM unnest(%(types)s::text[], %(kept)s::interval[]) AS known (type, kept)
+     CROSS JOIN LATERAL (
+           SELECT id, workflow_type, completed_at FROM workflows_workflow
+            WHERE workflow_type = known.type AND emptied_at IS NULL AND completed_at IS NOT NULL
+              AND completed_at >= %(since)s AND completed_at < now() - known.kept
+            ORDER BY completed_at LIMIT %(size)s) AS old
+     ORDER BY completed_at LIMIT %(size)s"""
+_LOCK = """
+    SELECT id FROM workflows_workflow
+     WHERE id = ANY (%s) AND status <> 'PENDING' AND emptied_at IS NULL ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How many were emptied, or would be, by type; and why others stay, whatever their age."""
+
+    emptied: Counter[str] = field(default_factory=Counter)
+    stay: Counter[str] = field(default_factory=Counter)
+    since: datetime = _START
+
+
+def _old(since: datetime, size: int) -> list[tuple[int, str, datetime]]:
+    kept = {name: definition.retention.content for name, definition in definitions().items()}
+    parameters = {"types": list(kept), "kept": list(kept.values()), "since": since, "size": size}
+    return [(pk, name, at) for pk, name, at in fetch_all(_OLD, parameters)]
+
+
+def empty_old(after: int = 0) -> Slice:
+    """The maintenance task. `after` is a time in microseconds: of what had finished by then all has gone that may."""
+    began = time.monotonic()
+    found = _old(moment(after), SLICE)
+    go = _lock_settled([pk for pk, *_ in found])
+    if go:
+        empty(go)
+    return Slice(len(go), _next(found, len(go)), REST * (time.monotonic() - began))
+
+
+def _lock_settled(ids: Sequence[int]) -> list[int]:
+    return settled([pk for (pk,) in fetch_all(_LOCK, [list(ids)])]) if ids else []
+
+
+def _next(found: Sequence[tuple[int, str, datetime]], changed: int) -> int:
+    """Where the next slice begins: at 0, the start, when there are no more."""
+    if len(found) < SLICE:
+        return 0
+    # Of many that finished at one moment the first ones may all stay.
+    return microseconds(found[-1][2]) + (0 if changed else 1)
+
+
+def purge(progress: Progress, *, dry_run: bool, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
+    """Empty all that may go, or count it; report progress after each slice. Stopped, it may start again at any time."""
+    while True:
+        began = time.monotonic()
+        with transaction.atomic():
+            found = _old(progress.since, SLICE)
+            ids = [pk for pk, *_ in found]
+            go = settled(ids) if dry_run else _lock_settled(ids)
+            stay = why_they_stay([pk for pk in ids if pk not in go]) if len(go) < len(ids) else {}
+            if go and not dry_run:
+                empty(go)
+        progress.emptied.update(name for pk, name, _ in found if pk in set(go))
+        progress.stay.update(stay.values())
+        yield progress
+        if len(found) < SLICE:
+            return
+        progress.since = found[-1][2] + timedelta(microseconds=1)
+        rest(time.monotonic() - began)
+
+
+# For `engine.maintenance`, which knows nothing of what is kept how long.
+CHORES = {"empty old": Task(empty_old, every=60.0)}

@@ -1,0 +1,61 @@
+"""UNSETTLED: why a workflow keeps its content, whatever its age and whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workflows.operations.payments import charged_among
+from workflows.postgres.statements import fetch_all
+
+# For people: "It cannot be deleted: {}."
+REASONS = {
+    "pending": "it is still under way",
+    "unclear": "it is unclear whether a call was made: that has to be found out first, by a retry or on its task",
+    "deferred": "a step of it is still to be done: have it run again, or acknowledge it",
+    "correction": "somebody has asked for a correction: it has to be decided first",
+    "children": "another workflow that it started is still under way",
+    "parent": "the workflow that started it has not been deleted yet",
+    "money": "it has failed and its charge stands, or may: reverse the charge by a retry, or acknowledge it",
+}
+
+_STATED = "w.status = 'FAILED' AND w.cancelled_at IS NULL AND w.acknowledged_failure IS DISTINCT FROM w.completed_at"
+_WHY = f"""
+    SELECT w.id, {_STATED}, CASE
+           WHEN w.status = 'PENDING' THEN 'pending'
+           WHEN EXISTS (SELECT FROM workflows_effect e
+                         WHERE e.workflow_id = w.id AND e.state IN ('intent', 'unknown')) THEN 'unclear'
+           WHEN {_STATED} AND EXISTS (
+                SELECT FROM workflows_effect e
+                 WHERE e.workflow_id = w.id AND e.state = 'kept' AND e.result IS NULL) THEN 'money'
+           WHEN EXISTS (SELECT FROM workflows_followup f
+                         WHERE f.workflow_id = w.id
+                           AND (f.due_at IS NOT NULL OR f.acknowledged_failure IS DISTINCT FROM f.created_at))
+                THEN 'deferred'
+           WHEN EXISTS (SELECT FROM workflows_correction c
+                         WHERE c.workflow_id = w.id AND c.state = 'asked') THEN 'correction'
+           WHEN EXISTS (SELECT FROM workflows_workflow child
+                         WHERE child.parent_id = w.id AND child.status = 'PENDING') THEN 'children'
+           WHEN EXISTS (SELECT FROM workflows_workflow parent
+                         WHERE parent.id = w.parent_id AND parent.emptied_at IS NULL
+                           AND parent.id <> ALL (%(ids)s)) THEN 'parent'
+           ELSE '' END
+      FROM workflows_workflow w WHERE w.id = ANY (%(ids)s)"""  # noqa: S608 (ours)
+
+
+def why_they_stay(ids: Sequence[int]) -> dict[int, str]:
+    """Of these workflows, those that have to keep their content, each with a key of REASONS.
+
+    Ask once their rows are locked, by a statement of its own: what was committed before the lock is seen.
+    """
+    rows = fetch_all(_WHY, {"ids": list(ids)})
+    stay = {pk: why for pk, _, why in rows if why}
+    failed = [pk for pk, is_stated, why in rows if is_stated and not why]
+    return stay | dict.fromkeys(charged_among(failed) if failed else (), "money")
+
+
+def settled(ids: Sequence[int]) -> list[int]:
+    """Those of these that need not keep it. A child stays as long as its parent does."""
+    go = list(ids)
+    while go and (stay := why_they_stay(go)):
+        go = [pk for pk in go if pk not in stay]
+    return go
