@@ -16,6 +16,7 @@ _GIVEN = [
         "0017_settled_messages",
         "0018_access",
         "0022_corrections",
+        "0028_holds",
     )
 ]
 GROUPS: dict[str, list[str]] = {

@@ -11,6 +11,7 @@ from workflows.models.effect import Effect
 from workflows.models.event import Event
 from workflows.models.failure import AssignedCause
 from workflows.models.follow_up import FollowUp
+from workflows.models.hold import Hold
 from workflows.models.manual_task import ManualTask
 from workflows.models.pace import Pace
 from workflows.models.rollup import Rollup, RollupProgress
@@ -37,6 +38,7 @@ __all__ = [
     "Effect",
     "Event",
     "FollowUp",
+    "Hold",
     "ManualTask",
     "OriginalPayload",
     "Pace",

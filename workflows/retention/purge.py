@@ -19,6 +19,7 @@ from workflows.engine.maintenance import Task
 from workflows.models.clock import microseconds, moment
 from workflows.postgres.statements import fetch_all
 from workflows.retention.content import empty
+from workflows.retention.holds import let_holds_wait
 from workflows.retention.unsettled import settled, why_they_stay
 from workflows.signals.waking import Slice
 
@@ -70,7 +71,10 @@ def empty_old(after: int = 0) -> Slice:
 
 
 def _lock_settled(ids: Sequence[int]) -> list[int]:
-    return settled([pk for (pk,) in fetch_all(_LOCK, [list(ids)])]) if ids else []
+    if not ids:
+        return []
+    let_holds_wait()
+    return settled([pk for (pk,) in fetch_all(_LOCK, [list(ids)])])
 
 
 def _next(found: Sequence[tuple[int, str, datetime]], changed: int) -> int:

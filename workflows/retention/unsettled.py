@@ -9,6 +9,7 @@ from workflows.postgres.statements import fetch_all
 
 # For people: "It cannot be deleted: {}."
 REASONS = {
+    "held": "a legal hold is on it",
     "pending": "it is still under way",
     "unclear": "it is unclear whether a call was made: that has to be found out first, by a retry or on its task",
     "deferred": "a step of it is still to be done: have it run again, or acknowledge it",
@@ -22,6 +23,11 @@ _STATED = "w.status = 'FAILED' AND w.cancelled_at IS NULL AND w.acknowledged_fai
 _WHY = f"""
     SELECT w.id, {_STATED}, CASE
            WHEN w.status = 'PENDING' THEN 'pending'
+           WHEN EXISTS (SELECT FROM workflows_hold h
+                         WHERE h.until > clock_timestamp()
+                           AND (h.workflow_id = w.id OR EXISTS (
+                                SELECT FROM workflows_searchkey k WHERE k.hash = h.hash AND k.workflow_id = w.id)))
+                THEN 'held'
            WHEN EXISTS (SELECT FROM workflows_effect e
                          WHERE e.workflow_id = w.id AND e.state IN ('intent', 'unknown')) THEN 'unclear'
            WHEN {_STATED} AND EXISTS (

@@ -16,7 +16,7 @@ from django.db import IntegrityError, OperationalError, transaction
 from django.utils import timezone
 
 from onboarding.workflow import ONBOARDING
-from tests.engine import another_connection, elsewhere, until_blocked, with_its_connections
+from tests.engine import BLOCKED, another_connection, elsewhere, until_blocked, with_its_connections
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_
 from workflows import operations
@@ -204,7 +204,7 @@ def test_a_worker_that_dies_meanwhile_leaves_it_as_it_was() -> None:
         dying = Thread(target=killed)
         dying.start()
         until_blocked()
-        other.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE NOT granted")
+        other.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM ({BLOCKED.replace('1', 'pid', 1)}) blocked")
         dying.join(10)
     assert (dump().count(CANARY), is_emptied(row)) == (before, False)
     assert empty_old() == 1

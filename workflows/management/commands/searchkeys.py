@@ -8,6 +8,7 @@ from django.core.management.base import CommandError
 from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
 from workflows.management.slices import how_far, stoppable, told
+from workflows.retention import holds
 from workflows.search import rows
 from workflows.search.rows import Progress
 
@@ -77,6 +78,11 @@ class Command(HelpInLines, DatabaseCommand):
         self.stdout.write(f"Each workflow has its search keys: {progress.written:,} were missing.")
 
     def _remove_old(self, progress: Progress) -> None:
+        if held := holds.of_old_keys():
+            raise CommandError(
+                f"{held} legal holds are on an e-mail address by a hash of another key, and would hold nothing any "
+                "more: place them again (manage.py workflow legal-hold), lift these, and run this again."
+            )
         for _ in told(rows.remove_old(progress), lambda so_far: f"{so_far.removed:,} removed", self.stdout.write):
             pass
         self.stdout.write(f"{progress.removed:,} search keys of other keys are removed.")

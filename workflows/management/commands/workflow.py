@@ -46,7 +46,10 @@ examples:
 
 {EXIT_CODES}"""
 
-GROUPS = {"bulk": "many workflows at once, and what becomes of it"}
+GROUPS = {
+    "bulk": "many workflows at once, and what becomes of it",
+    "legal-hold": "what may not be deleted, whatever its age",
+}
 
 
 class Command(DatabaseCommand, HelpInLines):

@@ -1,6 +1,11 @@
 """The subcommands of `manage.py workflow`: one module for each kind."""
 
-from workflows.management.workflow import bulk, one, pace
+from workflows.management.workflow import bulk, legal_hold, one, pace
 from workflows.management.workflow.subcommand import Subcommand
 
-SUBCOMMANDS: dict[str, Subcommand] = {**one.SUBCOMMANDS, **bulk.SUBCOMMANDS, **pace.SUBCOMMANDS}
+SUBCOMMANDS: dict[str, Subcommand] = {
+    **one.SUBCOMMANDS,
+    **bulk.SUBCOMMANDS,
+    **pace.SUBCOMMANDS,
+    **legal_hold.SUBCOMMANDS,
+}

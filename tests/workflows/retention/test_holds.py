@@ -1,0 +1,101 @@
+"""What a legal hold is on stays, whatever its age."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+from pytest_django import Settings
+
+from onboarding.workflow import ONBOARDING
+from tests.engine import another_connection
+from tests.workflows.retention.test_purge import CANARY, empty_old, is_emptied, old
+from workflows.errors import NotAllowed
+from workflows.models import Hold, Workflow
+from workflows.retention import holds
+from workflows.search import rows as search_rows
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LATER = timedelta(days=30)
+
+
+def of_a_patient() -> Workflow:
+    row = old(workflow_type="onboarding")
+    search_rows.replace(row.pk, ONBOARDING, row.payload)
+    return row
+
+
+def place(user: User, *, email: str = "", workflow_id: int | None = None, lasts: timedelta = LATER) -> list[Hold]:
+    until = timezone.now() + lasts
+    return holds.place(user=user, reason="A court asks.", until=until, email=email, workflow_id=workflow_id)
+
+
+def test_a_workflow_is_held_until_the_hold_is_lifted(ada: User) -> None:
+    row, other = old(), old()
+    (hold,) = place(ada, workflow_id=row.pk)
+    assert empty_old() == 1
+    assert (is_emptied(row), is_emptied(other)) == (False, True)
+    holds.lift(hold.pk, user=ada, reason="The court has decided.")
+    assert empty_old() == 1
+    with pytest.raises(NotAllowed, match="has ended"):
+        holds.lift(hold.pk, user=ada, reason="Once more.")
+    with pytest.raises(NotAllowed, match="deleted already"):
+        place(ada, workflow_id=row.pk)
+
+
+def test_all_of_an_address_are_held_and_only_its_hash_is_kept(ada: User) -> None:
+    place(ada, email=f" {CANARY.upper()}@Example.com")
+    assert (empty_old(), is_emptied(of_a_patient())) == (0, False)
+    assert empty_old() == 0
+    assert CANARY not in str(Hold.objects.values())
+    Hold.objects.update(until=timezone.now())
+    assert empty_old() == 1
+
+
+def test_it_waits_for_what_is_being_deleted_just_now(ada: User) -> None:
+    row = old()
+    with another_connection() as other, other.transaction():
+        other.execute("SELECT pg_advisory_xact_lock_shared(%s)", [holds._LOCK])
+        with pytest.raises(NotAllowed, match="just now"):
+            place(ada, workflow_id=row.pk)
+
+
+def test_it_has_a_reason_and_an_end_and_takes_the_permission(ada: User) -> None:
+    for lasts in (timedelta(0), timedelta(days=9000)):
+        with pytest.raises(NotAllowed, match="twenty years"):
+            place(ada, workflow_id=old().pk, lasts=lasts)
+    with pytest.raises(NotAllowed, match="no e-mail address"):
+        place(ada, email="ann")
+    with pytest.raises(PermissionDenied):
+        place(User.objects.create_user("eve", is_staff=True), workflow_id=1)
+
+
+def test_the_hashes_that_a_hold_is_by_are_not_removed(ada: User, settings: Settings) -> None:
+    settings.SEARCH_KEYS = ["old" * 20]
+    row = of_a_patient()
+    place(ada, email=f"{CANARY}@example.com")
+    settings.SEARCH_KEYS = ["new" * 20, "old" * 20]
+    with pytest.raises(CommandError, match="1 legal holds"):
+        call_command("searchkeys", "rotate", stdout=StringIO())
+    assert (empty_old(), is_emptied(row)) == (0, False)
+
+
+def test_the_command_places_lists_and_lifts(ada: User) -> None:
+    row = old()
+
+    def said(*options: str) -> str:
+        call_command(
+            "workflow", "legal-hold", *options, "--actor", "ada", "--reason", "A court.", stdout=(out := StringIO())
+        )
+        return out.getvalue()
+
+    assert f"workflow {row.pk}" in said("place", "--workflow", str(row.pk), "--until", "2040-01-01")
+    assert str(Hold.objects.get().pk) in said("list")
+    said("lift", str(Hold.objects.get().pk))
+    assert "holds: -" in said("list")
