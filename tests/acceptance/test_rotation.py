@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from django.conf import settings as django_settings
+from django.db import connection
 
 from tests.acceptance.conftest import Start
 from tests.acceptance.definitions import SEALED
@@ -64,7 +65,13 @@ def test_no_row_becomes_unreadable_and_no_step_lacks_its_secret(runworker: Start
 
     settings.DATA_KEYS = [NEW, OLD]
     numbers = iter(range(WORKFLOWS, WORKFLOWS * 2))
-    with meanwhile(lambda: submit(effects, range(n := next(numbers), n + 1)), every=0.05, times=100):
+
+    def submit_one() -> None:
+        n = next(numbers)
+        submit(effects, range(n, n + 1))
+        connection.close()  # this thread's own
+
+    with meanwhile(submit_one, every=0.05, times=100):
         with datakeys("rotate", f"{NEW},{OLD}") as killed:
             until(lambda: under(NEW) > 100)
             killed.kill()
