@@ -364,7 +364,7 @@ class WorkflowDefinition:
 def value_at(payload: Any, field: str) -> Any:
     """The value of a field of a payload, dotted for a nested one; None if there is none."""
     for name in filter(None, field.split(".")):
-        payload = payload.get(name) if isinstance(payload, Mapping) else None
+        payload = payload.get(name) if isinstance(payload, (dict, Mapping)) else None
     return payload
 
 

@@ -87,9 +87,9 @@ def key_id_of(envelope: str) -> str:
     return envelope.removeprefix(PREFIX).partition(":")[0]
 
 
-def seal(value: Any, *, row: UUID, field: str) -> str:
+def seal(value: Any, *, row: UUID, field: str, key: DataKey | None = None) -> str:
     """The envelope of a JSON value, under the key that writes. The same value of the same field has the same one."""
-    key, about, text = keys()[0], _about(row, field), _text(value)
+    key, about, text = key or keys()[0], _about(row, field), _text(value)
     nonce = key.nonce(text, about)
     return f"{PREFIX}{key.id}:{urlsafe_b64encode(nonce + key.cipher.encrypt(nonce, text, about)).decode()}"
 
