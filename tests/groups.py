@@ -17,6 +17,7 @@ _GIVEN = [
         "0018_access",
         "0022_corrections",
         "0028_holds",
+        "0029_erasures",
     )
 ]
 GROUPS: dict[str, list[str]] = {

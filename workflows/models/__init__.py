@@ -8,6 +8,7 @@ from workflows.models.chore import Chore
 from workflows.models.correction import Correction, OriginalPayload
 from workflows.models.data_key import DataKey
 from workflows.models.effect import Effect
+from workflows.models.erasure import Erasure
 from workflows.models.event import Event
 from workflows.models.failure import AssignedCause
 from workflows.models.follow_up import FollowUp
@@ -36,6 +37,7 @@ __all__ = [
     "Correction",
     "DataKey",
     "Effect",
+    "Erasure",
     "Event",
     "FollowUp",
     "Hold",

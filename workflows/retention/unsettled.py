@@ -10,7 +10,7 @@ from workflows.postgres.statements import fetch_all
 # For people: "It cannot be deleted: {}."
 REASONS = {
     "held": "a legal hold is on it",
-    "pending": "it is still under way",
+    "pending": "it is still under way: cancel it, or wait for its end",
     "unclear": "it is unclear whether a call was made: that has to be found out first, by a retry or on its task",
     "deferred": "a step of it is still to be done: have it run again, or acknowledge it",
     "correction": "somebody has asked for a correction: it has to be decided first",

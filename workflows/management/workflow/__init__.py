@@ -1,6 +1,6 @@
 """The subcommands of `manage.py workflow`: one module for each kind."""
 
-from workflows.management.workflow import bulk, legal_hold, one, pace
+from workflows.management.workflow import bulk, erase, legal_hold, one, pace
 from workflows.management.workflow.subcommand import Subcommand
 
 SUBCOMMANDS: dict[str, Subcommand] = {
@@ -8,4 +8,5 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     **bulk.SUBCOMMANDS,
     **pace.SUBCOMMANDS,
     **legal_hold.SUBCOMMANDS,
+    **erase.SUBCOMMANDS,
 }

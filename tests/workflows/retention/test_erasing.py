@@ -1,0 +1,138 @@
+"""What was sent under an address is erased when two people say so, all of it or nothing."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.core.management import call_command
+from django.db import IntegrityError, transaction
+
+from tests.engine import another_connection
+from tests.workflows import rows
+from tests.workflows.retention.test_holds import of_a_patient, place
+from tests.workflows.retention.test_purge import CANARY, dump, is_emptied, with_content
+from workflows.errors import NotAllowed
+from workflows.models import Effect, Erasure, Event, Workflow
+from workflows.retention import erasing
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ADDRESS = f"{CANARY}@example.com"
+
+
+@pytest.fixture
+def bob(transactional_db: None) -> User:
+    return User.objects.create_superuser("bob")
+
+
+def ask(user: User, email: str = ADDRESS, reason: str = "Ticket 812.") -> Erasure:
+    return erasing.ask(user=user, email=email, reason=reason)
+
+
+def young() -> Workflow:
+    row = of_a_patient()
+    Workflow.objects.filter(pk=row.pk).update(completed_at=row.created_at, linking_id=CANARY)
+    row.refresh_from_db()
+    return row
+
+
+def test_all_of_the_address_is_emptied_and_the_record_says_by_whom(ada: User, bob: User) -> None:
+    row = with_content(young())
+    child = rows.complete(parent=row, parent_wait="all", child_key=CANARY, payload={"n": CANARY})
+    other = rows.complete(payload={"n": "other"})
+    asked = ask(ada)
+    assert asked.workflows == [row.pk, child.pk]
+    assert not is_emptied(row)
+    erasing.approve(asked.pk, user=bob)
+    assert CANARY not in dump()
+    assert [is_emptied(each) for each in (row, child, other)] == [True, True, False]
+    done = Erasure.objects.get()
+    assert (done.state, done.asked_by, done.decided_by) == ("done", ada, bob)
+    with pytest.raises(NotAllowed, match="decided it already"):
+        erasing.approve(asked.pk, user=bob)
+    with pytest.raises(NotAllowed, match="deleted already"):
+        ask(ada)
+
+
+def test_nobody_approves_their_own_nor_without_the_permission(ada: User) -> None:
+    young()
+    asked, eve = ask(ada), User.objects.create_user("eve", is_staff=True)
+    with pytest.raises(NotAllowed, match="another user"):
+        erasing.approve(asked.pk, user=ada)
+    for denied in (lambda: erasing.approve(asked.pk, user=eve), lambda: ask(eve), lambda: erasing.refuse(1, user=eve)):
+        with pytest.raises(PermissionDenied):
+            denied()
+    with pytest.raises(IntegrityError):
+        Erasure.objects.update(state="done", decided_by=ada)
+
+
+def unclear(row: Workflow, ada: User) -> None:
+    Effect.objects.create(workflow=row, step="charge", state="unknown", attempt=1, idempotency_key="k")
+
+
+def pending(row: Workflow, ada: User) -> None:
+    Workflow.objects.filter(pk=row.pk).update(status="PENDING", completed_at=None)
+
+
+def held(row: Workflow, ada: User) -> None:
+    place(ada, workflow_id=row.pk)
+
+
+@pytest.mark.parametrize(("prevent", "why"), [(unclear, "unclear"), (pending, "cancel it"), (held, "legal hold")])
+def test_nothing_is_erased_while_one_of_them_has_to_stay(prevent: Any, why: str, ada: User, bob: User) -> None:
+    row, other = young(), young()
+    asked = ask(ada)
+    prevent(row, ada)
+    for again in (lambda: erasing.approve(asked.pk, user=bob), lambda: ask(ada)):
+        with pytest.raises(NotAllowed, match=why):
+            again()
+    assert (is_emptied(row), is_emptied(other), Erasure.objects.get().state) == (False, False, "asked")
+
+
+def test_what_somebody_has_in_hand_is_not_erased_in_part(ada: User, bob: User) -> None:
+    row, other = young(), young()
+    asked = ask(ada)
+    with another_connection() as holder, holder.transaction():
+        holder.execute("SELECT FROM workflows_workflow WHERE id = %s FOR NO KEY UPDATE", [row.pk])
+        with pytest.raises(NotAllowed, match="in hand"):
+            erasing.approve(asked.pk, user=bob)
+    assert not is_emptied(other)
+    erasing.approve(asked.pk, user=bob)
+    assert is_emptied(other)
+
+
+def test_the_reason_names_no_address_and_an_unknown_one_finds_nothing(ada: User) -> None:
+    with pytest.raises(NotAllowed, match="name nobody"):
+        ask(ada, reason=f"{ADDRESS} has asked.")
+    for nobody in ("ann@example.com", "no address"):
+        with pytest.raises(NotAllowed):
+            ask(ada, nobody)
+
+
+def test_the_database_asks_for_an_erasure_that_was_approved(ada: User) -> None:
+    row = with_content(young())
+    asked = ask(ada)
+    Workflow.objects.filter(pk=row.pk).update(emptied_at=row.created_at)
+    assert asked.workflows == [row.pk]
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Event.objects.filter(workflow=row).update(detail={})
+
+
+def test_the_command_prints_a_receipt(ada: User, bob: User) -> None:
+    row = young()
+
+    def said(*options: str, actor: str) -> dict[str, Any]:
+        call_command("workflow", "erase", *options, "--actor", actor, "--json", stdout=(out := StringIO()))
+        found: dict[str, Any] = json.loads(out.getvalue())
+        return found
+
+    asked = said("ask", "--email", ADDRESS, "--reason", "Ticket 812.", actor="ada")
+    receipt = said("approve", str(asked["erasure"]), actor="bob")
+    assert (receipt["workflows"], receipt["asked_by"], receipt["decided_by"]) == (str(row.pk), "ada", "bob")
+    assert receipt["state"] == "Erased"
+    assert CANARY not in json.dumps(said("list", actor="ada"))

@@ -1,0 +1,110 @@
+"""ERASE: because a person asks for it, all that was sent under their e-mail address is emptied now, by two people.
+
+One asks, with the address; another approves what was found. That it happened, and by whom, stays; of the address only
+a hash. Anything unsettled, or held, refuses all of it: nothing is erased in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from django.views.decorators.debug import sensitive_variables
+
+from workflows.definition import definitions
+from workflows.errors import NotAllowed
+from workflows.models import Erasure, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.operations.guards import ERASE, require, require_reason, short_transaction, stated
+from workflows.postgres.statements import execute, fetch_all
+from workflows.retention.content import empty
+from workflows.retention.holds import let_holds_wait
+from workflows.retention.unsettled import REASONS, why_they_stay
+from workflows.search import search_keys
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+# In one transaction: more is no single person.
+MOST = 200
+
+# What the address was sent with, and the workflows that these started, or were started by.
+_FAMILY = """
+    WITH RECURSIVE found AS (
+        SELECT w.id, w.parent_id FROM workflows_workflow w
+         WHERE w.id IN (SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%(hashes)s::bytea[]))
+         UNION
+        SELECT w.id, w.parent_id
+          FROM found JOIN workflows_workflow w ON w.id = found.parent_id OR w.parent_id = found.id)
+    SELECT w.id FROM workflows_workflow w JOIN found USING (id)
+     WHERE w.emptied_at IS NULL ORDER BY w.id LIMIT %(limit)s"""
+_LOCK = "SELECT id FROM workflows_workflow WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
+
+
+@sensitive_variables("email", "readings")
+def ask(*, user: User, email: str, reason: str) -> Erasure:
+    """Ask that all of this address be erased. Nothing is changed before another user approves it."""
+    require(user, ERASE)
+    require_reason(reason, "an erasure")
+    if "@" in reason:
+        raise NotAllowed("The reason stays: name nobody in it. The number of a ticket, say.")
+    keys = {(kind, each) for known in definitions().values() for kind, each in known.search_keys.items()}
+    readings = [(kind, text) for kind, each in keys if each.only_as_hash for text in each.read(email)]
+    if not readings:
+        raise NotAllowed("That is no e-mail address.")
+    hashes = [each for kind, text in readings for each in search_keys.hashes_to_find(kind, [text])]
+    found = [pk for (pk,) in fetch_all(_FAMILY, {"hashes": hashes, "limit": MOST + 1})]
+    if not found:
+        raise NotAllowed("Nothing of this address is here, or it was deleted already.")
+    if len(found) > MOST:
+        raise NotAllowed(f"More than {MOST} workflows have this address: that is no single person.")
+    _require_settled(found)
+    return Erasure.objects.create(hash=hashes[0], workflows=found, reason=stated(reason), asked_by=user)
+
+
+def approve(erasure_id: int, *, user: User) -> Erasure:
+    """Erase what a colleague has asked for: all of it, or nothing."""
+    require(user, ERASE)
+    with short_transaction():
+        let_holds_wait()
+        asked = _open(erasure_id)
+        if asked.asked_by_id == user.pk:
+            raise NotAllowed("You have asked for it yourself: another user approves it.")
+        if not asked.asked_by.is_active or not asked.asked_by.has_perm(ERASE):
+            raise NotAllowed("The user who has asked for it may not do so any more: ask anew.")
+        locked = [pk for (pk,) in fetch_all(_LOCK, [asked.workflows])]
+        if locked != sorted(asked.workflows):
+            raise NotAllowed("A worker, or somebody else, has one of them in hand just now; try again in a moment.")
+        left = list(Workflow.objects.filter(pk__in=locked, emptied_at=None).order_by("pk").values_list("pk", flat=True))
+        _require_settled(left)
+        _decide(asked, Erasure.State.DONE, user)
+        # Also by keys that its payload has no more, or that this release does not know.
+        execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s) AND role IS NULL", [left])
+        empty(left)
+    return asked
+
+
+def refuse(erasure_id: int, *, user: User) -> None:
+    """Refuse what a colleague has asked for, or withdraw one's own."""
+    require(user, ERASE)
+    with short_transaction():
+        _decide(_open(erasure_id), Erasure.State.REFUSED, user)
+
+
+def _open(erasure_id: int) -> Erasure:
+    rows = Erasure.objects.select_for_update(of=("self",)).select_related("asked_by")
+    found = rows.filter(pk=erasure_id, state=Erasure.State.ASKED).first()
+    if found is None:
+        raise NotAllowed("There is no such erasure, or somebody has decided it already.")
+    return found
+
+
+def _decide(asked: Erasure, state: Erasure.State, user: User) -> None:
+    Erasure.objects.filter(pk=asked.pk).update(state=state, decided_by=user, decided_at=ClockTimestamp())
+    asked.refresh_from_db()
+
+
+def _require_settled(ids: Sequence[int]) -> None:
+    if stay := why_they_stay(ids):
+        told = " ".join(f"Workflow {pk}: {REASONS[why]}." for pk, why in sorted(stay.items())[:5])
+        raise NotAllowed(f"Nothing is erased before all of it can be. {told}")
