@@ -340,11 +340,11 @@ def walk(client: Client, query: str = "", url: str = LIST) -> Iterator[list[tupl
     raise AssertionError("The links lead in a circle.")
 
 
-@pytest.mark.parametrize("size", [1, 7])
+@pytest.mark.parametrize("size", [1, 5])
 def test_page_by_page_each_is_there_once(as_: Login, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Also where many are equally old, of all sources."""
     now = timezone.now()
-    for n in range(4):
+    for n in range(2):
         one_of_each()
         task(due_at=now - HOUR, task_type=f"type_{n}")
         task(due_at=now + HOUR)
@@ -355,7 +355,7 @@ def test_page_by_page_each_is_there_once(as_: Login, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(needs, "PAGE", size)
     pages = list(walk(support))
     assert [row for page in pages for row in page] == whole
-    assert len(set(whole)) == 24
+    assert len(set(whole)) == 12
     assert {len(page) for page in pages[:-1]} <= {size}
 
 

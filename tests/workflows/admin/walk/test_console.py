@@ -27,7 +27,7 @@ from tests.workflows.admin.walk.urls import address, every_url
 LETTERS = {200: "p", 403: "-", 404: "0", 405: "x", 401: "s"}
 # Whoever is not staff has no page but the sign-in.
 OUTSIDERS = ("a user who is not staff", "nobody")
-# Those whom most is refused, beside those of the engine, and those whom all is. The others walk in `.ci/run`.
+# The group that is refused the most, and those who are refused all of it. As the others `.ci/run` walks.
 EACH_TIME = ("auditor", "user administrator", *OUTSIDERS)
 # The facts that they see, on the pages of tasks: those of what they decide.
 FACTS = {
