@@ -216,7 +216,7 @@ def undo_of(name: str) -> str:
 
 
 # What a sender calls a password, a token or a card.
-_SECRET = re.compile(
+SECRET = re.compile(
     r"pass(word|wd|code|phrase)|secret|token|card|cv[vc]|session|api_?key|credential|\bpin\b", re.IGNORECASE
 )
 
@@ -288,7 +288,7 @@ class WorkflowDefinition:
         self.expires_after = expires_after
         self.public_fields = frozenset(public_fields)
         self.revealable = tuple(revealable)
-        if secrets := [field for field in self.revealable if _SECRET.search(field)]:
+        if secrets := [field for field in self.revealable if SECRET.search(field)]:
             raise ValueError(f"A secret is revealed to nobody: {', '.join(secrets)} of {name!r}.")
         self.secret_fields = tuple(secret_fields)
         self.input_class = input_class

@@ -70,12 +70,15 @@ def reveal(workflow_id: int, *, user: User, fields: Collection[str], reason: str
     if not fields or not {*fields} <= {*known}:
         raise NotAllowed("These values are not revealed to anybody.")
     asked = [field for field in known if field in fields]
-    with short_transaction():
-        Access.objects.create(
-            actor=user.get_username(),
-            kind=Kind.REVEALED,
-            workflow_id=workflow_id,
-            detail={"fields": asked, "purpose": stated(reason)},
-        )
+    record_reveal(workflow_id, user=user, fields=asked, reason=reason)
     payload = Workflow.objects.values_list("payload", flat=True).get(pk=workflow_id)
     return {field: value_at(payload, field) for field in asked}
+
+
+def record_reveal(workflow_id: int, *, user: User, fields: Collection[str], reason: str) -> None:
+    """Record that a user is shown these fields of a workflow in clear, before they are."""
+    require(user, REVEAL)
+    require_reason(reason, "what is revealed")
+    detail = {"fields": [*fields], "purpose": stated(reason)}
+    with short_transaction():
+        Access.objects.create(actor=user.get_username(), kind=Kind.REVEALED, workflow_id=workflow_id, detail=detail)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from workflows import effects
 from workflows.errors import ClaimLost, ServiceBusy, ServiceUnavailable, UnknownOutcome, error_chain
 from workflows.models import Workflow
-from workflows.outages import circuits, places
+from workflows.outages import circuits, outside, places
 from workflows.state import attempt_log
 from workflows.timeouts import StepTimeout, held_off
 
@@ -73,6 +73,7 @@ def call_to(service: str) -> Iterator[Call]:
     has as many calls as its cap lets.
     """
     ensure_name(service)
+    outside.require_allowed(service)
     worker = _worker()
     if worker:
         worker.require_callable(service)

@@ -32,7 +32,7 @@ It ends with
   0  it is done; of a bulk operation: each item is, or it goes on
   1  it is refused, and nothing has changed; the last line says why
   2  the arguments are wrong
-  3  a bulk operation has ended, or rests, and not every item is done
+  3  a bulk operation has ended, or rests, and not every item is done; a replay differs from the history
   130  Ctrl-C: a bulk operation that has started goes on
 """
 

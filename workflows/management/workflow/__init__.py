@@ -1,6 +1,6 @@
 """The subcommands of `manage.py workflow`: one module for each kind."""
 
-from workflows.management.workflow import bulk, erase, legal_hold, one, pace
+from workflows.management.workflow import bulk, erase, legal_hold, one, pace, replay
 from workflows.management.workflow.subcommand import Subcommand
 
 SUBCOMMANDS: dict[str, Subcommand] = {
@@ -9,4 +9,5 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     **pace.SUBCOMMANDS,
     **legal_hold.SUBCOMMANDS,
     **erase.SUBCOMMANDS,
+    **replay.SUBCOMMANDS,
 }
