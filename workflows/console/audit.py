@@ -21,7 +21,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from workflows import operations
-from workflows.console import links, patient
+from workflows.console import links
 from workflows.console.base import is_number
 from workflows.definition import definitions, wording_of_type
 from workflows.health import audit
@@ -29,7 +29,7 @@ from workflows.health.audit import DID, LOOKED, Asked, Place
 from workflows.models import Access, CircuitEvent, Event, Search, Workflow
 from workflows.models.clock import microseconds, moment
 from workflows.search import find as finding
-from workflows.telling import history
+from workflows.telling import history, patient
 
 SIZE = 50
 USERS_SHOWN = 1_000

@@ -18,12 +18,12 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
-from workflows.console.patient import caller
 from workflows.definition import definitions
 from workflows.models import Effect, State, Workflow
 from workflows.search import find as finding
 from workflows.telling import words
 from workflows.telling.money import in_short
+from workflows.telling.patient import caller
 from workflows.telling.steps import step_of
 
 PERMISSION = "workflows.view_workflow"

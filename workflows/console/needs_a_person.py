@@ -27,7 +27,7 @@ from django.utils.text import capfirst
 from django.views.decorators.http import require_safe
 
 from workflows import operations
-from workflows.console import bulk_operation, cause, choosing, links, patient
+from workflows.console import bulk_operation, cause, choosing, links
 from workflows.console.failures import SUPPORT, line
 from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
@@ -35,7 +35,7 @@ from workflows.health import bounded, services
 from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import Asked, Item, Kind, Place, Rank, Source, Whose
 from workflows.models import Correction, FollowUp, ManualTask, Workflow
-from workflows.telling import words
+from workflows.telling import patient, words
 from workflows.wording import words_for_step
 
 OPEN = ManualTask.State.OPEN

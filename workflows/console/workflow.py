@@ -25,7 +25,6 @@ from workflows.console import (
     duplicates,
     failures,
     paging,
-    patient,
     revealing,
     workflow_page,
 )
@@ -40,7 +39,7 @@ from workflows.models import Attempt, ManualTask, Service, State, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import UNACKNOWLEDGED, is_parked_on
 from workflows.outages import parking
-from workflows.telling import consequences, words
+from workflows.telling import consequences, patient, words
 from workflows.telling.steps import step_of
 from workflows.templatetags.cards import moment
 from workflows.wording import ENGINE_CODES, words_for_step

@@ -12,14 +12,14 @@ from workflows.console import acknowledging, corrections, duplicates
 from workflows.console.attempts import Listed, last_run, listed
 from workflows.console.connections import related_rows
 from workflows.console.find import rows_of
-from workflows.console.patient import caller, sent, to_tell
 from workflows.console.phases import phases
 from workflows.definition import WorkflowDefinition, definitions, wording_of
 from workflows.engine.duplicates import others_of
-from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, StepOutcome, Workflow
+from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, Workflow
 from workflows.search import find as finding
 from workflows.telling import history, words
 from workflows.telling.money import money_line
+from workflows.telling.patient import caller, passed_over_in, sent, to_tell
 from workflows.telling.sentence import cause_of, small_print, standing
 from workflows.telling.steps import StepLine, lines_of, step_lines, title_of, told_error, undone_steps
 from workflows.wording import Wording, words_for_code, words_for_step
@@ -64,7 +64,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     wording = wording_of(definition)
     others = finding.others_of(workflow.pk, definition, payload)
     same_business = others_of(workflow)
-    steps, passed_over = step_lines(definition, last, effects), _passed_over(workflow, last)
+    steps, passed_over = step_lines(definition, last, effects), passed_over_in(workflow, last)
     events = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
     parked_on = cause_of(workflow)
     return {
@@ -122,17 +122,6 @@ def _died_in(wording: Wording, attempt: Attempt) -> str:
 def _effect_line(workflow: Workflow, wording: Wording, effect: Effect) -> EffectLine:
     error, recorded = told_error(wording, {"error_code": effect.error_code, "error_class": effect.error_class})
     return EffectLine(effect, title_of(wording, effect.step), effect.idempotency_key, error, recorded)
-
-
-def _passed_over(workflow: Workflow, attempt: Attempt | None) -> dict[str, str]:
-    """The best-effort steps that failed in an attempt and were not done since, each with its error's code."""
-    steps: Sequence[Mapping[str, Any]] = attempt.steps if attempt else []
-    failed = [step for step in steps if step["outcome"] == StepOutcome.BEST_EFFORT_FAILED]
-    if not failed:
-        return {}
-    followed_up = Event.objects.filter(workflow=workflow, kind=Event.Kind.FOLLOWED_UP)
-    done = set(followed_up.values_list("step", flat=True))
-    return {step["step"]: str(step.get("error_code") or "") for step in failed if step["step"] not in done}
 
 
 def _without_a_line(workflow: Workflow, passed_over: Mapping[str, str]) -> dict[str, str]:

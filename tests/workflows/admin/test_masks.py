@@ -11,8 +11,8 @@ from onboarding.workflow import ONBOARDING
 from tests.engine import Context
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
-from workflows.console.patient import caller, sent
 from workflows.definition import WorkflowDefinition
+from workflows.telling.patient import caller, sent
 from workflows.telling.words import MASK, masked_fields
 from workflows.wording import CallerField, Wording
 

@@ -11,14 +11,14 @@ import pytest
 from onboarding.samples import Kind, sample
 from onboarding.workflow import ONBOARDING
 from tests.engine import Context
-from workflows.console import patient
-from workflows.console.patient import caller, to_tell
 from workflows.console.phases import phases
 from workflows.definition import Step, WorkflowDefinition
 from workflows.models import Effect, State, Workflow
 from workflows.operations.amounts import amount
+from workflows.telling import patient
 from workflows.telling.consequences import Calls
 from workflows.telling.money import money_line
+from workflows.telling.patient import caller, to_tell
 from workflows.telling.steps import StepLine
 from workflows.wording import Money, StepWords, Wording
 

@@ -10,14 +10,14 @@ from django.contrib import admin
 from django.contrib.admin.utils import label_for_field
 
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
-from workflows.console import home, navigation, needs_a_person, patient
+from workflows.console import home, navigation, needs_a_person
 from workflows.console.base import ConsoleAdmin, RetryForm
 from workflows.console.workflow import PresetFilter
 from workflows.health.health import Level
 from workflows.health.needs_a_person import Kind, Whose
 from workflows.models import Attempt, BulkItem, BulkOperation, Effect, Event, State, StepOutcome, UndeliveredMessage
 from workflows.outages.circuits import CircuitState
-from workflows.telling import words
+from workflows.telling import patient, words
 from workflows.wording import ENGINE_CODES
 
 CHOICES = (

@@ -10,8 +10,9 @@ from django.db.models.fields.json import KeyTransform
 
 from workflows.definition import WorkflowDefinition, definitions, value_at, wording_of, wording_of_type
 from workflows.effects import IN_DOUBT
-from workflows.models import Effect, State, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, State, StepOutcome, Workflow
 from workflows.telling import words
+from workflows.telling.sentence import cause_of
 from workflows.wording import words_for_code, words_for_step
 
 _NOTHING_TO_DO = "You do not need to do anything."
@@ -70,6 +71,36 @@ def to_tell(
     if state in (State.FAILED, State.COMPENSATING):
         return f"{words_for_code(wording, workflow.last_error_code).patient} {money}".strip()
     return LINES[state]
+
+
+def message_of(workflow: Workflow) -> str:
+    """The same, of a row with its `state`: it reads what that state needs."""
+    state, effects, passed_over = State(workflow.state), [], {}
+    if state in (State.FAILED, State.CANCELLED, State.COMPENSATING, State.PARKED):
+        effects = list(Effect.objects.filter(workflow=workflow).defer("error_message"))
+    if state == State.COMPLETE:
+        run = Attempt.objects.filter(workflow=workflow, outcome=Attempt.Outcome.COMPLETE).first()
+        passed_over = passed_over_in(workflow, run)
+    waits = state in (State.WAITING, State.COMPENSATING)
+    return to_tell(
+        definitions().get(workflow.workflow_type),
+        workflow,
+        passed_over=list(passed_over.values()),
+        effects=effects,
+        asked=waits and ManualTask.objects.open().filter(workflow=workflow).exists(),
+        to_be_mended=state == State.PARKED and cause_of(workflow) is not None,
+    )
+
+
+def passed_over_in(workflow: Workflow, attempt: Attempt | None) -> dict[str, str]:
+    """The best-effort steps that failed in an attempt and were not done since, each with its error's code."""
+    steps: Sequence[Mapping[str, Any]] = attempt.steps if attempt else []
+    failed = [step for step in steps if step["outcome"] == StepOutcome.BEST_EFFORT_FAILED]
+    if not failed:
+        return {}
+    followed_up = Event.objects.filter(workflow=workflow, kind=Event.Kind.FOLLOWED_UP)
+    done = set(followed_up.values_list("step", flat=True))
+    return {step["step"]: str(step.get("error_code") or "") for step in failed if step["step"] not in done}
 
 
 def _money(definition: WorkflowDefinition | None, effects: Sequence[Effect], workflow: Workflow, *, asked: bool) -> str:
