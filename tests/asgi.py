@@ -75,6 +75,14 @@ class Served:
     def request(self, method: str, path: str, headers: list[tuple[str, str]] | None = None, *chunks: bytes) -> Answer:
         return self._runner.run(request(self._intake, method, path, headers, *chunks))
 
+    def all_at_once(self, times: int, *given: Any) -> list[Answer]:
+        """The answers to so many of the same request."""
+
+        async def ask() -> list[Answer]:
+            return await asyncio.gather(*(request(self._intake, *given) for _ in range(times)))
+
+        return self._runner.run(ask())
+
     def generic(
         self, method: str, path: str, data: str | bytes = b"", content_type: str = "", headers: Any = None
     ) -> Answer:

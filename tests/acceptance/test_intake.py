@@ -156,6 +156,12 @@ def test_it_is_found_under_its_location_by_its_owner_only(server: Gunicorn, key:
     assert (head.status, head.content) == (200, b"")
     assert location.rpartition("/")[2] not in server.printed()
     assert head.headers["Content-Length"] == str(len(found.content))
+    with connected(server) as http:  # nothing follows a 304, and the connection goes on
+        for _ in range(2):
+            mine = {"Authorization": f"Bearer {key}", "If-None-Match": found.headers["ETag"], "Prefer": "wait=1"}
+            http.request("GET", location, headers=mine)
+            unchanged = Answer(http.getresponse())
+            assert (unchanged.status, unchanged.content) == (304, b"")
 
 
 # One of each kind: the others are told apart by the same parser as in tests/workflows/postgres/test_jsonb.py.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from functools import partial
 from io import BytesIO
 from time import perf_counter
 from typing import Any, TypeVar
+from uuid import UUID
 
 from django.core.handlers.asgi import ASGIRequest
 
@@ -22,6 +24,7 @@ from workflows.ingress import api_keys
 from workflows.intake.batching import Batches
 from workflows.intake.metrics import REQUEST_SECONDS, count_answer
 from workflows.intake.submissions import Submission
+from workflows.intake.watching import Watch
 from workflows.postgres import jsonb
 from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
 
@@ -40,6 +43,10 @@ ANSWERED_WITHIN = 15.0
 
 SUBMISSIONS = "/v1/submissions"
 
+# Seconds. A process that is told to stop has longer for the requests under way (gunicorn.conf.py).
+LONGEST_WAIT = 10
+_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?:$|[,;])", re.IGNORECASE | re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class Response:
@@ -55,6 +62,7 @@ class Intake:
         self.threads = ThreadPoolExecutor(THREADS, "intake")
         self._parser = ThreadPoolExecutor(1, "parser")  # more would only take the interpreter from the loop
         self._batches = Batches(definition, **limits)
+        self._watch = Watch(self.threads)
         self._refreshing: asyncio.Future[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,6 +82,11 @@ class Intake:
                 answer = respond(scope)  # here: it says that this loop is alive, and asks nobody
             else:
                 answer = await self._in_thread(partial(respond, scope), ANSWERED_WITHIN)
+            if answer.status in (200, 304) and (seconds := _preferred_wait(scope, headers)):  # it is the client's own
+                await self._watch.until_finished(UUID(scope["path"].removeprefix(f"{SUBMISSIONS}/")), seconds)
+                began = perf_counter()
+                answer = await self._in_thread(partial(respond, scope), ANSWERED_WITHIN)
+                answer.headers.append((b"preference-applied", f"wait={seconds}".encode()))
         except Exception as error:
             answer = _refusal(error, request_id)
         if scope["path"].startswith(SUBMISSIONS):
@@ -141,6 +154,17 @@ def headers_of(scope: Scope) -> dict[str, str]:
         name, text = raw.decode("latin-1"), value.decode("latin-1")
         headers[name] = f"{headers[name]},{text}" if name in headers else text
     return headers
+
+
+def _preferred_wait(scope: Scope, headers: requests.Headers) -> int:
+    """Seconds for which the client would have the answer to a question about a submission held; at most LONGEST_WAIT.
+
+    RFC 7240, 4.3. A preference that cannot be read is passed over, as it says.
+    """
+    if scope["method"] != "GET" or not scope["path"].startswith(f"{SUBMISSIONS}/"):
+        return 0
+    found = _WAIT.search(headers.get("prefer", ""))
+    return min(int(found[1]), LONGEST_WAIT) if found else 0
 
 
 def respond(scope: Scope) -> Response:

@@ -79,7 +79,8 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
                 request_ids.current.reset(named)
             response[request_ids.HEADER] = request_id
             response["Cache-Control"] = "no-store"
-            response["Content-Length"] = str(len(response.content))
+            if response.status_code != HTTPStatus.NOT_MODIFIED:  # RFC 9110, 8.6: it would be that of the whole answer
+                response["Content-Length"] = str(len(response.content))
             if request.method == "HEAD":
                 response.content = b""
             return response

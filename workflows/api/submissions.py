@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.cache import get_conditional_response
+from django.utils.http import quote_etag
 
 from workflows import request_ids
 from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, idempotency_key_of, json_object_of
 from workflows.ingress.signal_bodies import uuid_of
 from workflows.intake.submissions import Entry, enter, submission_definition
-from workflows.models import Workflow
+from workflows.models import State, Wait, Workflow
 from workflows.postgres.deadlines import query_in_time
+from workflows.telling.patient import message_of
+
+_WAITS = {"approval": "person", "signal": "signal", "time": "time", "children": "workflows"}
+_NOT_READ = ("payload", "context", "last_error_message")
 
 
 @api("POST")
@@ -37,7 +44,7 @@ def submission(request: HttpRequest, key: str) -> HttpResponse:
     found = find_sent_by(client_of(request.headers), key)
     if not found:
         raise Problem(404, "not_found", "You have sent no submission with this key.")
-    return JsonResponse(found)
+    return standing(request, found)
 
 
 def receipt(entry: Entry) -> dict[str, Any]:
@@ -46,17 +53,45 @@ def receipt(entry: Entry) -> dict[str, Any]:
 
 
 def find_sent_by(client: str, key: str) -> dict[str, Any] | None:
-    """The status of the workflow with this key, if this client sent it."""
+    """Where the workflow with this key stands, if this client sent it."""
     idempotency_key = uuid_of(key)
     if idempotency_key is None:
         return None
-    found: dict[str, Any] | None = query_in_time(
-        lambda: (
-            Workflow.objects.with_state()
-            .filter(idempotency_key=idempotency_key, submitted_by=client)
-            .values("id", "status", "state", "created_at", "completed_at", "last_error_code")  # type: ignore[misc]  # state is annotated
-            .first()
-        )
-    )
-    code = found.pop("last_error_code") if found else ""
-    return {**found, "code": code} if found and found["status"] == Workflow.Status.FAILED else found
+    rows = Workflow.objects.with_state().defer(*_NOT_READ)
+    sent = rows.filter(idempotency_key=idempotency_key, submitted_by=client)
+    return query_in_time(lambda: _told(sent.first()))
+
+
+def standing(request: HttpRequest, found: dict[str, Any]) -> HttpResponse:
+    """The answer, with an ETag: 304 to a client that has this one."""
+    response = JsonResponse(found)
+    etag = quote_etag(sha256(response.content).hexdigest()[:32])
+    response["ETag"] = etag
+    unchanged = get_conditional_response(request, etag=etag, response=response)
+    assert unchanged is not None
+    return unchanged
+
+
+def _told(row: Workflow | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    code = {"code": row.last_error_code} if row.status == Workflow.Status.FAILED else {}
+    waits_for = {"waits_for": _waits_for(row)} if row.state in (State.WAITING, State.PARKED) else {}
+    return {
+        "id": row.pk,
+        "status": row.status,
+        "state": row.state,
+        "created_at": row.created_at,
+        "completed_at": row.completed_at,
+        **code,
+        **waits_for,
+        "message": message_of(row),
+    }
+
+
+def _waits_for(row: Workflow) -> str:
+    """In one word; a service is not named: which ones we have concerns nobody."""
+    if row.state == State.PARKED:
+        return "service"
+    open_waits = Wait.objects.filter(workflow=row, outcome="", superseded=False).order_by("-id")
+    return _WAITS.get(open_waits.values_list("kind", flat=True).first() or "", "other")

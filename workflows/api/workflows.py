@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from workflows import request_ids
 from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, idempotency_key_of, json_object_of
-from workflows.api.submissions import find_sent_by, receipt
+from workflows.api.submissions import find_sent_by, receipt, standing
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.ingress import api_keys
 from workflows.ingress.signal_bodies import refuse_other_fields, text_of
@@ -43,7 +43,7 @@ def workflow(request: HttpRequest, key: str) -> HttpResponse:
     found = find_sent_by(client_of(request.headers), key)
     if not found:
         raise Problem(404, "not_found", "You have started no workflow with this key.")
-    return JsonResponse(found)
+    return standing(request, found)
 
 
 def _definition_of(body: Document) -> WorkflowDefinition:

@@ -2,17 +2,19 @@
 
 import json
 from collections.abc import Iterator
+from threading import Timer
 from uuid import uuid4
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
+from django.db.models.functions import Now
 
 from config.logs import JsonFormatter
 from tests.asgi import Served, served
 from tests.workflows.api.answers import assert_problem
 from tests.workflows.api.test_submissions import post
 from tests.workflows.intake.entering import DEFINITION
-from workflows.api.asgi import LARGE
+from workflows.api.asgi import LARGE, THREADS
 from workflows.api.requests import MAX_BYTES
 from workflows.ingress import api_keys
 from workflows.models import Workflow
@@ -95,3 +97,23 @@ def test_a_known_key_takes_no_query_and_a_revoked_one_is_refused(intake: Served,
     assert api_keys.table.client_at_once(key) is None
     assert_problem(post(intake, key, b"{}"), 401, "api_key_invalid")
     assert_problem(post(intake, "onramp_nothing", b"{}"), 401, "api_key_invalid")
+
+
+def test_answers_are_held_until_the_workflow_has_finished_and_take_no_thread(intake: Served, key: str) -> None:
+    at = post(intake, key).headers["Location"]
+    mine = {"Authorization": f"Bearer {key}"}
+    for prefer, held in (("wait=1", "wait=1"), ("wait", None), ("wait=0", None), ("respond-async; wait=x", None)):
+        answer = intake.get(at, headers={**mine, "Prefer": prefer})
+        assert (answer.json()["status"], answer.headers.get("Preference-Applied")) == ("PENDING", held)
+    assert intake.get(at, headers={"Authorization": "Bearer onramp_other", "Prefer": "wait=9"}).status_code == 401
+
+    def complete() -> None:
+        Workflow.objects.update(status="COMPLETE", completed_at=Now())
+        connections.close_all()
+
+    (soon := Timer(0.5, complete)).start()
+    many = [("Prefer", "respond-async, wait=100"), *mine.items()]
+    answers = intake.all_at_once(10 * THREADS, "GET", at, many)
+    soon.join()
+    told = {(each.json()["status"], each.headers["Preference-Applied"]) for each in answers}
+    assert told == {("COMPLETE", "wait=10")}

@@ -1,10 +1,12 @@
 import logging
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
+from django.db.models.functions import Now
 from django.test import Client, override_settings
 
 from tests.asgi import Served, served
@@ -13,7 +15,8 @@ from workflows import request_ids
 from workflows.api import requests, submissions
 from workflows.ingress import api_keys
 from workflows.intake.submissions import submission_definition
-from workflows.models import Workflow
+from workflows.models import Wait, Workflow
+from workflows.wording import ENGINE_CODES
 
 pytestmark = pytest.mark.django_db
 
@@ -54,12 +57,35 @@ def test_a_submission_is_accepted_and_found(client: Client, key: str) -> None:
     found = client.get(response.headers["Location"], headers={"Authorization": f"bearer {key}"})
     assert found.status_code == 200
     answer = found.json()
-    assert answer.keys() == {"id", "status", "state", "created_at", "completed_at"}
+    assert answer.keys() == {"id", "status", "state", "created_at", "completed_at", "message"}
     assert (answer["id"], answer["status"], answer["state"]) == (row.pk, "PENDING", "queued")
     failed = {"status": "FAILED", "last_error_code": "duplicate_of", "completed_at": row.created_at}
     Workflow.objects.filter(pk=row.pk).update(**failed)
     answer = client.get(response.headers["Location"], headers={"Authorization": f"bearer {key}"}).json()
     assert (answer["status"], answer["state"], answer["code"]) == ("FAILED", "failed", "duplicate_of")
+    assert answer["message"] == ENGINE_CODES["duplicate_of"].patient
+
+
+def test_it_says_what_it_waits_for_and_304_to_who_knows_that(client: Client, key: str) -> None:
+    at = post(client, key).headers["Location"]
+    row, mine = Workflow.objects.get(), {"Authorization": f"Bearer {key}"}
+    later = Now() + timedelta(hours=1)
+    etags = set()
+    for kind, told in (("approval", "person"), ("signal", "signal"), ("time", "time"), ("children", "workflows")):
+        Workflow.objects.update(waiting_for="it", invisible_until=later)
+        wait = Wait.objects.create(workflow=row, name=kind, kind=kind, deadline=later)
+        answer = client.get(at, headers=mine)
+        assert (answer.json()["state"], answer.json()["waits_for"]) == ("waiting", told)
+        etags.add(etag := answer.headers["ETag"])
+        unchanged = client.get(at, headers=mine | {"If-None-Match": etag})
+        assert (unchanged.status_code, unchanged.content, unchanged.headers["ETag"]) == (304, b"", etag)
+        assert "Content-Length" not in unchanged.headers
+        Wait.objects.filter(pk=wait.pk).update(outcome="answered")
+    Workflow.objects.update(parked_on="payments", waiting_for="")
+    answer = client.get(at, headers=mine | {"If-None-Match": etag})
+    assert (answer.status_code, answer.json()["state"], answer.json()["waits_for"]) == (200, "parked", "service")
+    assert "payments" not in answer.content.decode()
+    assert len(etags) == 4  # each of the four kinds has told something else
 
 
 def test_a_request_is_called_as_its_client_calls_it_in_its_row_and_its_answer(client: Client, key: str) -> None:

@@ -93,7 +93,7 @@ def test_a_workflow_is_stored_and_found_by_whoever_started_it(client: Client, ke
     assert location == f"{URL}/{row.idempotency_key}"
     found = client.get(location, headers={"Authorization": f"Bearer {key}"})
     assert found.status_code == 200
-    assert found.json().keys() == {"id", "status", "state", "created_at", "completed_at"}
+    assert found.json().keys() == {"id", "status", "state", "created_at", "completed_at", "message"}
     assert found.json()["id"] == row.pk
     for other in (location[:-1], f"{URL}/{uuid4()}", f"{URL}/1", f"{location}/"):
         assert_problem(client.get(other, headers={"Authorization": f"Bearer {key}"}), 404, "not_found")
