@@ -25,7 +25,7 @@ from workflows.effects import IN_DOUBT, NOT_DONE, UNDONE
 from workflows.engine.results import Results, describe
 from workflows.engine.runner import call_in_time
 from workflows.errors import ClaimLost, NotAllowed, StepError, Suspend
-from workflows.models import Attempt, Effect, StepOutcome, Workflow
+from workflows.models import Attempt, Effect, StepOutcome, Wait, Workflow
 from workflows.operations.guards import lock_workflow
 from workflows.outages import outside
 from workflows.postgres.jsonb import as_json
@@ -182,7 +182,9 @@ class _Pass:
             self.attempt.suspended = None
             if refused := outside.taken():
                 return self._refused(step, line, refused, call)
-            line.does, line.why = WAITING, f"It waits for {suspend.waiting_for}."
+            # What it waited for has failed it: that answer is void, and a retry waits anew.
+            failed = line.history == FAILED and Wait.objects.filter(workflow=self.row, superseded=True).exists()
+            line.does, line.why = FAILED if failed else WAITING, f"It waits for {suspend.waiting_for}."
             return False
         except (Exception, StepTimeout, SystemExit) as error:
             if refused := outside.taken():

@@ -23,7 +23,7 @@ from workflows.definition import Step
 from workflows.doctor.replay import Replay, replay
 from workflows.effects import key_for
 from workflows.errors import StepError
-from workflows.models import Access, Effect, Event, Workflow
+from workflows.models import Access, Effect, Event, Wait, Workflow
 from workflows.outages import call_to
 from workflows.waits import wait_for_signal
 
@@ -140,6 +140,14 @@ def test_a_call_in_doubt_is_neither_made_nor_taken_for_done() -> None:
     Effect.objects.all().delete()
     found = replayed(row)
     assert (found.ends, found.differs) == ("charge: would call", True)
+
+
+def test_a_wait_that_has_failed_it_is_no_difference() -> None:
+    row = ran(await_word)
+    Wait.objects.update(deadline=row.created_at)
+    assert engine.again(row).status == "FAILED"
+    found = replayed(row)
+    assert (found.ends, found.differs) == ("await_word: failed, wait_expired", False)
 
 
 @pytest.fixture
