@@ -18,6 +18,7 @@ from workflows.definition import WorkflowDefinition, definitions, value_at
 from workflows.models import Workflow
 from workflows.postgres.statements import execute
 from workflows.search import search_keys
+from workflows.state import transitions
 
 # What a person, or the author of a step, has put in words of their own.
 DELETED = "(deleted)"
@@ -30,15 +31,6 @@ _SIGNALS = """
            AND (s.closed_at IS NOT NULL OR NOT EXISTS (
                 SELECT FROM workflows_workflow other
                  WHERE other.linking_id = s.linking_id AND other.status = 'PENDING'))"""
-_ROW = """
-    UPDATE workflows_workflow w
-       SET emptied_at = clock_timestamp(), payload = kept.payload::jsonb, business_key = kept.business_key,
-           context = '{}', linking_id = NULL, given_request_id = '', last_error_message = '', waiting_for = '',
-           wake_on = '{}', wake_matching = '{}', child_key = CASE WHEN parent_id IS NULL THEN '' ELSE '#' || id END,
-           acknowledged_failure = CASE WHEN status = 'FAILED' THEN completed_at END
-      FROM unnest(%(ids)s::bigint[], %(payloads)s::text[], %(business_keys)s::text[])
-           AS kept (of, payload, business_key)
-     WHERE w.id = kept.of"""
 _KEYS = """
     DELETE FROM workflows_searchkey k USING unnest(%(hashes)s::bytea[], %(of)s::bigint[]) AS own (hash, id)
      WHERE k.hash = own.hash AND k.workflow_id = own.id AND k.role IS NULL"""
@@ -78,7 +70,7 @@ def empty(ids: Sequence[int]) -> None:
         business_keys.append(business_key and spent_key(workflow_type, tenant, business_key))
         hashes += [(each, pk) for each in _search_hashes(definition, payload)]
     execute(_SIGNALS, parameters)
-    execute(_ROW, {**parameters, "payloads": payloads, "business_keys": business_keys})
+    transitions.empty(ids, payloads=payloads, business_keys=business_keys)
     execute(_KEYS, {"hashes": [each for each, _ in hashes], "of": [pk for _, pk in hashes]})
     for sql in _EMPTY:
         execute(sql, parameters)

@@ -367,3 +367,19 @@ def complete_sql(secret_fields: tuple[str, ...] = ()) -> str:
        SET {", ".join(f"{column} = {literal(value)}" for column, value in _COMPLETION.items())}, context = %(context)s
            {f", payload = {emptied_sql(secret_fields)}" if secret_fields else ""}
      WHERE id = %(workflow_id)s RETURNING id"""  # noqa: S608 (ours)
+
+
+def empty(ids: Sequence[int], *, payloads: Sequence[str], business_keys: Sequence[str | None]) -> None:
+    """Leave of workflows at rest these payloads (as JSON) and business keys, in the same order, and nothing else
+    that was sent: for good. Whoever calls this holds the rows: see `retention.content`."""
+    execute(
+        """UPDATE workflows_workflow w
+           SET emptied_at = clock_timestamp(), payload = kept.payload::jsonb, business_key = kept.business_key,
+               context = '{}', linking_id = NULL, given_request_id = '', last_error_message = '', waiting_for = '',
+               wake_on = '{}', wake_matching = '{}', child_key = CASE WHEN parent_id IS NULL THEN '' ELSE '#' || id END,
+               acknowledged_failure = CASE WHEN status = 'FAILED' THEN completed_at END
+          FROM unnest(%(ids)s::bigint[], %(payloads)s::text[], %(business_keys)s::text[])
+               AS kept (of, payload, business_key)
+         WHERE w.id = kept.of""",
+        {"ids": list(ids), "payloads": list(payloads), "business_keys": list(business_keys)},
+    )
