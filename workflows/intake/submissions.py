@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
 from django.db.models import BooleanField, Q, TextField
 from django.db.models.expressions import RawSQL
 from pydantic import ValidationError
@@ -161,20 +161,30 @@ def start(
     payload = payloads.seal_document(definition, payload, key)
     parameters = _parameters(definition, key, payload, submitted_by, request_id, tenant, business_key)
     # One that was emptied since has its business key as a hash.
-    spent = Q(business_key__in=spent_keys(definition.name, tenant, business_key))
-    of_type = Q(workflow_type=definition.name, tenant=tenant)
-    found = query_in_time(lambda: _find(definition, payload, spent & of_type, key))
-    if found:
-        if found.owner != submitted_by:
-            raise BusinessKeyTaken
-        return found.entry
+    spent = Q(
+        business_key__in=spent_keys(definition.name, tenant, business_key), workflow_type=definition.name, tenant=tenant
+    )
+
+    def insert() -> tuple[Any, ...] | _Found | None:
+        """The look comes after the insert: one that is emptied in between would be seen neither by a look before it,
+        whose snapshot is older, nor by the unique index."""
+        with transaction.atomic():
+            inserted = fetch_one(_INSERT_STARTED, parameters)
+            if found := inserted and _find(definition, payload, spent, key):
+                transaction.set_rollback(True)
+            return found or inserted
+
     try:
-        inserted = query_in_time(lambda: fetch_one(_INSERT_STARTED, parameters))
+        inserted = query_in_time(insert)
     except IntegrityError as error:
         # The business key may be new, or just taken: PostgreSQL checks one constraint after the other.
         if not sqlstates.violates(error, _IDEMPOTENCY_KEY_CONSTRAINT):
             raise
         inserted = None
+    if isinstance(inserted, _Found):
+        if inserted.owner != submitted_by:
+            raise BusinessKeyTaken
+        return inserted.entry
     if inserted is not None:
         return _new(definition, inserted[0], parameters["idempotency_key"])
     return query_in_time(

@@ -273,9 +273,9 @@ def test_an_input_is_never_in_the_text_of_a_statement(client: Client) -> None:
     connection.ensure_connection()
     assert connection.connection is not None
     backend = connection.connection.info.backend_pid
-    for _ in range(2):  # the insert, then the comparison
-        start(client, key, body(business_key=CANARY, input={"a": CANARY}))
-        with psycopg.connect(**connection.get_connection_params()) as other:
-            [(shown,)] = other.execute("SELECT query FROM pg_stat_activity WHERE pid = %s", [backend]).fetchall()
-        assert "workflows_workflow" in shown
-        assert CANARY not in shown
+    start(client, key, body(business_key=CANARY, input={"a": CANARY}))
+    start(client, key, body(business_key=CANARY, input={"a": CANARY}))  # ends with the comparison
+    with psycopg.connect(**connection.get_connection_params()) as other:
+        [(shown,)] = other.execute("SELECT query FROM pg_stat_activity WHERE pid = %s", [backend]).fetchall()
+    assert "workflows_workflow" in shown
+    assert CANARY not in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from io import StringIO
 from threading import Thread
@@ -36,7 +37,7 @@ from workflows.models import (
     Workflow,
 )
 from workflows.postgres.jsonb import parse
-from workflows.retention import purge
+from workflows.retention import content, purge
 from workflows.search import find
 
 __all__ = ["as_"]
@@ -244,6 +245,22 @@ def test_what_is_started_again_under_a_business_key_is_the_same_workflow() -> No
     empty_old()
     entry = start(rows.PARCEL, tenant="shop", business_key="order 7", payload=parse(b"{}"), submitted_by="web")
     assert (entry.id, entry.replayed) == (row.pk, True)
+
+
+def test_one_that_is_emptied_while_it_is_started_again_is_not_started_a_second_time() -> None:
+    row = old(business_key="order 7", tenant="shop", submitted_by="web")
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            content.empty([row.pk])
+            again = pool.submit(
+                with_its_connections,
+                lambda: start(
+                    rows.PARCEL, tenant="shop", business_key="order 7", payload=parse(b"{}"), submitted_by="web"
+                ),
+            )
+            until_blocked()
+        assert (again.result(10).id, again.result().replayed) == (row.pk, True)
+    assert Workflow.objects.count() == 1
 
 
 def test_nobody_finds_it_by_the_patients_address() -> None:
