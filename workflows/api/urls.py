@@ -6,6 +6,7 @@ from django.urls.resolvers import RegexPattern
 from workflows.api.health import healthz, readyz
 from workflows.api.metrics import intake_metrics, metrics
 from workflows.api.of_workflow import cancel, history
+from workflows.api.openapi import openapi
 from workflows.api.problems import not_found
 from workflows.api.signals import send_signal, webhook
 from workflows.api.submissions import submission, submit
@@ -14,6 +15,7 @@ from workflows.api.workflows import start_workflow, workflow
 _OF_BOTH: list[URLPattern] = [
     path("v1/submissions", submit, name="submissions"),
     path("v1/submissions/<str:key>", submission, name="submission"),
+    path("v1/openapi.json", openapi, name="openapi"),
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
 ]
