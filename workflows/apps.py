@@ -19,7 +19,7 @@ class WorkflowsConfig(AppConfig):
         register(checks.check_submission_workflow)
         register(checks.check_wording)
         register(checks.check_series)
-        register(checks.check_retention)
+        register(checks.check_retention, deploy=True)
         register(checks.check_search_keys, deploy=True)
         register(checks.check_data_keys, deploy=True)
         register(checks.check_undeclared_steps, Tags.database)

@@ -20,7 +20,7 @@ from onboarding.workflow import ONBOARDING
 from tests.engine import BLOCKED, another_connection, elsewhere, until_blocked, with_its_connections
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_
-from workflows import operations
+from workflows import checks, operations
 from workflows.engine import maintenance
 from workflows.errors import NotAllowed
 from workflows.intake.submissions import enter, start
@@ -261,6 +261,12 @@ def test_one_that_is_emptied_while_it_is_started_again_is_not_started_a_second_t
             until_blocked()
         assert (again.result(10).id, again.result().replayed) == (row.pk, True)
     assert Workflow.objects.count() == 1
+
+
+def test_a_deployment_check_names_the_definitions_that_do_not_say_how_long() -> None:
+    told = {(each.id, each.obj.name) for each in checks.check_retention()}
+    assert ("workflows.W022", rows.PARCEL.name) in told
+    assert ("workflows.W022", ONBOARDING.name) not in told
 
 
 def test_nobody_finds_it_by_the_patients_address() -> None:
