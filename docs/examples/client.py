@@ -1,0 +1,34 @@
+"""Send a submission, and wait for its end: python client.py URL API_KEY submission.json"""
+
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+
+url, api_key, file = sys.argv[1:]
+key = str(uuid.uuid4())  # keep it beside what you send: sent again under the same key, it is stored once
+
+
+def ask(method, path, body=None):
+    headers = {"Authorization": f"Bearer {api_key}", "Prefer": "wait=10"}
+    if body:
+        headers |= {"Idempotency-Key": key, "Content-Type": "application/json"}
+    while True:
+        request = urllib.request.Request(url + path, body, headers, method=method)
+        try:
+            return json.load(urllib.request.urlopen(request, timeout=30))
+        except urllib.error.HTTPError as error:
+            if error.code not in (429, 500, 502, 503, 504):
+                raise SystemExit(f"{json.load(error)['detail']}") from None
+        except OSError:
+            pass  # nobody knows whether it has arrived
+        time.sleep(5)
+
+
+with open(file, "rb") as content:
+    ask("POST", "/v1/submissions", content.read())
+while (answer := ask("GET", f"/v1/submissions/{key}"))["status"] == "PENDING":
+    print(answer["state"], answer["message"])
+print(answer["status"], answer.get("code", ""), answer["message"])
