@@ -40,6 +40,6 @@ def test_a_slash_is_typed_where_somebody_types_and_escape_leaves_the_box(open_as
 
 def test_an_empty_search_puts_the_focus_on_the_box(open_as: Open) -> None:
     page = open_as("support", "/admin/find/")
-    page.keyboard.press("Enter")
+    page.locator("[data-find]").press("Enter")
     page.wait_for_selector("#find-error")
     assert page.evaluate("document.activeElement.hasAttribute('data-find')")
