@@ -86,7 +86,8 @@ def store(
     """Store a signal, and return its id; None when `source` has sent the same signal under `dedupe_key` before.
 
     The caller commits, then wakes. A signal to a workflow that has finished is stored as ignored, except a request to
-    cancel: the history says later that it came too late. Raises DedupeKeyReused when the key was used for another
+    cancel: the history says later that it came too late. One to a workflow that was emptied is not stored, and None is
+    returned: nothing may bring its content back. Raises DedupeKeyReused when the key was used for another
     signal; one sent at another time (`sent_at_ms`) is another.
     """
     document = payload if isinstance(payload, Document) else document_of(payload)
@@ -105,13 +106,14 @@ def store(
     inserted = fetch_one(
         f"""
         WITH finished AS MATERIALIZED (
-            SELECT FROM workflows_workflow
+            SELECT emptied_at FROM workflows_workflow
               WHERE id = %(workflow_id)s AND status <> 'PENDING' AND %(name)s <> 'cancel' FOR NO KEY UPDATE)
         INSERT INTO workflows_signal (
                source, dedupe_key, name, workflow_id, linking_id, payload, sent_at_ms, closed_at, ignored)
            SELECT %(source)s, %(dedupe_key)s, %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL},
                   %(sent_at_ms)s::bigint, CASE WHEN w.finished THEN clock_timestamp() END, w.finished
-             FROM (SELECT EXISTS (SELECT FROM finished)) w (finished)
+             FROM (SELECT count(*) > 0, count(emptied_at) = 0 FROM finished) w (finished, keeps_content)
+            WHERE w.keeps_content
            ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id""",  # noqa: S608 (ours)
         signal,
     )
@@ -125,7 +127,7 @@ def store(
               FROM workflows_signal WHERE source = %(source)s AND dedupe_key = %(dedupe_key)s""",  # noqa: S608 (ours)
         signal,
     )
-    if same != (True,):
+    if same == (False,):
         raise DedupeKeyReused
     return None
 

@@ -39,6 +39,7 @@ from workflows.models import (
 from workflows.postgres.jsonb import parse
 from workflows.retention import content, purge
 from workflows.search import find
+from workflows.signals import store
 
 __all__ = ["as_"]
 
@@ -261,6 +262,15 @@ def test_one_that_is_emptied_while_it_is_started_again_is_not_started_a_second_t
             until_blocked()
         assert (again.result(10).id, again.result().replayed) == (row.pk, True)
     assert Workflow.objects.count() == 1
+
+
+def test_a_signal_that_comes_later_is_not_kept() -> None:
+    row = old()
+    empty_old()
+    sent: dict[str, Any] = {"source": "shop", "dedupe_key": "1", "name": "told", "payload": parse(b'{"a": "canary"}')}
+    for _ in range(2):
+        assert not store.send(workflow_id=row.pk, **sent)
+    assert not Signal.objects.exists()
 
 
 def test_a_deployment_check_names_the_definitions_that_do_not_say_how_long() -> None:
