@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,19 @@ pytestmark = pytest.mark.django_db(transaction=True)
 EXAMPLES = PROJECT / "docs" / "examples"
 
 
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
+    sandbox = SandboxProcess(tmp_path / "sandbox")
+    yield sandbox
+    sandbox.kill()
+
+
 @pytest.mark.parametrize(("program", "file"), [(sys.executable, "client.py"), ("node", "client.mjs")])
-def test_a_client_hears_of_the_end(program: str, file: str, runworker: Start, tmp_path: Path) -> None:
+def test_a_client_hears_of_the_end(
+    program: str, file: str, runworker: Start, sandbox: SandboxProcess, tmp_path: Path
+) -> None:
     if shutil.which(program) is None:
         pytest.skip(f"there is no {program} here")
-    sandbox = SandboxProcess(tmp_path / "sandbox")
     runworker(WORKFLOWS="onboarding.workflow.ONBOARDING", SERVICES_URL=sandbox.url)
     (broken := tmp_path / "broken.json").write_text("{}")
     with gunicorn("config.intake", tmp_path, url=database_url()) as server:
@@ -35,6 +44,5 @@ def test_a_client_hears_of_the_end(program: str, file: str, runworker: Start, tm
             for sent in (EXAMPLES / "net_new.json", broken)
         ]
         complete, failed = (run.communicate(timeout=60)[0].splitlines()[-1] for run in runs)
-    sandbox.kill()
     assert complete.split() == ["COMPLETE", *["Everything", "is", "done."]]
     assert failed.startswith("FAILED invalid_payload The details that we were sent")
