@@ -161,18 +161,17 @@ def start(
     payload = payloads.seal_document(definition, payload, key)
     parameters = _parameters(definition, key, payload, submitted_by, request_id, tenant, business_key)
     # One that was emptied since has its business key as a hash.
-    spent = Q(
-        business_key__in=spent_keys(definition.name, tenant, business_key), workflow_type=definition.name, tenant=tenant
-    )
+    spent = spent_keys(definition.name, tenant, business_key)
 
-    def insert() -> tuple[Any, ...] | _Found | None:
-        """The look comes after the insert: one that is emptied in between would be seen neither by a look before it,
-        whose snapshot is older, nor by the unique index."""
+    def insert() -> tuple[Any, ...] | None:
+        # The look comes after the insert: one that is emptied in between would be seen neither by a look before it,
+        # whose snapshot is older, nor by the unique index.
         with transaction.atomic():
             inserted = fetch_one(_INSERT_STARTED, parameters)
-            if found := inserted and _find(definition, payload, spent, key):
+            if inserted and Workflow.objects.filter(_named(definition, tenant, spent)).exists():
                 transaction.set_rollback(True)
-            return found or inserted
+                return None
+            return inserted
 
     try:
         inserted = query_in_time(insert)
@@ -181,10 +180,6 @@ def start(
         if not sqlstates.violates(error, _IDEMPOTENCY_KEY_CONSTRAINT):
             raise
         inserted = None
-    if isinstance(inserted, _Found):
-        if inserted.owner != submitted_by:
-            raise BusinessKeyTaken
-        return inserted.entry
     if inserted is not None:
         return _new(definition, inserted[0], parameters["idempotency_key"])
     return query_in_time(
@@ -311,6 +306,10 @@ def _select(definition: WorkflowDefinition, condition: Q, sent: str, *parameters
     return statement
 
 
+def _named(definition: WorkflowDefinition, tenant: str, business_keys: Sequence[str]) -> Q:
+    return Q(business_key__in=business_keys, workflow_type=definition.name, tenant=tenant)
+
+
 def _replay_start(
     definition: WorkflowDefinition,
     tenant: str,
@@ -322,8 +321,8 @@ def _replay_start(
     given: bool,
 ) -> Entry:
     """The result of `start` when the business key, or the idempotency key, exists already. The former decides."""
-    named = Q(business_key=business_key, workflow_type=definition.name, tenant=tenant)
-    found = _find(definition, payload, named, key)
+    keys = [business_key, *spent_keys(definition.name, tenant, business_key)]
+    found = _find(definition, payload, _named(definition, tenant, keys), key)
     if found and (found.owner != submitted_by or not found.same):
         raise BusinessKeyTaken
     if given and (found is None or found.entry.key != key):
