@@ -20,7 +20,7 @@ from workflows.models.clock import microseconds, moment
 from workflows.postgres.statements import fetch_all
 from workflows.retention.content import empty
 from workflows.retention.holds import let_holds_wait
-from workflows.retention.unsettled import settled, why_they_stay
+from workflows.retention.unsettled import settled
 from workflows.signals.waking import Slice
 
 # Rows at a time: some 50 ms.
@@ -64,15 +64,15 @@ def empty_old(after: int = 0) -> Slice:
     """The maintenance task. `after` is a time in microseconds: of what had finished by then all has gone that may."""
     began = time.monotonic()
     found = _old(moment(after), SLICE)
-    go = _lock_settled([pk for pk, *_ in found])
+    go, _ = _lock_settled([pk for pk, *_ in found])
     if go:
         empty(go)
     return Slice(len(go), _next(found, len(go)), REST * (time.monotonic() - began))
 
 
-def _lock_settled(ids: Sequence[int]) -> list[int]:
+def _lock_settled(ids: Sequence[int]) -> tuple[list[int], dict[int, str]]:
     if not ids:
-        return []
+        return [], {}
     let_holds_wait()
     return settled([pk for (pk,) in fetch_all(_LOCK, [list(ids)])])
 
@@ -92,11 +92,10 @@ def purge(progress: Progress, *, dry_run: bool, rest: Callable[[float], None] = 
         with transaction.atomic():
             found = _old(progress.since, SLICE)
             ids = [pk for pk, *_ in found]
-            go = settled(ids) if dry_run else _lock_settled(ids)
-            stay = why_they_stay([pk for pk in ids if pk not in go]) if len(go) < len(ids) else {}
+            go, stay = settled(ids) if dry_run else _lock_settled(ids)
             if go and not dry_run:
                 empty(go)
-        progress.emptied.update(name for pk, name, _ in found if pk in set(go))
+        progress.emptied.update(name for pk, name, _ in found if pk in go)
         progress.stay.update(stay.values())
         yield progress
         if len(found) < SLICE:

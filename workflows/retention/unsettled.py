@@ -59,9 +59,10 @@ def why_they_stay(ids: Sequence[int]) -> dict[int, str]:
     return stay | dict.fromkeys(charged_among(failed) if failed else (), "money")
 
 
-def settled(ids: Sequence[int]) -> list[int]:
-    """Those of these that need not keep it. A child stays as long as its parent does."""
-    go = list(ids)
-    while go and (stay := why_they_stay(go)):
-        go = [pk for pk in go if pk not in stay]
-    return go
+def settled(ids: Sequence[int]) -> tuple[list[int], dict[int, str]]:
+    """Those of these that need not keep it, and why the others stay. A child stays as long as its parent does."""
+    go, stay = list(ids), dict[int, str]()
+    while go and (more := why_they_stay(go)):
+        go = [pk for pk in go if pk not in more]
+        stay |= more
+    return go, stay
