@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from django.views.decorators.debug import sensitive_variables
 
-from workflows.definition import definitions
 from workflows.errors import NotAllowed
 from workflows.models import Erasure, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -41,18 +40,16 @@ _FAMILY = """
 _LOCK = "SELECT id FROM workflows_workflow WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
 
 
-@sensitive_variables("email", "readings")
+@sensitive_variables("email")
 def ask(*, user: User, email: str, reason: str) -> Erasure:
     """Ask that all of this address be erased. Nothing is changed before another user approves it."""
     require(user, ERASE)
     require_reason(reason, "an erasure")
     if "@" in reason:
         raise NotAllowed("The reason stays: name nobody in it. The number of a ticket, say.")
-    keys = {(kind, each) for known in definitions().values() for kind, each in known.search_keys.items()}
-    readings = [(kind, text) for kind, each in keys if each.only_as_hash for text in each.read(email)]
-    if not readings:
+    hashes = list(search_keys.hashes_of_address(email))
+    if not hashes:
         raise NotAllowed("That is no e-mail address.")
-    hashes = [each for kind, text in readings for each in search_keys.hashes_to_find(kind, [text])]
     found = [pk for (pk,) in fetch_all(_FAMILY, {"hashes": hashes, "limit": MOST + 1})]
     if not found:
         raise NotAllowed("Nothing of this address is here, or it was deleted already.")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
-from workflows.definition import definitions
 from workflows.errors import NotAllowed
 from workflows.models import Hold, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -48,14 +47,7 @@ def place(*, user: User, reason: str, until: datetime, workflow_id: int | None =
             if row is None or row.emptied_at:
                 raise NotAllowed(f"Workflow {workflow_id} is not there, or what it was sent was deleted already.")
             return [Hold.objects.create(workflow=row, **said)]
-        hashes = {
-            key.hash(kind, reading): key.id
-            for definition in definitions().values()
-            for kind, each in definition.search_keys.items()
-            if each.only_as_hash
-            for reading in each.read(email)
-            for key in search_keys.keys()  # noqa: SIM118 (a function)
-        }
+        hashes = search_keys.hashes_of_address(email)
         if not hashes:
             raise NotAllowed("That is no e-mail address.")
         return [Hold.objects.create(hash=each, key_id=key_id, **said) for each, key_id in hashes.items()]

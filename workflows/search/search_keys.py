@@ -16,8 +16,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.views.decorators.debug import sensitive_variables
 
-from workflows.definition import WorkflowDefinition, value_at
+from workflows.definition import WorkflowDefinition, definitions, value_at
 from workflows.sealing.envelopes import FROM_SECRET_KEY
 from workflows.search import normalise
 
@@ -123,3 +124,19 @@ def business_hashes(business_key: str) -> list[tuple[bytes, int]]:
 def hashes_to_find(kind: str, readings: Iterable[str]) -> list[bytes]:
     """The hashes under each key of what a text may mean."""
     return [key.hash(kind, each) for key in keys() for each in readings]
+
+
+@sensitive_variables("text", "readings")
+def hashes_of_address(text: str) -> dict[bytes, int]:
+    """The hashes, each with its key's id, of what is looked up by its hash alone; none if the text is nothing of that.
+
+    The first one is under the key that writes.
+    """
+    readings = {
+        (kind, reading): None
+        for definition in definitions().values()
+        for kind, each in definition.search_keys.items()
+        if each.only_as_hash
+        for reading in each.read(text)
+    }
+    return {key.hash(kind, reading): key.id for key in keys() for kind, reading in readings}
