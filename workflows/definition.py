@@ -364,6 +364,7 @@ class WorkflowDefinition:
 def value_at(payload: Any, field: str) -> Any:
     """The value of a field of a payload, dotted for a nested one; None if there is none."""
     for name in filter(None, field.split(".")):
+        # The dict comes first: asking an abstract class takes four times as long, for each field.
         payload = payload.get(name) if isinstance(payload, (dict, Mapping)) else None
     return payload
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.utils.cache import get_conditional_response
-from django.utils.http import quote_etag
+from django.utils.cache import get_conditional_response, set_response_etag
 
 from workflows import request_ids
 from workflows.api.problems import Problem, api
@@ -18,7 +16,12 @@ from workflows.models import State, Wait, Workflow
 from workflows.postgres.deadlines import query_in_time
 from workflows.telling.patient import message_of
 
-_WAITS = {"approval": "person", "signal": "signal", "time": "time", "children": "workflows"}
+_WAITS: dict[str, str] = {
+    Wait.Kind.APPROVAL: "person",
+    Wait.Kind.SIGNAL: "signal",
+    Wait.Kind.TIME: "time",
+    Wait.Kind.CHILDREN: "workflows",
+}
 _NOT_READ = ("payload", "context", "last_error_message")
 
 
@@ -65,11 +68,8 @@ def find_sent_by(client: str, key: str) -> dict[str, Any] | None:
 def standing(request: HttpRequest, found: dict[str, Any]) -> HttpResponse:
     """The answer, with an ETag: 304 to a client that has this one."""
     response = JsonResponse(found)
-    etag = quote_etag(sha256(response.content).hexdigest()[:32])
-    response["ETag"] = etag
-    unchanged = get_conditional_response(request, etag=etag, response=response)
-    assert unchanged is not None
-    return unchanged
+    set_response_etag(response)
+    return get_conditional_response(request, etag=response["ETag"], response=response) or response
 
 
 def _told(row: Workflow | None) -> dict[str, Any] | None:
