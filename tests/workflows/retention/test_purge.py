@@ -136,9 +136,9 @@ def test_of_the_money_the_amount_and_what_names_the_charge_stay() -> None:
     assert Effect.objects.get().result == {money.reference: "ch_1"}
 
 
-def unclear() -> Workflow:
-    row = old()
-    Effect.objects.create(workflow=row, step="charge", state="unknown", attempt=1, idempotency_key="k")
+def unclear(state: str = "unknown", make: Callable[..., Workflow] = rows.complete) -> Workflow:
+    row = old(make)
+    Effect.objects.create(workflow=row, step="charge", state=state, attempt=1, idempotency_key="k")
     return row
 
 
@@ -151,9 +151,20 @@ def charged() -> Workflow:
     return row
 
 
-def given_up() -> Workflow:
+def given_up(**acknowledged: Any) -> Workflow:
     row = old()
-    FollowUp.objects.create(workflow=row, step="thank", queue="default")
+    FollowUp.objects.create(workflow=row, step="thank", queue="default", **acknowledged)
+    return row
+
+
+def due_again() -> Workflow:
+    given = long_ago()
+    return given_up(created_at=given, acknowledged_failure=given, due_at=timezone.now())
+
+
+def parent_of_one_under_way() -> Workflow:
+    row = old()
+    rows.workflow(parent=row, parent_wait="all", child_key="1")
     return row
 
 
@@ -166,8 +177,12 @@ STAYS: dict[str, Callable[[], Workflow]] = {
     "pending": lambda: rows.workflow(payload=PAYLOAD),
     "of no known type": lambda: old(workflow_type="gone"),
     "unclear": unclear,
+    "call under way": lambda: unclear("intent"),
+    "left as it is, and unclear": lambda: unclear("kept", rows.failed),
     "money": charged,
     "deferred": given_up,
+    "deferred, due again": due_again,
+    "children": parent_of_one_under_way,
     "correction": lambda: rows.asked_to_correct(old(rows.failed)).workflow,
     "parent": lambda: child_of(rows.workflow()),
     "parent that stays": lambda: child_of(unclear()),
@@ -184,10 +199,11 @@ def test_what_is_unsettled_stays_whatever_its_age(make: Callable[[], Workflow]) 
 def test_what_is_acknowledged_goes_though_its_charge_stands_and_a_child_with_its_parent() -> None:
     row = charged()
     Workflow.objects.filter(pk=row.pk).update(acknowledged_failure=row.completed_at)
+    cancelled = unclear("kept", rows.failed)
+    Workflow.objects.filter(pk=cancelled.pk).update(cancelled_at=cancelled.completed_at)
     child = child_of(row)
-    assert empty_old() == 2
-    assert is_emptied(row)
-    assert is_emptied(child)
+    assert empty_old() == 3
+    assert all(map(is_emptied, (row, cancelled, child)))
 
 
 def test_a_row_that_somebody_holds_is_left_for_the_next_slice() -> None:
@@ -311,7 +327,7 @@ def test_the_database_lets_what_is_on_record_be_emptied_only_with_an_old_emptied
 
 def test_the_command_counts_and_then_empties() -> None:
     rows_that_go = [old(), old(rows.failed)]
-    unclear()
+    child_of(unclear())
 
     def said(*options: str) -> str:
         call_command("purge", *options, stdout=(out := StringIO()))
@@ -319,8 +335,11 @@ def test_the_command_counts_and_then_empties() -> None:
 
     assert said("--dry-run").splitlines() == [
         "2 of parcel would be emptied.",
+        "1 stay: the workflow that started it has not been deleted yet.",
         "1 stay: it is unclear whether a call was made: that has to be found out first, by a retry or on its task.",
     ]
     assert not any(map(is_emptied, rows_that_go))
-    assert json.loads(said("--json")) == {"emptied": {"parcel": 2}, "stay": {"unclear": 1}}
+    stay = {"unclear": 1, "parent": 1}
+    assert json.loads(said("--json")) == {"emptied": {"parcel": 2}, "stay": stay}
     assert all(map(is_emptied, rows_that_go))
+    assert json.loads(said("--json", "--dry-run")) == {"emptied": {}, "stay": stay}
