@@ -67,7 +67,7 @@ def approve(erasure_id: int, *, user: User) -> Erasure:
         asked = _open(erasure_id)
         if asked.asked_by_id == user.pk:
             raise NotAllowed("You have asked for it yourself: another user approves it.")
-        if not asked.asked_by.is_active or not asked.asked_by.has_perm(ERASE):
+        if not asked.asked_by.has_perm(ERASE):  # nor has who has left
             raise NotAllowed("The user who has asked for it may not do so any more: ask anew.")
         locked = [pk for (pk,) in fetch_all(_LOCK, [asked.workflows])]
         if locked != sorted(asked.workflows):

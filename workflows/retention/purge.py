@@ -42,7 +42,7 @@ _OLD = """
      ORDER BY completed_at LIMIT %(size)s"""
 _LOCK = """
     SELECT id FROM workflows_workflow
-     WHERE id = ANY (%s) AND status <> 'PENDING' AND emptied_at IS NULL ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"""
+     WHERE id = ANY (%s) AND emptied_at IS NULL ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"""
 
 
 @dataclass(slots=True)

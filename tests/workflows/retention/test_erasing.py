@@ -17,7 +17,7 @@ from tests.workflows import rows
 from tests.workflows.retention.test_holds import of_a_patient, place
 from tests.workflows.retention.test_purge import CANARY, dump, is_emptied, with_content
 from workflows.errors import NotAllowed
-from workflows.models import Effect, Erasure, Event, Workflow
+from workflows.models import Effect, Erasure, Event, SearchKeyHash, Workflow
 from workflows.retention import erasing
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,11 +45,13 @@ def test_all_of_the_address_is_emptied_and_the_record_says_by_whom(ada: User, bo
     row = with_content(young())
     child = rows.complete(parent=row, parent_wait="all", child_key=CANARY, payload={"n": CANARY})
     other = rows.complete(payload={"n": "other"})
+    SearchKeyHash.objects.create(hash=b"of a field that was corrected", workflow=row, key_id=1)
     asked = ask(ada)
     assert asked.workflows == [row.pk, child.pk]
     assert not is_emptied(row)
     erasing.approve(asked.pk, user=bob)
     assert CANARY not in dump()
+    assert not SearchKeyHash.objects.filter(workflow=row).exists()
     assert [is_emptied(each) for each in (row, child, other)] == [True, True, False]
     done = Erasure.objects.get()
     assert (done.state, done.asked_by, done.decided_by) == ("done", ada, bob)
@@ -112,6 +114,21 @@ def test_the_reason_names_no_address_and_an_unknown_one_finds_nothing(ada: User)
     for nobody in ("ann@example.com", "no address"):
         with pytest.raises(NotAllowed):
             ask(ada, nobody)
+
+
+def test_the_parent_of_what_has_the_address_is_found_and_nothing_that_was_emptied_before(ada: User) -> None:
+    child = young()
+    parent, emptied = rows.complete(), rows.complete(emptied_at=child.created_at)
+    Workflow.objects.filter(pk=child.pk).update(parent=parent, parent_wait="all", child_key="1")
+    Workflow.objects.filter(pk=emptied.pk).update(parent=parent, parent_wait="all", child_key="2")
+    assert ask(ada).workflows == [child.pk, parent.pk]
+
+
+def test_an_address_of_very_many_is_no_single_person(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    young(), young()
+    monkeypatch.setattr(erasing, "MOST", 1)
+    with pytest.raises(NotAllowed, match="no single person"):
+        ask(ada)
 
 
 def test_the_database_asks_for_an_erasure_that_was_approved(ada: User) -> None:

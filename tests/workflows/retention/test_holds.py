@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from io import StringIO
 
@@ -13,11 +14,11 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from onboarding.workflow import ONBOARDING
-from tests.engine import another_connection
+from tests.engine import another_connection, until_blocked, with_its_connections
 from tests.workflows.retention.test_purge import CANARY, empty_old, is_emptied, old
 from workflows.errors import NotAllowed
 from workflows.models import Hold, Workflow
-from workflows.retention import holds
+from workflows.retention import erasing, holds
 from workflows.search import rows as search_rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -64,6 +65,31 @@ def test_it_waits_for_what_is_being_deleted_just_now(ada: User) -> None:
         other.execute("SELECT pg_advisory_xact_lock_shared(%s)", [holds._LOCK])
         with pytest.raises(NotAllowed, match="just now"):
             place(ada, workflow_id=row.pk)
+
+
+def test_what_is_to_be_deleted_waits_for_a_hold_that_is_placed_just_now(ada: User) -> None:
+    row = of_a_patient()
+    asked = erasing.ask(user=ada, email=f"{CANARY}@example.com", reason="Ticket 812.")
+    bob = User.objects.create_superuser("bob")
+
+    def refused() -> int:
+        with pytest.raises(NotAllowed, match="legal hold"):
+            erasing.approve(asked.pk, user=bob)
+        return 0
+
+    for delete in (empty_old, lambda: with_its_connections(refused)):
+        with ThreadPoolExecutor(1) as pool, another_connection() as other:
+            with other.transaction():
+                other.execute("SELECT pg_advisory_xact_lock(%s)", [holds._LOCK])
+                deleted = pool.submit(delete)
+                until_blocked()
+                sql = (
+                    "INSERT INTO workflows_hold (workflow_id, reason, placed_by, until) VALUES (%s, '', '', 'infinity')"
+                )
+                other.execute(sql, [row.pk])
+            assert deleted.result(10) == 0
+        assert not is_emptied(row)
+        Hold.objects.all().delete()
 
 
 def test_it_has_a_reason_and_an_end_and_takes_the_permission(ada: User) -> None:

@@ -196,6 +196,13 @@ def test_what_is_unsettled_stays_whatever_its_age(make: Callable[[], Workflow]) 
     assert not is_emptied(row)
 
 
+def test_what_another_has_emptied_meanwhile_is_not_emptied_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = old(business_key="order 7")
+    monkeypatch.setattr(purge, "let_holds_wait", lambda: elsewhere(lambda: content.empty([row.pk])))
+    assert empty_old() == 0
+    assert Workflow.objects.get(business_key=content.spent_key("parcel", "", "order 7")) == row
+
+
 def test_what_is_acknowledged_goes_though_its_charge_stands_and_a_child_with_its_parent() -> None:
     row = charged()
     Workflow.objects.filter(pk=row.pk).update(acknowledged_failure=row.completed_at)
