@@ -76,10 +76,11 @@ class Served:
         return self._runner.run(request(self._intake, method, path, headers, *chunks))
 
     def all_at_once(self, times: int, *given: Any) -> list[Answer]:
-        """The answers to so many of the same request."""
+        """The answers to so many of the same request, which have a minute."""
 
         async def ask() -> list[Answer]:
-            return await asyncio.gather(*(request(self._intake, *given) for _ in range(times)))
+            async with asyncio.timeout(60):
+                return await asyncio.gather(*(request(self._intake, *given) for _ in range(times)))
 
         return self._runner.run(ask())
 

@@ -83,10 +83,11 @@ class Intake:
             else:
                 answer = await self._in_thread(partial(respond, scope), ANSWERED_WITHIN)
             if answer.status in (200, 304) and (seconds := _preferred_wait(scope, headers)):  # it is the client's own
-                await self._watch.until_finished(UUID(scope["path"].removeprefix(f"{SUBMISSIONS}/")), seconds)
-                began = perf_counter()
-                answer = await self._in_thread(partial(respond, scope), ANSWERED_WITHIN)
-                answer.headers.append((b"preference-applied", f"wait={seconds}".encode()))
+                key = UUID(scope["path"].removeprefix(f"{SUBMISSIONS}/"))
+                if await self._watch.until_finished(key, seconds):
+                    began = perf_counter()
+                    answer = await self._in_thread(partial(respond, scope), ANSWERED_WITHIN)
+                    answer.headers.append((b"preference-applied", f"wait={seconds}".encode()))
         except Exception as error:
             answer = _refusal(error, request_id)
         if scope["path"].startswith(SUBMISSIONS):
@@ -161,7 +162,7 @@ def _preferred_wait(scope: Scope, headers: requests.Headers) -> int:
 
     RFC 7240, 4.3. A preference that cannot be read is passed over, as it says.
     """
-    if scope["method"] != "GET" or not scope["path"].startswith(f"{SUBMISSIONS}/"):
+    if not scope["path"].startswith(f"{SUBMISSIONS}/"):
         return 0
     found = _WAIT.search(headers.get("prefer", ""))
     return min(int(found[1]), LONGEST_WAIT) if found else 0

@@ -24,10 +24,13 @@ class Watch:
         self._waiting: defaultdict[UUID, set[asyncio.Future[None]]] = defaultdict(set)
         self._looking: asyncio.Task[None] | None = None
 
-    async def until_finished(self, key: UUID, seconds: float) -> None:
-        """Return when the workflow with this key is COMPLETE or FAILED or is not there, or after `seconds`."""
+    async def until_finished(self, key: UUID, seconds: float) -> bool:
+        """Wait until the workflow with this key is COMPLETE or FAILED or is not there, or for `seconds`.
+
+        False, at once, where too many wait.
+        """
         if sum(map(len, self._waiting.values())) >= MOST_WAITING:
-            return
+            return False
         loop = asyncio.get_running_loop()
         finished = loop.create_future()
         self._waiting[key].add(finished)
@@ -37,6 +40,7 @@ class Watch:
         self._waiting[key].discard(finished)
         if not self._waiting[key]:
             del self._waiting[key]
+        return True
 
     async def _look(self) -> None:
         while self._waiting:

@@ -33,7 +33,7 @@ _SIGNALS = """
                  WHERE other.linking_id = s.linking_id AND other.status = 'PENDING'))"""
 _KEYS = """
     DELETE FROM workflows_searchkey k USING unnest(%(hashes)s::bytea[], %(of)s::bigint[]) AS own (hash, id)
-     WHERE k.hash = own.hash AND k.workflow_id = own.id AND k.role IS NULL"""
+     WHERE k.hash = own.hash AND k.workflow_id = own.id"""
 # Each is by an index that begins with the workflow. The triggers let events, corrections and accesses be changed like
 # this, once the row is emptied, and in no other way.
 _EMPTY = [

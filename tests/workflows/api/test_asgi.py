@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from threading import Timer
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
@@ -14,10 +15,13 @@ from tests.asgi import Served, served
 from tests.workflows.api.answers import assert_problem
 from tests.workflows.api.test_submissions import post
 from tests.workflows.intake.entering import DEFINITION
+from workflows.api import asgi
 from workflows.api.asgi import LARGE, THREADS
 from workflows.api.requests import MAX_BYTES
 from workflows.ingress import api_keys
+from workflows.intake import watching
 from workflows.models import Workflow
+from workflows.postgres.deadlines import DatabaseUnavailable
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -99,21 +103,39 @@ def test_a_known_key_takes_no_query_and_a_revoked_one_is_refused(intake: Served,
     assert_problem(post(intake, "onramp_nothing", b"{}"), 401, "api_key_invalid")
 
 
-def test_answers_are_held_until_the_workflow_has_finished_and_take_no_thread(intake: Served, key: str) -> None:
+def test_answers_are_held_until_the_workflow_has_finished_and_take_no_thread(
+    intake: Served, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at = post(intake, key).headers["Location"]
     mine = {"Authorization": f"Bearer {key}"}
     for prefer, held in (("wait=1", "wait=1"), ("wait", None), ("wait=0", None), ("respond-async; wait=x", None)):
         answer = intake.get(at, headers={**mine, "Prefer": prefer})
         assert (answer.json()["status"], answer.headers.get("Preference-Applied")) == ("PENDING", held)
-    assert intake.get(at, headers={"Authorization": "Bearer onramp_other", "Prefer": "wait=9"}).status_code == 401
+    for path, api_key, status in ((at, "onramp_other", 401), (at, api_keys.create("other"), 404), (f"{at}0", key, 404)):
+        refused = intake.get(path, headers={"Authorization": f"Bearer {api_key}", "Prefer": "wait=1"})
+        assert (refused.status_code, "Preference-Applied" in refused.headers) == (status, False)
+    monkeypatch.setattr(asgi, "LONGEST_WAIT", 100)  # longer than `all_at_once` waits
 
     def complete() -> None:
         Workflow.objects.update(status="COMPLETE", completed_at=Now())
         connections.close_all()
 
     (soon := Timer(0.5, complete)).start()
-    many = [("Prefer", "respond-async, wait=100"), *mine.items()]
+    many = [("Prefer", "respond-async, wait=1000"), *mine.items()]
     answers = intake.all_at_once(10 * THREADS, "GET", at, many)
     soon.join()
     told = {(each.json()["status"], each.headers["Preference-Applied"]) for each in answers}
-    assert told == {("COMPLETE", "wait=10")}
+    assert told == {("COMPLETE", "wait=100")}
+
+
+def test_answers_are_not_held_where_too_many_wait_or_the_database_is_away(
+    intake: Served, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = post(intake, key).headers["Location"]
+    mine = [("Authorization", f"Bearer {key}"), ("Prefer", "wait=100")]
+    monkeypatch.setattr(asgi, "LONGEST_WAIT", 100)
+    monkeypatch.setattr(watching, "_pending", Mock(side_effect=DatabaseUnavailable))
+    for most, held in ((1, "wait=100"), (0, None)):
+        monkeypatch.setattr(watching, "MOST_WAITING", most)
+        [answer] = intake.all_at_once(1, "GET", at, mine)
+        assert answer.headers.get("Preference-Applied") == held

@@ -74,6 +74,9 @@ def test_it_says_what_it_waits_for_and_304_to_who_knows_that(client: Client, key
     for kind, told in (("approval", "person"), ("signal", "signal"), ("time", "time"), ("children", "workflows")):
         Workflow.objects.update(waiting_for="it", invisible_until=later)
         wait = Wait.objects.create(workflow=row, name=kind, kind=kind, deadline=later)
+        other = {"workflow": row, "kind": "signal" if kind == "approval" else "approval", "deadline": later}
+        Wait.objects.create(name=f"{kind}, met since", outcome="answered", **other)
+        Wait.objects.create(name=f"{kind}, superseded", superseded=True, **other)
         answer = client.get(at, headers=mine)
         assert (answer.json()["state"], answer.json()["waits_for"]) == ("waiting", told)
         etags.add(etag := answer.headers["ETag"])

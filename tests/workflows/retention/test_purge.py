@@ -287,6 +287,14 @@ def test_one_that_is_emptied_while_it_is_started_again_is_not_started_a_second_t
     assert Workflow.objects.count() == 1
 
 
+def test_a_signal_stays_for_another_workflow_under_way_that_has_its_linking_id() -> None:
+    old(linking_id="acc-1"), old(linking_id="acc-2"), rows.workflow(linking_id="acc-1")
+    for linking_id in ("acc-1", "acc-2"):
+        Signal.objects.create(source="shop", dedupe_key=linking_id, name="paid", linking_id=linking_id)
+    assert empty_old() == 2
+    assert Signal.objects.get().linking_id == "acc-1"
+
+
 def test_a_signal_that_comes_later_is_not_kept() -> None:
     row = old()
     empty_old()
