@@ -62,9 +62,8 @@ def test_all_of_the_address_is_emptied_and_the_record_says_by_whom(ada: User, bo
         ask(ada)
 
 
-def test_nobody_approves_their_own_nor_without_the_permission(ada: User) -> None:
-    young()
-    asked, eve = ask(ada), User.objects.create_user("eve", is_staff=True)
+def test_nobody_approves_their_own_nor_without_the_permission(ada: User, bob: User) -> None:
+    row, asked, eve = young(), ask(ada), User.objects.create_user("eve", is_staff=True)
     with pytest.raises(NotAllowed, match="another user"):
         erasing.approve(asked.pk, user=ada)
     for denied in (lambda: erasing.approve(asked.pk, user=eve), lambda: ask(eve), lambda: erasing.refuse(1, user=eve)):
@@ -72,6 +71,10 @@ def test_nobody_approves_their_own_nor_without_the_permission(ada: User) -> None
             denied()
     with pytest.raises(IntegrityError):
         Erasure.objects.update(state="done", decided_by=ada)
+    User.objects.filter(pk=ada.pk).update(is_active=False)
+    with pytest.raises(NotAllowed, match="ask anew"):
+        erasing.approve(asked.pk, user=bob)
+    assert not is_emptied(row)
 
 
 def unclear(row: Workflow, ada: User) -> None:
