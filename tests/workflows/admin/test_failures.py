@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
@@ -18,7 +19,9 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, queries
 from tests.workflows.admin.tasks import words
 from tests.workflows.operations.test_bulk import carry_out
+from workflows import operations
 from workflows.console.links import failures_of
+from workflows.errors import NotAllowed
 from workflows.health import failures
 from workflows.models import AssignedCause, BulkItem, BulkOperation, Effect, Event, Workflow
 from workflows.models.rollup import Grain, Metric, Rollup
@@ -249,9 +252,23 @@ def test_a_group_is_a_colleagues_who_finds_it_first_until_all_of_it_is_dealt_wit
     assert lists("") == ["Failed at “Reserve”", "Failed at “Charge”"]
     assert (lists("?whose=mine"), lists("?whose=unassigned")) == (["Failed at “Reserve”"], ["Failed at “Charge”"])
     assert NOTE in LogEntry.objects.get().get_change_message()
+    User.objects.filter(pk=to).update(is_active=False)
+    assert {each.whose for each in shown(support)} == {"Engineers"}, "who has left looks after nothing"
+    User.objects.filter(pk=to).update(is_active=True)
     seen_to(one)
     rows.failed(current_step="reserve")
     assert {each.whose for each in shown(support)} == {"Engineers"}, "what is dealt with, and comes back, is nobody's"
+
+
+def test_what_asks_for_nobody_asks_for_the_colleague_who_looks_after_it(as_: Login) -> None:
+    rows.failed(workflow_type="onboarding", last_error_code="invalid_payload")
+    [group] = failures.unacknowledged()
+    assert group.asks_nobody
+    as_("support lead")
+    to = User.objects.get(username="some-support lead")
+    operations.assign_cause(group.cause, user=to, to=to.pk)
+    [group] = failures.unacknowledged()
+    assert not group.asks_nobody
 
 
 def test_only_who_may_acknowledge_failures_looks_after_them_or_says_who_does(as_: Login) -> None:
@@ -261,4 +278,11 @@ def test_only_who_may_acknowledge_failures_looks_after_them_or_says_who_does(as_
     nobody = User.objects.get(username="some-auditor").pk
     assert support.post(url, {"to": nobody, "reason": NOTE}).status_code == 200
     assert auditor.post(url, {"to": nobody, "reason": NOTE}).status_code == 403
+    [group] = failures.unacknowledged()
+    supporter = User.objects.get(username="some-support")
+    with pytest.raises(PermissionDenied):
+        operations.assign_cause(group.cause, user=User.objects.get(pk=nobody), to=supporter.pk)
+    User.objects.filter(pk=supporter.pk).update(is_staff=False)
+    with pytest.raises(NotAllowed):
+        operations.assign_cause(group.cause, user=supporter, to=supporter.pk)
     assert not AssignedCause.objects.exists()

@@ -443,5 +443,8 @@ def test_what_a_lead_is_asked_to_see_to_stands_first_for_leads_until_somebody_ha
     assert "A lead is asked by some-support She waits on the phone." in words(
         lead.get(f"{url}change/").content.decode()
     )
+    leads_abroad, may = as_("nobody"), Permission.objects.filter(codename__in=("assign_manualtask", "view_workflow"))
+    User.objects.get(username="some-nobody").user_permissions.set(may)
+    assert shown(leads_abroad) == [], "who may not see tasks sees none"
     as_("approver").post(f"{url}claim/")
     assert [line.task for line in shown(lead)] == [old.pk, asked.pk]

@@ -49,6 +49,19 @@ def test_a_task_becomes_a_colleagues_with_a_note(lead: User, anna: User, ben: Us
     operations.approve(row.pk, user=anna)
 
 
+def test_a_lead_is_asked_about_an_open_task_until_somebody_has_it(lead: User, anna: User) -> None:
+    row = task()
+    with pytest.raises(PermissionDenied):
+        operations.ask_lead(row.pk, user=user("eve", "assign"), reason="He is angry.")
+    operations.ask_lead(row.pk, user=anna, reason="He is angry.")
+    assert ManualTask.objects.get(lead_asked_at__isnull=False) == row
+    assign(row, lead, anna)
+    assert ManualTask.objects.get(lead_asked_at=None) == row
+    operations.approve(row.pk, user=anna)
+    with pytest.raises(NotAllowed):
+        operations.ask_lead(row.pk, user=anna, reason="He is angry.")
+
+
 def test_who_may_decide_hands_on_what_is_free_or_their_own(anna: User, ben: User) -> None:
     row = task()
     assign(row, anna, ben)

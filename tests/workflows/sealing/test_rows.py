@@ -156,12 +156,14 @@ def test_while_the_keys_are_changed_a_worker_that_lacks_one_leaves_its_rows_to_o
 
 
 def test_a_field_that_only_another_release_calls_secret_is_opened_and_rotated_all_the_same(settings: Any) -> None:
-    send()
-    engine.define([uses])
+    payload = {"token": SECRET, "patient": {"password": SECRET}}
+    engine.define([nothing], secret_fields=["token", "patient.password"])
+    enter(engine.DEFINITION, idempotency_key=uuid4(), payload=parse(json.dumps(payload).encode()), submitted_by="shop")
+    engine.define([lambda *, workflow, context: seen.append(workflow.payload)])
     drain()
-    assert seen == [SECRET]
+    assert seen == [payload]
     settings.DATA_KEYS = ["the-new-one", "the-old-one"]
-    assert "1 secrets are sealed" in datakeys("rotate")
+    assert "2 secrets are sealed" in datakeys("rotate")
     define()
     assert "0 secrets are sealed" in datakeys("rotate")
 
@@ -255,9 +257,13 @@ def test_filling_leaves_no_secret_of_a_release_that_did_not_know_it_for_one() ->
     over = send().id
     Workflow.objects.filter(pk=over).update(status="COMPLETE", completed_at=ClockTimestamp())  # it empties nothing
     OriginalPayload.objects.create(workflow_id=over, payload={"token": SECRET, "n": 1})
+    of_another_type = Workflow.objects.create(workflow_type="gone", idempotency_key=uuid4(), payload={})
+    other = OriginalPayload.objects.create(workflow=of_another_type, payload={"token": "no secret"})
     assert "1 secrets are sealed" in datakeys("fill")
     assert is_emptied(stored(over))
-    assert OriginalPayload.objects.get().payload == {"n": 1}
+    assert OriginalPayload.objects.get(workflow=over).payload == {"n": 1}
+    other.refresh_from_db()
+    assert other.payload == {"token": "no secret"}
 
 
 def test_rotation_seals_anew_and_forgets_the_old_key(settings: Any) -> None:
@@ -288,13 +294,17 @@ def test_a_row_that_cannot_be_opened_is_named_and_the_old_key_stays_registered(s
     pk = send().id
     DataKey.objects.create(id=stored(pk).split(":")[1])
     settings.DATA_KEYS = ["the-new-one"]
-    for action in ("check", "rotate"):
+    for action, registered in (("check", 1), ("rotate", 2)):
         with pytest.raises(CommandError, match="1 workflows have a secret that does not open"):
             datakeys(action)
-    assert DataKey.objects.count() == 2
+        assert DataKey.objects.count() == registered
 
 
 def test_a_worker_does_not_start_without_a_key_in_use(settings: Any) -> None:
+    engine.define([nothing])
+    require_keys()
+    assert not DataKey.objects.exists(), "no definition has secrets"
+    define()
     require_keys()
     settings.DATA_KEYS = ["the-new-one"]
     with pytest.raises(CommandError, match="which DATA_KEYS lacks"):
