@@ -432,6 +432,7 @@ def test_what_a_lead_is_asked_to_see_to_stands_first_for_leads_until_somebody_ha
     support.post(f"{url}ask_lead/", {"reason": ""})
     assert [line.task for line in shown(lead)] == [old.pk, asked.pk], "a lead is told why"
     support.post(f"{url}ask_lead/", {"reason": "She waits on the phone."})
+    assert "Ask a lead" not in support.get(f"{url}change/").content.decode(), "one is asked already"
     assert [line.task for line in shown(lead)] == [asked.pk, old.pk]
     assert [line.task for line in shown(support)] == [old.pk, asked.pk]
     assert [line.task for line in shown(lead, "?state=overdue", INBOX)] == []
