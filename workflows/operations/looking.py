@@ -63,8 +63,7 @@ def reveal(workflow_id: int, *, user: User, fields: Collection[str], reason: str
 
     `reason` is the purpose. Refused for a field that the definition does not call revealable.
     """
-    require(user, REVEAL)
-    require_reason(reason, "what is revealed")
+    require_reveal(user, reason)
     workflow = Workflow.objects.only("workflow_type").filter(pk=workflow_id).first()
     known = revealable(workflow) if workflow else ()
     if not fields or not {*fields} <= {*known}:
@@ -75,10 +74,14 @@ def reveal(workflow_id: int, *, user: User, fields: Collection[str], reason: str
     return {field: value_at(payload, field) for field in asked}
 
 
-def record_reveal(workflow_id: int, *, user: User, fields: Collection[str], reason: str) -> None:
-    """Record that a user is shown these fields of a workflow in clear, before they are."""
+def require_reveal(user: User, reason: str) -> None:
+    """Raise PermissionDenied or NotAllowed unless the user may see values in clear, and says what for."""
     require(user, REVEAL)
     require_reason(reason, "what is revealed")
+
+
+def record_reveal(workflow_id: int, *, user: User, fields: Collection[str], reason: str) -> None:
+    """Record that a user, whom `require_reveal` lets, is shown these fields of a workflow in clear: before they are."""
     detail = {"fields": [*fields], "purpose": stated(reason)}
     with short_transaction():
         Access.objects.create(actor=user.get_username(), kind=Kind.REVEALED, workflow_id=workflow_id, detail=detail)

@@ -13,7 +13,6 @@ from workflows.errors import NotAllowed
 from workflows.management.workflow.one import find
 from workflows.management.workflow.subcommand import DONE, NOT_ALL, Subcommand
 from workflows.operations import looking
-from workflows.operations.guards import REVEAL, require, require_reason
 from workflows.outages import outside
 
 if TYPE_CHECKING:
@@ -40,8 +39,7 @@ def _replay(user: User, options: dict[str, Any]) -> dict[str, Any]:
         raise NotAllowed("A replay changes nothing anyway: leave out --dry-run.")
     row = find(options["workflow"], user)
     if options["reveal"]:
-        require(user, REVEAL)
-        require_reason(options["reason"], "what is revealed")
+        looking.require_reveal(user, options["reason"])
     found = replay.replay(row.pk, _definition(options["definition"], row.workflow_type))
     told = found.told()
     if options["reveal"] and found.changed:
