@@ -259,6 +259,17 @@ KAFKA_GROUP = env.str("KAFKA_GROUP", default="onramp")
 # A JSON object of librdkafka's properties: SASL, TLS. Read by the command, so that a slip in it stops nothing else.
 KAFKA_OPTIONS = env.str("KAFKA_OPTIONS", default="")
 
+# --- The outbox (`manage.py relayoutbox`, docs/outbox.md) ----------------------------------------
+
+# A JSON object of destinations by name; empty for none. It holds secrets.
+OUTBOX_DESTINATIONS = env.str("OUTBOX_DESTINATIONS", default="")
+# The CloudEvents attribute `source` of what is sent.
+OUTBOX_SOURCE = env.str("OUTBOX_SOURCE", default="onramp")
+# An event that could not be sent for so many days is given up, and a person is told: a whole weekend.
+OUTBOX_GIVE_UP_DAYS = env.float("OUTBOX_GIVE_UP_DAYS", default=3)
+# An event that was sent, or discarded, is deleted after so many days.
+OUTBOX_KEPT_DAYS = env.float("OUTBOX_KEPT_DAYS", default=7)
+
 # --- Logging ------------------------------------------------------------------------------------
 
 LOG_LEVEL = env.str("LOG_LEVEL", default="INFO").upper()

@@ -18,6 +18,7 @@ _GIVEN = [
         "0022_corrections",
         "0028_holds",
         "0029_erasures",
+        "0030_outbox",
     )
 ]
 GROUPS: dict[str, list[str]] = {

@@ -32,6 +32,13 @@ class StepError(Exception):
         self.answers_key = answers_key
 
 
+class PublishError(StepError):
+    """An event cannot be published as requested (`workflows.outbox`).
+
+    In a `once` step it does not say whether the step's call was made before it.
+    """
+
+
 class RetryableStepError(StepError):
     """The error may pass with time: roll back, keep the lock, try again from step 1 after a delay.
 

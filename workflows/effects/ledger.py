@@ -27,7 +27,7 @@ from workflows.definition import Step, WorkflowDefinition
 from workflows.effects import DONE, IN_DOUBT, NOT_DONE, SKIPPED, UNDONE, UNKNOWN, KnownEffect, key_of
 from workflows.effects.reconcile import DOES_NOT_APPLY, Reconciler, Unsettled
 from workflows.effects.rows import EffectRows
-from workflows.errors import ClaimLost, StepError, Suspend, UnknownOutcome, error_chain
+from workflows.errors import ClaimLost, PublishError, StepError, Suspend, UnknownOutcome, error_chain
 from workflows.models import Workflow
 from workflows.postgres.jsonb import as_json
 from workflows.signals import store
@@ -178,5 +178,5 @@ def _says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> 
     return error.answers_key or not (repeats_a_doubt or nobody_knows)
 
 
-# WaitError and Suspend, because the step may have made its call before the wait.
-_NOBODY_KNOWS = (UnknownOutcome, StepTimeout, Suspend, waits.WaitError)
+# The last three, because the step may have made its call before the wait, or before it published.
+_NOBODY_KNOWS = (UnknownOutcome, StepTimeout, Suspend, waits.WaitError, PublishError)

@@ -14,6 +14,7 @@ from workflows.models.failure import AssignedCause
 from workflows.models.follow_up import FollowUp
 from workflows.models.hold import Hold
 from workflows.models.manual_task import ManualTask
+from workflows.models.outbox_event import OutboxEvent
 from workflows.models.pace import Pace
 from workflows.models.rollup import Rollup, RollupProgress
 from workflows.models.search import Search, SearchKeyHash
@@ -43,6 +44,7 @@ __all__ = [
     "Hold",
     "ManualTask",
     "OriginalPayload",
+    "OutboxEvent",
     "Pace",
     "Rollup",
     "RollupProgress",

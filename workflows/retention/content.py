@@ -39,6 +39,7 @@ _KEYS = """
 _EMPTY = [
     "DELETE FROM workflows_originalpayload WHERE workflow_id = ANY (%(ids)s)",
     "DELETE FROM workflows_followup WHERE workflow_id = ANY (%(ids)s)",
+    "DELETE FROM workflows_outboxevent WHERE workflow_id = ANY (%(ids)s)",
     """UPDATE workflows_effect
           SET error_message = '', result = CASE WHEN result IS NOT NULL THEN (
               SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(result)

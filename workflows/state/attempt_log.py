@@ -342,6 +342,14 @@ def _bound_attempt() -> OpenAttempt | None:
     return getattr(connections[ALIAS], "attempt", None)
 
 
+def running_attempt() -> OpenAttempt:
+    """The attempt that this thread runs. RuntimeError when it runs none."""
+    attempt = _bound_attempt()
+    if attempt is None:
+        raise RuntimeError("This works inside a step that a worker runs, in its own thread; here no worker runs one.")
+    return attempt
+
+
 def attempt_of(workflow: Workflow) -> OpenAttempt:
     """The attempt that is running `workflow` in this process. RuntimeError when there is none."""
     attempt = _bound_attempt()

@@ -9,6 +9,7 @@ from datetime import timedelta
 from io import StringIO
 from threading import Thread
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -33,6 +34,7 @@ from workflows.models import (
     Event,
     FollowUp,
     ManualTask,
+    OutboxEvent,
     Signal,
     Wait,
     Workflow,
@@ -93,6 +95,7 @@ def with_content(row: Workflow) -> Workflow:
     )
     FollowUp.objects.create(workflow=row, step=CANARY, queue="default", created_at=row.completed_at)
     FollowUp.objects.update(acknowledged_failure=row.completed_at)
+    OutboxEvent.objects.create(event_id=uuid4(), workflow=row, destination="crm", topic="paid", body={"n": CANARY})
     rows.attempt(row, 2, steps=[{"step": "charge", "outcome": "failed", "ms": 1, "error_message": CANARY}])
     rows.event(row, "retried", actor="ada", detail={"reason": CANARY})
     Access.objects.create(actor="ada", kind="revealed", workflow=row, detail={"fields": ["order"], "purpose": CANARY})

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import Workflow
+
+# Characters of a topic, and of a destination's name.
+LONGEST_TOPIC, LONGEST_DESTINATION = 100, 63
+
+
+class OutboxEvent(models.Model):
+    """An event for one destination (docs/outbox.md). `event_id` is the same for all destinations, and when sent again.
+
+    Of a workflow and a destination, the one with the lowest number is sent first.
+    """
+
+    class State(models.TextChoices):
+        OPEN = "", "Not sent"
+        SENT = "sent"
+        GIVEN_UP = "given_up", "Given up"
+        DISCARDED = "discarded"
+
+    event_id = models.UUIDField()
+    workflow = models.ForeignKey(  # without a constraint: see Attempt
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+    )
+    destination = models.CharField(max_length=LONGEST_DESTINATION)
+    topic = models.CharField(max_length=LONGEST_TOPIC)
+    body = models.JSONField()
+    at = models.DateTimeField(db_default=ClockTimestamp())
+    since = models.DateTimeField(db_default=ClockTimestamp())  # it is given up so long after this
+    # No relay takes it before this time. A relay that takes it sets it to the end of its lease.
+    due_at = models.DateTimeField(db_default=ClockTimestamp())
+    tries = models.PositiveIntegerField(db_default=0)  # how many times it was taken: who was overtaken marks nothing
+    error = models.CharField(max_length=100, db_default="")  # of the last try, without a word of the receiver's
+    state = models.CharField(max_length=9, choices=State, blank=True, db_default=State.OPEN)
+    settled_at = models.DateTimeField(null=True)  # when it was sent, or discarded
+
+    class Meta:
+        verbose_name, verbose_name_plural = "outbox event", "outbox"
+        default_permissions = ("view",)
+        constraints = [
+            # Also of a workflow's page, and what tells whether an earlier one is not sent yet.
+            models.UniqueConstraint(name="outbox_event_once", fields=["workflow", "destination", "event_id"]),
+        ]
+        indexes = [
+            # outbox.relay: what is due for a destination.
+            models.Index(name="outbox_due", fields=["destination", "due_at", "id"], condition=Q(state="")),
+            # What is to be given up, and what is told of a destination.
+            models.Index(name="outbox_oldest", fields=["destination", "since"], condition=Q(state="")),
+            models.Index(name="outbox_given_up", fields=["destination", "id"], condition=Q(state="given_up")),
+        ]
+
+    def __str__(self) -> str:
+        return f"event {self.pk} for {self.destination}"
