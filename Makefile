@@ -59,11 +59,12 @@ bench-big: $(INSTALLED) ## Measure maintenance on a table of 3,000,000 rows
 bench-console: $(INSTALLED) ## Measure each page of the console on tables of 1,000,000 full rows
 	@$(VENV) -m tests.benchmark.console $(ARGS)
 
-lint: $(INSTALLED) ## Check style, types, imports, settings and migrations
+lint: $(INSTALLED) ## Check style, types, imports, settings, migrations and the Dockerfile
 	$(VENV) -m ruff check
 	$(VENV) -m ruff format --check
 	$(VENV) -m mypy
 	$(VENV) .venv/bin/lint-imports --no-logo
+	.venv/bin/hadolint Dockerfile
 	$(VENV) manage.py check
 	$(PRODUCTION) $(VENV) manage.py check --deploy --fail-level WARNING
 	@# It warns that it cannot ask the database for the migrations applied there; we ask for the missing ones only.

@@ -35,7 +35,8 @@ class Nginx:
             self.port = free.getsockname()[1]
         plain = [
             line
-            for line in (ROOT / "deploy" / "nginx.conf").read_text().splitlines()
+            for name in ("upstreams.conf", "onramp.conf")
+            for line in (ROOT / "deploy" / "nginx" / name).read_text().splitlines()
             if "ssl_certificate" not in line and "[::]" not in line and "listen 80;" not in line
         ]
         site = "\n".join(plain)
