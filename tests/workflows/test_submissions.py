@@ -56,14 +56,15 @@ def test_it_becomes_one_row_that_is_due() -> None:
 def test_nothing_that_the_engine_adds_runs_a_trigger() -> None:
     """None that notifies, for one: no statement of ours would show it, and all commits would wait for each other.
 
-    What is on record has triggers that refuse to change it: see tests/workflows/operations/test_looking.py. That
-    of corrections is not run by the engine, nor a hundred times a day: tests/workflows/operations/test_corrections.py.
+    What is on record has triggers that refuse to change it: see tests/workflows/operations/test_looking.py. Others look
+    at what is deleted: tests/workflows/retention/test_rows.py. That of corrections is not run by the engine, nor a
+    hundred times a day: tests/workflows/operations/test_corrections.py.
     """
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT tgrelid::regclass::text, tgname FROM pg_trigger
                 WHERE NOT tgisinternal AND tgrelid <> 'workflows_correction'::regclass
-                  AND (tgtype & 4 <> 0 OR tgfoid <> 'workflows_stays'::regproc)
+                  AND (tgtype & 4 <> 0 OR tgtype & 16 <> 0 AND tgfoid <> 'workflows_stays'::regproc)
                UNION SELECT tablename, rulename FROM pg_rules WHERE tablename LIKE 'workflows\\_%'"""
         )
         assert cursor.fetchall() == []

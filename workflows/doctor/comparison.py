@@ -22,7 +22,7 @@ from pydantic_core import to_json
 from workflows.definition import Listing, Lookup, ServiceCall, Step, WorkflowDefinition, definitions, undo_of
 from workflows.effects import DONE, UNDONE, KnownEffect
 from workflows.errors import StepError
-from workflows.models import Effect, Workflow
+from workflows.models import Effect, SpentKey, Workflow
 from workflows.sealing import payloads
 
 BATCH = 500
@@ -123,7 +123,11 @@ class _Comparison:
         }
         ids = [id for id, _ in workflows.values()]
         states = dict(Effect.objects.filter(workflow__in=ids).values_list("idempotency_key", "state"))
+        spent = SpentKey.objects.filter(idempotency_key__in=submissions - workflows.keys())
+        deleted = {str(key) for key in spent.values_list("idempotency_key", flat=True)}
         for call, submission in calls:
+            if submission in deleted:  # and its ledger
+                continue
             id, workflow_type = workflows.get(submission, (None, self.definition.name))
             state = states.get(call.key, "")
             if state in HAPPENED:

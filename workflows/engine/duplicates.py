@@ -35,16 +35,22 @@ HOLDER_ENDED = "holder:ended"
 
 # A person's word that a call stays as it is, and a charge that stands, or may: what has failed and left one of these
 # must not be done a second time before a person has looked.
-_LEFT = """EXISTS (
+LEFT = """EXISTS (
     SELECT FROM workflows_effect e
      WHERE e.workflow_id = w.id AND NOT e.undo
        AND (e.state = 'kept' OR e.step = ANY (%(charges)s) AND e.state IN ('done', 'intent', 'unknown')))"""
-# An hour until it looks for itself, in case nobody wakes it.
+# An hour until it looks for itself, in case nobody wakes it. One whose row is deleted has left nothing
+# (`retention.rows`), and its status stands with its spent keys.
 _HOLDERS = f"""
-    SELECT w.id, w.status, w.status = 'FAILED' AND {_LEFT}, w.completed_at, clock_timestamp() + interval '1 hour'
-      FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
-     WHERE k.hash = ANY (%(hashes)s::bytea[]) AND k.role = 'holder'
-     ORDER BY array_position('{{COMPLETE, PENDING, FAILED}}'::text[], w.status::text), w.id"""  # noqa: S608 (ours)
+    SELECT k.workflow_id, known.status, w.status = 'FAILED' AND {LEFT}, w.completed_at,
+           clock_timestamp() + interval '1 hour'
+      FROM workflows_searchkey k
+      LEFT JOIN workflows_workflow w ON w.id = k.workflow_id
+      LEFT JOIN workflows_spentkey spent ON spent.workflow_id = k.workflow_id AND w.id IS NULL
+     CROSS JOIN LATERAL (SELECT coalesce(w.status, spent.status)) known (status)
+     WHERE k.hash = ANY (%(hashes)s::bytea[]) AND k.role = 'holder' AND known.status IS NOT NULL
+     ORDER BY array_position('{{COMPLETE, PENDING, FAILED}}'::text[], known.status::text),
+              k.workflow_id"""  # noqa: S608 (ours)
 _WRITE = """
     WITH written AS (
         INSERT INTO workflows_searchkey (hash, workflow_id, key_id, role)

@@ -15,7 +15,7 @@ from django.db import DataError, IntegrityError
 from workflows.definition import WorkflowDefinition
 from workflows.ingress import api_keys
 from workflows.intake.connection import Refused
-from workflows.intake.submissions import INSERT, SUBMITTED_BEFORE, Entry, Submission, new_entry
+from workflows.intake.submissions import INSERT, IS_NEW, SUBMITTED_BEFORE, Entry, Submission, new_entry
 from workflows.postgres.deadlines import DatabaseUnavailable
 from workflows.search import search_keys
 
@@ -28,7 +28,7 @@ MOST_BYTES = 1024 * 1024
 # session's setting would be somebody else's. `limits` has one row, and is read before the first row is inserted. The
 # arrays are sorted by key, and unnest keeps their order: two processes that are sent the same keys lock them in the
 # same order, and do not deadlock.
-_ROWS = """
+_ROWS = f"""
     SELECT sent.idempotency_key, %(workflow_type)s, sent.submitted_by, %(queue)s, sent.linking_id, sent.text::jsonb,
            statement_timestamp() + %(expires_after)s::interval, sent.tenant, NULL,
            sent.request_id, %(priority)s::smallint
@@ -36,7 +36,8 @@ _ROWS = """
            unnest(%(keys)b::uuid[], %(senders)b::text[], %(linking_ids)b::text[], %(texts)b::text[],
                   %(request_ids)b::text[], %(tenants)b::text[])
            AS sent (idempotency_key, submitted_by, linking_id, text, request_id, tenant)
-"""
+     WHERE {IS_NEW.format(key="sent.idempotency_key")}
+"""  # noqa: S608 (ours)
 _LIMITS = "limits AS MATERIALIZED (SELECT set_config('lock_timeout', %(patience)s, true))"
 _ENTERED = f"entered AS ({INSERT.format(rows=_ROWS, target=SUBMITTED_BEFORE)}, idempotency_key)"
 # The search keys are stored with their rows or not at all.

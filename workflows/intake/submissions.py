@@ -11,13 +11,13 @@ from uuid import UUID, uuid4
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, transaction
-from django.db.models import BooleanField, Q, TextField
+from django.db.models import BooleanField, Q, TextField, Value
 from django.db.models.expressions import RawSQL
 from pydantic import ValidationError
 
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.ingress import api_keys
-from workflows.models import State, Workflow
+from workflows.models import SpentKey, State, Workflow
 from workflows.postgres import sqlstates
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import Document
@@ -37,10 +37,14 @@ INSERT = """
     ON CONFLICT {target} DO NOTHING RETURNING id
 """
 SUBMITTED_BEFORE = "(idempotency_key)"
+# Of a workflow whose row is deleted the key is there (`retention.rows`). Not a join, which could change the order in
+# which a batch is stored.
+IS_NEW = "(SELECT workflow_id FROM workflows_spentkey spent WHERE spent.idempotency_key = {key}) IS NULL"
 _VALUES = f"""
-    VALUES (%(idempotency_key)s, %(workflow_type)s, %(submitted_by)s, %(queue)s, %(linking_id)s,
-            {Document.SQL}, statement_timestamp() + %(expires_after)s::interval,
-            %(tenant)s, %(business_key)s, %(given_request_id)s, %(priority)s)
+    SELECT %(idempotency_key)s::uuid, %(workflow_type)s, %(submitted_by)s, %(queue)s, %(linking_id)s,
+           {Document.SQL}, statement_timestamp() + %(expires_after)s::interval,
+           %(tenant)s, %(business_key)s, %(given_request_id)s, %(priority)s::smallint
+     WHERE {IS_NEW.format(key="%(idempotency_key)s::uuid")}
 """
 # The search keys are stored with the row or not at all, and cost no statement or commit of their own.
 _WITH_SEARCH_KEYS = """
@@ -161,14 +165,14 @@ def start(
     payload = payloads.seal_document(definition, payload, key)
     parameters = _parameters(definition, key, payload, submitted_by, request_id, tenant, business_key)
     # One that was emptied since has its business key as a hash.
-    spent = spent_keys(definition.name, tenant, business_key)
+    emptied = _named(definition, tenant, spent_keys(definition.name, tenant, business_key))
 
     def insert() -> tuple[Any, ...] | None:
         # The look comes after the insert: one that is emptied in between would be seen neither by a look before it,
         # whose snapshot is older, nor by the unique index.
         with transaction.atomic():
             inserted = fetch_one(_INSERT_STARTED, parameters)
-            if inserted and Workflow.objects.filter(_named(definition, tenant, spent)).exists():
+            if inserted and any(model.objects.filter(emptied).exists() for model in (Workflow, SpentKey)):
                 transaction.set_rollback(True)
                 return None
             return inserted
@@ -301,7 +305,12 @@ def _select(definition: WorkflowDefinition, condition: Q, sent: str, *parameters
     )
     same = RawSQL(comparison, [definition.name, *paths, *parameters, *paths], BooleanField())  # noqa: S611 (ours)
     rows = Workflow.objects.with_state().filter(condition).annotate(same=same, stored=stored, sent=sent_again)
-    found = rows.values_list("idempotency_key", "id", "status", "state", "submitted_by", "same", "stored", "sent")
+    told = ("status", "state", "submitted_by", "same", "stored", "sent")
+    found = rows.values_list("idempotency_key", "id", *told)
+    same_type = RawSQL("workflow_type = %s", [definition.name], BooleanField())
+    nothing = Value(None, TextField())
+    spent = SpentKey.objects.filter(condition).annotate(same=same_type, stored=nothing, sent=nothing)
+    found = found.union(spent.values_list("idempotency_key", "workflow_id", *told), all=True)
     statement: tuple[str, tuple[Any, ...]] = found.query.sql_with_params()
     return statement
 

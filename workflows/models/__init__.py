@@ -20,6 +20,7 @@ from workflows.models.rollup import Rollup, RollupProgress
 from workflows.models.search import Search, SearchKeyHash
 from workflows.models.service import CircuitEvent, Service
 from workflows.models.signal import Signal
+from workflows.models.spent_key import SpentKey
 from workflows.models.undelivered_message import UndeliveredMessage
 from workflows.models.wait import Wait
 from workflows.models.webhook_secret import WebhookSecret
@@ -52,6 +53,7 @@ __all__ = [
     "SearchKeyHash",
     "Service",
     "Signal",
+    "SpentKey",
     "State",
     "StepOutcome",
     "UndeliveredMessage",

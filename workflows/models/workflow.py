@@ -349,6 +349,12 @@ class Workflow(models.Model):
                 fields=["workflow_type", "completed_at"],
                 condition=Q(emptied_at=None, completed_at__isnull=False),
             ),
+            # retention.rows: what is emptied, and not deleted yet, by age.
+            models.Index(
+                name="workflow_to_delete",
+                fields=["workflow_type", "completed_at"],
+                condition=Q(emptied_at__isnull=False),
+            ),
             # engine.rollup: what has come since it last looked.
             models.Index(name="workflow_entered", fields=["entered_xid"]),
         ]

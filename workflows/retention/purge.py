@@ -1,7 +1,8 @@
-"""PURGE: what has finished long ago is emptied, the oldest first; a maintenance task, and `manage.py purge`.
+"""PURGE: what has finished long ago is emptied, and later deleted; maintenance tasks, and `manage.py purge`.
 
-Slice by slice, each in a transaction of its own: whatever dies, each workflow is emptied as a whole or not at all. A
-slice takes rows that nobody holds, and then looks, by a new statement, whether anything of them is unsettled.
+The oldest first, slice by slice, each in a transaction of its own: whatever dies, each workflow is emptied, or deleted,
+as a whole or not at all. A slice takes rows that nobody holds, and then looks, by a new statement, whether anything of
+them is unsettled.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from workflows.definition import definitions
 from workflows.engine.maintenance import Task
 from workflows.models.clock import microseconds, moment
 from workflows.postgres.statements import fetch_all
+from workflows.retention import rows
 from workflows.retention.content import empty
 from workflows.retention.holds import let_holds_wait
 from workflows.retention.unsettled import settled
@@ -30,13 +32,13 @@ REST = 10
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Each type by its own range of the index; a type that this release does not know stays.
+# Each type by its own range of an index; a type that this release does not know stays.
 _OLD = """
     SELECT id, workflow_type, completed_at
       FROM unnest(%(types)s::text[], %(kept)s::interval[]) AS known (type, kept)
      CROSS JOIN LATERAL (
            SELECT id, workflow_type, completed_at FROM workflows_workflow
-            WHERE workflow_type = known.type AND emptied_at IS NULL AND completed_at IS NOT NULL
+            WHERE workflow_type = known.type AND emptied_at IS {emptied} AND completed_at IS NOT NULL
               AND completed_at >= %(since)s AND completed_at < now() - known.kept
             ORDER BY completed_at LIMIT %(size)s) AS old
      ORDER BY completed_at LIMIT %(size)s"""
@@ -47,27 +49,39 @@ _LOCK = """
 
 @dataclass(slots=True)
 class Progress:
-    """How many were emptied, or would be, by type; and why others stay, whatever their age."""
+    """How many were emptied and deleted, or would be, by type; and why others stay, whatever their age."""
 
     emptied: Counter[str] = field(default_factory=Counter)
+    deleted: Counter[str] = field(default_factory=Counter)
     stay: Counter[str] = field(default_factory=Counter)
     since: datetime = _START
 
 
-def _old(since: datetime, size: int) -> list[tuple[int, str, datetime]]:
-    kept = {name: definition.retention.content for name, definition in definitions().items()}
-    parameters = {"types": list(kept), "kept": list(kept.values()), "since": since, "size": size}
-    return [(pk, name, at) for pk, name, at in fetch_all(_OLD, parameters)]
+def _old(since: datetime, *, emptied: bool) -> list[tuple[int, str, datetime]]:
+    """The oldest, from a time on, of what is to be emptied; or, once it is `emptied`, to be deleted."""
+    ages = {name: definition.retention for name, definition in definitions().items()}
+    kept = [each.rows if emptied else each.content for each in ages.values()]
+    parameters = {"types": list(ages), "kept": kept, "since": since, "size": SLICE}
+    rows = fetch_all(_OLD.format(emptied="NOT NULL" if emptied else "NULL"), parameters)
+    return [(pk, name, at) for pk, name, at in rows]
 
 
 def empty_old(after: int = 0) -> Slice:
     """The maintenance task. `after` is a time in microseconds: of what had finished by then all has gone that may."""
     began = time.monotonic()
-    found = _old(moment(after), SLICE)
+    found = _old(moment(after), emptied=False)
     go, _ = _lock_settled([pk for pk, *_ in found])
     if go:
         empty(go)
     return Slice(len(go), _next(found, len(go)), REST * (time.monotonic() - began))
+
+
+def delete_old(after: int = 0) -> Slice:
+    """The same for the rows of what is emptied."""
+    began = time.monotonic()
+    found = _old(moment(after), emptied=True)
+    gone = rows.delete([pk for pk, *_ in found])
+    return Slice(len(gone), _next(found, len(gone)), REST * (time.monotonic() - began))
 
 
 def _lock_settled(ids: Sequence[int]) -> tuple[list[int], dict[int, str]]:
@@ -86,23 +100,38 @@ def _next(found: Sequence[tuple[int, str, datetime]], changed: int) -> int:
 
 
 def purge(progress: Progress, *, dry_run: bool, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
-    """Empty all that may go, or count it; report progress after each slice. Stopped, it may start again at any time."""
-    while True:
-        began = time.monotonic()
-        with transaction.atomic():
-            found = _old(progress.since, SLICE)
-            ids = [pk for pk, *_ in found]
-            go, stay = settled(ids) if dry_run else _lock_settled(ids)
-            if go and not dry_run:
-                empty(go)
-        progress.emptied.update(name for pk, name, _ in found if pk in go)
-        progress.stay.update(stay.values())
-        yield progress
-        if len(found) < SLICE:
-            return
-        progress.since = found[-1][2] + timedelta(microseconds=1)
-        rest(time.monotonic() - began)
+    """Empty and delete all that may go, or count it; report progress after each slice. Stopped, it may start again."""
+    for slice_of in (_empty_slice, _delete_slice):
+        progress.since = _START
+        while True:
+            began = time.monotonic()
+            with transaction.atomic():
+                found = slice_of(progress, dry_run)
+            yield progress
+            if len(found) < SLICE:
+                break
+            progress.since = found[-1][2] + timedelta(microseconds=1)
+            rest(time.monotonic() - began)
+
+
+def _empty_slice(progress: Progress, dry_run: bool) -> list[tuple[int, str, datetime]]:
+    found = _old(progress.since, emptied=False)
+    ids = [pk for pk, *_ in found]
+    go, stay = settled(ids) if dry_run else _lock_settled(ids)
+    if go and not dry_run:
+        empty(go)
+    progress.emptied.update(name for pk, name, _ in found if pk in go)
+    progress.stay.update(stay.values())
+    return found
+
+
+def _delete_slice(progress: Progress, dry_run: bool) -> list[tuple[int, str, datetime]]:
+    found = _old(progress.since, emptied=True)
+    ids = [pk for pk, *_ in found]
+    gone = [pk for pk, *_ in rows.may_go(ids, lock=False)] if dry_run else rows.delete(ids)
+    progress.deleted.update(name for pk, name, _ in found if pk in gone)
+    return found
 
 
 # For `engine.maintenance`, which knows nothing of what is kept how long.
-CHORES = {"empty old": Task(empty_old, every=60.0)}
+CHORES = {"empty old": Task(empty_old, every=60.0), "delete old": Task(delete_old, every=60.0)}

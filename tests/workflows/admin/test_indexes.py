@@ -89,6 +89,7 @@ NEEDED: dict[str, Callable[[Client], object]] = {
     "workflow_linking": lambda client: client.post("/admin/find/", {"q": "acc7"}),
     "workflow_request": lambda client: client.post("/admin/find/", {"q": "acc7"}),
     "workflow_to_empty": lambda _: purge.empty_old(),
+    "workflow_to_delete": lambda _: purge.delete_old(),
     "workflow_entered": lambda _: [rollup.add_up(), rollup.add_up()],  # the first one is of all rows
 }
 

@@ -25,7 +25,7 @@ from workflows.intake.batch import MOST_ROWS, Batch, Row
 from workflows.intake.batching import MOST_TRIES, Batches, Overloaded
 from workflows.intake.connection import Link
 from workflows.intake.submissions import Entry, KeyReused, KeyTaken, enter
-from workflows.models import Workflow
+from workflows.models import SpentKey, Workflow
 from workflows.models.search import SearchKeyHash
 from workflows.postgres.deadlines import DatabaseUnavailable
 from workflows.search.search_keys import hashes_of
@@ -149,6 +149,16 @@ def refusing(transactional_db: None) -> Iterator[None]:
         )
         yield
         cursor.execute("ALTER TABLE workflows_workflow DROP CONSTRAINT refusing")
+
+
+def test_a_replay_of_what_is_deleted_is_answered_as_before_and_starts_nothing() -> None:
+    replay, other = submission(), submission()
+    told = {"workflow_type": DEFINITION.name, "submitted_by": replay.submitted_by}
+    SpentKey.objects.create(workflow_id=7, idempotency_key=replay.key, status="COMPLETE", state="complete", **told)
+    again, beside = enter_together(replay, other)
+    assert again == Entry(7, replay.key, "COMPLETE", "complete", replayed=True)
+    assert new(beside)
+    assert Workflow.objects.count() == 1
 
 
 @pytest.mark.usefixtures("refusing")

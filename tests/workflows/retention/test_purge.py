@@ -400,6 +400,6 @@ def test_the_command_counts_and_then_empties() -> None:
     ]
     assert not any(map(is_emptied, rows_that_go))
     stay = {"unclear": 1, "parent": 1}
-    assert json.loads(said("--json")) == {"emptied": {"parcel": 2}, "stay": stay}
+    assert json.loads(said("--json")) == {"emptied": {"parcel": 2}, "deleted": {}, "stay": stay}
     assert all(map(is_emptied, rows_that_go))
-    assert json.loads(said("--json", "--dry-run")) == {"emptied": {}, "stay": stay}
+    assert json.loads(said("--json", "--dry-run")) == {"emptied": {}, "deleted": {}, "stay": stay}

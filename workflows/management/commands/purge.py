@@ -12,14 +12,16 @@ from workflows.retention.purge import Progress
 from workflows.retention.unsettled import REASONS
 
 HELP = """\
-Delete what is kept no longer: of workflows that have finished what was sent and what came of it.
+Delete what is kept no longer: of workflows that have finished what was sent and what came of it,
+and long after that their rows, but for their keys.
 
 How long is for each definition to say (retention=...). The workers do the same, a bit at a time:
 this command is for whoever wants to see what will go, or to have it done now. It goes in slices
 beside the intake and the workers, the oldest first. You may stop it (Ctrl-C) and run it again.
 
 What is unsettled stays, whatever its age: calls of which nobody knows whether they happened,
-charges that stand though the workflow failed, steps still to be done.
+charges that stand though the workflow failed, steps still to be done. Rows go an hour after their
+keys were set aside: run the command a second time then.
 """
 
 EXAMPLES = """\
@@ -46,17 +48,17 @@ class Command(HelpInLines, DatabaseCommand):
 
 
 def _how_far(progress: Progress) -> str:
-    return (
-        f"{progress.emptied.total():,} workflows so far, those that had finished by {progress.since:%Y-%m-%d %H:%M} UTC"
-    )
+    number = (progress.deleted or progress.emptied).total()
+    return f"{number:,} workflows so far, those that had finished by {progress.since:%Y-%m-%d %H:%M} UTC"
 
 
 def _as_json(progress: Progress) -> str:
-    return json.dumps({"emptied": progress.emptied, "stay": progress.stay})
+    return json.dumps({"emptied": progress.emptied, "deleted": progress.deleted, "stay": progress.stay})
 
 
 def _in_words(progress: Progress, dry_run: bool) -> str:
     verb = "would be" if dry_run else "are"
     lines = [f"{number:,} of {name} {verb} emptied." for name, number in sorted(progress.emptied.items())]
+    lines += [f"{number:,} of {name} {verb} deleted." for name, number in sorted(progress.deleted.items())]
     lines += [f"{number:,} stay: {REASONS[why]}." for why, number in sorted(progress.stay.items())]
     return "\n".join(lines) or "Nothing is old enough."

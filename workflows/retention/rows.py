@@ -1,0 +1,93 @@
+"""ROWS: what was emptied long ago is deleted, with all that belongs to it; of each workflow its keys stay.
+
+In two steps, an hour or more apart: the keys are set aside (`SpentKey`), and that is committed; then the rows go. A
+submission that is being stored looks for a spent key first, and then meets the unique key of the row. If both changed
+at once, one that had looked before, and stored after, would start a second time what was charged already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+from workflows.definition import definitions
+from workflows.engine.duplicates import LEFT
+from workflows.postgres.statements import execute, fetch_all
+
+# For people: "{}."
+FAILED_WITH_A_CHARGE = "it has failed, and a charge or another call of it stands: that stays on record"
+
+# One that has children with content stays: somebody may still retry these. A child that is emptied has a parent that is
+# emptied, too, and never starts it again. What failed and stands keeps its ledger.
+_MAY = f"""
+    SELECT w.id, w.workflow_type, spent.at < now() - interval '1 hour'
+      FROM workflows_workflow w LEFT JOIN workflows_spentkey spent ON spent.workflow_id = w.id
+     WHERE w.id = ANY (%(ids)s) AND NOT (w.status = 'FAILED' AND {LEFT})
+       AND NOT EXISTS (SELECT FROM workflows_workflow child
+                        WHERE child.parent_id = w.id AND child.emptied_at IS NULL)
+     ORDER BY w.id"""  # noqa: S608 (ours)
+_SET_ASIDE = """
+    INSERT INTO workflows_spentkey
+           (workflow_id, idempotency_key, business_key, workflow_type, tenant, submitted_by, status, state)
+    SELECT id, idempotency_key, business_key, workflow_type, tenant, submitted_by, status,
+           CASE WHEN cancelled_at IS NULL THEN lower(status) ELSE 'cancelled' END
+      FROM workflows_workflow WHERE id = ANY (%s)
+        ON CONFLICT DO NOTHING"""
+
+# What belongs to a workflow, and is there once it is emptied; each has an index that begins with the workflow. What
+# people did is the audit, as what they looked at is, and stays for longer (`retention.ages`). The row itself goes last:
+# the triggers look at it.
+_BELONGS = {
+    "attempts": "workflows_attempt WHERE workflow_id",
+    "events": "workflows_event WHERE actor = '' AND workflow_id",
+    "effects": "workflows_effect WHERE workflow_id",
+    "waits": "workflows_wait WHERE workflow_id",
+    "tasks": "workflows_manualtask WHERE workflow_id",
+    "corrections": "workflows_correction WHERE workflow_id",
+}
+_ROW = "workflows_workflow WHERE id"
+
+
+def may_go(ids: Sequence[int], *, lock: bool) -> list[tuple[int, str, bool]]:
+    """Those of these emptied workflows that may be deleted: id, type, and whether that can be now, or in an hour."""
+    charges = sorted({name for each in definitions().values() for name in each.charge_names})
+    sql = f"{_MAY} FOR UPDATE OF w SKIP LOCKED" if lock else _MAY
+    return [(pk, name, bool(now)) for pk, name, now in fetch_all(sql, {"ids": list(ids), "charges": charges})]
+
+
+def delete(ids: Sequence[int]) -> list[int]:
+    """Delete those of these emptied workflows that may go now, in the caller's transaction; set the others' keys aside.
+
+    Those of a definition with an archive are given to it first. What it raises is raised: nothing is deleted.
+    """
+    found = may_go(ids, lock=True)
+    execute(_SET_ASIDE, [[pk for pk, _, now in found if not now]])
+    by_archive = defaultdict(list)
+    for pk, name, now in found:
+        if now:
+            by_archive[definitions()[name].retention.archive].append(pk)
+    for archive, gone in by_archive.items():
+        if archive:
+            import_string(archive)(_told(gone))
+        for table in (*_BELONGS.values(), _ROW):
+            execute(f"DELETE FROM {table} = ANY (%s)", [gone])  # noqa: S608 (ours)
+    return [pk for gone in by_archive.values() for pk in gone]
+
+
+def _told(ids: Sequence[int]) -> list[Mapping[str, Any]]:
+    """All columns of their rows as they are: what may be kept of an emptied workflow (docs/data.md)."""
+    told = {pk: {"workflow": row} | {name: [] for name in _BELONGS} for pk, row in _read("id", _ROW, ids)}
+    for name, table in _BELONGS.items():
+        for pk, row in _read("workflow_id", table, ids):
+            told[pk][name].append(row)
+    return [told[pk] for pk in ids]
+
+
+def _read(column: str, table: str, ids: Sequence[int]) -> list[tuple[int, Any]]:
+    name, _, where = table.partition(" ")
+    sql = f"SELECT {column}, to_jsonb(t) FROM {name} t {where} = ANY (%s) ORDER BY id"  # noqa: S608 (ours)
+    return [(pk, json.loads(row)) for pk, row in fetch_all(sql, [list(ids)])]
