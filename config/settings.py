@@ -235,6 +235,9 @@ WORKFLOWS = env.list("WORKFLOWS", default=["onboarding.workflow.ONBOARDING"])
 # The definition that POST /v1/submissions enters; empty where no submission comes in, as for a worker.
 SUBMISSION_WORKFLOW = env.str("SUBMISSION_WORKFLOW", default="onboarding")
 
+# Dotted paths of the SignalSources of this release: events of others that become signals (docs/api.md).
+SIGNAL_SOURCES = env.list("SIGNAL_SOURCES", default=[])
+
 # The secrets that search keys are hashed with, comma-separated: the first one writes, all are searched. Empty outside
 # DEBUG: one made of SECRET_KEY, with a warning of a check. See docs/deployment.md.
 SEARCH_KEYS = [key.strip() for key in env.list("SEARCH_KEYS", default=[]) if key.strip()]

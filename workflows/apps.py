@@ -17,6 +17,7 @@ class WorkflowsConfig(AppConfig):
         maintenance.MAINTENANCE_TASKS.update(bulk.CHORES | purge.CHORES)
         register(checks.check_definitions)
         register(checks.check_submission_workflow)
+        register(checks.check_signal_sources)
         register(checks.check_wording)
         register(checks.check_series)
         register(checks.check_retention, deploy=True)
@@ -24,4 +25,5 @@ class WorkflowsConfig(AppConfig):
         register(checks.check_data_keys, deploy=True)
         register(checks.check_undeclared_steps, Tags.database)
         register(checks.check_codes_have_words, Tags.database)
+        register(checks.check_sources_have_secrets, Tags.database)
         register(checks.check_server_log, Tags.database)

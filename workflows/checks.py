@@ -17,11 +17,14 @@ from workflows.definition import Step, WorkflowDefinition, definitions, wording_
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.engine.backoff import merge_policies
 from workflows.health import series
-from workflows.models import Effect, Workflow
+from workflows.ingress import signal_sources, webhooks
+from workflows.ingress.signal_sources import SignalSource
+from workflows.models import Effect, WebhookSecret, Workflow
 from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.postgres import server_log
 from workflows.sealing.envelopes import FROM_SECRET_KEY
 from workflows.search.search_keys import SearchKey
+from workflows.signals.store import is_name
 from workflows.wording import known_words_for_code
 
 # Of the failed workflows, newest first.
@@ -337,3 +340,49 @@ def _readable_definitions() -> Mapping[str, WorkflowDefinition]:
 
 def _repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
+
+
+def check_signal_sources(**kwargs: Any) -> Messages:
+    """Each path in SIGNAL_SOURCES leads to a SignalSource that can take an event, and no two are for the same door."""
+    known: list[SignalSource] = []
+    for path in settings.SIGNAL_SOURCES:
+        try:
+            source = import_string(path)
+        except ImportError as error:
+            source = error
+        if not isinstance(source, SignalSource):
+            hint = "Give the dotted path of a SignalSource, like 'onboarding.sources.PAYMENTS'."
+            message = f"SIGNAL_SOURCES names {path!r}, which is a {type(source).__name__}: {source}"
+            yield Error(message, hint=hint, id="workflows.E020")
+            continue
+        known.append(source)
+        for message, hint in _wrong_in_source(source):
+            yield Error(f"The SignalSource {source.name!r} {message}", hint=hint, id="workflows.E021")
+    doors = [f"webhooks of {each.name!r}" if each.verify else f"the topic {each.topic!r}" for each in known]
+    for door in _repeated(doors):
+        hint = "Give one of them another name or topic: the first would get all events."
+        yield Error(f"Two SignalSources are for {door}.", hint=hint, id="workflows.E022")
+
+
+def _wrong_in_source(source: SignalSource) -> Iterator[tuple[str, str]]:
+    if bool(source.verify) == bool(source.topic):
+        yield "has a verifier and a topic, or neither.", "Say verify=Stripe(), or topic='accounts.v1'."
+    if not webhooks.is_source(source.name):
+        yield "has a name that no source may have.", "1 to 100 lowercase letters, digits and -_., as in 'stripe-eu'."
+    if sum(map(bool, (source.linking_id, source.workflow, source.business_key))) != 1:
+        yield "says nobody, or several, whom it is for.", "Say one of linking_id=, workflow= and business_key=."
+    if source.business_key and source.workflow_type not in definitions():
+        yield f"is for workflows of {source.workflow_type!r}: unknown.", "Say workflow_type= of a definition."
+    if isinstance(source.signal, str) and not is_name(source.signal):
+        yield f"sends {source.signal!r}, which no signal may be called.", "Letters, digits and _.-/, and not 'cancel'."
+
+
+def check_sources_have_secrets(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:
+    """Each declared source has a secret that it may sign with. Runs with `manage.py check --database default`."""
+    if not databases:
+        return
+    valid = _read(WebhookSecret.objects.filter(revoked_at=None).values_list("source", flat=True), databases)
+    for source in signal_sources.sources():
+        if source.verify and source.name not in valid:
+            hint = f"manage.py createwebhooksecret {source.name} --from-stdin takes the secret that it has chosen."
+            yield Warning(f"{source.name!r} has no secret: its events are refused.", hint=hint, id="workflows.W024")

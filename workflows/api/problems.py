@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from workflows import request_ids
-from workflows.ingress.signal_bodies import NoSuchWorkflow
+from workflows.ingress.signal_bodies import NoSuchWorkflow, UnsupportedMediaType
 from workflows.intake.batching import Overloaded
 from workflows.intake.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken
 from workflows.postgres.deadlines import DatabaseUnavailable
@@ -100,6 +100,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(400, error.code, str(error))
         case NoSuchWorkflow():
             return Problem(404, error.code, str(error))
+        case UnsupportedMediaType():
+            return Problem(415, error.code, str(error))
         case InputRefused():
             return Problem(422, error.code, str(error))
         case InputInvalid():

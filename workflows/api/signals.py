@@ -9,9 +9,12 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from workflows.api.problems import Problem, api
 from workflows.api.requests import body_of, client_of, ensure_json, idempotency_key_of, json_object_of
-from workflows.ingress import signal_bodies, webhooks
+from workflows.ingress import messages, signal_bodies, signal_sources, webhooks
+from workflows.ingress.signal_sources import SignalSource
+from workflows.ingress.verifying import Unverified, Verifier
 from workflows.postgres import jsonb
 from workflows.postgres.deadlines import query_in_time
+from workflows.postgres.jsonb import InputRefused
 from workflows.signals import store
 
 
@@ -19,14 +22,22 @@ from workflows.signals import store
 def webhook(request: HttpRequest, source: str) -> HttpResponse:
     """Store the signal that a source sends; 202, also when it was sent before.
 
-    Before its signature was found valid, no answer says anything about the body or the source: an unknown source is
-    refused like a wrong signature.
+    Before its signature was found valid, no answer says anything about the body, nor whether a source that is not
+    declared is one: an unknown source is refused like a wrong signature.
     """
-    delivery = _delivery_of(request)
+    verifier = webhooks.verifier_of(source)
+    try:
+        signed = verifier.read(request.headers)
+    except Unverified as error:
+        raise _unauthorized(error.code, str(error), verifier) from None
     content = body_of(request)
-    if not delivery.is_signed(webhooks.keys_of(source), content):
-        raise _unauthorized("webhook_signature_invalid", "No valid secret of this source has signed this.")
-    if not delivery.has_valid_id:
+    if not signed.is_by(webhooks.keys_of(source), content):
+        text = "No valid secret of this source has signed this."
+        raise _unauthorized("webhook_signature_invalid", text, verifier)
+    if declared := signal_sources.of_name(source):
+        return _take_event(declared, request, content)
+    delivery_id = request.headers["Webhook-Id"]
+    if not webhooks.is_id(delivery_id):
         raise Problem(400, "webhook_id_invalid", "The webhook-id is 1 to 200 visible ASCII characters.")
     ensure_json(request.headers)
     body = signal_bodies.read(jsonb.parse(content))
@@ -34,7 +45,7 @@ def webhook(request: HttpRequest, source: str) -> HttpResponse:
     return _store(
         lambda: store.send(
             source=source,
-            dedupe_key=delivery.id,
+            dedupe_key=delivery_id,
             name=body.name,
             workflow_id=workflow_id,
             linking_id=body.linking_id,
@@ -42,6 +53,23 @@ def webhook(request: HttpRequest, source: str) -> HttpResponse:
         ),
         reused=Problem(422, "webhook_id_reused", "This webhook-id was used before, for another signal."),
     )
+
+
+def _take_event(source: SignalSource, request: HttpRequest, content: bytes) -> HttpResponse:
+    """Store the signal that an event of a declared source is; 200 when it is of no use.
+
+    What is its source's, and can be no signal, is kept for a person: the source may never send it again.
+    """
+    event = messages.Arrived.by_webhook(source, request.headers, content)
+    try:
+        stored = query_in_time(lambda: messages.deliver(event))
+    except InputRefused as refused:
+        refusal = refused
+        query_in_time(lambda: messages.keep_undelivered(event, refusal))
+        raise
+    if stored is None:
+        return JsonResponse({"ignored": True})
+    return JsonResponse({"replayed": not stored}, status=202)
 
 
 @api("POST")
@@ -64,21 +92,8 @@ def send_signal(request: HttpRequest, key: str) -> HttpResponse:
     )
 
 
-def _delivery_of(request: HttpRequest) -> webhooks.Delivery:
-    names = ("Webhook-Id", "Webhook-Timestamp", "Webhook-Signature")
-    delivery = webhooks.Delivery(*(request.headers.get(name, "") for name in names))
-    if not (delivery.id and delivery.timestamp and delivery.signatures):
-        raise _unauthorized("webhook_signature_missing", "Send webhook-id, webhook-timestamp and webhook-signature.")
-    if not delivery.is_current:
-        raise _unauthorized(
-            "webhook_timestamp_stale",
-            f"The webhook-timestamp is in seconds since 1970, whole, within {webhooks.TOLERANCE_SECONDS} of our clock.",
-        )
-    return delivery
-
-
-def _unauthorized(code: str, detail: str) -> Problem:
-    return Problem(401, code, detail, WWW_Authenticate="StandardWebhooks")  # RFC 9110 wants a scheme to be named
+def _unauthorized(code: str, detail: str, verifier: Verifier) -> Problem:
+    return Problem(401, code, detail, WWW_Authenticate=verifier.scheme)  # RFC 9110 wants a scheme to be named
 
 
 def _workflow_id_of(key: UUID | None) -> int:

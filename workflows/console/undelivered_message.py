@@ -18,7 +18,7 @@ from workflows.telling import bulk_operations, words
 
 ABOUT = (
     "No workflow got this message. What it says is kept, and shown nowhere: it may be about a patient. The sender can "
-    "correct it and send it to the topic again; if it came too early, redeliver it."
+    "correct it and send it again; if it came too early, redeliver it."
 )
 
 
@@ -77,10 +77,9 @@ class UndeliveredMessageAdmin(ChoosesMany):
         return self.bulk_verbs if request.GET.get("state") == "open" else ()
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        topic = [("Topic", row.topic), ("Partition", str(row.partition)), ("Offset", str(row.offset))]
         facts = [
-            ("Topic", row.topic),
-            ("Partition", str(row.partition)),
-            ("Offset", str(row.offset)),
+            *([("Source", row.webhook)] if row.webhook else topic),
             ("Code", row.code),
             ("Reason", row.reason),
             ("Read", self.read(row)),
@@ -89,7 +88,7 @@ class UndeliveredMessageAdmin(ChoosesMany):
 
     @admin.display(description="Message")
     def message(self, row: UndeliveredMessage) -> str:
-        return f"{row.topic} {row.partition}:{row.offset}"
+        return f"webhook of {row.webhook}" if row.webhook else f"{row.topic} {row.partition}:{row.offset}"
 
     @admin.display(description="State")
     def badge(self, row: UndeliveredMessage) -> SafeString:

@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from django.db import connection
 
 from workflows import failpoints
-from workflows.ingress import kafka_messages
+from workflows.ingress import kafka_messages, messages
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import InputRefused
 from workflows.stop_flag import Flag
@@ -148,19 +148,20 @@ class Relay:
         if value is None:
             self._count("tombstones", message)  # no signal, and nothing that a person could look at
             return
+        arrived = kafka_messages.arrived(message, value)
         try:
-            stored = query_in_time(lambda: kafka_messages.store_signal(message, value))
+            stored = query_in_time(lambda: messages.deliver(arrived))
         except (InputRefused, ArithmeticError, LookupError, TypeError, ValueError) as error:
             # Any other error is caught as a last resort: no message may hold up its partition for ever.
             unreadable = InputRefused("unreadable", "It cannot be read: see the log.")
             refused = error if isinstance(error, InputRefused) else unreadable
             if refused is unreadable:
                 logger.error("%s cannot be read", _place(message), exc_info=error)
-            query_in_time(lambda: kafka_messages.keep_undelivered(message, refused))
+            query_in_time(lambda: messages.keep_undelivered(arrived, refused))
             self.counts["undelivered"] += 1
             logger.warning("undelivered %s: %s", _place(message), refused.code)
         else:
-            self._count("signals" if stored else "duplicates", message)
+            self._count("ignored" if stored is None else "signals" if stored else "duplicates", message)
 
     def _store_offset(self, message: Message) -> None:
         """Store the offset of a message that is dealt with: after the database's commit, never before."""

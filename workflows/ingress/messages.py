@@ -1,20 +1,25 @@
-"""MESSAGES of a topic, as they came or as they are kept: each is delivered as a signal, or refused with the reason.
+"""MESSAGES of a topic, or events of a declared source, as they came or as they are kept.
 
-Kafka's client is not needed here: people redeliver what is kept without it.
+Each is delivered as a signal, or refused with the reason and kept as undelivered. Kafka's client is not needed here:
+people redeliver what is kept without it.
 """
 
 from __future__ import annotations
 
-from base64 import b64decode
-from collections.abc import Callable, Sequence
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 
 from django.db import DataError, IntegrityError
 
-from workflows.ingress import signal_bodies
+from workflows.ingress import signal_bodies, signal_sources
+from workflows.ingress.signal_sources import WEBHOOK, SignalSource
 from workflows.models import UndeliveredMessage
 from workflows.postgres.jsonb import InputRefused
+from workflows.postgres.statements import fetch_one
 from workflows.signals import store
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -32,6 +37,16 @@ class Arrived:
     sent_at_ms: int | None
     headers: Headers
     value: bytes
+    key: bytes | None = None
+
+    @classmethod
+    def by_webhook(cls, source: SignalSource, headers: Mapping[str, str], body: bytes) -> Arrived:
+        """An event has no place in a topic. In its stead stands a digest of what is the same when it is sent again."""
+        kept = source.received(headers, body).headers
+        same = [f"{name}:{value}\n".encode() for name, value in sorted(kept.items()) if name.startswith("ce-")]
+        place = int.from_bytes(sha256(b"".join(same) + body).digest()[:8]) >> 1
+        encoded = [(name, value.encode("latin-1", "replace")) for name, value in kept.items()]
+        return cls(f"{WEBHOOK}{source.name}", 0, place, None, encoded, body)
 
     @classmethod
     def kept(cls, row: UndeliveredMessage) -> Arrived:
@@ -40,24 +55,65 @@ class Arrived:
         return cls(row.topic, row.partition, row.offset, row.sent_at_ms or None, headers, value)
 
 
-def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool:
-    """Send the signal that a message holds; False when it is a duplicate. Raises InputRefused."""
-    body = signal_bodies.parse(message.value)
+def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool | None:
+    """Send the signal that a message holds; False when it is a duplicate, None when its source has no use for it.
+
+    Raises InputRefused.
+    """
+    source = signal_sources.of_topic(message.topic)
+    if source:
+        told = _told(source, message)
+        if told is None:
+            return None
+        given, body = told
+    else:
+        given, body = None, signal_bodies.parse(message.value)
     send = partial(
         send,
-        source=f"kafka:{message.topic}",
+        source=message.topic.removeprefix(WEBHOOK) if message.topic.startswith(WEBHOOK) else f"kafka:{message.topic}",
         name=body.name,
         workflow_id=signal_bodies.workflow_id_of(body.workflow) if body.workflow else None,
         linking_id=body.linking_id,
         payload=body.payload,
     )
     try:
-        given = _given_id(message.headers)
+        given = given or _given_id(message.headers)
         return send(dedupe_key=given) if given else _send_by_place(message, send)
     except store.DedupeKeyReused:
         raise InputRefused("message_id_reused", "Another message with this id says something else.") from None
     except (DataError, IntegrityError):
         raise InputRefused("not_storable", "It is JSON, but PostgreSQL cannot keep it.") from None
+
+
+def keep_undelivered(message: Arrived, refused: InputRefused) -> None:
+    """Keep a message with the reason; once, however often it comes."""
+    headers = [[name, None if value is None else b64encode(value).decode()] for name, value in message.headers]
+    fetch_one(
+        """INSERT INTO workflows_undeliveredmessage (
+                  topic, "partition", "offset", sent_at_ms, code, reason, key, value, headers)
+           VALUES (%(topic)s, %(partition)s, %(offset)s, %(sent_at_ms)s, %(code)s, %(reason)s, %(key)s, %(value)s,
+                   %(headers)s::jsonb)
+           ON CONFLICT (topic, "partition", "offset", sent_at_ms) DO NOTHING RETURNING id""",
+        {
+            "topic": message.topic,
+            "partition": message.partition,
+            "offset": message.offset,
+            "sent_at_ms": message.sent_at_ms or 0,
+            "code": refused.code,
+            "reason": str(refused),
+            "key": message.key,
+            "value": message.value,
+            "headers": json.dumps(headers),
+        },
+    )
+
+
+def _told(source: SignalSource, message: Arrived) -> tuple[str, signal_bodies.SignalBody] | None:
+    if len(message.value) > signal_bodies.MAX_BYTES:
+        raise InputRefused("too_large", f"A body has at most {signal_bodies.MAX_BYTES} bytes.")
+    encoding = "latin-1" if message.topic.startswith(WEBHOOK) else "utf-8"
+    headers = {name: (value or b"").decode(encoding, "replace") for name, value in message.headers}
+    return source.told(source.received(headers, message.value))
 
 
 def _send_by_place(message: Arrived, send: Callable[..., bool]) -> bool:

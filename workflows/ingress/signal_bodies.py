@@ -21,6 +21,13 @@ MAX_BYTES = 256 * 1024
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
+class UnsupportedMediaType(InputRefused):
+    """The content is of a type that is not taken."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("unsupported_media_type", message)
+
+
 class NoSuchWorkflow(InputRefused):
     """No workflow has the key that was sent."""
 
@@ -51,7 +58,7 @@ def parse(body: bytes) -> SignalBody:
 def read(body: Document) -> SignalBody:
     """Read the body of a signal from JSON, or raise InputRefused. `payload` may be left out."""
     refuse_other_fields(body, "name", *ADDRESS_FIELDS, "payload")
-    return SignalBody(name_of(body), *_address_of(body), payload_of(body))
+    return SignalBody(name_of(body), *address_of(body), payload_of(body))
 
 
 def refuse_other_fields(body: Document, *names: str) -> None:
@@ -89,7 +96,7 @@ def text_of(body: Document, name: str, longest: int) -> str | None:
     raise InputRefused(f"{name}_invalid", f"The {name} is a text of 1 to {longest} characters.")
 
 
-def _address_of(body: Document) -> tuple[str | None, UUID | None]:
+def address_of(body: Document) -> tuple[str | None, UUID | None]:
     """The linking id, or the workflow's key: one of the two."""
     linking_id, workflow = (body.value.get(name) for name in ADDRESS_FIELDS)
     if (linking_id is None) == (workflow is None):

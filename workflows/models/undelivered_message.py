@@ -12,6 +12,7 @@ class UndeliveredMessage(models.Model):
         REDELIVERED = "redelivered"
         DISCARDED = "discarded"
 
+    # Or `webhook:` and a source; then the offset is a digest of what came (`ingress.messages.Arrived`).
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
     offset = models.BigIntegerField()
@@ -33,4 +34,11 @@ class UndeliveredMessage(models.Model):
         ]
 
     def __str__(self) -> str:
+        if self.webhook:
+            return f"webhook of {self.webhook}"
         return f"message {self.offset} of {self.topic} {self.partition}"
+
+    @property
+    def webhook(self) -> str:
+        """The source of an event that came as a webhook; empty for a message of a topic."""
+        return self.topic.partition(":")[2]

@@ -35,7 +35,7 @@ class Command(DatabaseCommand):
         # To stderr, so that SECRET=$(manage.py createwebhooksecret ...) holds the secret alone.
         self.stderr.write(
             f"A secret of {source}, which sends to /v1/signals/{source}. It is good at once, beside the others of "
-            f"{source}. To revoke it: manage.py revokewebhooksecret {secret[: webhooks.PREFIX_LENGTH]}",
+            f"{source}. To revoke it: manage.py revokewebhooksecret {webhooks.shown(secret)}",
             self.style.NOTICE,
         )
         if not from_stdin:

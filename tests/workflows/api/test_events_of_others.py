@@ -1,0 +1,240 @@
+"""An event of a declared source becomes a signal once; what its source has sent and nobody can read is kept."""
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import Settings
+
+from onboarding import sources
+from tests.workflows import rows
+from tests.workflows.api.answers import assert_problem
+from tests.workflows.api.vendors import CLOUD, DECLARED, STRIPES, VENDORS, Vendor, stripe_signature
+from workflows import operations
+from workflows.errors import NotAllowed
+from workflows.ingress import webhooks
+from workflows.models import Signal, UndeliveredMessage
+
+pytestmark = pytest.mark.django_db
+PAYMENTS, IDENTITY, GITHUB, LETTERS = VENDORS
+# As somebody mends a declaration.
+MENDED = replace(sources.IDENTITY, linking_id=lambda event: event.body["subject"][:200])
+MALFORMED = 300
+# Of what is malformed, so many are not signed: nothing of these is kept.
+UNSIGNED = 60
+
+
+@pytest.fixture(autouse=True)
+def declared(settings: Settings) -> None:
+    settings.SIGNAL_SOURCES = DECLARED
+
+
+@pytest.fixture
+def secrets() -> dict[str, str]:
+    return {vendor.name: webhooks.create(vendor.name) for vendor in VENDORS}
+
+
+def of_stripe(key: str | None, **fields: Any) -> bytes:
+    intent = {**STRIPES["data"]["object"], "metadata": {"onramp_key": key} if key else {}}
+    return json.dumps({**STRIPES, "data": {"object": intent}, **fields}).encode()
+
+
+def kept() -> list[tuple[str, str]]:
+    return list(UndeliveredMessage.objects.order_by("id").values_list("topic", "code"))
+
+
+# --- What becomes of it -----------------------------------------------------------------------------
+
+
+def test_each_vendors_documented_event_becomes_a_signal_once(client: Client, secrets: dict[str, str]) -> None:
+    paid, ordered = rows.workflow(), rows.workflow(workflow_type="order", tenant="north", business_key="o-1")
+    for vendor, body in ((PAYMENTS, of_stripe(str(paid.idempotency_key))), (IDENTITY, None), (GITHUB, None)):
+        for replayed in (False, True):
+            response = vendor.send(client, secrets[vendor.name], body)
+            assert (response.status_code, response.json()) == (202, {"replayed": replayed})
+    assert LETTERS.send(client, secrets["letters"]).status_code == 202
+    signals = Signal.objects.order_by("id").values_list("source", "name", "linking_id", "workflow_id", "payload")
+    event = {name[3:]: value for name, value in CLOUD.items()} | {"datacontenttype": "application/json"}
+    assert list(signals) == [
+        ("payments", "payment.succeeded", None, paid.pk, {"intent": "pi_1", "status": "succeeded"}),
+        ("identity", "account.created", "L-1", None, {**event, "data": {"account": "A-7"}}),
+        ("github", "github.push", "octocat/Hello-World", None, json.loads(GITHUB.good)),
+        ("letters", "contact.created", None, ordered.pk, {"at": "2022-11-03T20:26:10.344522Z"}),
+    ]
+    assert Signal.objects.get(source="payments").dedupe_key == STRIPES["id"]
+    assert kept() == []
+
+
+def test_an_event_of_no_use_is_passed_over(client: Client, secrets: dict[str, str]) -> None:
+    response = PAYMENTS.send(client, secrets["payments"], of_stripe(None, type="customer.created"))
+    assert (response.status_code, response.json()) == (200, {"ignored": True})
+    assert not Signal.objects.exists()
+    assert kept() == []
+
+
+def test_each_of_two_secrets_is_good_until_it_is_revoked(client: Client, secrets: dict[str, str]) -> None:
+    for vendor in VENDORS:
+        new = webhooks.create(vendor.name, "whsec_" + "QUJD" * 10)
+        codes = [vendor.send(client, each).status_code for each in (secrets[vendor.name], new)]
+        assert set(codes) <= {202, 404, 422}, codes
+        webhooks.revoke(webhooks.find(secrets[vendor.name]).get())
+        assert vendor.send(client, secrets[vendor.name]).status_code == 401
+        assert vendor.send(client, new).status_code in (202, 404, 422)
+
+
+def test_a_secret_is_of_the_form_that_its_source_has(settings: Settings) -> None:
+    assert webhooks.create("github", "It's a Secret to Everybody")
+    assert webhooks.shown("It's a Secret to Everybody") == "It's"
+    with pytest.raises(ValueError, match="base64"):
+        webhooks.create("letters", "It's a Secret to Everybody")
+    settings.SIGNAL_SOURCES = []  # then Standard Webhooks says what is a key
+    assert webhooks.keys_of("github") == []
+
+
+def test_what_came_too_early_is_kept_once_and_redelivered(client: Client, secrets: dict[str, str]) -> None:
+    key = "0b6a3f0e-1111-4222-8333-444455556666"
+    for _ in range(2):  # Stripe sends it again, with another signature
+        assert_problem(PAYMENTS.send(client, secrets["payments"], of_stripe(key)), 404, "workflow_not_found")
+    assert kept() == [("webhook:payments", "workflow_not_found")]
+    row = UndeliveredMessage.objects.get()
+    assert "stripe-signature" not in {name for name, _ in row.headers}
+    assert (row.webhook, str(row)) == ("payments", "webhook of payments")
+    workflow = rows.workflow(idempotency_key=key)
+    boss = User.objects.create_superuser("boss")
+    operations.redeliver(row.pk, user=boss)
+    assert Signal.objects.get().workflow_id == workflow.pk
+    assert PAYMENTS.send(client, secrets["payments"], of_stripe(key)).json() == {"replayed": True}
+
+
+def test_binary_mode_is_redelivered_with_its_headers_and_without_its_token(
+    client: Client, secrets: dict[str, str], settings: Settings
+) -> None:
+    response = IDENTITY.send(client, secrets["identity"], headers={"ce-subject": "x" * 201})
+    assert_problem(response, 422, "linking_id_invalid")
+    row = UndeliveredMessage.objects.get()
+    assert not {"authorization", "cookie"} & {name for name, _ in row.headers}
+    settings.SIGNAL_SOURCES = ["tests.workflows.api.test_events_of_others.MENDED"]
+    operations.redeliver(row.pk, user=User.objects.create_superuser("boss"))
+    assert Signal.objects.get().linking_id == "x" * 200
+
+
+def test_a_source_that_is_not_declared_any_more_keeps_its_events(
+    client: Client, secrets: dict[str, str], settings: Settings
+) -> None:
+    PAYMENTS.send(client, secrets["payments"], of_stripe(None))
+    settings.SIGNAL_SOURCES = []
+    with pytest.raises(NotAllowed, match="declares no such source"):
+        operations.redeliver(UndeliveredMessage.objects.get().pk, user=User.objects.create_superuser("boss"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code"),
+    [
+        ({"id": None}, 422, "id_invalid"),
+        ({"id": "a\u0007"}, 422, "id_invalid"),
+        ({"id": "x" * 201}, 422, "id_invalid"),
+        ({"data": None}, 422, "not_mappable"),
+        ({"type": []}, 422, "not_mappable"),
+    ],
+)
+def test_what_a_declaration_cannot_map_is_kept_with_the_reason(
+    client: Client, secrets: dict[str, str], fields: dict[str, Any], status: int, code: str
+) -> None:
+    key = str(rows.workflow().idempotency_key)
+    assert_problem(PAYMENTS.send(client, secrets["payments"], of_stripe(key, **fields)), status, code)
+    assert kept() == [("webhook:payments", code)]
+
+
+def test_the_id_of_another_event_is_refused_and_kept(client: Client, secrets: dict[str, str]) -> None:
+    one, other = (str(rows.workflow().idempotency_key) for _ in range(2))
+    assert PAYMENTS.send(client, secrets["payments"], of_stripe(one)).status_code == 202
+    assert_problem(PAYMENTS.send(client, secrets["payments"], of_stripe(other)), 422, "message_id_reused")
+    assert kept() == [("webhook:payments", "message_id_reused")]
+
+
+# --- 300 malformed events of each -------------------------------------------------------------------
+
+
+def malformed(vendor: Vendor, secret: str) -> Iterator[tuple[bool, bytes, dict[str, Any]]]:
+    """Bodies that are signed, and what is wrong with them; then those that nobody has signed. Each is another one."""
+    chosen = random.Random(vendor.name)
+    good = vendor.good.decode()
+
+    def body_of(number: int) -> bytes:
+        kinds = [
+            good[: chosen.randrange(1, len(good) - 1)],
+            "[" * (500 + number),
+            '{"a": ' * 200 + str(number) + "}" * 200,
+            f'{{"n": {number}e999999}}',
+            f'{{"n": {"9" * (4301 + number)}}}',
+            f'{{"s": "{number}\\u0000"}}',
+            f'{{"s": "\\ud800{number}"}}',
+            f'{{"a": 1, "a": {number}}}',
+            f'{{"n": NaN, "a": {number}}}',
+            f'{{"a": "{number}\\x"}}',
+            chosen.choice(["[{}]", '"{}"', "{}", "null{}"]).replace("{}", str(number)),
+            f"\ufeff{{}}{number}",
+        ]
+        return chosen.choice(kinds).encode() + b" " * number + chosen.choice([b"", b"\x00", b"\xff\xfe"])
+
+    for number in range(MALFORMED - UNSIGNED):
+        changed: dict[str, Any] = {}
+        # In binary mode the data may be any JSON value: there an attribute is wrong as well.
+        if vendor is IDENTITY:
+            wrong = chosen.choice(["%", "%zz", "%C0%A0", "é", "", "\x00", "%00", "a,a\n" * 3, "0.3", "1.0,1.0"])
+            changed["headers"] = {"ce-specversion": wrong} if number % 2 else {"ce-id": wrong, "ce-type": ""}
+        if number % 5 == 0:
+            changed["content_type"] = chosen.choice(
+                [
+                    "text/html",
+                    "application/cloudevents-batch+json",
+                    "multipart/form-data; boundary=x",
+                    "a" * 900,
+                    "\x01",
+                ]
+            )
+        yield True, body_of(number), changed
+    for number in range(UNSIGNED):
+        wrong = chosen.choice(["", "x", "é" * 99, "v1,", "t=1,v1=a", "sha256=" + "0" * 64, "Bearer " + "0" * 40])
+        right = vendor.proof(secret, body_of(number))
+        proof = chosen.choice(
+            [
+                right if vendor is not IDENTITY else {},  # the signature of another body
+                dict.fromkeys(right, wrong),
+                {name: f"{value},{value}" for name, value in right.items()} | {"Authorization": f"Bearer x,{wrong}"},
+                {},
+            ]
+        )
+        yield False, body_of(1000 + number), {"proof": lambda *_, proof=proof: proof}
+
+
+@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
+def test_malformed_events_are_refused_and_kept_each_and_what_nobody_signed_is_not(
+    client: Client, secrets: dict[str, str], vendor: Vendor
+) -> None:
+    signed = 0
+    for is_signed, body, changed in malformed(vendor, secrets[vendor.name]):
+        response = vendor.send(client, secrets[vendor.name], body, **changed)
+        allowed = (400, 404, 415, 422) if is_signed else (401,)
+        assert response.status_code in allowed, (response.content, body[:80], changed)
+        signed += is_signed
+    assert (signed, UndeliveredMessage.objects.count()) == (MALFORMED - UNSIGNED,) * 2
+    assert not Signal.objects.exists()
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(client: Client, secrets: dict[str, str]) -> None:
+    assert_problem(GITHUB.send(client, secrets["github"], b"x" * (256 * 1024 + 1)), 413, "too_large")
+    assert kept() == []
+
+
+def test_a_stale_signature_is_no_replay(client: Client, secrets: dict[str, str]) -> None:
+    old = stripe_signature(secrets["payments"], PAYMENTS.good, at=1_600_000_000)
+    response = PAYMENTS.send(client, secrets["payments"], headers={"Stripe-Signature": old})
+    assert_problem(response, 401, "webhook_timestamp_stale")
+    assert response.headers["WWW-Authenticate"] == "Stripe"
+    assert kept() == []
