@@ -28,22 +28,20 @@ pytestmark = [
 
 
 class Nginx:
-    """With the port of the intake, one of its own in place of TLS, and shorter limits."""
+    """With `upstreams` of the test, a port of its own in place of TLS, and shorter limits."""
 
-    def __init__(self, folder: Path, intake: Gunicorn) -> None:
+    def __init__(self, folder: Path, upstreams: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         plain = [
             line
-            for name in ("upstreams.conf", "onramp.conf")
-            for line in (ROOT / "deploy" / "nginx" / name).read_text().splitlines()
+            for line in (ROOT / "deploy" / "nginx" / "onramp.conf").read_text().splitlines()
             if "ssl_certificate" not in line and "[::]" not in line and "listen 80;" not in line
         ]
         site = "\n".join(plain)
         for ours, theirs in {
             "listen 443 ssl;": f"listen 127.0.0.1:{self.port};",
             "return 301 https://$host$request_uri;": f"listen unix:{folder}/redirecting;",
-            "127.0.0.1:8000": f"127.0.0.1:{intake.port}",
             "client_header_timeout 15s": "client_header_timeout 1s",
             "onramp_clients 256": f"onramp_clients {MOST}",
         }.items():
@@ -53,10 +51,18 @@ class Nginx:
         temporary = "".join(f"{each}_temp_path {folder};" for each in ("proxy", "fastcgi", "uwsgi", "scgi"))
         (folder / "nginx.conf").write_text(
             f"{user} daemon off; pid {folder}/pid; error_log stderr; events {{}} http {{ {temporary}\n"
-            f"client_body_temp_path {folder}/nowhere;\n{site}\n}}\n"
+            f"client_body_temp_path {folder}/nowhere;\n{upstreams}\n{site}\n}}\n"
         )
         assert NGINX
         self.process = subprocess.Popen([NGINX, "-e", "stderr", "-p", folder, "-c", folder / "nginx.conf"])
+
+    def __enter__(self) -> Nginx:
+        until(self.answers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait(30)
 
     def connect(self, sent: bytes = b"") -> socket.socket:
         sock = socket.create_connection(("127.0.0.1", self.port), timeout=30)
@@ -77,13 +83,10 @@ def intake(tmp_path: Path) -> Iterator[Gunicorn]:
 
 @pytest.fixture
 def nginx(tmp_path: Path, intake: Gunicorn) -> Iterator[Nginx]:
-    nginx = Nginx(tmp_path, intake)
-    try:
-        until(nginx.answers)
+    shipped = (ROOT / "deploy" / "nginx" / "upstreams.conf").read_text()
+    assert "127.0.0.1:8000" in shipped
+    with Nginx(tmp_path, shipped.replace("127.0.0.1:8000", f"127.0.0.1:{intake.port}")) as nginx:
         yield nginx
-    finally:
-        nginx.process.terminate()
-        nginx.process.wait(30)
 
 
 def test_a_submission_passes_and_what_is_refused_is_a_problem_in_the_form_of_the_api(
@@ -103,7 +106,11 @@ def test_a_submission_passes_and_what_is_refused_is_a_problem_in_the_form_of_the
     assert away.headers["Retry-After"] == "5"
 
 
-def test_a_client_whose_headers_are_slow_is_cut(nginx: Nginx) -> None:
+def test_64_idle_sockets_hold_nobody_up_and_one_whose_headers_are_slow_is_cut(nginx: Nginx) -> None:
+    with ExitStack() as stack:
+        for _ in range(64):
+            stack.enter_context(nginx.connect())
+        assert post(nginx, api_keys.create("shop")).status == 202
     assert send_raw(nginx, b"POST /v1/subm", half_close=False) == b""
 
 
