@@ -10,16 +10,18 @@ class WorkflowsConfig(AppConfig):
         from workflows import checks
         from workflows.engine import maintenance
         from workflows.operations import bulk
+        from workflows.outbox import chores
         from workflows.postgres import session_settings
         from workflows.retention import purge
 
         connection_created.connect(session_settings.tell)
-        maintenance.MAINTENANCE_TASKS.update(bulk.CHORES | purge.CHORES)
+        maintenance.MAINTENANCE_TASKS.update(bulk.CHORES | purge.CHORES | chores.CHORES)
         register(checks.check_definitions)
         register(checks.check_submission_workflow)
         register(checks.check_signal_sources)
         register(checks.check_wording)
         register(checks.check_series)
+        register(checks.check_outbox)
         register(checks.check_retention, deploy=True)
         register(checks.check_search_keys, deploy=True)
         register(checks.check_data_keys, deploy=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, ProgrammingError
 from django.db.models import Count, QuerySet
 from django.utils.module_loading import import_string
@@ -21,6 +22,7 @@ from workflows.ingress import signal_sources, webhooks
 from workflows.ingress.signal_sources import SignalSource
 from workflows.models import Effect, WebhookSecret, Workflow
 from workflows.outages.parking import OUTAGE_ATTEMPTS
+from workflows.outbox.destinations import destinations
 from workflows.postgres import server_log
 from workflows.sealing.envelopes import FROM_SECRET_KEY
 from workflows.search.search_keys import SearchKey
@@ -289,6 +291,14 @@ def check_retention(**kwargs: Any) -> Messages:
                 obj=definition,
                 id="workflows.W022",
             )
+
+
+def check_outbox(**kwargs: Any) -> Messages:
+    """OUTBOX_DESTINATIONS can be read: else no workflow that publishes something could be decided."""
+    try:
+        destinations()
+    except ImproperlyConfigured as error:
+        yield Error(str(error), hint="docs/outbox.md has an example.", id="workflows.E015")
 
 
 def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:

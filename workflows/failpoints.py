@@ -11,6 +11,7 @@
 | `before_commit`, `after_commit` | of the claim's transaction; `before_commit:complete` names what was decided |
 | `after_commit:message` | of a message's signal, by `consumekafka`: its offset is not committed yet |
 | `before_release`, `after_release` | around the statement that makes a `trial` or a `cohort` of the parked due |
+| `after_take`, `after_send` | a relay has taken events of the outbox; has sent them, and marked none yet |
 | `before_chore`, `after_chore` | around the commit of a slice with changes; `before_chore:release parked` names it |
 
 The process that gets there ends by SIGKILL, as by a power cut. For tests: refused unless DEBUG is on.
@@ -30,7 +31,8 @@ from django.core.exceptions import ImproperlyConfigured
 # Of an attempt, and of what maintenance does beside them.
 BOUNDARIES = ("before_intent", "after_intent", "after_call", "after_result", "before_commit", "after_commit")
 OF_MAINTENANCE = ("before_release", "after_release", "before_chore", "after_chore")
-KNOWN = (*BOUNDARIES, *OF_MAINTENANCE)
+OF_RELAYS = ("after_take", "after_send")
+KNOWN = (*BOUNDARIES, *OF_MAINTENANCE, *OF_RELAYS)
 
 _armed: dict[str, Callable[[], None]] = {}
 _once = os.environ.get("ONRAMP_FAILPOINT_ONCE", "")

@@ -1,0 +1,61 @@
+"""What could not be sent for days is given up; what was sent is deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from tests.engine import elsewhere
+from tests.workflows.outbox.test_relay import event, later, now
+from workflows.engine import maintenance
+from workflows.models import OutboxEvent
+from workflows.outbox import chores
+from workflows.outbox.relay import LEASE
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+DAY = 86_400
+
+
+def do(chore: str, after: int = 0) -> Any:
+    return elsewhere(lambda: maintenance.do_slice(maintenance.MAINTENANCE_TASKS[chore], after))
+
+
+def test_what_could_not_be_sent_for_days_is_given_up_also_of_a_destination_that_is_gone(settings: Settings) -> None:
+    settings.OUTBOX_GIVE_UP_DAYS = 2
+    old = [event(destination=name, since=later(-2 * DAY - 60)) for name in ("crm", "gone", "gone")]
+    tried_later = event(since=later(-3 * DAY), due_at=later(3 * LEASE))
+    young = event(destination="gone", since=later(-2 * DAY + 60))
+    assert do("give up events").changed == 4
+    assert {now(each).state for each in [*old, tried_later]} == {"given_up"}
+    assert now(young).state == ""
+    assert do("give up events").changed == 0
+
+
+def test_what_a_relay_may_be_sending_just_now_is_not_given_up() -> None:
+    row = event(since=later(-30 * DAY), due_at=later(LEASE - 1))
+    assert do("give up events").changed == 0
+    assert now(row).state == ""
+
+
+def test_what_was_sent_or_discarded_is_deleted_and_nothing_else(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.OUTBOX_KEPT_DAYS = 5
+    monkeypatch.setattr(chores, "SLICE", 3)
+    old = {"at": later(-9 * DAY), "settled_at": later(-6 * DAY)}
+    stays = [
+        event(at=later(-9 * DAY)),
+        event(at=later(-9 * DAY), state="given_up"),
+        event(at=later(-9 * DAY), state="sent", settled_at=later(-4 * DAY)),
+    ]
+    for state in ("sent", "discarded"):
+        event(**old, state=state)
+    young = event(state="sent", settled_at=later(0))
+    first = do("delete events")
+    assert (first.changed, first.next) == (0, stays[-1].pk)
+    assert (second := do("delete events", first.next)).changed == 2
+    assert second.next == 0
+    assert set(OutboxEvent.objects.all()) == {*stays, young}

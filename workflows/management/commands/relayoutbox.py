@@ -1,0 +1,97 @@
+"""`manage.py relayoutbox`: what is in the outbox is sent to its destinations."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from argparse import ArgumentParser
+from threading import Event, Thread
+from time import monotonic
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
+
+from workflows.management.arguments import HelpInLines, seconds
+from workflows.management.database import refuse_unmigrated
+from workflows.outbox.destinations import Destination, destinations
+from workflows.outbox.relay import Relay, Sender
+from workflows.outbox.webhooks import Webhook
+from workflows.postgres import server_log, session_settings
+from workflows.stop_flag import Flag
+
+logger = logging.getLogger(__name__)
+
+# Seconds between looks whether a relay has ended by itself, as with --drain.
+LOOK_EVERY = 0.2
+
+
+class Command(HelpInLines):
+    help = (
+        "Sends the events of the outbox to the destinations of OUTBOX_DESTINATIONS, until it is stopped.\n\n"
+        '    {"crm": {"url": "https://crm.example.com/hooks", "secrets": ["whsec_..."], "topics": ["workflow.*"]},\n'
+        '     "lake": {"kafka": "onramp-events", "topics": ["*"]}}\n\n'
+        "A webhook gets each event as a CloudEvent, signed as https://www.standardwebhooks.com says, with each of its\n"
+        "secrets; it answers 2xx within 10 seconds. Kafka needs KAFKA_BROKERS, and KAFKA_OPTIONS for SASL and TLS.\n\n"
+        "An event is sent once or more, always under the same id, and in the order of its workflow. What fails is\n"
+        "tried again after 5 seconds, doubling to an hour; after OUTBOX_GIVE_UP_DAYS it waits for a person (the\n"
+        "console, Needs a person). A destination that is down is left alone but for a trial; one that answers 410\n"
+        "until a person has it tried again (the console, Services). Destinations do not delay each other.\n\n"
+        "SIGTERM or Ctrl-C: it finishes what it is sending and gives back the rest. To go faster, or to have a second\n"
+        "one ready, start more of these: no event is sent by two of them at a time."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--destination",
+            action="append",
+            dest="names",
+            metavar="NAME",
+            help="Send to this one only; may be given several times (default: all of OUTBOX_DESTINATIONS).",
+        )
+        parser.add_argument("--drain", action="store_true", help="Stop when nothing is due that can be sent now.")
+        parser.add_argument(
+            "--max-runtime", type=seconds, metavar="SECONDS", help="Stop after this long, as on SIGTERM."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        chosen = _chosen(options["names"])
+        session_settings.limit_idle_transactions()
+        refuse_unmigrated()
+        server_log.warn()
+        signalled, stopping = Flag(), Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: signalled.set())
+        relays = [Relay(each, _sender(each), stopping) for each in chosen]
+        threads = [
+            Thread(target=each.run, kwargs={"drain": options["drain"]}, name=each.destination.service)
+            for each in relays
+        ]
+        for thread in threads:
+            thread.start()
+        logger.info("sending to %s", ", ".join(each.name for each in chosen))
+        longest = options["max_runtime"]
+        until = monotonic() + longest if longest is not None else float("inf")
+        while any(thread.is_alive() for thread in threads) and monotonic() < until:
+            if signalled.wait(LOOK_EVERY):
+                break
+        stopping.set()
+        for thread in threads:
+            thread.join()
+        logger.info("stopped")
+
+
+def _chosen(names: list[str] | None) -> list[Destination]:
+    try:
+        known = destinations()
+    except ImproperlyConfigured as error:
+        raise CommandError(str(error)) from None
+    if not known:
+        raise CommandError("OUTBOX_DESTINATIONS is empty: nobody is to be told anything.")
+    if unknown := sorted({*(names or ())} - known.keys()):
+        raise CommandError(f"OUTBOX_DESTINATIONS has no {', '.join(unknown)}; it has {', '.join(known)}.")
+    return [known[name] for name in dict.fromkeys(names or known)]
+
+
+def _sender(destination: Destination) -> Sender:
+    return Webhook(destination)

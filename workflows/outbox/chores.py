@@ -1,0 +1,56 @@
+"""CHORES of the outbox, which workers do beside their work: also where no relay runs, or a destination is gone.
+
+What could not be sent for OUTBOX_GIVE_UP_DAYS is given up, so that a person is told. What was sent, or discarded, is
+deleted after OUTBOX_KEPT_DAYS.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from workflows.engine.maintenance import Task
+from workflows.outbox.relay import LEASE
+from workflows.postgres.skip_scan import skip_scan
+from workflows.postgres.statements import execute, fetch_all
+from workflows.signals.waking import Slice
+
+SLICE = 500
+
+# The names of the destinations for which there is something open: as many steps down an index.
+OPEN = skip_scan("open", "workflows_outboxevent", "state = ''", "destination")
+# What a relay may have in hand is left alone: it may be sent just now.
+_GIVE_UP = f"""
+    WITH RECURSIVE {OPEN}, old AS (
+        SELECT e.id FROM open CROSS JOIN LATERAL (
+            SELECT id FROM workflows_outboxevent
+             WHERE state = '' AND destination = open.destination
+               AND since < statement_timestamp() - make_interval(secs => %(kept)s)
+               AND NOT due_at BETWEEN statement_timestamp() AND statement_timestamp() + make_interval(secs => %(lease)s)
+             ORDER BY since LIMIT %(size)s) e)
+    UPDATE workflows_outboxevent SET state = 'given_up'
+     WHERE id IN (SELECT id FROM workflows_outboxevent WHERE id IN (SELECT id FROM old) AND state = ''
+                  ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)"""  # noqa: S608 (ours)
+# In the order of their numbers, which is that of their age: without an index of its own.
+_PAGE = """
+    SELECT id, state IN ('sent', 'discarded') AND settled_at < statement_timestamp() - make_interval(secs => %(kept)s),
+           at > statement_timestamp() - make_interval(secs => %(kept)s)
+      FROM workflows_outboxevent WHERE id > %(after)s ORDER BY id LIMIT %(size)s"""
+
+
+def give_up(after: int = 0) -> Slice:
+    kept = settings.OUTBOX_GIVE_UP_DAYS * 86_400
+    return Slice(execute(_GIVE_UP, {"kept": kept, "lease": LEASE, "size": SLICE}))
+
+
+def delete_old(after: int = 0) -> Slice:
+    """Go from page to page, from the oldest event to the first that is younger than what is kept."""
+    found = fetch_all(_PAGE, {"kept": settings.OUTBOX_KEPT_DAYS * 86_400, "after": after, "size": SLICE})
+    old = [pk for pk, is_old, _ in found if is_old]
+    if old:
+        execute("DELETE FROM workflows_outboxevent WHERE id = ANY (%s)", [old])
+    is_last = len(found) < SLICE or found[-1][2]
+    return Slice(len(old), 0 if is_last else found[-1][0])
+
+
+# For `engine.maintenance`, which knows nothing of what others are told.
+CHORES = {"give up events": Task(give_up, every=60.0), "delete events": Task(delete_old, every=60.0)}

@@ -1,0 +1,64 @@
+"""SENDING: what a destination gets of an event, and what came of sending it.
+
+A CloudEvent 1.0 in structured JSON (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md):
+the same bytes each time that it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from pydantic_core import to_json
+
+CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
+
+
+class Taken(NamedTuple):
+    """An event that a relay has taken. `subject` is the submission's idempotency key, `body` JSON."""
+
+    id: int
+    tries: int
+    workflow_id: int
+    event_id: UUID
+    topic: str
+    at: datetime
+    subject: UUID
+    body: str
+
+    def as_cloud_event(self) -> bytes:
+        attributes = {
+            "specversion": "1.0",
+            "id": str(self.event_id),
+            "source": settings.OUTBOX_SOURCE,
+            "type": self.topic,
+            "subject": str(self.subject),
+            "time": self.at.astimezone(UTC).isoformat(),
+            "datacontenttype": "application/json",
+        }
+        return to_json(attributes)[:-1] + b',"data":' + self.body.encode() + b"}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of sending an event: it was sent if there is no `error`, which has no word of the receiver's.
+
+    `retry_after`: seconds that the receiver asks for. `is_gone`: it wants no event any more. `is_untried`: this relay
+    did not send it, for it has to stop, or its lease is nearly over.
+    """
+
+    error: str = ""
+    retry_after: float = 0.0
+    is_gone: bool = False
+    is_untried: bool = False
+
+
+SENT, UNTRIED = Outcome(), Outcome("not sent", is_untried=True)
+NO_ANSWER = Outcome("no answer in time")
+
+# Sends these events, begins none when the second argument says so, and returns what came of each. It raises nothing.
+Send = Callable[[Sequence[Taken], Callable[[], bool]], Sequence[Outcome]]
