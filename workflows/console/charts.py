@@ -6,24 +6,24 @@ links to what it counts. The templates draw what stands here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
 # Units of the drawing, which the page scales.
 WIDTH, HEIGHT = 240.0, 60.0
-# Of a column's width; and units, so that one is seen beside a thousand.
-FILLED, LEAST = 0.8, 1.0
+# Of a column's width; units, so that one is seen beside a thousand; and the height of a mark.
+FILLED, LEAST, MARK = 0.8, 1.0, 1.5
 
 Value = float | None  # None: there was nothing to measure
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A rectangle, and the height of the mark of a week before, if there is one; both values in words."""
+    """A rectangle, and where the mark of a week before is, if there is one; the time and both values in words."""
 
-    at: datetime
+    at: str
     told: str
     told_before: str
     x: float
@@ -43,6 +43,16 @@ class Chart:
     told_before: str
     columns: Sequence[Column]
 
+    @property
+    def drawn(self) -> str:
+        """All columns as one path: an element for each would take most of a page's time."""
+        return _path((each.x, each.y, each.width, each.height) for each in self.columns if each.height)
+
+    @property
+    def marks(self) -> str:
+        """The marks of a week before, as one path."""
+        return _path((each.x, each.before, each.width, MARK) for each in self.columns if each.before is not None)
+
     @classmethod
     def draw(
         cls,
@@ -58,7 +68,7 @@ class Chart:
         scale, width = HEIGHT / (highest or 1.0), WIDTH / len(values)
         drawn = [
             Column(
-                at,
+                f"{at:%Y-%m-%d %H:%M}",
                 tell(value),
                 tell(before),
                 x=_short(number * width),
@@ -86,6 +96,10 @@ def bars(counted: Sequence[tuple[str, int, str]], *, tell: Callable[[int], str] 
     """The bars of so many of each: label, number and address."""
     longest = max((number for _, number, _ in counted), default=0) or 1
     return [Bar(label, tell(number), _short(100 * number / longest), url) for label, number, url in counted]
+
+
+def _path(rectangles: Iterable[tuple[float, float, float, float]]) -> str:
+    return " ".join(f"M{x} {y}h{width}v{height}h-{width}z" for x, y, width, height in rectangles)
 
 
 def _short(number: float) -> float:

@@ -67,12 +67,6 @@ class Line:
     assign_url: str
     chart: Chart | None = None
 
-    @property
-    def columns(self) -> str:
-        """The columns of the chart as one path: the page has many charts."""
-        drawn = [each for each in self.chart.columns if each.height] if self.chart else []
-        return "".join(f"M{each.x} {each.y}h{each.width}v{each.height}h-{each.width}z" for each in drawn)
-
 
 @require_safe
 def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:

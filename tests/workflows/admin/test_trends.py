@@ -110,4 +110,6 @@ def test_columns_are_as_high_as_their_values_and_one_is_seen_beside_many() -> No
         (80.0, 59.0, 1.0, None),
         (160.0, 60.0, 0.0, None),
     ]
+    assert drawn.drawn == "M0.0 0.0h64.0v60.0h-64.0z M80.0 59.0h64.0v1.0h-64.0z"
+    assert drawn.marks == "M0.0 30.0h64.0v1.5h-64.0z"
     assert bars([]) == []
