@@ -49,7 +49,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Each process reads all tests: those that it leaves out anyway take a fifth of that time."""
-    return config.option.markexpr == NOT_SLOW and collection_path in SLOW or None
+    return (config.option.markexpr == NOT_SLOW and collection_path in SLOW) or None
 
 
 @pytest.hookimpl(tryfirst=True)  # before the tests are chosen by their markers
