@@ -13,7 +13,10 @@ class WorkflowsConfig(AppConfig):
         from workflows.outbox import chores
         from workflows.postgres import session_settings
         from workflows.retention import purge
+        from workflows.state import transitions
+        from workflows.telling import lifecycle
 
+        transitions.others.append(lifecycle.tell)
         connection_created.connect(session_settings.tell)
         maintenance.MAINTENANCE_TASKS.update(bulk.CHORES | purge.CHORES | chores.CHORES)
         register(checks.check_definitions)

@@ -23,6 +23,7 @@ from workflows.ingress.signal_sources import SignalSource
 from workflows.models import Effect, WebhookSecret, Workflow
 from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.outbox.destinations import destinations
+from workflows.outbox.events import OURS
 from workflows.postgres import server_log
 from workflows.sealing.envelopes import FROM_SECRET_KEY
 from workflows.search.search_keys import SearchKey
@@ -294,11 +295,21 @@ def check_retention(**kwargs: Any) -> Messages:
 
 
 def check_outbox(**kwargs: Any) -> Messages:
-    """OUTBOX_DESTINATIONS can be read: else no workflow that publishes something could be decided."""
+    """OUTBOX_DESTINATIONS can be read, and takes what definitions publish: else no workflow of theirs is decided."""
     try:
-        destinations()
+        known = destinations().values()
     except ImproperlyConfigured as error:
         yield Error(str(error), hint="docs/outbox.md has an example.", id="workflows.E015")
+        return
+    for definition in _readable_definitions().values():
+        lost = [f"{OURS}{each}" for each in sorted(definition.publishes)]
+        if lost := [topic for topic in lost if not any(each.takes(topic) for each in known)]:
+            yield Warning(
+                f"The definition {definition.name!r} publishes {', '.join(lost)}, which no destination takes.",
+                hint="Name them in OUTBOX_DESTINATIONS. Nothing is stored for a destination that comes later.",
+                obj=definition,
+                id="workflows.W025",
+            )
 
 
 def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:

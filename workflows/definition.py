@@ -227,6 +227,10 @@ SECRET = re.compile(
 )
 
 
+# What a definition can publish: that a workflow is COMPLETE, has FAILED, or waits for a person.
+LIFECYCLE = ("completed", "failed", "waiting")
+
+
 class WorkflowDefinition:
     """A kind of workflow: its name (stored with each row), its steps in order, and the model of their context.
 
@@ -253,6 +257,7 @@ class WorkflowDefinition:
     - `correctable`: the fields that two people may correct when a workflow has failed (`operations.corrections`).
       Raises ValueError for money, for what signals find a workflow by, and for a step that is not `once`.
     - `retention`: how long it is kept once it has finished (`workflows.retention`): 90 days by default.
+    - `publishes`: what others are told of a workflow, of LIFECYCLE (docs/outbox.md). Raises ValueError for all else.
     - `listings`: which calls a service has performed, by the name of the step, or `undo <name>`. With them `manage.py
       reconcile` finds what a restored database has lost.
     """
@@ -281,6 +286,7 @@ class WorkflowDefinition:
         listings: Mapping[str, Listing] | None = None,
         correctable: Correctable | None = None,
         retention: Retention | None = None,
+        publishes: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.steps = tuple(step if isinstance(step, Step) else Step(step) for step in steps)
@@ -304,6 +310,9 @@ class WorkflowDefinition:
         self.slo = slo
         self.listings = dict(listings or {})
         self.correctable = correctable
+        self.publishes = frozenset([publishes] if isinstance(publishes, str) else publishes)
+        if unknown := sorted(self.publishes - {*LIFECYCLE}):
+            raise ValueError(f"{name!r} cannot publish {', '.join(unknown)}: only {', '.join(LIFECYCLE)}.")
         self.states_retention = retention is not None
         self.retention = retention or Retention()
         self._check_secret_fields()

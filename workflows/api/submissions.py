@@ -12,17 +12,9 @@ from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, idempotency_key_of, json_object_of
 from workflows.ingress.signal_bodies import uuid_of
 from workflows.intake.submissions import Entry, enter, submission_definition
-from workflows.models import State, Wait, Workflow
+from workflows.models import Workflow
 from workflows.postgres.deadlines import query_in_time
-from workflows.telling.patient import message_of
-
-_WAITS: dict[str, str] = {
-    Wait.Kind.APPROVAL: "person",
-    Wait.Kind.SIGNAL: "signal",
-    Wait.Kind.TIME: "time",
-    Wait.Kind.CHILDREN: "workflows",
-}
-_NOT_READ = ("payload", "context", "last_error_message")
+from workflows.telling.client import NOT_TOLD, told_to_client
 
 
 @api("POST")
@@ -60,9 +52,14 @@ def find_sent_by(client: str, key: str) -> dict[str, Any] | None:
     idempotency_key = uuid_of(key)
     if idempotency_key is None:
         return None
-    rows = Workflow.objects.with_state().defer(*_NOT_READ)
+    rows = Workflow.objects.with_state().defer(*NOT_TOLD)
     sent = rows.filter(idempotency_key=idempotency_key, submitted_by=client)
-    return query_in_time(lambda: _told(sent.first()))
+
+    def told() -> dict[str, Any] | None:
+        row = sent.first()
+        return told_to_client(row) if row else None
+
+    return query_in_time(told)
 
 
 def standing(request: HttpRequest, found: dict[str, Any]) -> HttpResponse:
@@ -70,28 +67,3 @@ def standing(request: HttpRequest, found: dict[str, Any]) -> HttpResponse:
     response = JsonResponse(found)
     set_response_etag(response)
     return get_conditional_response(request, etag=response["ETag"], response=response) or response
-
-
-def _told(row: Workflow | None) -> dict[str, Any] | None:
-    if row is None:
-        return None
-    code = {"code": row.last_error_code} if row.status == Workflow.Status.FAILED else {}
-    waits_for = {"waits_for": _waits_for(row)} if row.state in (State.WAITING, State.PARKED) else {}
-    return {
-        "id": row.pk,
-        "status": row.status,
-        "state": row.state,
-        "created_at": row.created_at,
-        "completed_at": row.completed_at,
-        **code,
-        **waits_for,
-        "message": message_of(row),
-    }
-
-
-def _waits_for(row: Workflow) -> str:
-    """In one word; a service is not named: which ones we have concerns nobody."""
-    if row.state == State.PARKED:
-        return "service"
-    open_waits = Wait.objects.filter(workflow=row, outcome="", superseded=False).order_by("-id")
-    return _WAITS.get(open_waits.values_list("kind", flat=True).first() or "", "other")

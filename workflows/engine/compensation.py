@@ -96,7 +96,7 @@ def fail_or_compensate(
         transitions.begin_compensation(workflow.pk, step=step, failures=failures, extra_columns=extra_columns)
     else:
         close_pending_work(workflow)
-        transitions.fail(workflow.pk, step=step, failures=failures, extra_columns=extra_columns)
+        transitions.fail(workflow, step=step, failures=failures, extra_columns=extra_columns)
     return compensates
 
 

@@ -91,9 +91,9 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
             history.record_in(attempt, Event.Kind.BEST_EFFORT_FAILED, entry["step"], **error)
         if entry.get("follow_up"):
             deferred_steps.add(workflow, definitions()[workflow.workflow_type].find_or_removed_step(entry["step"]))
-    steps = as_recorded(attempt.steps)
+    steps, definition = as_recorded(attempt.steps), definitions()[workflow.workflow_type]
     session_of().run_with_commit(
-        _complete_sql(definitions()[workflow.workflow_type].secret_fields),
+        _complete_sql(definition.secret_fields),
         {
             "workflow_id": workflow.pk,
             "context": to_json(outcome.context).decode(),
@@ -103,6 +103,9 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
             "steps_in_full": to_json(steps.in_full).decode(),
         },
     )
+    if "completed" in definition.publishes:
+        session_of().send_early()
+        transitions.tell(workflow, "completed")
     return Attempt.Outcome.COMPLETE
 
 
@@ -124,7 +127,7 @@ def _complete_sql(secret_fields: tuple[str, ...]) -> str:
 
 def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Attempt.Outcome:
     suspend, step = outcome.suspend, outcome.step.name
-    transitions.suspend(workflow.pk, suspend, step=step, extra_columns=_context(outcome))
+    transitions.suspend(workflow, suspend, step=step, extra_columns=_context(outcome))
     _record_waiting(workflow, attempt, step, suspend)
     return Attempt.Outcome.WAITING
 
@@ -262,7 +265,7 @@ def _find_brake(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Pa
 
 def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated) -> Attempt.Outcome:
     """The workflow is FAILED at last. The error that it failed with stays."""
-    transitions.end_compensation(workflow.pk)
+    transitions.end_compensation(workflow)
     compensation.close_pending_work(workflow)
     history.record_in(attempt, Event.Kind.COMPENSATED, finishes=True, undone=outcome.undone)
     return Attempt.Outcome.COMPENSATED
@@ -306,7 +309,7 @@ def _reschedule(workflow: Workflow, attempt: OpenAttempt, outcome: Rescheduled) 
 
 def _await_a_person(workflow: Workflow, attempt: OpenAttempt, outcome: Held) -> Attempt.Outcome:
     """Wait for a person's answer to the engine. The row keeps the error that it failed with, and the count."""
-    transitions.suspend_for_answer(workflow.pk, outcome.suspend, parking=outcome.parking)
+    transitions.suspend_for_answer(workflow, outcome.suspend, parking=outcome.parking)
     _record_waiting(workflow, attempt, outcome.step, outcome.suspend)
     return outcome.ended
 

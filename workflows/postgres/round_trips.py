@@ -68,8 +68,16 @@ class Session:
             return  # Django rolls it back as its block ends
         if self._raw.pgconn.transaction_status != TransactionStatus.INTRANS:
             raise ClaimLost("the claim's transaction ended before its commit")
+        self._send_last(last, COMMIT)
+
+    def send_early(self) -> None:
+        """Send what is to travel with the COMMIT before it, for somebody who reads what it has written."""
+        last, self._last = self._last, None
+        self._send_last(last)
+
+    def _send_last(self, last: Command | None, *commands: Command) -> None:
         try:
-            self._send(*([last] if last else []), COMMIT)
+            self._send(*([last] if last else []), *commands)
         except DataError as error:
             if isinstance(error.__cause__, psycopg.errors.DivisionByZero):
                 raise ClaimLost("the row, or the attempt, is not to be seen") from error

@@ -18,7 +18,7 @@ which it decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -101,6 +101,10 @@ class Awaited(NamedTuple):
 
 NOTHING = Awaited()
 
+# Who is told, in the open transaction, that a workflow is now "completed", "failed" or "waiting": its row says so by
+# then (`telling.lifecycle`, which this module knows nothing of).
+others: list[Callable[[Workflow, str], None]] = []
+
 # Columns that are not part of the schedule: the outcome of the attempt, for people.
 ExtraColumns = Mapping[str, Any]
 _NO_ERROR = {"last_error_class": "", "last_error_code": "", "last_error_message": ""}
@@ -109,10 +113,10 @@ _NO_ERROR = {"last_error_class": "", "last_error_code": "", "last_error_message"
 # --- Decided by an attempt ----------------------------------------------------------------------------
 
 
-def suspend(workflow_id: int, suspended: Suspend, *, step: str, extra_columns: ExtraColumns) -> None:
+def suspend(workflow: Workflow, suspended: Suspend, *, step: str, extra_columns: ExtraColumns) -> None:
     """A step waits for something: its failures before that no longer count."""
     _write(
-        workflow_id,
+        workflow.pk,
         due=suspended.until,
         begun=True,
         awaited=Awaited.of(suspended),
@@ -120,17 +124,19 @@ def suspend(workflow_id: int, suspended: Suspend, *, step: str, extra_columns: E
         failures=NONE,
         extra_columns={**extra_columns, **_NO_ERROR},
     )
+    tell(workflow, "waiting")
 
 
-def suspend_for_answer(workflow_id: int, suspended: Suspend, *, parking: Parking | None = None) -> None:
+def suspend_for_answer(workflow: Workflow, suspended: Suspend, *, parking: Parking | None = None) -> None:
     """The engine waits for an answer, a person's or a service's. Where the workflow failed, and how often, stays."""
     _write(
-        workflow_id,
+        workflow.pk,
         due=ClockTimestamp() + parking.longest if parking else suspended.until,
         begun=True,
         awaited=Awaited.of(suspended),
         parking=parking,
     )
+    tell(workflow, "waiting")
 
 
 def schedule_retry(
@@ -188,14 +194,15 @@ def reschedule(workflow_id: int, due: Combinable) -> None:
 
 
 def fail(
-    workflow_id: int,
+    workflow: Workflow,
     *,
     step: str | Unchanged = UNCHANGED,
     failures: Failures | Unchanged = UNCHANGED,
     extra_columns: ExtraColumns,
 ) -> None:
     """The workflow is FAILED: nothing has to be undone."""
-    _write(workflow_id, phase=FAILED, step=step, failures=failures, extra_columns=extra_columns)
+    _write(workflow.pk, phase=FAILED, step=step, failures=failures, extra_columns=extra_columns)
+    tell(workflow, "failed")
 
 
 def begin_compensation(
@@ -217,9 +224,9 @@ def begin_compensation(
     )
 
 
-def end_compensation(workflow_id: int) -> None:
+def end_compensation(workflow: Workflow) -> None:
     """Nothing is left to undo. What the workflow failed with stays."""
-    fail(workflow_id, extra_columns={})
+    fail(workflow, extra_columns={})
 
 
 # --- Again --------------------------------------------------------------------------------------------
@@ -367,6 +374,12 @@ def complete_sql(secret_fields: tuple[str, ...] = ()) -> str:
        SET {", ".join(f"{column} = {literal(value)}" for column, value in _COMPLETION.items())}, context = %(context)s
            {f", payload = {emptied_sql(secret_fields)}" if secret_fields else ""}
      WHERE id = %(workflow_id)s RETURNING id"""  # noqa: S608 (ours)
+
+
+def tell(workflow: Workflow, what: str) -> None:
+    """Tell others of it. Of a completion whoever has sent `complete_sql` does: it mostly travels with the COMMIT."""
+    for each in others:
+        each(workflow, what)
 
 
 def empty(ids: Sequence[int], *, payloads: Sequence[str], business_keys: Sequence[str | None]) -> None:

@@ -41,7 +41,7 @@ def listed() -> list[int]:
 def fail_again(row: Workflow) -> None:
     """As a worker writes it."""
     with transaction.atomic():
-        transitions.fail(row.pk, extra_columns={})
+        transitions.fail(row, extra_columns={})
 
 
 def test_who_and_why_stand_in_the_history_and_nothing_else_changes(boss: User) -> None:

@@ -126,11 +126,11 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
     transitions.begin_compensation(row.pk, extra_columns={})
     assert Workflow.objects.get(pk=row.pk).parked_at is None
     assert schedule_of(row) == ("PENDING", True, False, True, "", [], {}, None, "", "ship", 2, 1)
-    transitions.end_compensation(row.pk)
+    transitions.end_compensation(row)
     assert schedule_of(row) == ("FAILED", False, True, True, "", [], {}, None, "", "ship", 2, 1)
     transitions.reopen_compensation(row.pk)
     assert schedule_of(row) == ("PENDING", True, False, True, "", [], {}, None, "", "ship", 2, 1)
-    transitions.fail(row.pk, step="undo ship", failures=transitions.Failures(1), extra_columns={})
+    transitions.fail(row, step="undo ship", failures=transitions.Failures(1), extra_columns={})
     assert schedule_of(row) == ("FAILED", False, True, True, "", [], {}, None, "", "undo ship", 1, 0)
     transitions.reopen(row.pk, expires_after=None)
     with connection.cursor() as cursor:
@@ -144,24 +144,24 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda pk: transitions.suspend(
-            pk, Suspend("a parcel", wake_on=[], until=timezone.now()), step="ask", extra_columns={}
+        lambda row: transitions.suspend(
+            row, Suspend("a parcel", wake_on=[], until=timezone.now()), step="ask", extra_columns={}
         ),
-        lambda pk: transitions.suspend_for_answer(pk, Suspend("a person", wake_on=[], until=timezone.now())),
-        lambda pk: transitions.schedule_retry(
-            pk, Now(), woken_by=transitions.NOTHING, step="pay", failures=transitions.Failures(1), extra_columns={}
+        lambda row: transitions.suspend_for_answer(row, Suspend("a person", wake_on=[], until=timezone.now())),
+        lambda row: transitions.schedule_retry(
+            row.pk, Now(), woken_by=transitions.NOTHING, step="pay", failures=transitions.Failures(1), extra_columns={}
         ),
-        lambda pk: transitions.reschedule(pk, Now()),
-        lambda pk: transitions.park(pk, transitions.Parking("payments", timedelta(hours=1))),
-        lambda pk: transitions.begin_compensation(pk, extra_columns={}),
-        lambda pk: transitions.reopen_compensation(pk),
-        lambda pk: transitions.reopen(pk, expires_after=None),
+        lambda row: transitions.reschedule(row.pk, Now()),
+        lambda row: transitions.park(row.pk, transitions.Parking("payments", timedelta(hours=1))),
+        lambda row: transitions.begin_compensation(row.pk, extra_columns={}),
+        lambda row: transitions.reopen_compensation(row.pk),
+        lambda row: transitions.reopen(row.pk, expires_after=None),
     ],
     ids=["suspended", "asked about", "retried", "rescheduled", "parked", "undone", "undone again", "reopened"],
 )
-def test_what_is_gone_on_with_has_started(change: Callable[[int], None]) -> None:
+def test_what_is_gone_on_with_has_started(change: Callable[[Workflow], None]) -> None:
     row = rows.workflow()
-    change(row.pk)
+    change(row)
     row.refresh_from_db()
     assert (row.status, row.begun) == ("PENDING", True)
 
@@ -194,4 +194,4 @@ def test_a_row_that_is_due_keeps_its_place() -> None:
 @pytest.mark.django_db
 def test_a_row_that_is_gone_is_not_written() -> None:
     with pytest.raises(ClaimLost):
-        transitions.end_compensation(-1)
+        transitions.end_compensation(Workflow(pk=-1, workflow_type="test"))

@@ -1,0 +1,46 @@
+"""What the client that sent a submission is told of it: by `GET /v1/submissions/KEY`, and by lifecycle events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workflows.models import State, Wait, Workflow
+from workflows.telling.patient import message_of
+
+_WAITS: dict[str, str] = {
+    Wait.Kind.APPROVAL: "person",
+    Wait.Kind.SIGNAL: "signal",
+    Wait.Kind.TIME: "time",
+    Wait.Kind.CHILDREN: "workflows",
+}
+# Columns that are not read for it.
+NOT_TOLD = ("payload", "context", "last_error_message")
+
+
+def told_to_client(row: Workflow) -> dict[str, Any]:
+    """Of a row with its `state`."""
+    code = {"code": row.last_error_code} if row.status == Workflow.Status.FAILED else {}
+    waits_for = {"waits_for": _waits_for(row)} if row.state in (State.WAITING, State.PARKED) else {}
+    return {
+        "id": row.pk,
+        "status": row.status,
+        "state": row.state,
+        "created_at": row.created_at,
+        "completed_at": row.completed_at,
+        **code,
+        **waits_for,
+        "message": message_of(row),
+    }
+
+
+def open_wait(row: Workflow) -> Wait | None:
+    """The newest thing that it waits for."""
+    return Wait.objects.filter(workflow=row, outcome="", superseded=False).only("kind").order_by("-id").first()
+
+
+def _waits_for(row: Workflow) -> str:
+    """In one word; a service is not named: which ones we have concerns nobody."""
+    if row.state == State.PARKED:
+        return "service"
+    wait = open_wait(row)
+    return _WAITS.get(wait.kind, "other") if wait else "other"

@@ -1,0 +1,42 @@
+"""LIFECYCLE EVENTS: a definition publishes that its workflows are complete, have failed, or wait for a person.
+
+`state.transitions` calls `tell` in the transaction of the change, on each path by which a row gets there. So FAILED is
+told when nothing is left to undo, and again, as another event, when a retry or a retracted answer ends in it again. An
+event says what `GET /v1/submissions/KEY` says, and nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+
+from django.core.serializers.json import DjangoJSONEncoder
+
+from workflows.definition import definitions
+from workflows.models import State, Wait, Workflow
+from workflows.models.clock import microseconds
+from workflows.outbox import events
+from workflows.outbox.destinations import taking
+from workflows.telling.client import NOT_TOLD, open_wait, told_to_client
+
+
+def topic_of(what: str) -> str:
+    return f"{events.OURS}{what}"
+
+
+def tell(workflow: Workflow, what: str) -> None:
+    """Publish that a workflow is now `what`, one of `definition.LIFECYCLE`, if its definition says so."""
+    definition = definitions().get(workflow.workflow_type)
+    if definition is None or what not in definition.publishes or not taking(topic_of(what)):
+        return
+    row = Workflow.objects.with_state().defer(*NOT_TOLD).get(pk=workflow.pk)
+    if what == "waiting":
+        wait = open_wait(row)
+        # A client is told nothing of what our staff are asked while calls are undone, or a service is down.
+        if wait is None or wait.kind != Wait.Kind.APPROVAL or row.compensating or row.parked_on:
+            return
+        row.state, key = State.WAITING, f"wait {wait.pk}"  # its attempt is not closed yet
+    else:
+        assert row.completed_at is not None
+        key = str(microseconds(row.completed_at))
+    body = json.loads(json.dumps(told_to_client(row), cls=DjangoJSONEncoder))
+    events.store(row.pk, topic_of(what), body, key=key)
