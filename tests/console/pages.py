@@ -23,6 +23,7 @@ CAUSE = "&workflow_type=parcel&step=charge&code=card_declined"
 SUPERUSER, NOBODY = "superuser", ""
 READ_ONLY = (
     *("workflow", "manualtask", "service", "pace", "workerprocess", "apikey", "undeliveredmessage", "bulkoperation"),
+    "outboxevent",
 )
 
 
@@ -316,6 +317,11 @@ THINGS = [
     Shown("workflows_undeliveredmessage_discard", "", row_page("undeliveredmessage", "discard")),
     Shown("workflows_undeliveredmessage_changelist", "open", listed("undeliveredmessage", "?state=open")),
     Shown("workflows_undeliveredmessage_changelist", "", listed("undeliveredmessage")),
+    Shown("workflows_outboxevent_change", "", row_page("outboxevent", "change")),
+    Shown("workflows_outboxevent_redeliver", "", row_page("outboxevent", "redeliver")),
+    Shown("workflows_outboxevent_discard", "", row_page("outboxevent", "discard")),
+    Shown("workflows_outboxevent_changelist", "given up", listed("outboxevent", "?state=given_up")),
+    Shown("workflows_outboxevent_changelist", "", listed("outboxevent")),
     *(Shown(f"workflows_{model}_history", "", row_page(model, "history")) for model in READ_ONLY),
     *(Shown(f"workflows_{model}_add", "not allowed", listed(model, "add/"), status=403) for model in READ_ONLY),
     *(Shown(f"workflows_{model}_delete", "not allowed", row_page(model, "delete"), status=403) for model in READ_ONLY),

@@ -25,6 +25,7 @@ from workflows.models import (
     Chore,
     CircuitEvent,
     ManualTask,
+    OutboxEvent,
     Pace,
     Search,
     Service,
@@ -212,4 +213,5 @@ ROW_OF: dict[str, Callable[[], Any]] = {
     "bulkoperation": lambda: bulk_operation().pk,
     "apikey": lambda: key().pk,
     "undeliveredmessage": lambda: (UndeliveredMessage.objects.first() or rows.undelivered_message()).pk,
+    "outboxevent": lambda: (OutboxEvent.objects.first() or rows.outbox_event()).pk,
 }

@@ -58,6 +58,7 @@ LISTS: dict[str, Callable[[Any], None] | None] = {
     "/admin/workflows/workerprocess/": None,
     "/admin/workflows/apikey/": None,
     "/admin/workflows/undeliveredmessage/": None,
+    "/admin/workflows/outboxevent/": None,
     "/admin/find/": found,
 }
 

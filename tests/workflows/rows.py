@@ -23,6 +23,7 @@ from workflows.models import (
     Event,
     FollowUp,
     ManualTask,
+    OutboxEvent,
     Pace,
     State,
     UndeliveredMessage,
@@ -267,6 +268,20 @@ def undelivered_message(offset: int = 7, **fields: Any) -> UndeliveredMessage:
         **fields,
     }
     return UndeliveredMessage.objects.create(**values)
+
+
+def outbox_event(row: Workflow | None = None, **fields: Any) -> OutboxEvent:
+    """An event that was given up, unless the fields say otherwise."""
+    values = {
+        "event_id": uuid.uuid4(),
+        "destination": "crm",
+        "topic": "order.paid",
+        "body": {"n": 1},
+        "state": "given_up",
+    }
+    made = OutboxEvent.objects.create(workflow=row or workflow(), **{**values, **fields})
+    made.refresh_from_db()
+    return made
 
 
 def held_queue(key: str = "queue:slow", **fields: Any) -> Pace:

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from workflows.api.counters import Counted
 from workflows.api.problems import Problem, api
 from workflows.definition import definitions
-from workflows.health import bounded, counts, late, money_at_risk, needs_a_person, surroundings
+from workflows.health import bounded, counts, late, money_at_risk, needs_a_person, outbox, surroundings
 from workflows.health.series import Bounded
 from workflows.health.services import Standing
 from workflows.intake.metrics import exposition
@@ -36,6 +36,24 @@ _OF_CAUSES: tuple[tuple[str, str, Callable[[Standing], float]], ...] = (
     ),
     ("onramp_brake_parked_workflows", "Workflows that wait for the mend.", lambda each: each.parked.number),
     ("onramp_brake_failed_workflows", "Those that failed before, 50 at most.", lambda each: len(each.service.judged)),
+)
+
+_OF_DESTINATIONS: tuple[tuple[str, str, Callable[[outbox.Standing, datetime], float]], ...] = (
+    (
+        "onramp_outbox_waiting_events",
+        "Events that a destination is still to be told.",
+        lambda each, at: each.waiting.number,
+    ),
+    (
+        "onramp_outbox_oldest_seconds",
+        "How long the oldest of them has waited; 0: none.",
+        lambda each, at: max(0.0, (at - each.oldest).total_seconds()) if each.oldest else 0.0,
+    ),
+    (
+        "onramp_outbox_given_up_events",
+        "Events that could not be sent for days, and that nobody has redelivered or discarded.",
+        lambda each, at: each.given_up.number,
+    ),
 )
 
 # A scrape, every 15 seconds, counts to here; the console's pages, which people ask for, ten times as far. How many are
@@ -134,6 +152,8 @@ class _Now(Collector):
         )
         yield _one("onramp_open_tasks", "Questions that wait for a person.", found.tasks.number)
         yield _one("onramp_overdue_tasks", "Those of them that are overdue.", found.overdue.number)
+        for name, says, told in _OF_DESTINATIONS:
+            yield _by(name, says, ["destination"], (([each.name], told(each, found.at)) for each in found.destinations))
         yield _by(
             "onramp_service_called",
             "1: a service that workers have met unavailable is called as usual; 0: its circuit is not closed.",

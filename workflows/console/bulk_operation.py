@@ -42,6 +42,8 @@ LABELS = {
     "assign": "Assign",
     "redeliver": "Redeliver",
     "discard": "Discard",
+    "redeliver_event": "Redeliver",
+    "discard_event": "Discard",
 }
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
-from urllib.parse import urlencode
 
-from django.contrib.admin.utils import quote
 from django.contrib.auth.models import AnonymousUser, User
-from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from workflows import operations
@@ -51,11 +48,11 @@ def health(found: Health, user: User | AnonymousUser) -> Shown:
 def numbers(counts: Counts, user: User | AnonymousUser) -> list[tuple[str, str, str]]:
     """The numbers behind the sentence: label, number, and the list of what was counted."""
     shown = [(label, getattr(counts, name)) for name, label in NUMBERS.items()]
-    return [(label, str(count), url_of(count.link)) for label, count in shown if _may_follow(count.link, user)]
+    return [(label, str(count), links.to(count.link)) for label, count in shown if _may_follow(count.link, user)]
 
 
 def states(counts: Counts) -> list[Bar]:
-    shown = [(state.label, count.number, url_of(count.link)) for state, count in counts.states.items()]
+    shown = [(state.label, count.number, links.to(count.link)) for state, count in counts.states.items()]
     return charts.bars(shown, tell=bounded.text)
 
 
@@ -99,18 +96,11 @@ def next_task(user: User | AnonymousUser) -> ManualTask | None:
     return None
 
 
-def url_of(link: Link) -> str:
-    if link.pk:
-        return reverse(f"admin:workflows_{link.model}_change", args=[quote(link.pk)])
-    url = reverse(f"admin:workflows_{link.model}_changelist")
-    return f"{url}?{urlencode(link.filters)}" if link.filters else url
-
-
 def _shown(piece: Piece, user: User | AnonymousUser) -> tuple[str, str]:
     if piece.link is None:
         return piece.text, ""
     if _may_follow(piece.link, user):
-        return piece.text, url_of(piece.link)
+        return piece.text, links.to(piece.link)
     # Only users who may see services see its name. A cause is named by its step.
     return ("a service" if piece.link.model == "service" and piece.link.pk == piece.text else piece.text), ""
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
+from django.contrib.admin.utils import quote
 from django.urls import reverse
 
+from workflows.health.bounded import Link
 from workflows.models.failure import Cause
 
 LEFT = "unacknowledged"  # the preset of the list of workflows
+
+
+def to(link: Link) -> str:
+    """The page, or the list, that was counted."""
+    if link.pk:
+        return reverse(f"admin:workflows_{link.model}_change", args=[quote(link.pk)])
+    url = reverse(f"admin:workflows_{link.model}_changelist")
+    return f"{url}?{urlencode(link.filters)}" if link.filters else url
 
 
 def workflow(workflow_id: int) -> str:

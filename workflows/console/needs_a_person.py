@@ -31,7 +31,7 @@ from workflows.console import bulk_operation, cause, choosing, links
 from workflows.console.failures import SUPPORT, line
 from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
-from workflows.health import bounded, services
+from workflows.health import bounded, outbox, services
 from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import Asked, Item, Kind, Place, Rank, Source, Whose
 from workflows.models import Correction, FollowUp, ManualTask, Workflow
@@ -119,7 +119,7 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
     context = {
         **site.each_context(request),
         "title": of.title,
-        "causes": _causes(request.user) if is_all else [],
+        "causes": [*_causes(request.user), *_untold(request.user)] if is_all else [],
         "to_approve": [(links.bulk_operation(row.pk), sentence) for row, sentence in to_approve],
         "lines": list(lines(shown.items, urlencode(given))),
         "number": bounded.text(number + len(groups) - len(told) + len(to_approve)),
@@ -156,6 +156,12 @@ def _causes(user: User) -> list[tuple[str, str]]:
     """The steps where many fail until somebody mends them, for who may see services: a sentence, and where it leads."""
     found = services.braked() if user.has_perm(services.SEE_SERVICES) else []
     return [(reverse("admin:workflows_service_change", args=[quote(row.pk)]), cause.sentence(row)) for row in found]
+
+
+def _untold(user: User) -> list[tuple[str, str]]:
+    """The destinations that are told nothing until somebody acts: a sentence, and where it leads."""
+    found = outbox.need_a_person() if user.has_perm(outbox.SEE_OUTBOX) else []
+    return [(links.to(link), sentence) for sentence, link in found]
 
 
 def _read(user: User, of: Listing, given: dict[str, str], after: Place | None) -> tuple[needs.Page, int]:

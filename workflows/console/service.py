@@ -202,6 +202,8 @@ def _next(row: Standing) -> str:
             return "A workflow tries it just now."
         case CircuitState.OPEN if circuits.is_trial_due(row.service):
             return "A trial is due: the next workflow that needs it makes it."
+        case CircuitState.OPEN if row.service.retry_at is None:
+            return "It is not tried before somebody says so."
         case CircuitState.OPEN:
             return f"The next trial is at {words.clock(row.service.retry_at)}."
         case CircuitState.HELD:
@@ -219,7 +221,9 @@ def next_trial(row: Standing) -> str:
             return ""
         case CircuitState.TRIED:
             return "now"
-    return "due" if circuits.is_trial_due(row.service) else words.clock(row.service.retry_at)
+    if circuits.is_trial_due(row.service):
+        return "due"
+    return words.clock(row.service.retry_at) if row.service.retry_at else "when somebody says so"
 
 
 KINDS = {CircuitEvent.Kind.OPENED: "Down", CircuitEvent.Kind.CLOSED: "Up again"}

@@ -18,7 +18,7 @@ from workflows.definition import definitions
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
 from workflows.errors import DUPLICATE
-from workflows.health import bounded, late, paces, rates
+from workflows.health import bounded, late, outbox, paces, rates
 from workflows.health.bounded import Count, Link
 from workflows.health.late import BEGUN, FRESH, QUEUES
 from workflows.health.paces import PaceStanding
@@ -86,6 +86,7 @@ class Counts:
     causes: list[Standing] = field(default_factory=list)
     failing_maintenance: list[Chore] = field(default_factory=list)
     hidden: FromTheFuture | None = None
+    destinations: list[outbox.Standing] = field(default_factory=list)  # of the outbox
     paces: list[PaceStanding] = field(default_factory=list)  # of what is held or paced
     slow: list[Slow] = field(default_factory=list)
     stuck: dict[str, int] = field(default_factory=dict)  # by type, what has not ended in its longest time
@@ -120,6 +121,7 @@ def read(states: Collection[State] = State) -> Counts:
         causes=[each for each in found if each.is_cause],
         failing_maintenance=list(Chore.objects.exclude(failing_since=None).order_by("failing_since")),
         hidden=_from_the_future(),
+        destinations=outbox.standings(),
         paces=limited,
         slow=_slow(at),
         stuck=late.stuck({name: each.slo.longest for name, each in definitions().items() if each.slo}),

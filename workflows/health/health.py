@@ -79,6 +79,7 @@ def judge(counts: Counts) -> Health:
         *_services(counts),
         *_paces(counts),
         *_tasks(counts),
+        *_outbox(counts),
     ]
     if not found:
         return Health(Level.WELL, tuple(_well(counts)))
@@ -211,6 +212,22 @@ def _tasks(counts: Counts) -> Iterator[Reason]:
     if counts.overdue.number:
         what = "task is overdue" if counts.overdue.number == 1 else "tasks are overdue"
         yield _reason(Level.SLOW, _of(counts.overdue, what))
+
+
+def _outbox(counts: Counts) -> Iterator[Reason]:
+    """What others are not told."""
+    for each in counts.destinations:
+        if each.given_up.number:
+            what = f"given up for the destination {each.name}"
+            events = "event was" if each.given_up.number == 1 else "events were"
+            yield _reason(Level.SLOW, _of(each.given_up, f"{events} {what}"))
+        elif each.oldest and _seconds(each.oldest, counts.at) >= WAITS_TOO_LONG:
+            waits = length(_seconds(each.oldest, counts.at))
+            yield _reason(
+                Level.SLOW,
+                Piece(f"the destination {each.name} has been told nothing of an event for "),
+                Piece(waits, each.waiting.link),
+            )
 
 
 def _reason(level: Level, *pieces: Piece) -> Reason:

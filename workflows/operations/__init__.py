@@ -39,6 +39,7 @@ from workflows.operations.guards import (
 from workflows.operations.keys import revoke
 from workflows.operations.looking import record_export, record_view, reveal, revealable
 from workflows.operations.messages import discard, redeliver
+from workflows.operations.outbox import discard_event, redeliver_event
 from workflows.operations.paces import hold_queue, release_queue, set_cap, set_pace
 from workflows.operations.payments import charges_of
 from workflows.operations.services import (
@@ -115,6 +116,7 @@ __all__ = [
     "claim_task",
     "decidable",
     "discard",
+    "discard_event",
     "ended_at",
     "failures_left",
     "follow_up",
@@ -128,6 +130,7 @@ __all__ = [
     "record_export",
     "record_view",
     "redeliver",
+    "redeliver_event",
     "rehearsed",
     "reject",
     "release_queue",

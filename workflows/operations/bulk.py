@@ -24,7 +24,7 @@ from django.db.models import Count, Model, QuerySet
 
 from workflows.engine.maintenance import Task
 from workflows.errors import NotAllowed
-from workflows.models import BulkItem, BulkOperation, ManualTask, UndeliveredMessage, Workflow
+from workflows.models import BulkItem, BulkOperation, ManualTask, OutboxEvent, UndeliveredMessage, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.acknowledging import acknowledge, failures_left
 from workflows.operations.guards import (
@@ -44,6 +44,7 @@ from workflows.operations.guards import (
     stated,
 )
 from workflows.operations.messages import discard, redeliver
+from workflows.operations.outbox import discard_event, redeliver_event
 from workflows.operations.payments import would_charge_again
 from workflows.operations.services import ALONE
 from workflows.operations.tasks import assign
@@ -129,6 +130,12 @@ VERBS = {
         act=lambda item, **who: discard(item.row, **who),
         model=UndeliveredMessage,
         takes_away=True,
+    ),
+    "redeliver_event": BulkVerb(
+        permission=SETTLE, act=lambda item, **who: redeliver_event(item.row, **who), model=OutboxEvent
+    ),
+    "discard_event": BulkVerb(
+        permission=SETTLE, act=lambda item, **who: discard_event(item.row, **who), model=OutboxEvent, takes_away=True
     ),
 }
 

@@ -10,7 +10,7 @@ from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Now
 
 from workflows.definition import wording_of_type
-from workflows.models import BulkOperation, FollowUp, ManualTask, State, UndeliveredMessage, Workflow
+from workflows.models import BulkOperation, FollowUp, ManualTask, OutboxEvent, State, UndeliveredMessage, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.operations.acknowledging import MONEY_HELD
@@ -39,6 +39,9 @@ def preview(bulk: BulkOperation, user: User) -> Preview:
     ids = bulk.items.values("row")
     if bulk.verb in ("redeliver", "discard"):
         return _of_messages(UndeliveredMessage.objects.filter(pk__in=ids))
+    if bulk.verb in ("redeliver_event", "discard_event"):
+        states = ["given_up"] if bulk.verb == "redeliver_event" else ["given_up", ""]
+        return _of_events(OutboxEvent.objects.filter(pk__in=ids), states)
     if bulk.verb == "assign":
         can = ManualTask.objects.open().filter(pk__in=ids, expires_at__gt=Now()).count()
         return Preview(can, [(bulk.selected - can, "not open any more")] if can < bulk.selected else [])
@@ -102,6 +105,13 @@ def _of_messages(rows: QuerySet[UndeliveredMessage]) -> Preview:
     can = counted.pop("", 0)
     settled = [(number, f"{state} already") for state, number in sorted(counted.items())]
     return Preview(can, settled)
+
+
+def _of_events(rows: QuerySet[OutboxEvent], states: Collection[str]) -> Preview:
+    counted = dict(rows.order_by().values_list("state").annotate(Count("pk")))
+    can = sum(counted.pop(state, 0) for state in states)
+    cannot = [(number, OutboxEvent.State(state).label.lower()) for state, number in sorted(counted.items())]
+    return Preview(can, cannot)
 
 
 _OF: dict[str, Callable[[QuerySet[Workflow], User], Preview]] = {

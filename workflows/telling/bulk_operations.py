@@ -24,6 +24,8 @@ NOUNS = {
     "assign": "assignment",
     "redeliver": "redelivery",
     "discard": "discarding",
+    "redeliver_event": "redelivery",
+    "discard_event": "discarding",
 }
 DID = {
     "retry": "retried",
@@ -33,6 +35,8 @@ DID = {
     "assign": "assigned",
     "redeliver": "redelivered",
     "discard": "discarded",
+    "redeliver_event": "redelivered",
+    "discard_event": "discarded",
 }
 
 # What it does to each row, beside which money moves.
@@ -60,8 +64,15 @@ HOW: dict[str, list[str]] = {
         "One that still cannot be delivered is skipped, and stays.",
     ],
     "discard": ["No workflow gets them. They are kept, and cannot be redelivered."],
+    "redeliver_event": [
+        "Each is sent again under its own id, in the order of its workflow: the receiver takes it once.",
+        "One that cannot be sent for some days is given up again.",
+    ],
+    "discard_event": [
+        "The destination is never told. The later events of each workflow are sent without it.",
+    ],
 }
-WHAT = {"workflow": "workflow", "manualtask": "task", "undeliveredmessage": "message"}
+WHAT = {"workflow": "workflow", "manualtask": "task", "undeliveredmessage": "message", "outboxevent": "event"}
 
 
 def name_of(row: BulkOperation) -> str:

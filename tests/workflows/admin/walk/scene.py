@@ -82,6 +82,7 @@ class Scene:
             "slow-queue": quote(rows.held_queue().pk),
             "key": ApiKey.objects.create(name="web", prefix="onr_ab", digest=b"1").pk,
             "message": rows.undelivered_message().pk,
+            "event": rows.outbox_event().pk,
             "worker": rows.worker().pk,
             "boss": self.boss.pk,
             "colleague": self.colleague.pk,

@@ -146,6 +146,15 @@ workflows_undeliveredmessage_add                       | - ------ - - ss | - ---
 workflows_undeliveredmessage_delete message            | - ------ - - ss | - ------ - - ss
 workflows/undeliveredmessage/<path:object_id>/ message | > >>>>>> > > ss | > >>>>>> > > ss
 
+workflows_outboxevent_changelist                       | p ---p-p - - ss | p ---p-p - - ss
+workflows_outboxevent_change event                     | p ---p-p - - ss | - ------ - - ss
+workflows_outboxevent_redeliver event                  | p ---p-- - - ss | > --->-- - - ss
+workflows_outboxevent_discard event                    | p ---p-- - - ss | A ---A-- - - ss
+workflows_outboxevent_history event                    | p ---p-p - - ss | p ---p-p - - ss
+workflows_outboxevent_add                              | - ------ - - ss | - ------ - - ss
+workflows_outboxevent_delete event                     | - ------ - - ss | - ------ - - ss
+workflows/outboxevent/<path:object_id>/ event          | > >>>>>> > > ss | > >>>>>> > > ss
+
 workflows_apikey_changelist                            | p ---p-p - - ss | p ---p-p - - ss
 workflows_apikey_change key                            | p ---p-p - - ss | - ------ - - ss
 workflows_apikey_revoke key                            | p ---p-- - - ss | A ---A-- - - ss
@@ -271,6 +280,8 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_apikey_revoke": REASON,
     "workflows_undeliveredmessage_redeliver": REASON,
     "workflows_undeliveredmessage_discard": REASON,
+    "workflows_outboxevent_redeliver": REASON,
+    "workflows_outboxevent_discard": REASON,
     "workflows_bulkoperation_start": {"pace": "5", **REASON},
     **{f"workflows_bulkoperation_{verb}": REASON for verb in ("approve", "pause", "resume", "stop")},
     "workflows_service_hold": _in_two_hours,
@@ -293,7 +304,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
         f"workflows_{model}_{page}": {"post": "yes", "name": "mine", "status": "COMPLETE", "state": "approved"}
         for model in (
             *("workflow", "manualtask", "apikey", "service", "pace"),
-            *("workerprocess", "undeliveredmessage", "bulkoperation"),
+            *("workerprocess", "undeliveredmessage", "outboxevent", "bulkoperation"),
         )
         for page in ("add", "change", "delete")
     },
