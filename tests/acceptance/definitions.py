@@ -14,9 +14,10 @@ from typing import Any
 from django.db import connection, transaction
 from pydantic import BaseModel
 
+from workflows import outbox
 from workflows.definition import Retry, Step, WorkflowDefinition
-from workflows.errors import RetryableStepError
-from workflows.models import Workflow
+from workflows.errors import RetryableStepError, StepError
+from workflows.models import Attempt, Workflow
 from workflows.outages.calls import call_to
 from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
@@ -54,6 +55,20 @@ def take_some_time(*, workflow: Workflow, context: Context) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(0.005)")
     time.sleep(0.005)
+
+
+def open_order(*, workflow: Workflow, context: Context) -> None:
+    outbox.publish("order.opened", {"number": workflow.payload["number"]})
+
+
+def pay_order(*, workflow: Workflow, context: Context) -> None:
+    """Publish, and then fail: for good, or in the first run."""
+    outbox.publish("order.paid", {"number": workflow.payload["number"]})
+    how = workflow.payload["number"] % 10
+    if how == 0:
+        raise StepError("The card is declined.", code="card_declined")
+    if how in (1, 2) and Attempt.objects.filter(workflow=workflow).exclude(closed_at=None).count() == 0:
+        raise RetryableStepError("Busy.", base_delay=0.5)
 
 
 def end(*, workflow: Workflow, context: Context) -> None:
@@ -201,3 +216,7 @@ def wait(*, workflow: Workflow, context: Context) -> None:
 
 
 WAITS = WorkflowDefinition(name="waits", context_class=Context, steps=[begin, wait, end])
+
+TOLD = WorkflowDefinition(
+    name="told", steps=[open_order, pay_order], context_class=Context, publishes=["completed", "failed"]
+)

@@ -29,8 +29,9 @@ from workflows.postgres.statements import fetch_all
 
 logger = logging.getLogger(__name__)
 
-# Seconds: longer than all that sending a batch may take. Whoever began nothing by LAST_BEGIN begins nothing any more.
-LEASE, LAST_BEGIN = 60.0, 30.0
+# Seconds: longer than until the last send may begin, and than sending takes (16). It is also how long the events of a
+# relay that died are nobody's.
+LEASE, LAST_BEGIN = 30.0, 10.0
 # Seconds between looks that find nothing.
 POLL = 1.0
 # Seconds until an event is tried again: doubling, with jitter. Receivers that are away altogether are told by their

@@ -1,0 +1,201 @@
+"""The outbox, with relays and workers that are killed, and receivers of which one fails, one hangs and one has gone.
+
+`OUTBOX_WORKFLOWS=5000` makes it larger, and prints what it took.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from threading import Lock
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.db.models import Count, F, Max
+from django.db.models.functions import Now
+
+from tests.acceptance.conftest import Start
+from tests.engine import submit
+from tests.processes import Runworker, until
+from tests.workflows.outbox.receiver import Receiver, receiver
+from workflows.models import OutboxEvent, Service, Workflow
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
+WORKFLOWS = int(os.environ.get("OUTBOX_WORKFLOWS", "300"))
+# What a workflow of the definition TOLD publishes, in this order, if it completes.
+COMPLETE = ["order.opened", "order.paid", "workflow.completed"]
+KILL_EVERY = 2.0
+
+
+class Relayoutbox(Runworker):
+    command = "relayoutbox"
+
+
+StartRelay = Callable[..., Relayoutbox]
+
+
+@pytest.fixture
+def relayoutbox(tmp_path: Path) -> Iterator[StartRelay]:
+    started: list[Relayoutbox] = []
+
+    def start(*arguments: str, **environ: str) -> Relayoutbox:
+        started.append(Relayoutbox(tmp_path / f"relay-{len(started)}.log", ("TOLD",), arguments, **environ))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+
+
+def destinations(**receivers: Receiver) -> dict[str, str]:
+    named = {name: {"url": it.url, "secrets": [SECRET], "topics": ["*"]} for name, it in receivers.items()}
+    return {"OUTBOX_DESTINATIONS": json.dumps(named)}
+
+
+def test_everybody_is_told_in_order_whatever_dies_and_nobody_delays_another(
+    runworker: Start, relayoutbox: StartRelay, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    luck, lock = random.Random(seed), Lock()
+
+    failed: Counter[str] = Counter()
+
+    def one_in_five_fails(event: dict[str, Any]) -> int:
+        with lock:  # the same one no more than twice: the third delay is 20 seconds
+            fails = luck.random() < 0.2 and failed[event["id"]] < 2
+            failed[event["id"]] += fails
+        return 500 if fails else 204
+
+    with ExitStack() as receivers:
+        good, flaky, hangs, gone = (
+            receivers.enter_context(receiver(answers=answers))
+            for answers in (lambda _: 204, one_in_five_fails, lambda _: None, lambda _: 410)
+        )
+        environ = destinations(good=good, flaky=flaky, hangs=hangs, gone=gone)
+        with transaction.atomic():
+            Workflow.objects.bulk_create(
+                Workflow(
+                    workflow_type="told",
+                    idempotency_key=f"00000000-0000-4000-8000-{number:012}",
+                    payload={"number": number},
+                )
+                for number in range(WORKFLOWS)
+            )
+        began = time.monotonic()
+        ours: list[tuple[Callable[[], Runworker], Runworker]] = [
+            (start, start())
+            for start in (
+                *[lambda: runworker("TOLD", arguments=("--processes", "1"), **environ)] * 2,
+                *[lambda: relayoutbox(**environ)] * 2,
+            )
+        ]
+        kills = 0
+        told_all = 0.0
+        while True:
+            time.sleep(KILL_EVERY)
+            pending = Workflow.objects.filter(status="PENDING").exists()
+            left = OutboxEvent.objects.filter(destination__in=["good", "flaky"]).exclude(state="sent")
+            if not pending and not left.exists():
+                break
+            assert time.monotonic() - began < 60 + WORKFLOWS * 0.3, left.values("destination").annotate(Count("pk"))
+            if not pending and not told_all and not left.filter(destination="good").exists():
+                told_all = time.monotonic() - began
+            # Not for ever: a workflow whose workers die again and again is put off for longer and longer.
+            if kills < 8 + WORKFLOWS // 100:
+                start, running = ours.pop(0)
+                running.kill()
+                kills += 1
+                ours.append((start, start()))
+        took = time.monotonic() - began
+        for _, running in ours:
+            running.signal(signal.SIGTERM)
+        assert [running.wait() for _, running in ours] == [0] * 4
+
+    by_status = dict(Workflow.objects.values_list("status").annotate(Count("pk")))
+    assert by_status == {"COMPLETE": WORKFLOWS * 9 // 10, "FAILED": WORKFLOWS // 10}
+    expected = {
+        str(key): COMPLETE if status == "COMPLETE" else ["workflow.failed"]
+        for key, status in Workflow.objects.values_list("idempotency_key", "status")
+    }
+    for it in (good, flaky):
+        _require_told_in_order(it, expected)
+    # An id is one event, and an event has one id.
+    assert len({*good.ids}) == len({(each["subject"], each["type"]) for each in good.got}) == len({*flaky.ids})
+    # Those that never answered did not delay the others, who are told of everything.
+    untold = OutboxEvent.objects.filter(destination__in=["hangs", "gone"])
+    assert not untold.filter(state="sent").exists()
+    assert untold.count() == 2 * len({*good.ids})
+    disabled = Service.objects.get(name="outbox gone")
+    assert (disabled.opened_at is not None, disabled.retry_at) == (True, None)
+    with capsys.disabled():
+        sys.stderr.write(_figures(good, flaky, hangs, gone, took, told_all, kills))
+
+
+def _require_told_in_order(it: Receiver, expected: dict[str, list[str]]) -> None:
+    told = defaultdict(list)
+    for event in it.got:
+        told[event["subject"]].append(event["type"])
+    assert told.keys() == expected.keys()
+    for subject, topics in told.items():
+        assert list(dict.fromkeys(topics)) == expected[subject], "at least once"
+        assert topics == sorted(topics, key=expected[subject].index), "a later event before an earlier one"
+
+
+def _figures(good: Receiver, flaky: Receiver, hangs: Receiver, gone: Receiver, *of: float) -> str:
+    took, told_all, kills = of
+    late = {}
+    for name in ("good", "flaky"):
+        rows = OutboxEvent.objects.filter(destination=name).annotate(took=F("settled_at") - F("at"))
+        seconds = [row.total_seconds() for row in rows.values_list("took", flat=True)]
+        late[name] = f"median {median(seconds):.2f} s, longest {max(seconds):.1f} s"
+    most = OutboxEvent.objects.aggregate(Max("tries"))["tries__max"]
+    return (
+        f"\n{WORKFLOWS} workflows, {kills} kills, {took:.0f} s (good after {told_all:.0f} s at the latest): "
+        f"good got {len(good.got)} for {len({*good.ids})} events ({late['good']}); "
+        f"flaky {len(flaky.got)} ({late['flaky']}); hangs {len(hangs.got)}, gone {len(gone.got)} calls; "
+        f"most tries {most}"
+    )
+
+
+def test_a_relay_that_is_stopped_ends_what_it_is_sending_and_gives_back_the_rest(relayoutbox: StartRelay) -> None:
+    with receiver(answers=lambda _: (time.sleep(0.5), 204)[1]) as slow:  # type: ignore[func-returns-value]
+        row = submit(workflow_type="told")
+        for number in range(3):  # one after the other
+            OutboxEvent.objects.create(
+                event_id=f"00000000-0000-4000-8000-00000000000{number}",
+                workflow=row,
+                destination="crm",
+                topic="order.paid",
+                body={},
+            )
+        relay = relayoutbox(**destinations(crm=slow))
+        until(lambda: slow.got)
+        relay.signal(signal.SIGTERM)
+        assert relay.wait() == 0
+    sent = OutboxEvent.objects.filter(state="sent")
+    assert len(slow.got) == sent.count() < 3
+    assert not OutboxEvent.objects.filter(state="", due_at__gt=Now()).exists(), "nothing is left in its hands"
+
+
+def test_the_command_says_what_is_missing(relayoutbox: StartRelay) -> None:
+    for arguments, environ, says in (
+        ((), {}, "OUTBOX_DESTINATIONS is empty"),
+        (("--destination", "erp"), {"OUTBOX_DESTINATIONS": '{"lake": {"kafka": "t", "topics": ["*"]}}'}, "has no erp"),
+        ((), {"OUTBOX_DESTINATIONS": '{"crm": 7}'}, "'crm'"),
+    ):
+        relay = relayoutbox(*arguments, **environ)  # type: ignore[arg-type]
+        assert relay.wait() == 1
+        assert says in relay.output
+        assert "Traceback" not in relay.output
