@@ -94,4 +94,15 @@ def _chosen(names: list[str] | None) -> list[Destination]:
 
 
 def _sender(destination: Destination) -> Sender:
-    return Webhook(destination)
+    if not destination.kafka:
+        return Webhook(destination)
+    try:
+        from workflows.outbox.kafka import KafkaTopic
+
+        return KafkaTopic(destination)
+    except ModuleNotFoundError as error:
+        if error.name != "confluent_kafka":
+            raise
+        raise CommandError("Kafka's client is not installed: pip install -c constraints.txt '.[kafka]'") from None
+    except ImproperlyConfigured as error:
+        raise CommandError(str(error)) from None
