@@ -15,6 +15,9 @@ import pytest
 from django.conf import settings
 from django.db import connections
 
+# When the last of them began, as far as this process knows: the time of the lock's file.
+_last: list[int] = []
+
 
 def is_alone(item: pytest.Item) -> bool:
     return item.get_closest_marker("alone") is not None
@@ -31,7 +34,10 @@ def turn_of(item: pytest.Item) -> Iterator[None]:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX if is_alone(item) else fcntl.LOCK_SH)
         if is_alone(item):
-            connections.close_all()  # the test before, of another process, may have restarted the server
+            os.utime(lock)
+        if _last != (last := [os.fstat(lock).st_mtime_ns]):
+            connections.close_all()  # it may have restarted the server, in another process than this
+            _last[:] = last
         yield
     finally:
         fcntl.flock(lock, fcntl.LOCK_UN)  # closing it would not do: a process that the test has forked has it open, too

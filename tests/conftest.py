@@ -1,12 +1,12 @@
 import gc
 import os
 import random
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
 from django.test import TransactionTestCase
 
 from config.logs import LINE, Formatter
@@ -27,6 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:  # the processes of pytest-xdist get the options of the one that starts them
         config.option.seed = int(os.environ.get("FAULTS_SEED") or random.randrange(1, 10**6))
     TransactionTestCase._fixture_teardown = postgres.empty_tables
+    TransactionTestCase._should_reload_connections = postgres.renew_sessions
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -76,6 +77,13 @@ def django_db_modify_db_settings(django_db_blocker: Any) -> None:
     """A database of this process's own, whatever else runs tests on the server; a copy: the migrations take seconds."""
     with django_db_blocker.unblock():
         connection.settings_dict["TEST"] |= {"NAME": postgres.named(os.getpid()), "TEMPLATE": postgres.template()}
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """The database can be dropped afterwards: no session is left open in it."""
+    yield
+    connections.close_all()
 
 
 @pytest.fixture

@@ -14,10 +14,13 @@ import psycopg
 from django.apps import apps
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connection, connections
+from django.db import DatabaseError, connection, connections
+from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Identifier
 
 from config.embedded.server import DATABASE, PORT, USER, Server
+from workflows.postgres import session_settings
+from workflows.postgres.wire import wire_of
 
 Restart = Callable[[], None]
 
@@ -128,6 +131,28 @@ def without_triggers() -> Iterator[None]:
             yield
         finally:
             cursor.execute("RESET session_replication_role")
+
+
+def renew_sessions(*_: Any) -> None:
+    """Leave the sessions of a test as if they had just been opened: opening them costs as much as a short test.
+
+    Django would close them. What is not idle, or no longer there, is closed here, too.
+    """
+    for each in connections.all(initialized_only=True):
+        wrapper: Any = each
+        raw = wrapper.connection
+        if raw is None:
+            continue
+        try:
+            if raw.closed or raw.info.transaction_status != TransactionStatus.IDLE or not wrapper.autocommit:
+                raise psycopg.OperationalError("in use")
+            raw.execute("DISCARD ALL", prepare=False)
+            raw.engine_session = None
+            wire_of(raw).forget_prepared()
+            session_settings.tell(wrapper)
+            wrapper.ensure_timezone()
+        except (psycopg.Error, DatabaseError):
+            wrapper.close()
 
 
 OF_THE_SCHEMA = {"django_migrations", "django_content_type", "auth_permission"}
