@@ -91,6 +91,11 @@ AXES_ENABLE_ACCESS_FAILURE_LOG = True
 
 # Sign-ins, sign-outs and failures are kept for so many days.
 SIGN_INS_KEPT_DAYS = env.int("SIGN_INS_KEPT_DAYS", default=365)
+# The audit: who did what, and who looked at whom. Six years, as HIPAA asks of such records (45 CFR 164.316(b)(2)). The
+# database refuses less than a year.
+AUDIT_KEPT_DAYS = env.int("AUDIT_KEPT_DAYS", default=2192)
+# Messages that no workflow waits for, and undelivered ones once somebody has settled them.
+MESSAGES_KEPT_DAYS = env.int("MESSAGES_KEPT_DAYS", default=90)
 
 # The header in which our own proxy names the client's address, such as X-Forwarded-For. Only when a proxy appends to it
 # or sets it: with any other, a guesser chooses what they are counted by.

@@ -12,13 +12,13 @@ class WorkflowsConfig(AppConfig):
         from workflows.operations import bulk
         from workflows.outbox import chores
         from workflows.postgres import session_settings
-        from workflows.retention import purge
+        from workflows.retention import ages, purge
         from workflows.state import transitions
         from workflows.telling import lifecycle
 
         transitions.others.append(lifecycle.tell)
         connection_created.connect(session_settings.tell)
-        maintenance.MAINTENANCE_TASKS.update(bulk.CHORES | purge.CHORES | chores.CHORES)
+        maintenance.MAINTENANCE_TASKS.update(bulk.CHORES | purge.CHORES | ages.CHORES | chores.CHORES)
         register(checks.check_definitions)
         register(checks.check_submission_workflow)
         register(checks.check_signal_sources)

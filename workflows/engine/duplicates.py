@@ -46,7 +46,7 @@ _HOLDERS = f"""
            clock_timestamp() + interval '1 hour'
       FROM workflows_searchkey k
       LEFT JOIN workflows_workflow w ON w.id = k.workflow_id
-      LEFT JOIN workflows_spentkey spent ON spent.workflow_id = k.workflow_id AND w.id IS NULL
+      LEFT JOIN workflows_spentkey spent ON spent.workflow_id = k.workflow_id
      CROSS JOIN LATERAL (SELECT coalesce(w.status, spent.status)) known (status)
      WHERE k.hash = ANY (%(hashes)s::bytea[]) AND k.role = 'holder' AND known.status IS NOT NULL
      ORDER BY array_position('{{COMPLETE, PENDING, FAILED}}'::text[], known.status::text),

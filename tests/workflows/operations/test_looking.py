@@ -140,9 +140,7 @@ def on_record() -> list[Model]:
     ]
 
 
-@pytest.mark.parametrize(
-    "sql", ["UPDATE {} SET actor = 'eve'", "DELETE FROM {}", "TRUNCATE {}", "DELETE FROM {} WHERE false"]
-)
+@pytest.mark.parametrize("sql", ["UPDATE {} SET actor = 'eve'", "DELETE FROM {}", "TRUNCATE {}"])
 def test_the_database_refuses_to_change_what_is_on_record(sql: str) -> None:
     made = on_record()
     for table in sorted({each._meta.db_table for each in made}):
