@@ -8,7 +8,7 @@ import pytest
 from pytest_django import Settings
 
 from tests.engine import elsewhere
-from tests.workflows.outbox.test_relay import event, later, now
+from tests.workflows.outbox.test_relay import event, later, now, seconds_left
 from workflows.engine import maintenance
 from workflows.models import OutboxEvent
 from workflows.outbox import chores
@@ -16,7 +16,7 @@ from workflows.outbox.relay import LEASE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-DAY = 86_400
+DAY, HOUR = 86_400, 3_600
 
 
 def do(chore: str, after: int = 0) -> Any:
@@ -38,6 +38,13 @@ def test_what_a_relay_may_be_sending_just_now_is_not_given_up() -> None:
     row = event(since=later(-30 * DAY), due_at=later(LEASE - 1))
     assert do("give up events").changed == 0
     assert now(row).state == ""
+
+
+def test_what_is_put_off_for_longer_than_any_relay_does_is_due() -> None:
+    """The clock was set back."""
+    rows = [event(due_at=later(seconds)) for seconds in (DAY, HOUR)]
+    do("give up events")
+    assert [seconds_left(each) <= 0 for each in rows] == [True, False]
 
 
 def test_what_was_sent_or_discarded_is_deleted_and_nothing_else(
