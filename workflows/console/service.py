@@ -80,6 +80,8 @@ LET_FAIL = Verb(
 
 
 def _once_held(row: Standing) -> list[str]:
+    if row.is_destination:
+        return ["No event is sent to it before that time. They are kept; then one is tried, and the others follow."]
     return [
         "No workflow that a worker takes up from now on calls the service before that time. One that is running just "
         "now may.",
@@ -92,6 +94,8 @@ def _once_held(row: Standing) -> list[str]:
 
 
 def _once_tried(row: Standing) -> list[str]:
+    if row.is_destination:
+        return ["A relay sends one event to it. If that is taken the others follow; else the next trial comes later."]
     instead = f" instead of at {words.clock(row.service.retry_at)}" if row.service.retry_at else ""
     return [
         f"One workflow calls {row.pk} at once{instead}.",
@@ -167,7 +171,16 @@ def badge(row: Standing) -> SafeString:
 
 def sentence(row: Standing) -> str:
     """The first sentences of the page: whether the service is called, what waits for it, and what happens next."""
+    if row.is_destination:
+        return _of_destination(row)
     return " ".join(filter(None, (_circuit(row), _waiting(row), _next(row))))
+
+
+def _of_destination(row: Standing) -> str:
+    if row.is_called:
+        return f"Up{_since(row)}: events are sent to it as usual."
+    down = _circuit(row) if row.state == CircuitState.HELD else f"Down{_since(row)}."
+    return f"{down} Its events wait. The next trial: {next_trial(row)}."
 
 
 def _circuit(row: Standing) -> str:
@@ -202,8 +215,6 @@ def _next(row: Standing) -> str:
             return "A workflow tries it just now."
         case CircuitState.OPEN if circuits.is_trial_due(row.service):
             return "A trial is due: the next workflow that needs it makes it."
-        case CircuitState.OPEN if row.service.retry_at is None:
-            return "It is not tried before somebody says so."
         case CircuitState.OPEN:
             return f"The next trial is at {words.clock(row.service.retry_at)}."
         case CircuitState.HELD:

@@ -11,7 +11,7 @@ from workflows.health import bounded
 from workflows.health.bounded import Count, Link
 from workflows.models import Service
 from workflows.outbox.chores import OPEN
-from workflows.outbox.destinations import destinations
+from workflows.outbox.destinations import SERVICES, destinations
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all
 
@@ -35,7 +35,7 @@ class Standing:
 
     @property
     def service(self) -> str:
-        return f"outbox {self.name}"
+        return f"{SERVICES}{self.name}"
 
 
 _FOUND = f"""
@@ -62,7 +62,7 @@ def standings() -> list[Standing]:
     except ImproperlyConfigured:  # a check says so
         known = []
     found = fetch_all(_FOUND, {"known": known, "limit": bounded.limit() + 1})
-    services = [f"outbox {name}" for name, *_ in found]
+    services = [f"{SERVICES}{name}" for name, *_ in found]
     closed = Service.objects.filter(pk__in=services, opened_at__isnull=False, retry_at=None)
     disabled = set(closed.values_list("pk", flat=True))
     return [
@@ -72,7 +72,7 @@ def standings() -> list[Standing]:
             oldest,
             _count(given_up, name, "given_up"),
             name in known,
-            f"outbox {name}" in disabled,
+            f"{SERVICES}{name}" in disabled,
         )
         for name, waiting, oldest, given_up in found
     ]

@@ -18,6 +18,7 @@ from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import PARKED_SQL, is_parked_on
 from workflows.outages import circuits, parking
 from workflows.outages.circuits import CircuitState
+from workflows.outbox.destinations import SERVICES
 from workflows.postgres.statements import fetch_row
 
 SEE_SERVICES = "workflows.view_service"
@@ -50,6 +51,11 @@ class Standing:
     @property
     def is_cause(self) -> bool:
         return self.service.is_cause
+
+    @property
+    def is_destination(self) -> bool:
+        """Whether events are sent to it, and no workflow calls it."""
+        return self.service.name.startswith(SERVICES)
 
     @property
     def titled(self) -> str:

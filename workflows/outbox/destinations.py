@@ -22,6 +22,8 @@ from django.core.exceptions import ImproperlyConfigured
 from workflows.ingress.webhooks import key_of
 from workflows.models.outbox_event import LONGEST_DESTINATION
 
+# What the names of their circuits begin with (`workflows.outages`).
+SERVICES = "outbox "
 _FIELDS = {"url", "secrets", "kafka", "topics"}
 
 
@@ -37,8 +39,8 @@ class Destination:
 
     @property
     def service(self) -> str:
-        """The name of its circuit (`workflows.outages`)."""
-        return f"outbox {self.name}"
+        """The name of its circuit."""
+        return f"{SERVICES}{self.name}"
 
     def takes(self, topic: str) -> bool:
         return any(fnmatchcase(topic, pattern) for pattern in self.topics)

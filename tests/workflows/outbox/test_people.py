@@ -33,6 +33,7 @@ __all__ = ["as_", "boss", "crm"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("destinations")]
 
 EVENTS = "/admin/workflows/outboxevent/"
+SERVICE = "/admin/workflows/service/outbox crm/"
 HOUR = 3600
 
 
@@ -112,10 +113,14 @@ def test_a_destination_that_answered_410_is_told_until_somebody_has_it_tried(as_
     client = as_("engineer")
     html = client.get("/admin/needs-a-person/").content.decode()
     assert "The destination crm answered that it wants no events any more" in html
-    page = client.get("/admin/workflows/service/outbox crm/change/").content.decode()
-    assert "It is not tried before somebody says so." in page
+    page = client.get(f"{SERVICE}change/").content.decode()
+    assert "Its events wait. The next trial: when somebody says so." in page
+    assert "A relay sends one event to it." in client.get(f"{SERVICE}try_now/").content.decode()
+    assert "No event is sent to it" in client.get(f"{SERVICE}hold/").content.decode()
     Service.objects.update(retry_at=timezone.now())
     assert outbox.need_a_person() == []
+    Service.objects.update(opened_at=None)
+    assert "events are sent to it as usual" in client.get(f"{SERVICE}change/").content.decode()
 
 
 def test_home_says_so_and_metrics_count() -> None:
