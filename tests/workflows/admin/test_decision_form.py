@@ -94,19 +94,16 @@ def test_a_refusal_keeps_what_was_typed_where_there_is_still_something_to_decide
     assert "Slowly." not in html
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 100_000, "9" * 5_000, '{"a": ' + "9" * 5_000 + "}", '{"a": "\\ud800"}', '{"a": "\\u0000"}', "{"]
-)
 @pytest.mark.parametrize("fields", [IN_DOUBT, {"answer_model": f"{__name__}.Parcel"}])
-def test_json_that_cannot_be_read_or_kept_is_shown_again_with_its_error(
-    as_: Login, fields: dict[str, str], text: str
-) -> None:
+def test_json_that_cannot_be_read_or_kept_is_shown_again_with_its_error(as_: Login, fields: dict[str, str]) -> None:
     client, row = as_("approver"), task(**fields)
-    data = {"decision": "approve", "answer-result": text, "answer-contents": text}
-    response = client.post(url(row, "decide"), data)
-    assert response.status_code == 200
-    assert "errorlist" in response.content.decode()
-    assert text in unescape(response.content.decode())
+    number = "9" * 5_000
+    for text in ("[" * 100_000, number, f'{{"a": {number}}}', '{"a": "\\ud800"}', '{"a": "\\u0000"}', "{"):
+        data = {"decision": "approve", "answer-result": text, "answer-contents": text}
+        response = client.post(url(row, "decide"), data)
+        assert response.status_code == 200
+        assert "errorlist" in response.content.decode()
+        assert text in unescape(response.content.decode())
     assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
 
 

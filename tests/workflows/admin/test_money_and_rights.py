@@ -164,14 +164,14 @@ def test_the_page_offers_no_cancel_and_says_why_nor_does_its_address_help(as_: L
     assert row.status == "PENDING"
 
 
-@pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize(
-    ("before", "since", "told"),
+    ("before", "since", "told", "is_held"),
     [
-        ("not_done", "done", "{} has been charged"),
-        ("not_done", "intent", "{} may have been charged"),
-        ("unknown", "done", "{} has been charged"),
-        ("unknown", "not_done", "nothing is charged any more"),
+        ("not_done", "done", "{} has been charged", False),
+        ("not_done", "done", "{} has been charged", True),
+        ("not_done", "intent", "{} may have been charged", True),
+        ("unknown", "done", "{} has been charged", False),
+        ("unknown", "not_done", "nothing is charged any more", True),
     ],
 )
 def test_what_is_charged_while_the_page_is_open_is_told_before_it_is_given_back(
