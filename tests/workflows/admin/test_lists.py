@@ -135,7 +135,7 @@ def test_nothing_can_be_asked_of_the_table_that_is_not_on_the_page(as_: Login) -
     boss = as_("superuser")
     for query in ["payload__email=jane@example.com", "payload__email__startswith=j", "context__x=1", "id__gt=0"]:
         assert boss.get(f"{LIST}?{query}").status_code == 400
-    for order in range(1, 10):
+    for order in (1, 5, 9):
         assert 'ORDER BY "workflows_workflow"."id" DESC' in str(
             boss.get(f"{LIST}?o={order}").context["cl"].queryset.query
         )
@@ -182,8 +182,9 @@ def test_home_names_the_workflow_that_is_due_the_longest_and_that_nobody_runs(as
     rows.running(invisible_until=hour - timedelta(hours=1))
     oldest = rows.workflow(invisible_until=hour)
     rows.workflow()
-    assert as_("support").get("/admin/").context["glance"].longest_due.workflow == oldest.pk
-    assert f"workflow {oldest.pk}" in as_("support").get("/admin/").content.decode()
+    home = as_("support").get("/admin/")
+    assert home.context["glance"].longest_due.workflow == oldest.pk
+    assert f"workflow {oldest.pk}" in home.content.decode()
 
 
 def test_home_shows_nothing_to_who_may_see_nothing(as_: Login) -> None:
