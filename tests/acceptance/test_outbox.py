@@ -28,6 +28,7 @@ from django.db.models.functions import Now
 from tests.acceptance.conftest import Start
 from tests.engine import submit
 from tests.processes import Runworker, until
+from tests.workflows import rows
 from tests.workflows.outbox.receiver import Receiver, receiver
 from workflows.models import OutboxEvent, Service, Workflow
 
@@ -157,8 +158,8 @@ def _figures(good: Receiver, flaky: Receiver, hangs: Receiver, gone: Receiver, *
     took, told_all, kills = of
     late = {}
     for name in ("good", "flaky"):
-        rows = OutboxEvent.objects.filter(destination=name).annotate(took=F("settled_at") - F("at"))
-        seconds = [row.total_seconds() for row in rows.values_list("took", flat=True)]
+        sent = OutboxEvent.objects.filter(destination=name).annotate(took=F("settled_at") - F("at"))
+        seconds = [each.total_seconds() for each in sent.values_list("took", flat=True)]
         late[name] = f"median {median(seconds):.2f} s, longest {max(seconds):.1f} s"
     most = OutboxEvent.objects.aggregate(Max("tries"))["tries__max"]
     return (
@@ -167,6 +168,23 @@ def _figures(good: Receiver, flaky: Receiver, hangs: Receiver, gone: Receiver, *
         f"flaky {len(flaky.got)} ({late['flaky']}); hangs {len(hangs.got)}, gone {len(gone.got)} calls; "
         f"most tries {most}"
     )
+
+
+@pytest.mark.parametrize(("place", "before"), [("after_take", 0), ("after_send", 1)])
+def test_what_a_relay_had_in_hand_when_it_died_is_sent_by_the_next_when_its_lease_is_over(
+    place: str, before: int, relayoutbox: StartRelay
+) -> None:
+    with receiver() as it:
+        row = rows.outbox_event(submit(workflow_type="told"), state="")
+        dead = relayoutbox(**destinations(crm=it), ONRAMP_FAILPOINT=place)
+        assert dead.wait() == -signal.SIGKILL
+        assert len(it.got) == before
+        assert relayoutbox("--drain", **destinations(crm=it)).wait() == 0
+        assert len(it.got) == before, "it is the dead one's for a while"
+        OutboxEvent.objects.update(due_at=row.at)
+        assert relayoutbox("--drain", **destinations(crm=it)).wait() == 0
+    assert it.ids == [str(row.event_id)] * (before + 1)
+    assert OutboxEvent.objects.get().state == "sent"
 
 
 def test_a_relay_that_is_stopped_ends_what_it_is_sending_and_gives_back_the_rest(relayoutbox: StartRelay) -> None:

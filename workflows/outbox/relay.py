@@ -138,10 +138,10 @@ class Relay:
 
         outcomes = list(zip(taken, self._sender.send(taken, must_not_begin), strict=True))
         failpoints.reach("after_send", "event")
-        if untried := [event for event, outcome in outcomes if outcome.is_untried]:
-            self._run(_GIVE_BACK, ids=[each.id for each in untried], tries=[each.tries for each in untried])
         tried = [(event, outcome) for event, outcome in outcomes if not outcome.is_untried]
         self._mark(tried)
+        if untried := [event for event, outcome in outcomes if outcome.is_untried]:
+            self._run(_GIVE_BACK, ids=[each.id for each in untried], tries=[each.tries for each in untried])
         self._vote(tried)
         return True
 

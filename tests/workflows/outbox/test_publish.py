@@ -16,7 +16,8 @@ from tests.engine import ENGINE, again, define, expire, submit, work
 from tests.workflows.outbox.conftest import SECRET
 from tests.workflows.undoing import World
 from workflows import checks, outbox
-from workflows.definition import Retry, Step
+from workflows.definition import Retry, Step, definitions
+from workflows.doctor.replay import replay
 from workflows.errors import RetryableStepError, StepError
 from workflows.models import OutboxEvent, Workflow
 from workflows.outbox import events
@@ -150,6 +151,14 @@ def test_what_cannot_be_sent_fails_the_step(topic: str, body: dict[str, Any], ke
     workflow = work(submit())
     assert (workflow.status, stored()) == ("FAILED", [])
     assert says in workflow.last_error_message
+
+
+def test_a_replay_publishes_nothing() -> None:
+    define([publishing()])
+    row = work(submit())
+    OutboxEvent.objects.all().delete()
+    assert replay(row.pk, definitions()["test"]).ends == "COMPLETE"
+    assert stored() == []
 
 
 def test_outside_a_step_nothing_is_published() -> None:

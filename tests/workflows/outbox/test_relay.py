@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from time import monotonic, time
 from typing import Any
@@ -14,9 +15,9 @@ from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import connection, transaction
 
-from tests.engine import elsewhere
+from tests.engine import elsewhere, with_its_connections
 from tests.workflows import rows
 from tests.workflows.operations.conftest import boss
 from tests.workflows.outbox.conftest import SECRET
@@ -184,6 +185,33 @@ def test_a_receiver_may_ask_for_time(asked: str, least: float, most: float, crm:
     row = event()
     relay().send_next()
     assert least < seconds_left(row) < most
+
+
+def test_what_commits_late_is_sent_though_a_later_number_was_sent_before(crm: Receiver) -> None:
+    late, early = rows.workflow(), rows.workflow()
+    with transaction.atomic():
+        first = event(late)
+        second = elsewhere(lambda: event(early))
+        assert first.pk < second.pk
+        assert elsewhere(lambda: relay().send_next())
+    assert relay().send_next()
+    assert crm.ids == [str(second.event_id), str(first.event_id)]
+
+
+def test_relays_that_race_send_each_event_once_and_in_its_order(crm: Receiver) -> None:
+    workflows = [rows.workflow() for _ in range(25)]
+    made = [event(each, body={"n": number}) for number in range(4) for each in workflows]
+
+    def work_off() -> None:
+        while OutboxEvent.objects.filter(state="").exists():
+            relay().send_next()
+
+    with ThreadPoolExecutor(3) as relays:
+        list(relays.map(lambda _: with_its_connections(work_off), range(3)))
+    assert sorted(crm.ids) == sorted(str(each.event_id) for each in made)
+    for each in workflows:
+        told = [got["data"]["n"] for got in crm.got if got["subject"] == str(each.idempotency_key)]
+        assert told == [0, 1, 2, 3]
 
 
 # --- A receiver that misbehaves -----------------------------------------------------------------
