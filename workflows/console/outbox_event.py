@@ -95,7 +95,7 @@ class OutboxEventAdmin(ChoosesMany):
         is_open = row.state == State.OPEN
         facts = [
             ("Destination", row.destination),
-            ("Workflow", self.of(row)),
+            ("Workflow", format_html('<a href="{}">{}</a>', links.workflow(row.workflow_id), row.workflow_id)),
             ("Id", str(row.event_id)),
             ("Published", words.clock(row.at)),
             ("Tries", str(row.tries)),
@@ -114,8 +114,8 @@ class OutboxEventAdmin(ChoosesMany):
         return words.badge(f"outbox-{row.state or 'open'}", State(row.state).label)
 
     @admin.display(description="Workflow")
-    def of(self, row: OutboxEvent) -> SafeString:
-        return format_html('<a href="{}">{}</a>', links.workflow(row.workflow_id), row.workflow_id)
+    def of(self, row: OutboxEvent) -> str:
+        return str(row.workflow_id)
 
     @admin.display(description="Published")
     def published(self, row: OutboxEvent) -> str:
