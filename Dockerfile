@@ -6,7 +6,7 @@ FROM python:${PYTHON}-slim-bookworm AS build
 WORKDIR /opt/onramp
 ENV PATH=/opt/onramp/.venv/bin:$PATH
 # What is installed changes seldom, so it is a layer of its own. EXTRAS are those of pyproject.toml.
-ARG EXTRAS=kafka,traces
+ARG EXTRAS=kafka,sqs,traces
 COPY pyproject.toml constraints.txt README.md ./
 # The PostgreSQL in a wheel is for DEBUG only.
 RUN python -m venv .venv && pip install --no-cache-dir -c constraints.txt ".[${EXTRAS}]" \

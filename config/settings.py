@@ -263,6 +263,8 @@ INTAKE_HELD_MEGABYTES = env.int("INTAKE_HELD_MEGABYTES", default=128)
 
 KAFKA_BROKERS = env.str("KAFKA_BROKERS", default="")
 KAFKA_TOPICS = [topic.strip() for topic in env.list("KAFKA_TOPICS", default=[]) if topic.strip()]
+# Topics of submissions, each with the API client that sends them: "onboardings=shop".
+KAFKA_SUBMISSIONS = [pair.strip() for pair in env.list("KAFKA_SUBMISSIONS", default=[]) if pair.strip()]
 KAFKA_GROUP = env.str("KAFKA_GROUP", default="onramp")
 # A JSON object of librdkafka's properties: SASL, TLS. Read by the command, so that a slip in it stops nothing else.
 KAFKA_OPTIONS = env.str("KAFKA_OPTIONS", default="")
@@ -277,6 +279,17 @@ OUTBOX_SOURCE = env.str("OUTBOX_SOURCE", default="onramp")
 OUTBOX_GIVE_UP_DAYS = env.float("OUTBOX_GIVE_UP_DAYS", default=3)
 # An event that was sent, or discarded, is deleted after so many days.
 OUTBOX_KEPT_DAYS = env.float("OUTBOX_KEPT_DAYS", default=7)
+
+# --- SQS (`manage.py consumesqs`) -----------------------------------------------------------------
+
+# The URL of the queue of submissions, the API client that sends them, and the URL of the queue for what is refused.
+# Region, credentials and AWS_ENDPOINT_URL are boto3's own variables.
+SQS_QUEUE_URL = env.str("SQS_QUEUE_URL", default="")
+SQS_CLIENT = env.str("SQS_CLIENT", default="")
+SQS_DEAD_LETTERS_URL = env.str("SQS_DEAD_LETTERS_URL", default="")
+# Seconds for which nobody else gets what a consumer has received. One that dies holds it up for so long. To store a
+# group takes ten at most, and the time is extended while the database is away.
+SQS_VISIBILITY_SECONDS = env.int("SQS_VISIBILITY_SECONDS", default=60)
 
 # --- Logging ------------------------------------------------------------------------------------
 

@@ -26,5 +26,5 @@ def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
 
 
 def test_every_process_has_a_unit() -> None:
-    processes = ["console", "intake", "kafka", "outbox", "worker"]
+    processes = ["console", "intake", "kafka", "outbox", "sqs", "worker"]
     assert [unit.stem for unit in UNITS] == [f"onramp-{each}" for each in processes]

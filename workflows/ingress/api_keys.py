@@ -102,6 +102,15 @@ class KeyTable:
             self._read_unless_newer_than(now)
         return self._clients.get(digest)
 
+    def read(self) -> None:
+        """Read the table unless that was done a moment ago. Raises DatabaseUnavailable."""
+        self._read_unless_newer_than(monotonic() - MAX_AGE_SECONDS)
+
+    def knows(self, client: str) -> bool:
+        """Whether a valid key is this client's. Raises DatabaseUnavailable."""
+        self.read()
+        return client in self._tenants
+
     def tenant_of(self, client: str) -> str:
         """The tenant of a client that `client_of` has just named; empty if it has none."""
         return self._tenants.get(client, "")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 
+from workflows.ingress import api_keys
 from workflows.postgres import sqlstates
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.missing_migrations import missing_migrations
@@ -33,6 +35,18 @@ def refuse_unmigrated() -> None:
     finally:
         connection.close()  # a worker is forked without, and Kafka's consumer names its own
     _refuse(missing)
+
+
+def refuse_unknown_clients(clients: Iterable[str]) -> None:
+    """For a process that takes submissions of these: each has a tenant, and asks where its submissions stand."""
+    try:
+        unknown = [client for client in clients if not api_keys.table.knows(client)]
+    except DatabaseUnavailable:
+        return
+    finally:
+        connection.close()
+    for client in unknown:
+        raise CommandError(f"There is no API client {client!r}. Make one: manage.py createapikey {client!r}.")
 
 
 def _refuse(missing: int) -> None:

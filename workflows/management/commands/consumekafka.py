@@ -1,4 +1,4 @@
-"""`manage.py consumekafka`: messages of Kafka topics become signals."""
+"""`manage.py consumekafka`: messages of Kafka topics become signals, or submissions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from django.conf import settings
 from django.core.management.base import CommandError
 
 from workflows.management.arguments import HelpInLines, seconds
-from workflows.management.database import refuse_unmigrated
+from workflows.management.database import refuse_unknown_clients, refuse_unmigrated
 from workflows.postgres import server_log, session_settings
+from workflows.signals import notify
 from workflows.stop_flag import Flag
 
 logger = logging.getLogger(__name__)
@@ -22,13 +23,15 @@ logger = logging.getLogger(__name__)
 
 class Command(HelpInLines):
     help = (
-        "Turns messages of Kafka topics into signals, until it is stopped.\n\n"
+        "Turns messages of Kafka topics into signals, or submissions, until it is stopped.\n\n"
         "The value of a message is a JSON object in UTF-8, up to 256 KiB: what has happened, for which workflow.\n\n"
         '    {"name": "account.created", "linking_id": "L-1", "payload": {"account": "A-7"}}\n'
         '    {"name": "card.verified", "workflow": "<idempotency key of the submission>", "payload": {}}\n\n'
         "A header `id` (or `ce_id`) makes a repeated message one signal, anywhere in the topic; without it a message\n"
         "counts once for its offset. A message that cannot become a signal is kept as undelivered, with the reason,\n"
         "and shown in the console; the others go on. A message without a value is skipped.\n\n"
+        "A message of a topic of submissions has the header `idempotency-key`, a UUID, and the body that\n"
+        "POST /v1/submissions takes. What is refused goes to the topic TOPIC.dead, with the reason in a header.\n\n"
         "The offset is committed after the signal: whenever it is killed, nothing is lost and nothing happens twice.\n"
         "SIGTERM or Ctrl-C: it stores the message in hand, commits its offset and leaves the group. To go faster\n"
         "start more of these, here or on other hosts: they share the partitions.\n\n"
@@ -44,6 +47,12 @@ class Command(HelpInLines):
             metavar="NAME",
             help="A topic to read; may be given several times (default: KAFKA_TOPICS, comma-separated).",
         )
+        parser.add_argument(
+            "--submissions",
+            action="append",
+            metavar="TOPIC=CLIENT",
+            help="A topic of submissions, and the API client that sends them (default: KAFKA_SUBMISSIONS).",
+        )
         parser.add_argument("--brokers", metavar="HOST:PORT,...", help="Where Kafka is (default: KAFKA_BROKERS).")
         parser.add_argument(
             "--group", metavar="NAME", help="The consumer group that keeps our place (default: KAFKA_GROUP, or onramp)."
@@ -55,9 +64,11 @@ class Command(HelpInLines):
 
     def handle(self, *args: Any, **options: Any) -> None:
         kafka = _kafka()
+        topics, submissions = _topics(options, kafka)
         relay_options = kafka.Options(
             brokers=_given(options["brokers"], "KAFKA_BROKERS", "--brokers host:9092"),
-            topics=_topics(options["topics"], kafka),
+            topics=topics,
+            submissions=submissions,
             group=_given(options["group"], "KAFKA_GROUP", "--group onramp"),
             properties=_properties(kafka),
             drain=options["drain"],
@@ -65,6 +76,8 @@ class Command(HelpInLines):
         )
         session_settings.limit_idle_transactions()
         refuse_unmigrated()
+        refuse_unknown_clients(submissions.values())
+        notify.begin()
         server_log.warn()
         stopping = Flag()
         try:
@@ -82,7 +95,7 @@ class Command(HelpInLines):
 def _kafka() -> ModuleType:
     """The module that needs Kafka's client, an optional dependency."""
     try:
-        from workflows.ingress import kafka
+        from workflows.queues import kafka
     except ModuleNotFoundError as error:
         if error.name != "confluent_kafka":
             raise
@@ -97,16 +110,24 @@ def _given(argument: str | None, setting: str, example: str) -> str:
     return value
 
 
-def _topics(arguments: list[str] | None, kafka: ModuleType) -> list[str]:
-    topics = arguments or settings.KAFKA_TOPICS
-    if not topics:
+def _topics(options: dict[str, Any], kafka: ModuleType) -> tuple[list[str], dict[str, str]]:
+    """The topics of signals; those of submissions, and the client that sends them."""
+    given = options["topics"] or options["submissions"]
+    topics: list[str] = (options["topics"] or []) if given else settings.KAFKA_TOPICS
+    pairs = (options["submissions"] or []) if given else settings.KAFKA_SUBMISSIONS
+    submissions = {topic: client for topic, _, client in (pair.partition("=") for pair in pairs)}
+    if not topics and not submissions:
         raise CommandError("KAFKA_TOPICS is not set. Set it, or give --topic NAME.")
-    for topic in topics:
+    if both := {*topics} & submissions.keys():
+        raise CommandError(f"{', '.join(sorted(both))} cannot have signals and submissions.")
+    for topic in (*topics, *submissions):
         if not kafka.TOPIC.fullmatch(topic):
             raise CommandError(
                 f"{topic!r} is not a topic's name: letters, digits and . _ - in it, at most 144 of them."
             )
-    return topics
+    if not all(submissions.values()):
+        raise CommandError("A topic of submissions is given with the API client that sends them: TOPIC=CLIENT.")
+    return topics, submissions
 
 
 def _properties(kafka: ModuleType) -> dict[str, Any]:

@@ -13,7 +13,20 @@ def arrived(message: Message, value: bytes) -> Arrived:
     """The message, and its place."""
     place = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
     key: Any = message.key()
-    return Arrived(*place, _sent_at_ms(message), _headers(message), value, key)
+    return Arrived(*place, _sent_at_ms(message), headers_of(message), value, key)
+
+
+def place_of(message: Message) -> str:
+    return f"{message.topic()} {message.partition()}:{message.offset()}"
+
+
+def text_headers(message: Message) -> dict[str, str]:
+    """The headers by lower-case name, as of a request by HTTP; one that was sent twice is joined."""
+    headers: dict[str, str] = {}
+    for name, value in headers_of(message):
+        text, known = (value or b"").decode(errors="replace"), headers.get(name.lower())
+        headers[name.lower()] = text if known is None else f"{known},{text}"
+    return headers
 
 
 def _sent_at_ms(message: Message) -> int | None:
@@ -22,7 +35,7 @@ def _sent_at_ms(message: Message) -> int | None:
     return None if kind == TIMESTAMP_NOT_AVAILABLE else at
 
 
-def _headers(message: Message) -> list[tuple[str, bytes | None]]:
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
     """The message's headers; UNREADABLE_HEADERS where a name is not UTF-8: Kafka's client then returns none."""
     try:
         found: Any = message.headers() or []

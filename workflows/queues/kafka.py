@@ -1,8 +1,9 @@
-"""KAFKA: messages of topics become signals.
+"""KAFKA: messages of topics become signals, or submissions.
 
 For each message first the signal is committed, then the workflow woken, then the offset stored for the group. If the
 consumer dies in between, the message comes again as a duplicate: nothing is lost, and nothing happens twice. A message
-that cannot become a signal is kept as undelivered, in the same order.
+that cannot become a signal is kept as undelivered, in the same order. Submissions are stored in groups; the broker has
+the dead letter of what is refused before the offset is stored.
 
 While the database is away the message stays in hand, every partition is paused, and polling goes on: a consumer that
 does not poll for `max.poll.interval.ms` loses its partitions to one that cannot reach the database either.
@@ -25,9 +26,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from django.db import connection
 
 from workflows import failpoints
-from workflows.ingress import kafka_messages, messages
+from workflows.api.problems import Problem
+from workflows.ingress import messages
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import InputRefused
+from workflows.queues import kafka_messages
+from workflows.queues.kafka_dead_letters import DeadLetters
+from workflows.queues.kafka_messages import place_of, text_headers
+from workflows.queues.submissions import GROUP, GROUP_BYTES, Door, Outcome, Sent
 from workflows.stop_flag import Flag
 
 logger = logging.getLogger(__name__)
@@ -66,7 +72,8 @@ class Options:
     """The options of `consumekafka`. `properties` are librdkafka's; times are seconds."""
 
     brokers: str
-    topics: Sequence[str]
+    topics: Sequence[str]  # of signals
+    submissions: Mapping[str, str] = field(default_factory=dict)  # a topic, and the API client that writes to it
     group: str
     properties: Mapping[str, Any] = field(default_factory=dict, repr=False)  # passwords may be among them
     drain: bool = False
@@ -89,8 +96,10 @@ class Relay:
         self._at_end: set[tuple[str, int]] = set()
         self._logged_errors: set[int] = set()  # codes that were logged since a poll last succeeded
         self._permanent_error: KafkaError | None = None
+        self._door = Door() if options.submissions else None
         try:
             self._client = Consumer(self._configuration(), logger=logger.getChild("client"))
+            self._dead_letters = DeadLetters(options.brokers, options.properties) if options.submissions else None
         except KafkaException as error:
             raise KafkaFailed(f"Kafka's client refuses its configuration: {_error_in(error).str()}.") from None
 
@@ -100,7 +109,10 @@ class Relay:
         name = f"onramp kafka {socket.gethostname()}:{os.getpid()}"
         connection.settings_dict.setdefault("OPTIONS", {}).setdefault("application_name", name)
         self._client.subscribe(
-            list(options.topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            [*options.topics, *options.submissions],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
         )
         try:
             while not self.stopping.is_set() and not (options.drain and self._drained()):
@@ -109,26 +121,26 @@ class Relay:
                 self.process_next()
         finally:
             self._client.close()  # revokes the partitions, and so commits
+            if self._door:
+                self._door.close()
             counts = ", ".join(f"{number} {what}" for what, number in sorted(self.counts.items()))
             logger.info("stopped: %s", counts or "no messages")
 
     def process_next(self) -> bool:
-        """Process one message. False when none came, or the database is away: then the message stays in hand."""
+        """Process one message, or a group of submissions. False when none came, or the database is away: then what is
+        not done stays in hand."""
         message = self._next_message()
         self._commit_periodically()
         if message is None:
             return False
-        try:
-            self._handle(message)
-        except DatabaseUnavailable:
-            self._in_hand.appendleft(message)
-            self._wait_for_database(message)
+        left = self._store_group(self._group(message)) if self._is_submission(message) else self._store_one(message)
+        if left:
+            self._in_hand.extendleft(reversed(left))
+            self._wait(left[0])
             return False
         if self._delay:
             self._delay = 0.0
             logger.info("the database is back")
-        failpoints.reach("after_commit", "message")
-        self._store_offset(message)
         return True
 
     # --- A message ------------------------------------------------------------------------------
@@ -140,6 +152,16 @@ class Relay:
             self._client.resume(self._client.assignment())
             self._paused = False
         return self._poll(POLL_SECONDS)
+
+    def _store_one(self, message: Message) -> Sequence[Message]:
+        """Handle a message; it is returned when the database is away."""
+        try:
+            self._handle(message)
+        except DatabaseUnavailable:
+            return [message]
+        failpoints.reach("after_commit", "message")
+        self._store_offset(message)
+        return []
 
     def _handle(self, message: Message) -> None:
         """Store the message as a signal, or keep it as undelivered. Raises DatabaseUnavailable; then it can be handled
@@ -156,10 +178,10 @@ class Relay:
             unreadable = InputRefused("unreadable", "It cannot be read: see the log.")
             refused = error if isinstance(error, InputRefused) else unreadable
             if refused is unreadable:
-                logger.error("%s cannot be read", _place(message), exc_info=error)
+                logger.error("%s cannot be read", place_of(message), exc_info=error)
             query_in_time(lambda: messages.keep_undelivered(arrived, refused))
             self.counts["undelivered"] += 1
-            logger.warning("undelivered %s: %s", _place(message), refused.code)
+            logger.warning("undelivered %s: %s", place_of(message), refused.code)
         else:
             self._count("ignored" if stored is None else "signals" if stored else "duplicates", message)
 
@@ -170,18 +192,69 @@ class Relay:
             self._uncommitted = True
         except KafkaException as error:
             # The message comes again at the member that has the partition now: a duplicate.
-            logger.info("%s belongs to another member by now: %s", _place(message), _error_in(error).name())
+            logger.info("%s belongs to another member by now: %s", place_of(message), _error_in(error).name())
 
     def _count(self, what: str, message: Message) -> None:
         self.counts[what] += 1
-        logger.debug("%s: %s", _place(message), what)
+        logger.debug("%s: %s", place_of(message), what)
+
+    # --- Submissions ----------------------------------------------------------------------------
+
+    def _is_submission(self, message: Message) -> bool:
+        return message.topic() in self.options.submissions
+
+    def _group(self, first: Message) -> list[Message]:
+        """What has come already, as much as is stored together."""
+        group, size = [first], len(first)
+        while len(group) < GROUP and size < GROUP_BYTES:
+            another = self._in_hand.popleft() if self._in_hand else self._poll(0)
+            if another is None:
+                break
+            if not self._is_submission(another):
+                self._in_hand.appendleft(another)
+                break
+            group.append(another)
+            size += len(another)
+        return group
+
+    def _store_group(self, group: Sequence[Message]) -> Sequence[Message]:
+        """Store submissions; return those that could not be decided, and in their partitions what comes after them.
+
+        What comes after may be stored already: it will be a replay.
+        """
+        assert self._door
+        assert self._dead_letters
+        sent = [
+            Sent(self.options.submissions[str(each.topic())], text_headers(each), each.value() or b"") for each in group
+        ]
+        outcomes = self._door.enter(sent)
+        dead = [(each, problem) for each, problem in zip(group, outcomes, strict=True) if isinstance(problem, Problem)]
+        written = self._dead_letters.write(dead)
+        failpoints.reach("after_commit", "submissions")
+        left: list[Message] = []
+        blocked: set[tuple[str, int]] = set()
+        for message, outcome in zip(group, outcomes, strict=True):
+            if outcome is Outcome.LATER or (isinstance(outcome, Problem) and place_of(message) not in written):
+                blocked.add(_partition(message))
+            if _partition(message) in blocked:
+                left.append(message)
+                continue
+            self._store_offset(message)
+            if isinstance(outcome, Problem):
+                self._count("refused", message)
+                logger.warning("refused %s: %s", place_of(message), outcome.code)
+            else:
+                self._count(outcome.value, message)
+        return left
 
     # --- The database is away -------------------------------------------------------------------
 
-    def _wait_for_database(self, message: Message) -> None:
+    def _wait(self, message: Message) -> None:
         """Poll for a while with every partition paused, so that the group sees that this consumer is alive."""
         if not self._delay:
-            logger.warning("the database is away: %s and what comes after it wait", _place(message))
+            written = self._dead_letters is None or self._dead_letters.are_written
+            why = "the database is away" if written else "dead letters cannot be written"
+            logger.warning("%s: %s and what comes after it wait", why, place_of(message))
         self._delay = min(self._delay * 2, MAX_DELAY) or FIRST_DELAY
         if not self._paused:
             self._client.pause(self._client.assignment())
@@ -277,10 +350,6 @@ class Relay:
 
 def _partition(message: Message) -> tuple[str, int]:
     return str(message.topic()), int(message.partition() or 0)
-
-
-def _place(message: Message) -> str:
-    return f"{message.topic()} {message.partition()}:{message.offset()}"
 
 
 def _listed(partitions: list[TopicPartition]) -> str:

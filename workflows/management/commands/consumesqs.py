@@ -1,0 +1,91 @@
+"""`manage.py consumesqs`: messages of an SQS queue become submissions."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from argparse import ArgumentParser
+from types import ModuleType
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandError
+
+from workflows.management.arguments import HelpInLines, seconds
+from workflows.management.database import refuse_unknown_clients, refuse_unmigrated
+from workflows.postgres import server_log, session_settings
+from workflows.signals import notify
+from workflows.stop_flag import Flag
+
+logger = logging.getLogger(__name__)
+
+
+class Command(HelpInLines):
+    help = (
+        "Turns messages of an SQS queue into submissions, until it is stopped.\n\n"
+        "A message has the attribute `Idempotency-Key`, a UUID, and the body that POST /v1/submissions takes. What is\n"
+        "refused goes to the queue of dead letters, with the reason in an attribute; the others go on.\n\n"
+        "A message is deleted after it is stored: whenever it is killed, nothing is lost and nothing happens twice.\n"
+        "SIGTERM or Ctrl-C: it stores what it has in hand, or gives it back. To go faster start more of these.\n\n"
+        "Region and credentials are boto3's own: AWS_REGION, AWS_PROFILE, a role, ..."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--queue", metavar="URL", help="The queue (default: SQS_QUEUE_URL).")
+        parser.add_argument("--client", metavar="NAME", help="The API client that writes to it (default: SQS_CLIENT).")
+        parser.add_argument(
+            "--dead-letters", metavar="URL", help="The queue for what is refused (default: SQS_DEAD_LETTERS_URL)."
+        )
+        parser.add_argument("--drain", action="store_true", help="Stop when the queue is empty.")
+        parser.add_argument(
+            "--max-runtime", type=seconds, metavar="SECONDS", help="Stop after this long, as on SIGTERM."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        sqs = _sqs()
+        consumer_options = sqs.Options(
+            queue=_given(options["queue"], "SQS_QUEUE_URL", "--queue URL"),
+            client=_given(options["client"], "SQS_CLIENT", "--client NAME"),
+            dead_letters=_given(options["dead_letters"], "SQS_DEAD_LETTERS_URL", "--dead-letters URL"),
+            visibility=settings.SQS_VISIBILITY_SECONDS,
+            drain=options["drain"],
+            max_runtime=options["max_runtime"],
+        )
+        if consumer_options.queue == consumer_options.dead_letters:
+            raise CommandError("The queue of dead letters is the queue itself: what is refused would come for ever.")
+        if consumer_options.dead_letters.endswith(".fifo"):
+            raise CommandError("The queue of dead letters may not be a FIFO queue.")
+        session_settings.limit_idle_transactions()
+        refuse_unmigrated()
+        refuse_unknown_clients([consumer_options.client])
+        server_log.warn()
+        notify.begin()
+        stopping = Flag()
+        try:
+            consumer = sqs.Consumer(consumer_options, stopping)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: stopping.set())
+            consumer.run()
+        except sqs.SqsFailed as error:
+            raise CommandError(str(error)) from None
+        except Exception as error:  # its message may quote a message of the queue
+            logger.error("consumesqs failed", exc_info=error)
+            raise CommandError("It failed, and the error is ours: the log says where.") from None
+
+
+def _sqs() -> ModuleType:
+    """The module that needs boto3, an optional dependency."""
+    try:
+        from workflows.queues import sqs
+    except ModuleNotFoundError as error:
+        if error.name not in ("boto3", "botocore"):
+            raise
+        raise CommandError("boto3 is not installed: pip install -c constraints.txt '.[sqs]'") from None
+    return sqs
+
+
+def _given(argument: str | None, setting: str, example: str) -> str:
+    value = argument or str(getattr(settings, setting))
+    if not value:
+        raise CommandError(f"{setting} is not set. Set it, or give {example}.")
+    return value

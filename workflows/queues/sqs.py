@@ -1,0 +1,218 @@
+"""SQS: messages of a queue become submissions.
+
+A group is received, stored, and then deleted; what is refused is sent to the queue of dead letters before. If the
+consumer dies in between, the messages come again, and are replays. While the database is away a group stays in hand,
+and its visibility is extended; at a stop it is given back at once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
+
+from workflows import failpoints
+from workflows.api.problems import Problem
+from workflows.queues.submissions import GROUP, GROUP_BYTES, PROBLEM, Door, Outcome, Sent, reason
+from workflows.stop_flag import Flag
+
+logger = logging.getLogger(__name__)
+
+# Of a request to SQS.
+BATCH = 10
+
+# Seconds of a long poll, and so until a stop is seen.
+POLL_SECONDS = 5
+
+# Seconds between two tries while the database or SQS is away, doubling.
+FIRST_DELAY = 0.5
+MAX_DELAY = 10.0
+
+# Of a message with its attributes: 1 MiB. A body that leaves no room for ours is cut.
+_LARGEST = 1024 * 1024
+_ROOM = 16 * 1024
+_MOST_ATTRIBUTES = 10
+
+# SQS's codes that no waiting mends.
+PERMANENT_ERRORS = frozenset({
+    "AccessDenied", "AccessDeniedException", "AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist",
+    "InvalidClientTokenId", "InvalidAddress", "SignatureDoesNotMatch", "UnrecognizedClientException",
+})  # fmt: skip
+
+Message = dict[str, Any]
+
+
+class SqsFailed(Exception):
+    """SQS refuses this consumer for good. The message is for the operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of `consumesqs`. Times are seconds."""
+
+    queue: str
+    client: str
+    dead_letters: str
+    visibility: int  # for so long nobody else gets what is received; it is extended when a third of it is over
+    drain: bool = False
+    max_runtime: float | None = None
+
+
+class Consumer:
+    """Takes the messages of one queue, a group at a time."""
+
+    def __init__(self, options: Options, stopping: Flag) -> None:
+        self.options = options
+        self.stopping = stopping
+        self.counts: Counter[str] = Counter()
+        self._door = Door()
+        self._extended_at = 0.0
+        self._delay = 0.0
+        try:
+            self._sqs = boto3.client("sqs", config=Config(retries={"mode": "standard"}, read_timeout=POLL_SECONDS + 10))
+        except (BotoCoreError, ValueError) as error:
+            raise SqsFailed(f"boto3 refuses its configuration: {error}.") from None
+
+    def run(self) -> None:
+        """Process groups until `stopping` is set. Raises SqsFailed."""
+        options, began = self.options, monotonic()
+        try:
+            while not self.stopping.is_set():
+                if options.max_runtime is not None and monotonic() > began + options.max_runtime:
+                    break
+                if not self.process_next() and options.drain and not self._delay:
+                    break
+        finally:
+            self._door.close()
+            counts = ", ".join(f"{number} {what}" for what, number in sorted(self.counts.items()))
+            logger.info("stopped: %s", counts or "no messages")
+
+    def process_next(self) -> bool:
+        """Process one group. False when there was none, or SQS is away."""
+        group = self._asked(self._receive)
+        if not group:
+            return False
+        left: Sequence[Message] = group
+        while left and not self.stopping.is_set():
+            left = self._store(left)
+            if left:
+                self._wait()
+                self._extend(left)
+        # What a stop has found in hand.
+        self._each_ten(self._sqs.change_message_visibility_batch, left, VisibilityTimeout=0)
+        self._delay = 0.0
+        return True
+
+    # --- A group --------------------------------------------------------------------------------
+
+    def _receive(self) -> list[Message]:
+        """What is there now, as much as is stored together; waits for the first."""
+        group: list[Message] = []
+        size = 0
+        self._extended_at = monotonic()
+        while len(group) < GROUP and size < GROUP_BYTES and not self.stopping.is_set():
+            try:
+                received = self._sqs.receive_message(
+                    QueueUrl=self.options.queue,
+                    MaxNumberOfMessages=BATCH,
+                    WaitTimeSeconds=0 if group or self.options.drain else POLL_SECONDS,
+                    VisibilityTimeout=self.options.visibility,
+                    MessageAttributeNames=["All"],
+                )
+            except (BotoCoreError, ClientError):
+                if group:  # they are ours
+                    break
+                raise
+            messages = received.get("Messages", [])
+            group += messages
+            size += sum(len(each["Body"]) for each in messages)
+            if len(messages) < BATCH or monotonic() > self._extended_at + self.options.visibility / 3:
+                break
+        return group
+
+    def _store(self, group: Sequence[Message]) -> list[Message]:
+        """Store a group, and delete what is done with. Return those that could not be decided."""
+        sent = [Sent(self.options.client, _headers(each), each["Body"].encode("utf-8", "replace")) for each in group]
+        outcomes = self._door.enter(sent)
+        done, left = [], []
+        buried = True
+        for message, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, Problem):  # once they are not taken, none is tried before the next time
+                buried = buried and self._bury(message, outcome)
+            if outcome is Outcome.LATER or (isinstance(outcome, Problem) and not buried):
+                left.append(message)
+            else:
+                done.append(message)
+                self.counts["refused" if isinstance(outcome, Problem) else outcome.value] += 1
+        failpoints.reach("after_commit", "submissions")
+        self._each_ten(self._sqs.delete_message_batch, done)  # what is not deleted comes again, and is a replay
+        return left
+
+    def _bury(self, message: Message, problem: Problem) -> bool:
+        """Send a dead letter: the message with its problem document. False when SQS has not taken it."""
+        logger.warning("refused %s: %s", message["MessageId"], problem.code)
+        theirs = {name: _sendable(value) for name, value in message.get("MessageAttributes", {}).items()}
+        ours = {PROBLEM: reason(problem), "origin": message["MessageId"]}
+        kept = sorted(theirs.keys() - ours.keys(), key=lambda name: (name.lower() != "idempotency-key", name))
+        body: str = message["Body"]
+        size = len(body.encode()) + sum(len(json.dumps(each, default=str)) for each in theirs.values())
+        if size > _LARGEST - _ROOM:
+            kept = [name for name in kept if name.lower() == "idempotency-key"]
+            body, ours["cut"] = body.encode()[: _LARGEST - _ROOM].decode(errors="ignore"), str(len(body.encode()))
+        attributes = {name: {"DataType": "String", "StringValue": value} for name, value in ours.items()}
+        attributes |= {name: theirs[name] for name in kept[: _MOST_ATTRIBUTES - len(ours)]}
+        dead = {"QueueUrl": self.options.dead_letters, "MessageBody": body, "MessageAttributes": attributes}
+        return self._asked(self._sqs.send_message, **dead) is not None
+
+    # --- SQS, or the database, is away ----------------------------------------------------------
+
+    def _asked(self, ask: Callable[..., Any], **arguments: Any) -> Any:
+        """What SQS answers; None when it does not now. Raises SqsFailed."""
+        try:
+            return ask(**arguments)
+        except (NoCredentialsError, NoRegionError) as error:
+            raise SqsFailed(f"{error}") from None
+        except (BotoCoreError, ClientError) as error:
+            code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
+            if code in PERMANENT_ERRORS:
+                raise SqsFailed(f"SQS refuses this consumer: {code}.") from None
+            logger.warning("SQS: %s", code)
+            self._wait()
+            return None
+
+    def _wait(self) -> None:
+        if not self._delay:
+            logger.warning("the database or SQS is away: what is in hand waits")
+        self._delay = min(self._delay * 2, MAX_DELAY) or FIRST_DELAY
+        self.stopping.wait(self._delay)
+
+    def _extend(self, group: Sequence[Message]) -> None:
+        if monotonic() > self._extended_at + self.options.visibility / 3:
+            self._extended_at = monotonic()
+            self._each_ten(self._sqs.change_message_visibility_batch, group, VisibilityTimeout=self.options.visibility)
+
+    def _each_ten(self, ask: Callable[..., Any], group: Sequence[Message], **fields: int) -> None:
+        """Ask it of ten messages at a time, until SQS does not answer."""
+        for at in range(0, len(group), BATCH):
+            ten = enumerate(group[at : at + BATCH])
+            entries = [{"Id": str(number), "ReceiptHandle": each["ReceiptHandle"], **fields} for number, each in ten]
+            if self._asked(ask, QueueUrl=self.options.queue, Entries=entries) is None:
+                break
+
+
+def _headers(message: Message) -> dict[str, str]:
+    """The attributes that are text, by lower-case name."""
+    attributes = message.get("MessageAttributes", {})
+    return {name.lower(): each["StringValue"] for name, each in attributes.items() if "StringValue" in each}
+
+
+def _sendable(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in value.items() if name in ("DataType", "StringValue", "BinaryValue")}
