@@ -1,7 +1,7 @@
 """ERASE: because a person asks for it, all that was sent under their e-mail address is emptied now, by two people.
 
-One asks, with the address; another approves what was found. That it happened, and by whom, stays; of the address only
-a hash. Anything unsettled, or held, refuses all of it: nothing is erased in part.
+One asks, with the address, or with a workflow that has it; another approves what was found. That it happened, and by
+whom, stays; of the address only a hash. Anything unsettled, or held, refuses all of it: nothing is erased in part.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from django.db.models import Q
 from django.views.decorators.debug import sensitive_variables
 
+from workflows.definition import definitions
 from workflows.errors import NotAllowed
 from workflows.models import Erasure, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -31,7 +33,8 @@ MOST = 200
 _FAMILY = """
     WITH RECURSIVE found AS (
         SELECT w.id, w.parent_id FROM workflows_workflow w
-         WHERE w.id IN (SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%(hashes)s::bytea[]))
+         WHERE w.id IN (SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%(hashes)s::bytea[])
+                         UNION SELECT unnest(%(ids)s::bigint[]))
          UNION
         SELECT w.id, w.parent_id
           FROM found JOIN workflows_workflow w ON w.id = found.parent_id OR w.parent_id = found.id)
@@ -40,23 +43,52 @@ _FAMILY = """
 _LOCK = "SELECT id FROM workflows_workflow WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
 
 
-@sensitive_variables("email")
-def ask(*, user: User, email: str, reason: str) -> Erasure:
-    """Ask that all of this address be erased. Nothing is changed before another user approves it."""
+@sensitive_variables("email", "business_key")
+def ask(*, user: User, reason: str, email: str = "", workflow_id: int | None = None, business_key: str = "") -> Erasure:
+    """Ask that all of this address be erased, or of the one that a workflow has. Nothing is changed before another user
+    approves it."""
     require(user, ERASE)
     require_reason(reason, "an erasure")
     if "@" in reason:
         raise NotAllowed("The reason stays: name nobody in it. The number of a ticket, say.")
+    hashes, ids = _of_address(email) if email else _of_workflow(workflow_id, business_key)
+    found = _family(hashes, ids)
+    _require_settled(found)
+    sought = hashes[0] if hashes else b""
+    return Erasure.objects.create(hash=sought, workflows=found, reason=stated(reason), asked_by=user)
+
+
+Sought = tuple[list[bytes], list[int]]
+
+
+@sensitive_variables("email")
+def _of_address(email: str) -> Sought:
     hashes = list(search_keys.hashes_of_address(email))
     if not hashes:
         raise NotAllowed("That is no e-mail address.")
-    found = [pk for (pk,) in fetch_all(_FAMILY, {"hashes": hashes, "limit": MOST + 1})]
+    return hashes, []
+
+
+@sensitive_variables("business_key", "found")
+def _of_workflow(workflow_id: int | None, business_key: str) -> Sought:
+    named = Q(business_key=business_key) if workflow_id is None else Q(pk=workflow_id)
+    found = list(Workflow.objects.filter(named).values_list("pk", "workflow_type", "payload")[:2])
+    if len(found) > 1:
+        raise NotAllowed("Several workflows have this business key, of several types or tenants: name one.")
     if not found:
-        raise NotAllowed("Nothing of this address is here, or it was deleted already.")
+        raise NotAllowed("There is no such workflow, or what it was sent was deleted already.")
+    ((pk, workflow_type, payload),) = found
+    definition = definitions().get(workflow_type)
+    return list(search_keys.hashes_of_addresses_in(definition, payload)) if definition else [], [pk]
+
+
+def _family(hashes: Sequence[bytes], ids: Sequence[int]) -> list[int]:
+    found = [pk for (pk,) in fetch_all(_FAMILY, {"hashes": list(hashes), "ids": list(ids), "limit": MOST + 1})]
+    if not found:
+        raise NotAllowed("Nothing of this person is here, or it was deleted already.")
     if len(found) > MOST:
         raise NotAllowed(f"More than {MOST} workflows have this address: that is no single person.")
-    _require_settled(found)
-    return Erasure.objects.create(hash=hashes[0], workflows=found, reason=stated(reason), asked_by=user)
+    return found
 
 
 def approve(erasure_id: int, *, user: User) -> Erasure:

@@ -132,11 +132,25 @@ def hashes_of_address(text: str) -> dict[bytes, int]:
 
     The first one is under the key that writes.
     """
-    readings = {
-        (kind, reading): None
+    return _hashes(
+        (kind, reading)
         for definition in definitions().values()
         for kind, each in definition.search_keys.items()
         if each.only_as_hash
         for reading in each.read(text)
-    }
-    return {key.hash(kind, reading): key.id for key in keys() for kind, reading in readings}
+    )
+
+
+def hashes_of_addresses_in(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> dict[bytes, int]:
+    """The same of what a payload has of that kind."""
+    return _hashes(
+        (kind, reading)
+        for kind, each in definition.search_keys.items()
+        if each.only_as_hash
+        for reading in each.read(value_at(payload, each.field))[:1]
+    )
+
+
+def _hashes(readings: Iterable[tuple[str, str]]) -> dict[bytes, int]:
+    once = dict.fromkeys(readings)
+    return {key.hash(kind, reading): key.id for key in keys() for kind, reading in once}

@@ -120,6 +120,19 @@ def test_the_reason_names_no_address_and_an_unknown_one_finds_nothing(ada: User)
             ask(ada, nobody)
 
 
+def test_it_is_found_by_a_workflow_too_and_all_of_its_address_with_it(ada: User) -> None:
+    row, other = young(), young()
+    alone = rows.complete(business_key="order 7")
+    assert erasing.ask(user=ada, reason="Ticket 812.", workflow_id=row.pk).workflows == [row.pk, other.pk]
+    by_key = erasing.ask(user=ada, reason="Ticket 812.", business_key="order 7")
+    assert (by_key.workflows, bytes(by_key.hash)) == ([alone.pk], b"")
+    rows.complete(business_key="order 7", tenant="other")
+    with pytest.raises(NotAllowed, match="Several"):
+        erasing.ask(user=ada, reason="Ticket 812.", business_key="order 7")
+    with pytest.raises(NotAllowed, match="no such workflow"):
+        erasing.ask(user=ada, reason="Ticket 812.", workflow_id=0)
+
+
 def test_the_parent_of_what_has_the_address_is_found_and_nothing_that_was_emptied_before(ada: User) -> None:
     child = young()
     parent, emptied = rows.complete(), rows.complete(emptied_at=child.created_at)

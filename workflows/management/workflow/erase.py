@@ -1,4 +1,4 @@
-"""erase ask, approve, refuse, list: what was sent under an e-mail address, because that person asks for it."""
+"""erase ask, approve, refuse, list: all of a person, by an e-mail address, because that person asks for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def _add_ask(parser: ArgumentParser) -> None:
-    parser.add_argument("--email", required=True, help="of the person who asks for it; only its hash is kept")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--email", default="", help="of the person who asks for it; only its hash is kept")
+    what.add_argument("--workflow", metavar="ID", help="one of theirs: it, and all that have its e-mail address")
+    what.add_argument("--business-key", default="", metavar="KEY", help="of one of theirs, as its sender calls it")
 
 
 def _of(parser: ArgumentParser) -> None:
@@ -23,7 +26,9 @@ def _of(parser: ArgumentParser) -> None:
 
 
 def _ask(user: User, options: dict[str, Any]) -> dict[str, Any]:
-    return _told(erasing.ask(user=user, email=options["email"], reason=options["reason"]))
+    workflow = number(options["workflow"], "workflow") if options["workflow"] else None
+    what = {"email": options["email"], "workflow_id": workflow, "business_key": options["business_key"]}
+    return _told(erasing.ask(user=user, reason=options["reason"], **what))
 
 
 def _approve(user: User, options: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +66,10 @@ SUBCOMMANDS = {
         "Find all of an e-mail address, and ask that it be erased.",
         _add_ask,
         _ask,
-        ['erase ask --email ann@example.com --reason "Ticket 812."'],
+        [
+            'erase ask --email ann@example.com --reason "Ticket 812."',
+            'erase ask --workflow 4711 --reason "Ticket 812."',
+        ],
     ),
     "erase approve": Subcommand(
         "Erase what another user has asked for; the receipt is printed.", _of, _approve, ["erase approve 3 --json"]
