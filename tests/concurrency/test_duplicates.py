@@ -8,11 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import count
 from typing import Any
-from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
 from pytest_django import Settings
@@ -21,7 +19,8 @@ from tests import engine
 from tests.engine import define, submit, work, worker
 from workflows.definition import definitions
 from workflows.errors import ClaimLost
-from workflows.ingress import api_keys, kafka_messages
+from workflows.ingress import api_keys, messages
+from workflows.ingress.messages import Arrived
 from workflows.intake import submissions
 from workflows.models import Signal, Workflow
 from workflows.postgres.jsonb import InputRefused, document_of
@@ -180,10 +179,8 @@ def store_a_signal() -> None:
 
 
 def leave_a_message_undelivered() -> None:
-    told = {"topic": "facts", "partition": 0, "offset": next(offsets), "key": None, "value": b"", "headers": None}
-    told["timestamp"] = (TIMESTAMP_CREATE_TIME, 1_700_000_000_000)
-    message = Mock(**{f"{name}.return_value": value for name, value in told.items()})
-    kafka_messages.keep_undelivered(message, InputRefused("field_unknown", "No such field."))
+    message = Arrived("facts", 0, next(offsets), 1_700_000_000_000, [], b"")
+    messages.keep_undelivered(message, InputRefused("field_unknown", "No such field."))
 
 
 def open_an_attempt() -> None:
