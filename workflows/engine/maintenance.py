@@ -107,19 +107,19 @@ def _lock_due() -> tuple[str, int] | None:
 
     A time further ahead than any rest is that of a clock which has been set back: such a maintenance task is due.
     """
-    names = list(MAINTENANCE_TASKS)
+    rests = {name: max(task.every, AFTER_FAILURE) for name, task in MAINTENANCE_TASKS.items()}
     rows = session_of().run(
         """SELECT name, after, set_config('statement_timeout', %(timeout)s, true),
                   set_config('idle_in_transaction_session_timeout', %(silence)s, true) FROM (
-               SELECT name, after FROM workflows_chore
-                WHERE name = ANY (%(names)s)
-                  AND NOT due_at BETWEEN clock_timestamp() AND clock_timestamp() + make_interval(secs => %(far)s)
-                ORDER BY due_at, name LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) due""",
+               SELECT name, after FROM workflows_chore chore
+                 JOIN unnest(%(names)s::text[], %(rests)s::float8[]) AS known (name, rest) USING (name)
+                WHERE NOT due_at BETWEEN clock_timestamp() AND clock_timestamp() + make_interval(secs => 2 * rest)
+                ORDER BY due_at, name LIMIT 1 FOR NO KEY UPDATE OF chore SKIP LOCKED) due""",
         {
-            "names": names,
+            "names": list(rests),
+            "rests": list(rests.values()),
             "timeout": f"{LONGEST_SLICE}s",
             "silence": f"{LONGEST_SILENCE}s",
-            "far": 2 * AFTER_FAILURE,
         },
     )
     return (rows[0][0], rows[0][1]) if rows else None

@@ -215,6 +215,14 @@ def test_a_time_that_a_clock_has_left_far_ahead_keeps_no_maintenance_task_from_b
     assert worker().process_next() is True
 
 
+def test_a_maintenance_task_of_every_hour_waits_for_its_hour() -> None:
+    do_maintenance()
+    hourly = Chore.objects.filter(name="forget search")
+    due_at = hourly.get().due_at
+    maintenance.run(seconds=0.2)
+    assert hourly.get().due_at == due_at
+
+
 # --- Slices -------------------------------------------------------------------------------------------
 
 
