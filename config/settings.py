@@ -314,6 +314,9 @@ LOGGING = {
         # httpx logs the URL of every request at INFO; the libraries below it log headers at DEBUG.
         "httpx": {"level": "WARNING"},
         "httpcore": {"level": "WARNING"},
+        # boto3's log the bodies of messages at DEBUG.
+        "botocore": {"level": "WARNING"},
+        "urllib3": {"level": "WARNING"},
         # axes tells each of its steps at INFO; failed sign-ins and refusals are warnings.
         "axes": {"level": "WARNING"},
     },
