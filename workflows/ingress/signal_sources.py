@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import Error
+from django.db import DataError, Error
 from django.utils.module_loading import import_string
 
 from workflows.ingress import signal_bodies
@@ -120,9 +120,11 @@ class SignalSource:
                 if find := getattr(self, field):
                     told[field] = find(event)
             payload = event.document if self.payload is None else self._storable(self.payload(event))
-        except (InputRefused, Error):  # Error: the database is away, and the event as good as before
-            raise
+            ensure_storable(told)
         except Exception as error:
+            is_away = isinstance(error, Error) and not isinstance(error, DataError)
+            if isinstance(error, InputRefused) or is_away:  # the event is as good as before
+                raise
             logger.error("The event of %s cannot be mapped", self.name, exc_info=error)
             detail = f"The declaration of {self.name} raised {type(error).__name__} for it: see the log."
             raise InputRefused("not_mappable", detail) from None

@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -18,7 +19,7 @@ from tests.workflows.api.vendors import CLOUD, DECLARED, STRIPES, VENDORS, Vendo
 from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.ingress import webhooks
-from workflows.models import Signal, UndeliveredMessage
+from workflows.models import Signal, UndeliveredMessage, Workflow
 
 pytestmark = pytest.mark.django_db
 PAYMENTS, IDENTITY, GITHUB, LETTERS = VENDORS
@@ -148,6 +149,21 @@ def test_what_a_declaration_cannot_map_is_kept_with_the_reason(
     key = str(rows.workflow().idempotency_key)
     assert_problem(PAYMENTS.send(client, secrets["payments"], of_stripe(key, **fields)), status, code)
     assert kept() == [("webhook:payments", code)]
+
+
+@pytest.mark.parametrize(
+    ("find", "code"),
+    [
+        (lambda _: uuid4(), "not_json"),
+        (lambda event: Workflow.objects.get(linking_id=f"\0{event.body['id']}").linking_id, "not_mappable"),
+    ],
+)
+def test_a_function_that_returns_no_text_or_asks_the_impossible_keeps_the_event(
+    client: Client, secrets: dict[str, str], monkeypatch: pytest.MonkeyPatch, find: Any, code: str
+) -> None:
+    monkeypatch.setattr(sources, "IDENTITY", replace(sources.IDENTITY, linking_id=find))
+    assert_problem(IDENTITY.send(client, secrets["identity"]), 422, code)
+    assert kept() == [("webhook:identity", code)]
 
 
 def test_the_id_of_another_event_is_refused_and_kept(client: Client, secrets: dict[str, str]) -> None:
