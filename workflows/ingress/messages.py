@@ -41,9 +41,11 @@ class Arrived:
 
     @classmethod
     def by_webhook(cls, source: SignalSource, headers: Mapping[str, str], body: bytes) -> Arrived:
-        """An event has no place in a topic. In its stead stands a digest of what is the same when it is sent again."""
+        """An event has no place in a topic. In its stead stands a digest of what is the same when it is sent again, and
+        that nobody else can vary: or one event, with another header each time, could be kept without end."""
         kept = source.received(headers, body).headers
-        same = [f"{name}:{value}\n".encode() for name, value in sorted(kept.items()) if name.startswith("ce-")]
+        told_by = sorted(kept.items()) if source.covers_headers else []
+        same = [f"{name}:{value}\n".encode() for name, value in told_by if name.startswith("ce-")]
         place = int.from_bytes(sha256(b"".join(same) + body).digest()[:8]) >> 1
         encoded = [(name, value.encode("latin-1", "replace")) for name, value in kept.items()]
         return cls(f"{WEBHOOK}{source.name}", 0, place, None, encoded, body)

@@ -166,6 +166,16 @@ def test_a_function_that_returns_no_text_or_asks_the_impossible_keeps_the_event(
     assert kept() == [("webhook:identity", code)]
 
 
+def test_an_event_that_anybody_sends_again_with_other_headers_is_kept_once(
+    client: Client, secrets: dict[str, str]
+) -> None:
+    signed = GITHUB.proof(secrets["github"], b"{}")
+    for number in "123":
+        headers = {**signed, "ce-number": number, "x-number": number}
+        client.post("/v1/signals/github", b"{}", content_type="application/json", headers=headers)
+    assert kept() == [("webhook:github", "not_mappable")]
+
+
 def test_the_id_of_another_event_is_refused_and_kept(client: Client, secrets: dict[str, str]) -> None:
     one, other = (str(rows.workflow().idempotency_key) for _ in range(2))
     assert PAYMENTS.send(client, secrets["payments"], of_stripe(one)).status_code == 202
