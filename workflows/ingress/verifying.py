@@ -152,6 +152,10 @@ class Hmac:
     scheme: ClassVar[str] = "HMAC"
     covers_headers: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        if bool(self.timestamp) != ("{timestamp}" in self.before):
+            raise ValueError("A timestamp is signed: name its header, and its place in `before` as {timestamp}.")
+
     @property
     def secret_headers(self) -> Collection[str]:
         return (self.header.lower(),)

@@ -63,6 +63,12 @@ def test_slacks_documented_example_is_good_in_its_five_minutes() -> None:
         SLACK.read(headers)
 
 
+@pytest.mark.parametrize("fields", [{"timestamp": "X-Time"}, {"before": "{timestamp}."}])
+def test_a_timestamp_that_is_not_signed_is_refused(fields: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="timestamp is signed"):
+        Hmac(header="X-Sum", **fields)  # type: ignore[arg-type]
+
+
 def test_an_hmac_may_be_in_base64_and_of_another_algorithm() -> None:
     verifier = Hmac(header="X-Sum", encoding="base64", algorithm="sha512")
     expected = verifying._hmac("sha512", "base64")(b"k" * 16, BODY).decode()
