@@ -12,7 +12,7 @@ from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, idempotency_key_of, json_object_of
 from workflows.ingress.signal_bodies import uuid_of
 from workflows.intake.submissions import Entry, enter, submission_definition
-from workflows.models import Workflow
+from workflows.models import SpentKey, Workflow
 from workflows.postgres.deadlines import query_in_time
 from workflows.telling.client import NOT_TOLD, told_to_client
 
@@ -48,7 +48,8 @@ def receipt(entry: Entry) -> dict[str, Any]:
 
 
 def find_sent_by(client: str, key: str) -> dict[str, Any] | None:
-    """Where the workflow with this key stands, if this client sent it."""
+    """Where the workflow with this key stands, if this client sent it. 410 for one that was deleted long after its end:
+    a client that was told that it sent nothing would send it again."""
     idempotency_key = uuid_of(key)
     if idempotency_key is None:
         return None
@@ -56,8 +57,13 @@ def find_sent_by(client: str, key: str) -> dict[str, Any] | None:
     sent = rows.filter(idempotency_key=idempotency_key, submitted_by=client)
 
     def told() -> dict[str, Any] | None:
-        row = sent.first()
-        return told_to_client(row) if row else None
+        if row := sent.first():
+            return told_to_client(row)
+        spent = SpentKey.objects.filter(idempotency_key=idempotency_key, submitted_by=client).first()
+        if spent:
+            detail = f"It became {spent.status}, and was deleted long after. Do not send it again."
+            raise Problem(410, "deleted", detail)
+        return None
 
     return query_in_time(told)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import IntegrityError, OperationalError, connection, transaction
+from django.test import Client
 
 from onboarding.workflow import ONBOARDING
 from tests.engine import BLOCKED, another_connection, elsewhere, until_blocked, with_its_connections
@@ -20,6 +21,7 @@ from tests.workflows import rows
 from tests.workflows.retention.test_purge import child_of, long_ago, old, with_content
 from workflows.definition import Retention, definitions
 from workflows.engine import duplicates, maintenance
+from workflows.ingress import api_keys
 from workflows.intake.submissions import KeyReused, KeyTaken, enter, start
 from workflows.models import Attempt, Effect, Event, SearchKeyHash, SpentKey, Workflow
 from workflows.postgres.jsonb import parse
@@ -164,6 +166,19 @@ def test_what_is_sent_again_is_answered_as_before(make: Callable[..., Workflow],
     with pytest.raises(KeyTaken):
         again(row.idempotency_key, "another")
     assert not Workflow.objects.exists()
+
+
+def test_its_sender_is_told_that_it_is_gone_and_nobody_else() -> None:
+    row = emptied(submitted_by="web")
+    delete_old()
+
+    def told(client: str) -> tuple[int, str]:
+        authorization = {"HTTP_AUTHORIZATION": f"Bearer {api_keys.create(client)}"}
+        answer = Client().get(f"/v1/submissions/{row.idempotency_key}", **authorization)
+        return answer.status_code, answer.json()["code"]
+
+    assert told("web") == (410, "deleted")
+    assert told("another") == (404, "not_found")
 
 
 def test_a_key_of_another_type_was_used_for_something_else() -> None:
