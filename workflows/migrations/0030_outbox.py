@@ -61,7 +61,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "outbox event",
-                "verbose_name_plural": "outbox",
+                "verbose_name_plural": "outbox events",
                 "default_permissions": ("view",),
                 "constraints": [
                     models.UniqueConstraint(name="outbox_event_once", fields=["workflow", "destination", "event_id"])

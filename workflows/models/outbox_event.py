@@ -39,7 +39,7 @@ class OutboxEvent(models.Model):
     settled_at = models.DateTimeField(null=True)  # when it was sent, or discarded
 
     class Meta:
-        verbose_name, verbose_name_plural = "outbox event", "outbox"
+        verbose_name, verbose_name_plural = "outbox event", "outbox events"
         default_permissions = ("view",)
         constraints = [
             # Also of a workflow's page, and what tells whether an earlier one is not sent yet.
