@@ -1,7 +1,7 @@
 """CHORES of the outbox, which workers do beside their work: also where no relay runs, or a destination is gone.
 
 What could not be sent for OUTBOX_GIVE_UP_DAYS is given up, so that a person is told. What was sent, or discarded, is
-deleted after OUTBOX_KEPT_DAYS.
+deleted after OUTBOX_KEPT_DAYS. A destination that was down is not called so when there is nothing left to try it with.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from django.conf import settings
 
 from workflows.engine.maintenance import Task
+from workflows.outages import circuits
+from workflows.outbox.destinations import SERVICES, destinations
 from workflows.outbox.relay import LEASE, LONGEST_DELAY
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import execute, fetch_all
@@ -43,12 +45,30 @@ _FROM_THE_FUTURE = f"""
     UPDATE workflows_outboxevent e SET due_at = statement_timestamp() FROM open
      WHERE e.state = '' AND e.destination = open.destination
        AND e.due_at > statement_timestamp() + make_interval(secs => %(longest)s)"""  # noqa: S608 (ours)
+# Their trial is due, or never will be: they have left the setting.
+_UNTRIED = """
+    SELECT name FROM workflows_service s
+     WHERE starts_with(name, %(prefix)s) AND opened_at IS NOT NULL
+       AND coalesce(retry_at <= clock_timestamp(), name <> ALL (%(known)s))
+       AND NOT EXISTS (SELECT FROM workflows_outboxevent e
+                        WHERE e.state = '' AND e.destination = substr(s.name, length(%(prefix)s) + 1))"""
 
 
 def give_up(after: int = 0) -> Slice:
     execute(_FROM_THE_FUTURE, {"longest": 2 * LONGEST_DELAY})
     kept = settings.OUTBOX_GIVE_UP_DAYS * 86_400
-    return Slice(execute(_GIVE_UP, {"kept": kept, "lease": LEASE, "size": SLICE}))
+    changed = execute(_GIVE_UP, {"kept": kept, "lease": LEASE, "size": SLICE})
+    _close_untried()
+    return Slice(changed)
+
+
+def _close_untried() -> None:
+    """Only sending closes a circuit: one with nothing left to send would be down for ever."""
+    known = [each.service for each in destinations().values()]
+    for (name,) in fetch_all(_UNTRIED, {"prefix": SERVICES, "known": known}):
+        with circuits.locked(name) as service:
+            if service:
+                circuits.close(service, "Nothing is left to be sent.", on_probation=True)
 
 
 def delete_old(after: int = 0) -> Slice:

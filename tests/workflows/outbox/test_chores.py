@@ -10,7 +10,7 @@ from pytest_django import Settings
 from tests.engine import elsewhere
 from tests.workflows.outbox.test_relay import event, later, now, seconds_left
 from workflows.engine import maintenance
-from workflows.models import OutboxEvent
+from workflows.models import CircuitEvent, OutboxEvent, Service
 from workflows.outbox import chores
 from workflows.outbox.relay import LEASE
 
@@ -45,6 +45,30 @@ def test_what_is_put_off_for_longer_than_any_relay_does_is_due() -> None:
     rows = [event(due_at=later(seconds)) for seconds in (DAY, HOUR)]
     do("give up events")
     assert [seconds_left(each) <= 0 for each in rows] == [True, False]
+
+
+@pytest.mark.usefixtures("destinations")
+@pytest.mark.parametrize(
+    ("name", "retry_at", "left", "closes"),
+    [
+        ("crm", later(-1), "discarded", True),
+        ("crm", later(-1), "given_up", True),
+        ("crm", later(-1), "", False),
+        ("crm", later(HOUR), "discarded", False),  # held, say
+        ("crm", None, "discarded", False),  # it answered 410
+        ("gone", None, "discarded", True),
+    ],
+)
+def test_a_destination_with_nothing_left_to_try_it_with_is_not_down_for_ever(
+    name: str, retry_at: Any, left: str, closes: bool
+) -> None:
+    event(destination=name, state=left)
+    event(destination="lake")
+    Service.objects.create(name=f"outbox {name}", opened_at=later(-HOUR), retry_at=retry_at)
+    for _ in range(2):
+        do("give up events")
+    assert (Service.objects.get().opened_at is None) == closes
+    assert CircuitEvent.objects.count() == closes
 
 
 def test_what_was_sent_or_discarded_is_deleted_and_nothing_else(
