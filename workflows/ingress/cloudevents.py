@@ -25,7 +25,7 @@ _NAME = re.compile(r"[a-z0-9]{1,50}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _JSON = re.compile(r"[a-z0-9.+-]+/(?:[a-z0-9.+-]+\+)?json")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_QUOTED = re.compile(r'"((?:[^"\\]++|\\.)*+)("?)')  # possessive, and to the end if need be: linear on any text
 
 
 def read(received: Received) -> Document:
@@ -81,7 +81,7 @@ def _text(body: bytes) -> str:
 
 def _decoded(value: str) -> str:
     """A header's value: first out of double quotes (RFC 7230, 3.2.6), then one round of percent-decoding."""
-    value = _QUOTED.sub(lambda quoted: re.sub(r"\\(.)", r"\1", quoted[0][1:-1]), value.strip())
+    value = _QUOTED.sub(lambda quoted: re.sub(r"\\(.)", r"\1", quoted[1]) if quoted[2] else quoted[0], value.strip())
     raw = value.encode("latin-1", "replace")
     try:
         if _BAD_ESCAPE.search(raw):

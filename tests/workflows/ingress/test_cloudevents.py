@@ -56,7 +56,10 @@ def test_binary_mode_is_the_same_event_as_structured_mode(content_type: str, bod
         ("%2541", "%41"),  # one round
         ('"a \\"b\\" c"', 'a "b" c'),  # as older versions have it
         ('"%20"', " "),
+        ('"a\\"b" "c', 'a"b "c'),  # a quote without its end is itself
+        ('"' + '\\"' * 500_000, '"' + '\\"' * 500_000),  # in time, though each might be where one begins
     ],
+    ids=range(7),
 )
 def test_a_headers_value_is_unquoted_and_then_percent_decoded_once(sent: str, meant: str) -> None:
     assert read(b"", "", {**HEADERS, "ce-subject": sent})["subject"] == meant
