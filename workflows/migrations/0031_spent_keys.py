@@ -72,5 +72,7 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        migrations.RunSQL(GUARD, migrations.RunSQL.noop),
+        migrations.RunSQL(
+            GUARD, "DROP FUNCTION workflows_guard_deletion CASCADE; DROP FUNCTION workflows_guard_events CASCADE"
+        ),
     ]

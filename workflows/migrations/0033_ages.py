@@ -38,7 +38,7 @@ class Migration(migrations.Migration):
     dependencies = [("workflows", "0032_spent_keys_indexes")]
 
     operations = [
-        migrations.RunSQL(GUARD, migrations.RunSQL.noop),
+        migrations.RunSQL(GUARD, "DROP FUNCTION workflows_guard_audit CASCADE"),
         *(
             migrations.RunSQL(TABLE.format(table=table, refused=refused), migrations.RunSQL.noop)
             for table, refused in TABLES.items()

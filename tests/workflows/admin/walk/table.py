@@ -148,7 +148,7 @@ workflows/undeliveredmessage/<path:object_id>/ message | > >>>>>> > > ss | > >>>
 
 workflows_outboxevent_changelist                       | p ---p-p - - ss | p ---p-p - - ss
 workflows_outboxevent_change event                     | p ---p-p - - ss | - ------ - - ss
-workflows_outboxevent_redeliver event                  | p ---p-- - - ss | > --->-- - - ss
+workflows_outboxevent_redeliver event                  | p ---p-- - - ss | A ---A-- - - ss
 workflows_outboxevent_discard event                    | p ---p-- - - ss | A ---A-- - - ss
 workflows_outboxevent_history event                    | p ---p-p - - ss | p ---p-p - - ss
 workflows_outboxevent_add                              | - ------ - - ss | - ------ - - ss

@@ -28,6 +28,7 @@ NEEDS_NEITHER = {
     "workflows_manualtask_claim: Assign to me": "nothing is decided, and it is given back by a button",
     "workflows_manualtask_release: Unassign": "nothing is decided",
     "workflows_manualtask_decide: Approve": BUTTON,
+    "workflows_outboxevent_redeliver: Redeliver outbox event N": BUTTON,
     **{
         f"workflows_bulkoperation_{verb}: {asks} retry of N workflow": BUTTON
         for verb, asks in {
