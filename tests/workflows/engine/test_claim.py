@@ -1,6 +1,7 @@
 """CLAIM: which workflow a worker takes, what it puts back, and what it finds of the worker before."""
 
 import uuid
+from collections.abc import Iterator
 from datetime import timedelta
 from threading import Event as Flag
 from typing import Any
@@ -162,12 +163,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def without_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_an_index(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The server reads the table as it lies, and sorts: nothing is in order by itself."""
     options = "-c enable_indexscan=off -c enable_bitmapscan=off"
     given = connection.settings_dict.get("OPTIONS", {})
     monkeypatch.setitem(connection.settings_dict, "OPTIONS", {**given, "options": options})
     connection.close()
+    yield
+    connection.close()  # a session is kept for the next test
 
 
 def is_done(workflow: Workflow) -> bool:
