@@ -1,12 +1,15 @@
-"""What several commands have in common: types of arguments, and help that keeps its lines."""
+"""What several commands have in common: arguments, settings in their place, extras, and help that keeps its lines."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -21,6 +24,29 @@ class HelpInLines(BaseCommand):
         return super().create_parser(
             prog_name, subcommand, epilog=self.examples, formatter_class=RawDescriptionHelpFormatter, **kwargs
         )
+
+
+def given(argument: str | None, setting: str, example: str) -> str:
+    """An argument, or the setting in its place. Raises CommandError without both."""
+    value = argument or str(getattr(settings, setting))
+    if not value:
+        raise CommandError(f"{setting} is not set. Set it, or give {example}.")
+    return value
+
+
+# By the extra of pyproject.toml: what it brings, and by which names that is imported.
+_EXTRAS = {"kafka": ("Kafka's client", ("confluent_kafka",)), "sqs": ("boto3", ("boto3", "botocore"))}
+
+
+def extra(module: str, name: str) -> ModuleType:
+    """The module of ours that needs an extra. Raises CommandError where that is not installed."""
+    what, packages = _EXTRAS[name]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name not in packages:
+            raise
+        raise CommandError(f"{what} is not installed: pip install -c constraints.txt '.[{name}]'") from None
 
 
 def seconds(text: str) -> float:

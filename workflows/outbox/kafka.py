@@ -6,7 +6,6 @@ other module of the outbox needs Kafka's client.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from workflows.kafka_options import kafka_options
 from workflows.outbox.destinations import Destination
 from workflows.outbox.sending import CONTENT_TYPE, NO_ANSWER, SENT, UNTRIED, Outcome, Taken
 
@@ -87,15 +87,7 @@ class KafkaTopic:
 
 
 def _properties() -> dict[str, Any]:
-    """KAFKA_BROKERS and KAFKA_OPTIONS. No message quotes them: they hold passwords."""
+    """KAFKA_BROKERS, KAFKA_OPTIONS, and what is ours. Raises ImproperlyConfigured."""
     if not settings.KAFKA_BROKERS:
         raise ImproperlyConfigured("KAFKA_BROKERS is not set.")
-    try:
-        given = json.loads(settings.KAFKA_OPTIONS or "{}")
-    except ValueError:
-        given = None
-    if not isinstance(given, dict) or {*given} & {*FIXED_PROPERTIES, "bootstrap.servers"}:
-        raise ImproperlyConfigured(
-            "KAFKA_OPTIONS is not a JSON object of librdkafka's properties, or sets one of ours."
-        )
-    return {**given, "bootstrap.servers": settings.KAFKA_BROKERS, **FIXED_PROPERTIES}
+    return {**kafka_options(*FIXED_PROPERTIES), "bootstrap.servers": settings.KAFKA_BROKERS, **FIXED_PROPERTIES}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 from argparse import ArgumentParser
@@ -10,9 +9,11 @@ from types import ModuleType
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
-from workflows.management.arguments import HelpInLines, seconds
+from workflows.kafka_options import kafka_options
+from workflows.management.arguments import HelpInLines, extra, given, seconds
 from workflows.management.database import refuse_unknown_clients, refuse_unmigrated
 from workflows.postgres import server_log, session_settings
 from workflows.signals import notify
@@ -63,13 +64,13 @@ class Command(HelpInLines):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        kafka = _kafka()
+        kafka = extra("workflows.queues.kafka", "kafka")
         topics, submissions = _topics(options, kafka)
         relay_options = kafka.Options(
-            brokers=_given(options["brokers"], "KAFKA_BROKERS", "--brokers host:9092"),
+            brokers=given(options["brokers"], "KAFKA_BROKERS", "--brokers host:9092"),
             topics=topics,
             submissions=submissions,
-            group=_given(options["group"], "KAFKA_GROUP", "--group onramp"),
+            group=given(options["group"], "KAFKA_GROUP", "--group onramp"),
             properties=_properties(kafka),
             drain=options["drain"],
             max_runtime=options["max_runtime"],
@@ -92,29 +93,11 @@ class Command(HelpInLines):
             raise CommandError("It failed, and the error is ours: the log says where.") from None
 
 
-def _kafka() -> ModuleType:
-    """The module that needs Kafka's client, an optional dependency."""
-    try:
-        from workflows.queues import kafka
-    except ModuleNotFoundError as error:
-        if error.name != "confluent_kafka":
-            raise
-        raise CommandError("Kafka's client is not installed: pip install -c constraints.txt '.[kafka]'") from None
-    return kafka
-
-
-def _given(argument: str | None, setting: str, example: str) -> str:
-    value = argument or str(getattr(settings, setting))
-    if not value:
-        raise CommandError(f"{setting} is not set. Set it, or give {example}.")
-    return value
-
-
 def _topics(options: dict[str, Any], kafka: ModuleType) -> tuple[list[str], dict[str, str]]:
     """The topics of signals; those of submissions, and the client that sends them."""
-    given = options["topics"] or options["submissions"]
-    topics: list[str] = (options["topics"] or []) if given else settings.KAFKA_TOPICS
-    pairs = (options["submissions"] or []) if given else settings.KAFKA_SUBMISSIONS
+    named = options["topics"] or options["submissions"]
+    topics: list[str] = (options["topics"] or []) if named else settings.KAFKA_TOPICS
+    pairs = (options["submissions"] or []) if named else settings.KAFKA_SUBMISSIONS
     submissions = {topic: client for topic, _, client in (pair.partition("=") for pair in pairs)}
     if not topics and not submissions:
         raise CommandError("KAFKA_TOPICS is not set. Set it, or give --topic NAME.")
@@ -131,13 +114,7 @@ def _topics(options: dict[str, Any], kafka: ModuleType) -> tuple[list[str], dict
 
 
 def _properties(kafka: ModuleType) -> dict[str, Any]:
-    """KAFKA_OPTIONS; messages do not quote it, for it holds passwords."""
     try:
-        properties = json.loads(settings.KAFKA_OPTIONS or "{}")
-    except ValueError:
-        properties = None
-    if not isinstance(properties, dict) or not all(isinstance(v, str | int | float) for v in properties.values()):
-        raise CommandError('KAFKA_OPTIONS is not a JSON object of librdkafka\'s properties: {"name": "value", ...}.')
-    if ours := sorted({"bootstrap.servers", "group.id", *kafka.FIXED_PROPERTIES} & properties.keys()):
-        raise CommandError(f"KAFKA_OPTIONS may not set {', '.join(ours)}: that is KAFKA_BROKERS, KAFKA_GROUP, or ours.")
-    return properties
+        return kafka_options(*kafka.FIXED_PROPERTIES)
+    except ImproperlyConfigured as error:
+        raise CommandError(str(error)) from None

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import signal
 from argparse import ArgumentParser
-from types import ModuleType
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from workflows.management.arguments import HelpInLines, seconds
+from workflows.management.arguments import HelpInLines, extra, given, seconds
 from workflows.management.database import refuse_unknown_clients, refuse_unmigrated
 from workflows.postgres import server_log, session_settings
 from workflows.signals import notify
@@ -42,11 +41,11 @@ class Command(HelpInLines):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        sqs = _sqs()
+        sqs = extra("workflows.queues.sqs", "sqs")
         consumer_options = sqs.Options(
-            queue=_given(options["queue"], "SQS_QUEUE_URL", "--queue URL"),
-            client=_given(options["client"], "SQS_CLIENT", "--client NAME"),
-            dead_letters=_given(options["dead_letters"], "SQS_DEAD_LETTERS_URL", "--dead-letters URL"),
+            queue=given(options["queue"], "SQS_QUEUE_URL", "--queue URL"),
+            client=given(options["client"], "SQS_CLIENT", "--client NAME"),
+            dead_letters=given(options["dead_letters"], "SQS_DEAD_LETTERS_URL", "--dead-letters URL"),
             visibility=settings.SQS_VISIBILITY_SECONDS,
             drain=options["drain"],
             max_runtime=options["max_runtime"],
@@ -71,21 +70,3 @@ class Command(HelpInLines):
         except Exception as error:  # its message may quote a message of the queue
             logger.error("consumesqs failed", exc_info=error)
             raise CommandError("It failed, and the error is ours: the log says where.") from None
-
-
-def _sqs() -> ModuleType:
-    """The module that needs boto3, an optional dependency."""
-    try:
-        from workflows.queues import sqs
-    except ModuleNotFoundError as error:
-        if error.name not in ("boto3", "botocore"):
-            raise
-        raise CommandError("boto3 is not installed: pip install -c constraints.txt '.[sqs]'") from None
-    return sqs
-
-
-def _given(argument: str | None, setting: str, example: str) -> str:
-    value = argument or str(getattr(settings, setting))
-    if not value:
-        raise CommandError(f"{setting} is not set. Set it, or give {example}.")
-    return value

@@ -12,7 +12,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
-from workflows.management.arguments import HelpInLines, seconds
+from workflows.management.arguments import HelpInLines, extra, seconds
 from workflows.management.database import refuse_unmigrated
 from workflows.outbox.destinations import Destination, destinations
 from workflows.outbox.relay import Relay, Sender
@@ -96,13 +96,8 @@ def _chosen(names: list[str] | None) -> list[Destination]:
 def _sender(destination: Destination) -> Sender:
     if not destination.kafka:
         return Webhook(destination)
+    kafka = extra("workflows.outbox.kafka", "kafka")
     try:
-        from workflows.outbox.kafka import KafkaTopic
-
-        return KafkaTopic(destination)
-    except ModuleNotFoundError as error:
-        if error.name != "confluent_kafka":
-            raise
-        raise CommandError("Kafka's client is not installed: pip install -c constraints.txt '.[kafka]'") from None
+        return kafka.KafkaTopic(destination)  # type: ignore[no-any-return]
     except ImproperlyConfigured as error:
         raise CommandError(str(error)) from None
