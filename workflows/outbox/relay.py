@@ -15,7 +15,7 @@ from threading import Event
 from time import monotonic
 from typing import Any, Protocol
 
-from django.db import connections, transaction
+from django.db import connections
 from django.db.models import Q
 
 from workflows import failpoints
@@ -201,13 +201,9 @@ class Relay:
             query_in_time(vote)
 
     def _run(self, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
-        common = {"destination": self.destination.name, "lease": LEASE}
-
-        def run() -> list[tuple[Any, ...]]:
-            with transaction.atomic():
-                return fetch_all(sql, {**common, **parameters})
-
-        return query_in_time(run)
+        return query_in_time(
+            lambda: fetch_all(sql, {"destination": self.destination.name, "lease": LEASE, **parameters})
+        )
 
 
 def _disable(service: Any) -> None:
