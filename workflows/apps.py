@@ -19,6 +19,7 @@ class WorkflowsConfig(AppConfig):
         transitions.others.append(lifecycle.tell)
         connection_created.connect(session_settings.tell)
         maintenance.MAINTENANCE_TASKS.update(bulk.CHORES | purge.CHORES | ages.CHORES | chores.CHORES)
+        maintenance.of_definitions.append(purge.of_archives)
         register(checks.check_definitions)
         register(checks.check_submission_workflow)
         register(checks.check_signal_sources)

@@ -7,7 +7,7 @@ it, and if that worker dies, another goes on. A task that fails does not stop th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import NamedTuple
 
@@ -49,6 +49,9 @@ MAINTENANCE_TASKS = {
     "forget minutes": Task(rollup.forget, every=60.0),
 }
 
+# Of other packages, as soon as definitions can be read.
+of_definitions: list[Callable[[], Mapping[str, Task]]] = []
+
 # Seconds that a worker gives them at a time, before it claims the next workflow.
 AT_A_TIME = 0.25
 # A slice that changes nothing rests twenty times as long as it took: each maintenance task that finds nothing takes a
@@ -60,6 +63,11 @@ LONGEST_SLICE, AFTER_FAILURE = 3.0, 60.0
 # Seconds that a worker may be silent in a slice: one that is stopped there would keep the maintenance task from all
 # others for as long as its lease, which the longest step of all decides.
 LONGEST_SILENCE = 10.0
+
+
+def tasks() -> dict[str, Task]:
+    """All that this release does, by name."""
+    return {**MAINTENANCE_TASKS, **{name: task for of in of_definitions for name, task in of().items()}}
 
 
 def run(seconds: float = AT_A_TIME) -> None:
@@ -76,9 +84,10 @@ def _run_slice() -> bool:
         if due is None:
             return False
         name, after = due
+        task = tasks()[name]
         started = monotonic()
         try:
-            changed, next_after, at_least = do_slice(MAINTENANCE_TASKS[name], after)
+            changed, next_after, at_least = do_slice(task, after)
         except Exception as error:
             if not connection.is_usable():
                 raise
@@ -86,9 +95,7 @@ def _run_slice() -> bool:
             return True
         took = monotonic() - started
         rest = 0.0 if changed else min(took * REST, AFTER_FAILURE)
-        _succeed(
-            name, next_after, rest if changed or next_after else max(rest, at_least, MAINTENANCE_TASKS[name].every)
-        )
+        _succeed(name, next_after, rest if changed or next_after else max(rest, at_least, task.every))
         if changed:
             failpoints.reach("before_chore", name)
     if changed:
@@ -107,7 +114,7 @@ def _lock_due() -> tuple[str, int] | None:
 
     A time further ahead than any rest is that of a clock which has been set back: such a maintenance task is due.
     """
-    rests = {name: max(task.every, AFTER_FAILURE) for name, task in MAINTENANCE_TASKS.items()}
+    rests = {name: max(task.every, AFTER_FAILURE) for name, task in tasks().items()}
     rows = session_of().run(
         """SELECT name, after, set_config('statement_timeout', %(timeout)s, true),
                   set_config('idle_in_transaction_session_timeout', %(silence)s, true) FROM (
@@ -159,5 +166,5 @@ def make_known() -> None:
     """Give each task of this release its row, if it has none. Each worker does so at its start, and once a minute."""
     execute(
         "INSERT INTO workflows_chore (name) SELECT unnest(%s::text[]) ON CONFLICT (name) DO NOTHING",
-        [list(MAINTENANCE_TASKS)],
+        [list(tasks())],
     )

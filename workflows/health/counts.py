@@ -119,7 +119,7 @@ def read(states: Collection[State] = State) -> Counts:
         deserted=deserted,
         services=[each for each in found if not each.is_cause],
         causes=[each for each in found if each.is_cause],
-        failing_maintenance=list(Chore.objects.exclude(failing_since=None).order_by("failing_since")),
+        failing_maintenance=list(late.chores().exclude(failing_since=None).order_by("failing_since")),
         hidden=_from_the_future(),
         destinations=outbox.standings(),
         paces=limited,

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from django.db.models import QuerySet
+
+from workflows.engine import maintenance
 from workflows.engine.claim import POOLS
-from workflows.engine.maintenance import MAINTENANCE_TASKS
 from workflows.health import bounded
 from workflows.models import Chore
 from workflows.models.workflow import PARKED_SQL
@@ -134,7 +136,12 @@ def stuck(longest: Mapping[str, timedelta]) -> dict[str, int]:
     return dict(found)
 
 
+def chores() -> QuerySet[Chore]:
+    """Those of this release: nobody does any more what it no longer has."""
+    return Chore.objects.filter(name__in=maintenance.tasks())
+
+
 def silent_chores(at: datetime) -> dict[str, float]:
     """For how many seconds each maintenance task has been due and no worker has done it; 0 of one that is in time."""
-    due = Chore.objects.filter(name__in=MAINTENANCE_TASKS).order_by("name").values_list("name", "due_at")
+    due = chores().order_by("name").values_list("name", "due_at")
     return {name: max(0.0, (at - due_at).total_seconds()) for name, due_at in due}

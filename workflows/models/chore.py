@@ -8,7 +8,7 @@ from workflows.models.clock import ClockTimestamp
 class Chore(models.Model):
     """A maintenance task of the workers (`engine.maintenance`): when it is due, and where it goes on."""
 
-    name = models.CharField(max_length=50, primary_key=True)
+    name = models.CharField(max_length=150, primary_key=True)
     due_at = models.DateTimeField(db_default=ClockTimestamp())
     after = models.BigIntegerField(db_default=0)  # the id after which its next slice starts
     failing_since = models.DateTimeField(null=True)

@@ -7,11 +7,13 @@ them is unsettled.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from django.db import transaction
 
@@ -24,6 +26,8 @@ from workflows.retention.content import empty
 from workflows.retention.holds import let_holds_wait
 from workflows.retention.unsettled import settled
 from workflows.signals.waking import Slice
+
+logger = logging.getLogger(__name__)
 
 # Rows at a time: some 50 ms.
 SLICE = 100
@@ -49,17 +53,32 @@ _LOCK = """
 
 @dataclass(slots=True)
 class Progress:
-    """How many were emptied and deleted, or would be, by type; and why others stay, whatever their age."""
+    """How many were emptied and deleted, or would be, by type; and why others stay, whatever their age.
+
+    `failed`: the types of which no more is deleted, each with the class of what their archive has raised.
+    """
 
     emptied: Counter[str] = field(default_factory=Counter)
     deleted: Counter[str] = field(default_factory=Counter)
     stay: Counter[str] = field(default_factory=Counter)
+    failed: dict[str, str] = field(default_factory=dict)
     since: datetime = _START
 
 
-def _old(since: datetime, *, emptied: bool) -> list[tuple[int, str, datetime]]:
-    """The oldest, from a time on, of what is to be emptied; or, once it is `emptied`, to be deleted."""
-    ages = {name: definition.retention for name, definition in definitions().items()}
+def _archives() -> dict[str, str]:
+    return {name: archive for name, each in definitions().items() if (archive := each.retention.archive)}
+
+
+def _old(since: datetime, *, emptied: bool, only: str = "") -> list[tuple[int, str, datetime]]:
+    """The oldest, from a time on, of what is to be emptied; or, once it is `emptied`, to be deleted.
+
+    What is deleted is of `only` one type, or of those without an archive: one that fails stops no other type.
+    """
+    ages = {
+        name: definition.retention
+        for name, definition in definitions().items()
+        if not emptied or (name == only if only else not definition.retention.archive)
+    }
     kept = [each.rows if emptied else each.content for each in ages.values()]
     parameters = {"types": list(ages), "kept": kept, "since": since, "size": SLICE}
     rows = fetch_all(_OLD.format(emptied="NOT NULL" if emptied else "NULL"), parameters)
@@ -76,11 +95,11 @@ def empty_old(after: int = 0) -> Slice:
     return Slice(len(go), _next(found, len(go)), REST * (time.monotonic() - began))
 
 
-def delete_old(after: int = 0) -> Slice:
+def delete_old(after: int = 0, *, only: str = "") -> Slice:
     """The same for the rows of what is emptied."""
     began = time.monotonic()
-    found = _old(moment(after), emptied=True)
-    gone = rows.delete([pk for pk, *_ in found])
+    found = _old(moment(after), emptied=True, only=only)
+    gone = rows.delete([pk for pk, *_ in found], _archives().get(only, ""))
     return Slice(len(gone), _next(found, len(gone)), REST * (time.monotonic() - began))
 
 
@@ -101,12 +120,20 @@ def _next(found: Sequence[tuple[int, str, datetime]], changed: int) -> int:
 
 def purge(progress: Progress, *, dry_run: bool, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
     """Empty and delete all that may go, or count it; report progress after each slice. Stopped, it may start again."""
-    for slice_of in (_empty_slice, _delete_slice):
+    of_archives = [(_delete_slice, name) for name in _archives()]
+    for slice_of, only in ((_empty_slice, ""), (_delete_slice, ""), *of_archives):
         progress.since = _START
         while True:
             began = time.monotonic()
-            with transaction.atomic():
-                found = slice_of(progress, dry_run)
+            try:
+                with transaction.atomic():
+                    found = slice_of(progress, dry_run, only)
+            except Exception as error:
+                if not only:
+                    raise
+                logger.exception("nothing more of %s is deleted: its archive has failed", only)
+                progress.failed[only] = type(error).__name__
+                break
             yield progress
             if len(found) < SLICE:
                 break
@@ -114,7 +141,7 @@ def purge(progress: Progress, *, dry_run: bool, rest: Callable[[float], None] = 
             rest(time.monotonic() - began)
 
 
-def _empty_slice(progress: Progress, dry_run: bool) -> list[tuple[int, str, datetime]]:
+def _empty_slice(progress: Progress, dry_run: bool, only: str) -> list[tuple[int, str, datetime]]:
     found = _old(progress.since, emptied=False)
     ids = [pk for pk, *_ in found]
     go, stay = settled(ids) if dry_run else _lock_settled(ids)
@@ -125,13 +152,18 @@ def _empty_slice(progress: Progress, dry_run: bool) -> list[tuple[int, str, date
     return found
 
 
-def _delete_slice(progress: Progress, dry_run: bool) -> list[tuple[int, str, datetime]]:
-    found = _old(progress.since, emptied=True)
+def _delete_slice(progress: Progress, dry_run: bool, only: str) -> list[tuple[int, str, datetime]]:
+    found = _old(progress.since, emptied=True, only=only)
     ids = [pk for pk, *_ in found]
-    gone = [pk for pk, *_ in rows.may_go(ids, lock=False)] if dry_run else rows.delete(ids)
+    gone = [pk for pk, _ in rows.may_go(ids, lock=False)] if dry_run else rows.delete(ids, _archives().get(only, ""))
     progress.deleted.update(name for pk, name, _ in found if pk in gone)
     return found
 
 
 # For `engine.maintenance`, which knows nothing of what is kept how long.
 CHORES = {"empty old": Task(empty_old, every=60.0), "delete old": Task(delete_old, every=60.0)}
+
+
+def of_archives() -> dict[str, Task]:
+    """A task for each type that has an archive."""
+    return {f"delete old {name}": Task(partial(delete_old, only=name), every=60.0) for name in _archives()}

@@ -8,7 +8,6 @@ at once, one that had looked before, and stored after, would start a second time
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ FAILED_WITH_A_CHARGE = "it has failed, and a charge or another call of it stands
 # One that has children with content stays: somebody may still retry these. A child that is emptied has a parent that is
 # emptied, too, and never starts it again. What failed and stands keeps its ledger.
 _MAY = f"""
-    SELECT w.id, w.workflow_type, spent.at < now() - interval '1 hour'
+    SELECT w.id, spent.at < now() - interval '1 hour'
       FROM workflows_workflow w LEFT JOIN workflows_spentkey spent ON spent.workflow_id = w.id
      WHERE w.id = ANY (%(ids)s) AND NOT (w.status = 'FAILED' AND {LEFT})
        AND NOT EXISTS (SELECT FROM workflows_workflow child
@@ -52,30 +51,26 @@ _BELONGS = {
 _ROW = "workflows_workflow WHERE id"
 
 
-def may_go(ids: Sequence[int], *, lock: bool) -> list[tuple[int, str, bool]]:
-    """Those of these emptied workflows that may be deleted: id, type, and whether that can be now, or in an hour."""
+def may_go(ids: Sequence[int], *, lock: bool) -> list[tuple[int, bool]]:
+    """Those of these emptied workflows that may be deleted: id, and whether that can be now, or in an hour."""
     charges = sorted({name for each in definitions().values() for name in each.charge_names})
     sql = f"{_MAY} FOR UPDATE OF w SKIP LOCKED" if lock else _MAY
-    return [(pk, name, bool(now)) for pk, name, now in fetch_all(sql, {"ids": list(ids), "charges": charges})]
+    return [(pk, bool(now)) for pk, now in fetch_all(sql, {"ids": list(ids), "charges": charges})]
 
 
-def delete(ids: Sequence[int]) -> list[int]:
+def delete(ids: Sequence[int], archive: str = "") -> list[int]:
     """Delete those of these emptied workflows that may go now, in the caller's transaction; set the others' keys aside.
 
-    Those of a definition with an archive are given to it first. What it raises is raised: nothing is deleted.
+    They are given to the archive first. What it raises is raised: nothing is deleted.
     """
     found = may_go(ids, lock=True)
-    execute(_SET_ASIDE, [[pk for pk, _, now in found if not now]])
-    by_archive = defaultdict(list)
-    for pk, name, now in found:
-        if now:
-            by_archive[definitions()[name].retention.archive].append(pk)
-    for archive, gone in by_archive.items():
+    execute(_SET_ASIDE, [[pk for pk, now in found if not now]])
+    if gone := [pk for pk, now in found if now]:
         if archive:
             import_string(archive)(_told(gone))
         for table in (*_BELONGS.values(), _ROW):
             execute(f"DELETE FROM {table} = ANY (%s)", [gone])  # noqa: S608 (ours)
-    return [pk for gone in by_archive.values() for pk in gone]
+    return gone
 
 
 def _told(ids: Sequence[int]) -> list[Mapping[str, Any]]:

@@ -10,8 +10,9 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db.models.functions import Now
 from django.test import Client
 
 from onboarding.workflow import ONBOARDING
@@ -21,9 +22,10 @@ from tests.workflows import rows
 from tests.workflows.retention.test_purge import child_of, long_ago, old, with_content
 from workflows.definition import Retention, definitions
 from workflows.engine import duplicates, maintenance
+from workflows.health import counts
 from workflows.ingress import api_keys
 from workflows.intake.submissions import KeyReused, KeyTaken, enter, start
-from workflows.models import Attempt, Effect, Event, SearchKeyHash, SpentKey, Workflow
+from workflows.models import Attempt, Chore, Effect, Event, SearchKeyHash, SpentKey, Workflow
 from workflows.postgres.jsonb import parse
 from workflows.postgres.statements import execute
 from workflows.retention import content, purge
@@ -34,7 +36,7 @@ SENT = parse(b'{"patient": {"email": "a@example.com"}}')
 
 
 def chore(name: str) -> int:
-    return elsewhere(lambda: maintenance.do_slice(purge.CHORES[name], 0).changed)
+    return elsewhere(lambda: maintenance.do_slice(maintenance.tasks()[name], 0).changed)
 
 
 def emptied(make: Callable[..., Workflow] = rows.complete, days: int = 401, **fields: Any) -> Workflow:
@@ -49,10 +51,10 @@ def an_hour_passes() -> None:
         execute("UPDATE workflows_spentkey SET at = at - interval '61 minutes'", [])
 
 
-def delete_old() -> int:
-    assert chore("delete old") == 0
+def delete_old(name: str = "delete old") -> int:
+    assert chore(name) == 0
     an_hour_passes()
-    return chore("delete old")
+    return chore(name)
 
 
 def is_there(row: Workflow) -> bool:
@@ -241,7 +243,7 @@ def with_archive(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_archive_gets_what_was_left_of_it_before_it_is_deleted() -> None:
     row = with_content(old(completed_at=long_ago(401)))
     assert chore("empty old") == 1
-    assert delete_old() == 1
+    assert delete_old("delete old parcel") == 1
     (told,) = archived
     assert (told["workflow"]["id"], told["workflow"]["payload"]) == (row.pk, {})
     assert {name: len(each) for name, each in told.items() if name != "workflow"} == {
@@ -251,15 +253,30 @@ def test_the_archive_gets_what_was_left_of_it_before_it_is_deleted() -> None:
 
 
 @pytest.mark.usefixtures("with_archive")
-def test_what_the_archive_does_not_take_stays() -> None:
-    row = emptied(rows.failed)
-    assert chore("delete old") == 0
+def test_what_the_archive_does_not_take_stays_and_is_told_of_and_other_types_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", {"delete old": purge.CHORES["delete old"]})
+    row, other = emptied(rows.failed), emptied(workflow_type="onboarding")
+
+    def work() -> None:
+        maintenance.make_known()
+        Chore.objects.update(due_at=Now())
+        while elsewhere(maintenance._run_slice):
+            pass
+
+    work()
     an_hour_passes()
-    with pytest.raises(OSError, match="full"):
-        maintenance.do_slice(purge.CHORES["delete old"], 0)
-    assert archived
-    assert is_there(row)
+    work()
+    assert (len(archived), is_there(row), is_there(other)) == (1, True, False)
     assert Attempt.objects.count() == 1
+    assert [(each.name, each.error) for each in counts.read().failing_maintenance] == [("delete old parcel", "OSError")]
+    with pytest.raises(CommandError, match=r"parcel \(OSError\)"):
+        call_command("purge", stdout=StringIO())
+    monkeypatch.setattr(definitions()["parcel"], "retention", Retention())
+    assert not counts.read().failing_maintenance
+    work()
+    assert not is_there(row)
 
 
 def test_the_command_counts_and_then_deletes() -> None:
