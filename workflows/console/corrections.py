@@ -155,7 +155,8 @@ def dropped(row: Workflow) -> Iterator[str]:
 def lines(row: Workflow) -> Iterator[str]:
     """What was corrected, and what somebody asks for."""
     if asked := _asked(row):
-        yield f"{_in_words(asked)} {words.ended(asked.reason)} Another user has to approve it."
+        until = words.clock(asked.asked_at + corrections.LAPSES)
+        yield f"{_in_words(asked)} {words.ended(asked.reason)} Another user has to approve it, or it lapses at {until}."
     for each in corrections.was_corrected(row):
         labels = ", ".join(told["label"] for told in each.told)
         yield f"Corrected: {labels}, at {words.clock(each.decided_at)}."

@@ -38,6 +38,7 @@ class Correction(models.Model):
         REFUSED = "refused"
         WITHDRAWN = "withdrawn"
         STALE = "stale", "No longer asked"
+        LAPSED = "lapsed"
 
     workflow = models.ForeignKey(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="corrections"

@@ -42,6 +42,7 @@ class Event(models.Model):
         CORRECTED = "corrected"
         CORRECTION_REFUSED = "correction_refused", "Correction refused"
         CORRECTION_WITHDRAWN = "correction_withdrawn", "Correction withdrawn"
+        CORRECTION_LAPSED = "correction_lapsed", "Correction lapsed"
         RUN_NOW = "run_now", "Run now"
         DUPLICATE = "duplicate"
         NOT_A_DUPLICATE = "not_a_duplicate", "Not a duplicate"

@@ -47,6 +47,8 @@ from workflows.postgres.statements import execute
 from workflows.redaction import MASK
 from workflows.sealing import payloads
 from workflows.search import rows as search_rows
+from workflows.signals.waking import Slice
+from workflows.state import history
 from workflows.wording import plain
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 
 # Of the user who asks, and of the one who approves: nobody makes a second account for the moment.
 YOUNGEST = timedelta(hours=24)
+# What nobody has decided by then is asked for no more: its new values stand in clear meanwhile.
+LAPSES = timedelta(days=30)
 CHANGED = "The workflow has changed since this was asked for: ask for it again if it is still needed."
 
 Values = Mapping[str, Any]
@@ -145,6 +149,8 @@ def _open(workflow_id: int, seen: list[int]) -> Correction:
         raise NotAllowed("There is no such correction.")
     if found.state == Correction.State.STALE:
         raise NotAllowed(CHANGED)
+    if found.state == Correction.State.LAPSED:
+        raise NotAllowed(f"Nobody has decided it in {LAPSES.days} days: ask for it again if it is still needed.")
     if found.state != Correction.State.ASKED:
         by = found.decided_by.get_username() if found.decided_by else "Somebody"
         raise NotAllowed(f"{by} has decided it already: it is {found.get_state_display().lower()}.")
@@ -155,6 +161,20 @@ def _decide(asked: Correction, state: Correction.State, user: User) -> None:
     Correction.objects.filter(pk=asked.pk).update(
         state=state, proposed=None, decided_by=user, decided_at=ClockTimestamp()
     )
+
+
+def lapse(after: int = 0) -> Slice:
+    """The maintenance task: end, with its new values, what was asked for long ago and nobody has decided."""
+    old = Correction.objects.open().filter(asked_at__lt=ClockTimestamp() - LAPSES).select_related("asked_by")
+    lapsed = list(old.select_for_update(of=("self",)).order_by("asked_at")[:100])
+    for each in lapsed:
+        Correction.objects.filter(pk=each.pk).update(
+            state=Correction.State.LAPSED, proposed=None, decided_at=ClockTimestamp()
+        )
+        # With a name, and so in the audit. No user can have this one.
+        told = {"corrected": each.told, "asked_by": each.asked_by.get_username(), "reason": each.reason}
+        history.record(each.workflow_id, Event.Kind.CORRECTION_LAPSED, actor="a worker", **told)
+    return Slice(len(lapsed))
 
 
 def _change(workflow: Workflow, definition: WorkflowDefinition, proposed: Values) -> None:

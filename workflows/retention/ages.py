@@ -12,6 +12,7 @@ from typing import NamedTuple
 from django.conf import settings
 
 from workflows.engine.maintenance import Task
+from workflows.operations import corrections
 from workflows.postgres.statements import fetch_row
 from workflows.signals.waking import Slice
 
@@ -64,4 +65,4 @@ def forget(old: Old, after: int = 0) -> Slice:
 
 CHORES: dict[str, Task] = {
     f"forget {each.table.removeprefix('workflows_')}": Task(partial(forget, each), every=3600.0) for each in OLD
-}
+} | {"lapse corrections": Task(corrections.lapse, every=3600.0)}

@@ -75,7 +75,7 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
         case Kind.ACKNOWLEDGED if detail.get("steps"):
             names = [str(name) for name in detail["steps"]]
             return _joined(": ", ", ".join(title_of(wording, name) for name in names), reason), ", ".join(names)
-        case Kind.CORRECTED:
+        case Kind.CORRECTED | Kind.CORRECTION_LAPSED:
             asked = f"Asked for by {detail.get('asked_by', '?')}"
             return _joined("\n", _corrected(detail), _joined(": ", asked, reason), str(detail.get("note") or "")), ""
         case Kind.CORRECTION_ASKED | Kind.CORRECTION_REFUSED | Kind.CORRECTION_WITHDRAWN:

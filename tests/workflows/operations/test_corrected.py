@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from tests import engine
 from tests.concurrency.rivals import Rivals
-from tests.engine import define, kinds, submit, work
+from tests.engine import define, elsewhere, kinds, submit, work
+from tests.postgres import without_triggers
 from tests.workflows.conftest import World
 from tests.workflows.operations.correcting import CORRECTABLE, OPTIONS, RIGHT, TYPO, approve, ask, check, person, reread
 from tests.workflows.operations.people import held
@@ -19,11 +22,13 @@ from tests.workflows.undoing import to_rest
 from workflows import operations
 from workflows.definition import Step, definitions
 from workflows.effects import key_for
+from workflows.engine import maintenance
 from workflows.errors import NotAllowed, StepError
 from workflows.intake.submissions import KeyReused, enter
 from workflows.models import Correction, Event, OriginalPayload, SearchKeyHash, Workflow
 from workflows.operations import corrections
 from workflows.postgres.jsonb import parse
+from workflows.retention import ages
 from workflows.search import search_keys
 
 pytestmark = engine.ENGINE
@@ -168,6 +173,20 @@ def test_a_retry_in_between_makes_it_stale(asker: User, approver: User) -> None:
     assert reread(row).payload["patient"]["email"] == TYPO
 
 
+def test_what_nobody_decides_lapses_and_its_values_are_deleted(asker: User, approver: User) -> None:
+    asked = ask(failed(), asker)
+    for more, number in ((timedelta(minutes=1), 0), (-timedelta(minutes=1), 1)):
+        with without_triggers():
+            Correction.objects.update(asked_at=timezone.now() - corrections.LAPSES + more)
+        assert elsewhere(lambda: maintenance.do_slice(ages.CHORES["lapse corrections"], 0).changed) == number
+    asked.refresh_from_db()
+    assert (asked.state, asked.proposed) == ("lapsed", None)
+    event = Event.objects.exclude(actor="").get(kind="correction_lapsed")  # so it is in the audit
+    assert (event.detail["asked_by"], event.detail["corrected"]) == ("bob", asked.told)
+    with pytest.raises(NotAllowed, match="Nobody has decided it in 30 days"):
+        approve(asked, approver)
+
+
 def test_a_row_that_somebody_holds_is_refused_without_waiting(asker: User, approver: User) -> None:
     row = failed()
     asked = ask(row, asker)
@@ -176,18 +195,26 @@ def test_a_row_that_somebody_holds_is_refused_without_waiting(asker: User, appro
     approve(asked, approver)
 
 
-@pytest.mark.parametrize("other", ["approve", "close", "retry"])
+def lapse() -> None:
+    if not maintenance.do_slice(ages.CHORES["lapse corrections"], 0).changed:
+        raise NotAllowed("It was approved.")
+
+
+@pytest.mark.parametrize("other", ["approve", "close", "retry", "lapse"])
 def test_of_two_at_once_one_decides(asker: User, approver: User, other: str) -> None:
     rivals, dora = Rivals(), person("dora")
     rivals_do: dict[str, Callable[[Correction], Any]] = {
         "approve": lambda asked: approve(asked, dora),
         "close": lambda asked: corrections.close(asked.workflow_id, user=dora, reason="No.", seen=[asked.pk]),
         "retry": lambda asked: operations.retry(asked.workflow_id, user=dora),
+        "lapse": lambda asked: lapse(),
     }
     try:
         for _ in range(8):
             row = failed(program=uuid4().hex)
             asked = ask(row, asker)
+            with without_triggers():
+                Correction.objects.update(asked_at=timezone.now() - corrections.LAPSES)
             results = rivals.race(lambda: approve(asked, approver), lambda: rivals_do[other](asked))  # noqa: B023
             refused = [each for each in results if isinstance(each, NotAllowed)]
             asked.refresh_from_db()
