@@ -6,6 +6,7 @@ Several secrets of a source are valid at a time, so that one can be replaced wit
 from __future__ import annotations
 
 import base64
+import logging
 import re
 import secrets
 from contextlib import suppress
@@ -18,7 +19,10 @@ from workflows.ingress.verifying import PREFIX, StandardWebhooks, Verifier
 from workflows.ingress.verifying import sign as sign
 from workflows.models import WebhookSecret
 from workflows.postgres.deadlines import query_in_time
-from workflows.postgres.statements import fetch_one
+from workflows.sealing import key_register, webhook_secrets
+from workflows.sealing.envelopes import Unreadable
+
+logger = logging.getLogger(__name__)
 
 PREFIX_LENGTH = len(PREFIX) + 6  # shown to tell secrets apart; the 37 characters left are 220 random bits
 
@@ -54,21 +58,34 @@ def keys_of(source: str) -> list[bytes]:
     """The keys that events of a source may be signed with now; none when there is no such source.
 
     They are read for each event, so a revoked secret is invalid at once. One that this way of verifying does not take
-    is passed over. Raises DatabaseUnavailable.
+    is passed over, and so is one that does not open. Raises DatabaseUnavailable, or Unreadable when none opens: the
+    source is not the one that is wrong.
     """
     if not is_source(source):
         return []
     verifier, keys = verifier_of(source), []
     valid = WebhookSecret.objects.filter(source=source, revoked_at=None)
-    for secret in query_in_time(lambda: list(valid.values_list("secret", flat=True))):
+    opened = [opened_secret(row) for row in query_in_time(lambda: list(valid))]
+    if opened and not any(opened):
+        raise Unreadable(f"No secret of {source} opens.")
+    for secret in filter(None, opened):
         with suppress(ValueError):
             keys.append(verifier.key_of(secret))
     return keys
 
 
-def shown(secret: str) -> str:
-    """As much of a secret as tells it apart: of one that its source has chosen, less."""
-    return secret[: PREFIX_LENGTH if secret.startswith(PREFIX) else 4]
+def opened_secret(row: WebhookSecret) -> str | None:
+    """The secret in clear; None when no key of DATA_KEYS opens it, and the log says so."""
+    try:
+        return str(webhook_secrets.stored(row).open())
+    except Unreadable as unreadable:
+        logger.error("%s: %s", row, unreadable)
+        return None
+
+
+def shown(secret: str | None) -> str:
+    """As much of a secret as tells it apart: of one that its source has chosen, less; "?" of one that does not open."""
+    return "?" if secret is None else secret[: PREFIX_LENGTH if secret.startswith(PREFIX) else 4]
 
 
 def create(source: str, secret: str | None = None) -> str:
@@ -81,16 +98,11 @@ def create(source: str, secret: str | None = None) -> str:
     if secret is None:
         secret = PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
     verifier_of(source).key_of(secret)
-    # Not through the model: the secret would then be in the text of the statement.
-    made = fetch_one(
-        """INSERT INTO workflows_webhooksecret (source, secret)
-           SELECT %s, %s WHERE NOT EXISTS (SELECT FROM workflows_webhooksecret WHERE source = %s AND secret = %s)
-           RETURNING id""",
-        (source, secret, source, secret),
-    )
-    if made is None:
+    if any(opened_secret(row) == secret for row in WebhookSecret.objects.filter(source=source)):
         # A source that had the same secret twice would keep one when the other is revoked.
         raise ValueError(f"{source} has this very secret already, or had it until it was revoked: choose another.")
+    key_register.register()
+    webhook_secrets.create(source, secret)
     return secret
 
 
@@ -98,13 +110,12 @@ def find(secret_id: str) -> QuerySet[WebhookSecret]:
     """The secrets with this number, these first characters, or this whole text."""
     if secret_id.isascii() and secret_id.isdigit():
         return WebhookSecret.objects.filter(pk=int(secret_id)) if len(secret_id) < 19 else WebhookSecret.objects.none()
-    # Compared here, and few: a statement's text would hold the whole secret.
     by_start = secret_id.startswith(PREFIX)
-    meant = [
-        pk
-        for pk, secret in WebhookSecret.objects.values_list("pk", "secret")
-        if secret == secret_id or (by_start and secret.startswith(secret_id))
-    ]
+    meant = []
+    for row in WebhookSecret.objects.all():
+        secret = opened_secret(row)
+        if secret is not None and (secret == secret_id or (by_start and secret.startswith(secret_id))):
+            meant.append(row.pk)
     return WebhookSecret.objects.filter(pk__in=meant)
 
 

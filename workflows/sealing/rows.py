@@ -71,7 +71,7 @@ class Progress:
     newest: int
     sealed: int = 0
     kept_as: Counter[str] = field(default_factory=Counter)
-    unreadable: dict[int, str] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
     busy: set[int] = field(default_factory=set)
 
 
@@ -88,7 +88,7 @@ def check(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> 
             try:
                 secret.open()
             except Unreadable as unreadable:
-                progress.unreadable[secret.id] = str(unreadable)
+                progress.unreadable[f"workflow {secret.id}"] = str(unreadable)
         yield progress
 
 
@@ -123,7 +123,7 @@ def _reseal(progress: Progress, secrets: Iterable[Secret]) -> None:
             try:
                 new = secret.sealed_anew()
             except Unreadable as unreadable:
-                progress.unreadable[secret.id] = str(unreadable)
+                progress.unreadable[f"workflow {secret.id}"] = str(unreadable)
                 continue
             path = Value(secret.field.split("."), ArrayField(TextField()))
             changed = Func("payload", path, Value(new, JSONField()), function="jsonb_set")

@@ -295,7 +295,7 @@ def test_a_row_that_cannot_be_opened_is_named_and_the_old_key_stays_registered(s
     DataKey.objects.create(id=stored(pk).split(":")[1])
     settings.DATA_KEYS = ["the-new-one"]
     for action, registered in (("check", 1), ("rotate", 2)):
-        with pytest.raises(CommandError, match="1 workflows have a secret that does not open"):
+        with pytest.raises(CommandError, match="1 rows have a secret that does not open"):
             datakeys(action)
         assert DataKey.objects.count() == registered
 

@@ -8,15 +8,15 @@ from django.core.management.base import CommandError
 from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
 from workflows.management.slices import how_far, stoppable, told
-from workflows.sealing import key_register, rows
+from workflows.sealing import key_register, rows, webhook_secrets
 from workflows.sealing.envelopes import keys
 from workflows.sealing.rows import Progress
 
 HELP = """\
-The keys that secret fields of payloads (passwords, session and card tokens) are sealed with.
+The keys that secret fields of payloads (passwords, session and card tokens), and secrets of webhooks, are sealed with.
 
   check     open each secret, and count under which key it is; ends with 1 if one does not open
-  fill      seal what is in clear: submissions from before a release that names the field secret
+  fill      seal what is in clear: from before a release that names the field secret, or seals it
   rotate    seal everything under the first of DATA_KEYS; then the others may go
 
 All go in slices beside the intake and the workers, and rest for as long as each slice took. You may
@@ -41,7 +41,7 @@ examples:
   manage.py datakeys check         before an old key is thrown away
 """
 
-# Rows that do not open, by number.
+# Rows that do not open, by name.
 MOST_NAMED = 20
 
 
@@ -63,7 +63,12 @@ class Command(HelpInLines, DatabaseCommand):
         if action != "check":
             key_register.register()  # before the first row: a worker that lacks the key leaves it to others
         with stoppable(lambda: f"Run it again: manage.py datakeys {action}"):
-            slices = rows.check(progress) if action == "check" else rows.reseal(progress)
+            if action == "check":
+                webhook_secrets.check(progress)
+                slices = rows.check(progress)
+            else:
+                webhook_secrets.reseal(progress)
+                slices = rows.reseal(progress)
             for _ in told(slices, lambda so_far: how_far(so_far.below, so_far.newest), self.stdout.write):
                 pass
             if action == "rotate" and not (progress.busy or progress.unreadable):
@@ -87,6 +92,6 @@ class Command(HelpInLines, DatabaseCommand):
         if progress.busy:
             raise CommandError(f"{len(progress.busy):,} workflows are held by workers. Run it again.")
         if progress.unreadable:
-            for pk, why in list(progress.unreadable.items())[:MOST_NAMED]:
-                self.stdout.write(f"workflow {pk}: {why}")
-            raise CommandError(f"{len(progress.unreadable):,} workflows have a secret that does not open.")
+            for row, why in list(progress.unreadable.items())[:MOST_NAMED]:
+                self.stdout.write(f"{row}: {why}")
+            raise CommandError(f"{len(progress.unreadable):,} rows have a secret that does not open.")

@@ -15,6 +15,6 @@ class Command(DatabaseCommand):
         for secret in WebhookSecret.objects.order_by("source", "id"):
             revoked = f"revoked {secret.revoked_at:%Y-%m-%d %H:%M}" if secret.revoked_at else ""
             self.stdout.write(
-                f"{secret.pk:>5}  {webhooks.shown(secret.secret)}…  {secret.source}  "
+                f"{secret.pk:>5}  {webhooks.shown(webhooks.opened_secret(secret))}…  {secret.source}  "
                 f"made {secret.created_at:%Y-%m-%d %H:%M}  {revoked}"
             )
