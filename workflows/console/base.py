@@ -17,6 +17,8 @@ from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from workflows import operations
@@ -165,6 +167,11 @@ class ConsoleAdmin(ModelAdmin):
         if not all(map(is_number, request.POST.getlist(ACTION_CHECKBOX_NAME))):
             raise BadRequest("What is selected is no row.")
         return super().changelist_view(request, {"title": self._title_of_list(), **(extra_context or {})})
+
+    def action_checkbox(self, obj: Model) -> SafeString:
+        """As the admin's own, but without a template: a list has fifty."""
+        box = '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="Select {}">'
+        return format_html(box, ACTION_CHECKBOX_NAME, obj.pk, obj)
 
     def _title_of_list(self) -> str:
         title = self.list_title or str(self.opts.verbose_name_plural)

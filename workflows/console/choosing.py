@@ -54,7 +54,7 @@ class ChoosesMany(ConsoleAdmin):
             listed: paging.KeysetList = self.get_changelist_instance(request)  # type: ignore[assignment]
         except IncorrectLookupParameters as error:
             raise BadRequest("There is no such filter.") from error
-        filters = [f"{each.title}: {chosen}" for each in listed.filter_specs for chosen in _chosen(each, listed)]
+        filters = [f"{title}: {label}" for title, label, _ in listed.chips]
         if listed.has_more:
             filters.append(f"{bulk.MOST:,} of them, for there are more")
         return choose(self, request, verb, listed.all_ids(request)[: bulk.MOST], "; ".join(filters) or "all")
@@ -79,8 +79,3 @@ def _ticked(admin: ChoosesMany, request: HttpRequest, queryset: QuerySet[Any]) -
     if request.POST.get("select_across") == "1":
         return admin._choose_all(request, verb)
     return choose(admin, request, verb, queryset.order_by().values("pk"), TICKED)
-
-
-def _chosen(each: Any, listed: Any) -> Iterator[str]:
-    if each.value() is not None:
-        yield from (str(choice["display"]) for choice in each.choices(listed) if choice["selected"])

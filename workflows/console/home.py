@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import cast
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -71,16 +72,16 @@ class First:
 def first_lines(user: User, groups: Sequence[Group]) -> list[First]:
     """The first lines of what needs a person, in its order."""
     rows = needs_a_person.lines(needs.page(Asked(user)).items[:FIRST])
-    found = [
-        *(
+    found = chain(
+        (
             First(sentence, links.bulk_operation(row.pk), BulkOperation.State.ASKED.label, words.age_of(row.asked_at))
             for row, sentence in bulk_operation.awaiting(user)
         ),
-        *(_of_group(each) for each in groups if each.charged),
-        *(First(each.asks, each.url, each.whose, words.age_of(each.since), "", each.is_overdue) for each in rows),
-        *(_of_group(each) for each in groups if not (each.charged or each.asks_nobody)),
-    ]
-    return found[:FIRST]
+        (_of_group(each) for each in groups if each.charged),
+        (First(each.asks, each.url, each.whose, words.age_of(each.since), "", each.is_overdue) for each in rows),
+        (_of_group(each) for each in groups if not (each.charged or each.asks_nobody)),
+    )
+    return list(islice(found, FIRST))
 
 
 def _of_group(group: Group) -> First:

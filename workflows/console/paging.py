@@ -19,7 +19,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.db.models import F, OrderBy, QuerySet
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
 from django.http import HttpRequest
-from django.utils.text import capfirst
+from django.utils.functional import cached_property
 
 from workflows.health.bounded import COUNT_LIMIT
 from workflows.health.selecting import ids_of, together
@@ -101,15 +101,18 @@ class KeysetList(ChangeList):
         """The primary keys of all that the filters let through, on whatever page, up to one above COUNT_LIMIT."""
         return ids_of(self._arms(request))
 
-    @property
+    @cached_property
     def chips(self) -> list[tuple[str, str, str]]:
         """What the list is filtered by: title, label, and the address without it."""
         found = []
         for each in self.filter_specs:
+            # Each choice has an address of its own, and a filter may have hundreds.
+            if not each.used_parameters:
+                continue
             for choice in list(each.choices(self))[1:]:
                 if choice["selected"]:
                     without = self.get_query_string(remove=each.expected_parameters())
-                    found.append((str(capfirst(each.title)), str(choice["display"]), without))
+                    found.append((str(each.title), str(choice["display"]), without))
         return found
 
     # --- Which rows -----------------------------------------------------------------------------

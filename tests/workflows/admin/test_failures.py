@@ -20,6 +20,7 @@ from tests.workflows.admin.conftest import Login, queries
 from tests.workflows.admin.tasks import words
 from tests.workflows.operations.test_bulk import carry_out
 from workflows import operations
+from workflows.console import home
 from workflows.console.links import failures_of
 from workflows.errors import NotAllowed
 from workflows.health import failures
@@ -286,3 +287,12 @@ def test_only_who_may_acknowledge_failures_looks_after_them_or_says_who_does(as_
     with pytest.raises(NotAllowed):
         operations.assign_cause(group.cause, user=supporter, to=supporter.pk)
     assert not AssignedCause.objects.exists()
+
+
+def test_home_puts_no_more_groups_into_words_than_it_shows(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    line = home.failures.line
+    monkeypatch.setattr(home.failures, "line", lambda group: told.append(group) or line(group))
+    for number in range(home.FIRST + 2):
+        rows.failed(last_error_code=f"code_{number}")
+    assert len(as_("support").get("/admin/").context["first_lines"]) == len(told) == home.FIRST

@@ -14,6 +14,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, queries
 from workflows.console import paging
+from workflows.console.paging import KeysetList
 from workflows.models import ApiKey, ManualTask, State, Workflow
 
 LIST = "/admin/workflows/workflow/"
@@ -202,6 +203,22 @@ def test_what_a_list_is_filtered_by_stands_above_it_and_can_be_taken_away(as_: L
     rows.failed()
     chips = as_("support").get(f"{LIST}?state=failed&code=card_declined&after=9").context["cl"].chips
     assert chips == [
-        ("State", "Failed", "?code=card_declined"),
-        ("Code", "Card declined", "?state=failed"),
+        ("state", "Failed", "?code=card_declined"),
+        ("code", "Card declined", "?state=failed"),
     ]
+
+
+def test_the_choices_of_an_unused_filter_are_made_once_and_a_row_takes_no_template(
+    as_: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    make = KeysetList.get_query_string
+    monkeypatch.setattr(
+        KeysetList, "get_query_string", lambda *given, **how: made.append(make(*given, **how)) or made[-1]
+    )
+    client = as_("support")
+    rows.failed()
+    one = client.get(f"{LIST}?workflow_type=parcel")
+    assert made.count("?state=failed&workflow_type=parcel") == 1
+    rows.failed()
+    assert len(client.get(f"{LIST}?workflow_type=parcel").templates) == len(one.templates)
