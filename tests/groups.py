@@ -6,24 +6,7 @@ from importlib import import_module
 
 from django.db import connection
 
-_GIVEN = [
-    import_module(f"workflows.migrations.{name}").GROUPS
-    for name in (
-        "0002_groups",
-        "0005_causes",
-        "0011_bulk_operations",
-        "0014_pace",
-        "0017_settled_messages",
-        "0018_access",
-        "0022_corrections",
-        "0028_holds",
-        "0029_erasures",
-        "0030_outbox",
-    )
-]
-GROUPS: dict[str, list[str]] = {
-    name: [codename for given in _GIVEN for codename in given.get(name, [])] for name in _GIVEN[0]
-}
+GROUPS: dict[str, list[str]] = import_module("workflows.migrations.0003_groups").GROUPS
 
 _MAKE = """
     WITH given (name, codename) AS (SELECT * FROM unnest(%s::text[], %s::text[])),

@@ -7,12 +7,31 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import migrations, models
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce, Now
 
+from workflows.models import (
+    Access,
+    Attempt,
+    BulkItem,
+    BulkOperation,
+    CircuitEvent,
+    Correction,
+    Effect,
+    Erasure,
+    Event,
+    ManualTask,
+    OutboxEvent,
+    SearchKeyHash,
+    UndeliveredMessage,
+    Wait,
+    Workflow,
+)
 from workflows.models.clock import ClockTimestamp
 from workflows.models.effect import NextCallNumber
+from workflows.models.rollup import Grain, Metric
 from workflows.models.xids import CurrentTransactionId, Snapshot, TransactionId
 
 EMPTY_OBJECT, EMPTY_LIST = models.Value({}, models.JSONField()), models.Value([], models.JSONField())
@@ -24,33 +43,26 @@ CREATE_SEQUENCE = """
     GRANT USAGE ON SEQUENCE workflows_effect_call_number TO PUBLIC"""
 
 # The tables that the due query and the chores look into, and from which work is taken off all the time.
-QUEUES = ("workflows_workflow", "workflows_attempt", "workflows_wait", "workflows_signal")
+QUEUES = ("workflows_workflow", "workflows_attempt", "workflows_wait", "workflows_signal", "workflows_outboxevent")
 # A fifth of a table may be dead before an autovacuum by default, and while dead index entries are on less than 2% of its
 # pages it leaves the indexes alone: of 300,000 rows some thousands that were just worked off are less than both.
 VACUUM = "ALTER TABLE {} SET (autovacuum_vacuum_scale_factor = 0.01, vacuum_index_cleanup = on)"
 
-# fmt: off
-OUTCOMES = [
-    ("complete", "Complete"), ("retry", "Retry"), ("waiting", "Waiting"), ("failed", "Failed"),
-    ("put_back", "Paused"), ("lost", "Lost its database"), ("vanished", "Vanished"),
-    ("crashed", "Crashed its worker"), ("killed", "Worker was killed"), ("interrupted", "Interrupted"),
-    ("held", "Held for a decision"), ("compensated", "Reversed"), ("followed_up", "Followed up"),
-    ("follow_up_failed", "Deferred step failed"),
+
+INDEX_LOG = """
+    CREATE INDEX admin_log_newest ON django_admin_log (action_time DESC, id DESC);
+    CREATE INDEX admin_log_of_user ON django_admin_log (user_id, action_time DESC, id DESC)"""
+
+BY_A_PERSON = ~Q(actor="")
+FAILED = Q(status="FAILED", cancelled_at=None)
+UNACKNOWLEDGED = Q(status="FAILED", cancelled_at=None, completed_at__isnull=False) & ~Q(
+    acknowledged_failure=F("completed_at")
+)
+# The causes of failures are read from their indexes, and not from the rows.
+CAUSE = [
+    *("workflow_type", "current_step", "last_error_code", "last_error_class", "failed_release"),
+    "acknowledged_failure",
 ]
-KINDS = [
-    ("completed", "Completed"), ("failed", "Failed"), ("retry_scheduled", "Retry scheduled"),
-    ("waiting", "Waiting"), ("parked", "Parked"), ("put_back", "Paused"), ("vanished", "Worker vanished"),
-    ("crashed", "Worker crashed"), ("killed", "Worker killed"), ("interrupted", "Worker interrupted"),
-    ("lost", "Attempt lost"), ("best_effort_failed", "Best-effort step failed"), ("followed_up", "Followed up"),
-    ("follow_up_failed", "Deferred step failed"), ("follow_up_given_up", "Deferred step given up"),
-    ("follow_up_asked", "Run again"), ("task_claimed", "Task claimed"), ("task_assigned", "Task assigned"),
-    ("task_released", "Task released"), ("approved", "Approved"), ("rejected", "Rejected"), ("expired", "Expired"),
-    ("taken_back", "Answer retracted"), ("acknowledged", "Acknowledged"), ("retried", "Retried"),
-    ("run_now", "Run now"), ("cancel_requested", "Cancellation requested"),
-    ("cancel_too_late", "Too late to cancel"), ("cancelled", "Cancelled"), ("compensating", "Reversal started"),
-    ("undo_failed", "Reversal failed"), ("compensated", "Reversed"),
-]
-# fmt: on
 
 
 def ID() -> Any:  # noqa: N802
@@ -69,9 +81,16 @@ def of_workflow(related_name: str, *, null: bool = False) -> Any:
     )
 
 
+def user(**options: Any) -> Any:
+    return models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", **options)
+
+
 class Migration(migrations.Migration):
     initial = True
-    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL)]
+    dependencies = [
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
+        ("admin", "0003_logentry_add_action_flag_choices"),
+    ]
 
     operations = [
         migrations.RunSQL(CREATE_SEQUENCE, "DROP SEQUENCE workflows_effect_call_number"),
@@ -91,7 +110,7 @@ class Migration(migrations.Migration):
                 (
                     "status",
                     models.CharField(
-                        choices=[("PENDING", "Pending"), ("COMPLETE", "Complete"), ("FAILED", "Failed")],
+                        choices=Workflow.Status.choices,
                         db_default="PENDING",
                         max_length=8,
                     ),
@@ -116,9 +135,14 @@ class Migration(migrations.Migration):
                 ("wake_matching", models.JSONField(db_default=EMPTY_OBJECT)),
                 ("begun", models.BooleanField(db_default=False)),
                 ("parked_at", models.DateTimeField(null=True)),
-                ("parked_on", models.CharField(db_default="", max_length=100)),
+                ("parked_on", models.CharField(db_default="", max_length=410)),
                 ("unavailable_count", models.PositiveIntegerField(db_default=0)),
                 ("acknowledged_failure", models.DateTimeField(null=True)),
+                ("given_request_id", models.CharField(db_default="", max_length=64)),
+                ("entered_xid", TransactionId(null=True, db_default=CurrentTransactionId())),
+                ("failed_release", models.CharField(max_length=100, db_default="")),
+                ("priority", models.SmallIntegerField(db_default=0)),
+                ("emptied_at", models.DateTimeField(null=True)),
             ],
             options={
                 "constraints": [
@@ -131,6 +155,9 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         name="workflow_at_rest_is_not_compensating",
                         condition=Q(status="PENDING") | Q(compensating=False),
+                    ),
+                    models.CheckConstraint(
+                        name="workflow_emptied_is_at_rest", condition=Q(emptied_at=None) | ~Q(status="PENDING")
                     ),
                     models.UniqueConstraint(
                         name="workflow_unique_business_key",
@@ -198,17 +225,6 @@ class Migration(migrations.Migration):
                         condition=Q(status="PENDING") & ~Q(parked_on=""),
                     ),
                     models.Index(
-                        name="workflow_failed_at",
-                        fields=["completed_at"],
-                        condition=Q(cancelled_at=None, status="FAILED"),
-                    ),
-                    models.Index(
-                        name="workflow_unacknowledged",
-                        fields=["completed_at", "id"],
-                        condition=Q(cancelled_at=None, completed_at__isnull=False, status="FAILED")
-                        & ~Q(acknowledged_failure=F("completed_at")),
-                    ),
-                    models.Index(
                         name="workflow_children_pending",
                         fields=["parent", "parent_wait"],
                         condition=Q(status="PENDING") & ~Q(parent=None),
@@ -231,6 +247,34 @@ class Migration(migrations.Migration):
                         condition=Q(status="PENDING") & ~Q(parked_on=""),
                     ),
                     models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),
+                    models.Index(
+                        name="workflow_request", fields=["given_request_id"], condition=~Q(given_request_id="")
+                    ),
+                    models.Index(name="workflow_entered", fields=["entered_xid"]),
+                    models.Index(
+                        name="workflow_failures", fields=["completed_at", "id"], include=CAUSE, condition=FAILED
+                    ),
+                    models.Index(
+                        name="workflow_failures_left",
+                        fields=["completed_at", "id"],
+                        include=CAUSE,
+                        condition=UNACKNOWLEDGED,
+                    ),
+                    models.Index(
+                        name="workflow_lanes",
+                        fields=["queue", "priority", "workflow_type", "tenant", "invisible_until", "id"],
+                        condition=Q(status="PENDING", begun=False),
+                    ),
+                    models.Index(
+                        name="workflow_to_empty",
+                        fields=["workflow_type", "completed_at"],
+                        condition=Q(emptied_at=None, completed_at__isnull=False),
+                    ),
+                    models.Index(
+                        name="workflow_to_delete",
+                        fields=["workflow_type", "completed_at"],
+                        condition=Q(emptied_at__isnull=False),
+                    ),
                 ],
                 "permissions": [
                     ("retry_workflow", "Can retry a failed workflow"),
@@ -239,6 +283,7 @@ class Migration(migrations.Migration):
                     ("cancel_paid_workflow", "Can cancel a workflow whatever it has charged"),
                     ("follow_up_workflow", "Can have a failed best-effort step of a complete workflow run again"),
                     ("acknowledge_workflow", "Can acknowledge what has failed, or was given up"),
+                    ("correct_workflow", "Can ask for a correction of what was sent, and approve a colleague's"),
                 ],
             },
         ),
@@ -251,13 +296,16 @@ class Migration(migrations.Migration):
                 ("release", models.CharField(db_default="", max_length=100)),
                 ("opened_at", models.DateTimeField(db_default=ClockTimestamp())),
                 ("closed_at", models.DateTimeField(null=True)),
-                ("outcome", models.CharField(choices=OUTCOMES, db_default="", max_length=20)),
+                ("outcome", models.CharField(choices=Attempt.Outcome.choices, db_default="", max_length=20)),
                 ("steps_in_full", models.JSONField(db_column="steps", db_default=EMPTY_LIST)),
                 ("traceback", models.TextField(db_default="")),
                 ("workflow", of_workflow("attempts")),
                 ("died_how", models.CharField(db_default="", max_length=50)),
                 ("died_in", models.CharField(db_default="", max_length=100)),
                 ("steps_in_short", models.TextField(db_default="")),
+                ("due_since", models.DateTimeField(null=True)),
+                ("closed_xid", TransactionId(null=True)),
+                ("corrected_xid", TransactionId(null=True)),
             ],
             options={
                 "constraints": [
@@ -266,6 +314,8 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view",),
                 "indexes": [
                     models.Index(name="attempt_open", fields=["workflow"], condition=Q(closed_at=None)),
+                    models.Index(name="attempt_closed", fields=["closed_xid"]),
+                    models.Index(name="attempt_corrected", fields=["corrected_xid"], condition=~Q(corrected_xid=None)),
                 ],
             },
         ),
@@ -274,17 +324,21 @@ class Migration(migrations.Migration):
             [
                 ("id", ID()),
                 ("at", models.DateTimeField(db_default=ClockTimestamp())),
-                ("kind", models.CharField(choices=KINDS, max_length=30)),
+                ("kind", models.CharField(choices=Event.Kind.choices, max_length=30)),
                 ("attempt", models.PositiveIntegerField(null=True)),
                 ("step", models.CharField(db_default="", max_length=100)),
                 ("actor", models.CharField(db_default="", max_length=150)),
                 ("detail", models.JSONField(db_default=EMPTY_OBJECT)),
                 ("workflow", of_workflow("events")),
+                ("finished_xid", TransactionId(null=True)),
             ],
             options={
                 "default_permissions": ("view",),
                 "indexes": [
                     models.Index(name="event_of_workflow", fields=["workflow", "id"]),
+                    models.Index(name="event_finished", fields=["finished_xid"], condition=~Q(finished_xid=None)),
+                    models.Index(name="event_of_people", fields=["-at", "-id"], condition=BY_A_PERSON),
+                    models.Index(name="event_of_actor", fields=["actor", "-at", "-id"], condition=BY_A_PERSON),
                 ],
             },
         ),
@@ -297,15 +351,7 @@ class Migration(migrations.Migration):
                 (
                     "state",
                     models.CharField(
-                        choices=[
-                            ("intent", "Under way"),
-                            ("done", "Done"),
-                            ("not_done", "Not done"),
-                            ("skipped", "Did not apply"),
-                            ("unknown", "Unclear"),
-                            ("undone", "Reversed"),
-                            ("kept", "Left as it is"),
-                        ],
+                        choices=Effect.State.choices,
                         max_length=10,
                     ),
                 ),
@@ -335,6 +381,9 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         name="effect_done_has_a_result", condition=~Q(state="done") | Q(result__isnull=False)
                     ),
+                ],
+                "indexes": [
+                    models.Index(name="effect_undo_failed", fields=["id"], condition=Q(undo_failures__gt=0)),
                 ],
                 "default_permissions": ("view",),
             },
@@ -399,12 +448,7 @@ class Migration(migrations.Migration):
                 (
                     "kind",
                     models.CharField(
-                        choices=[
-                            ("approval", "A person's decision"),
-                            ("signal", "Signal"),
-                            ("time", "Time"),
-                            ("children", "Children"),
-                        ],
+                        choices=Wait.Kind.choices,
                         db_default="approval",
                         max_length=10,
                     ),
@@ -449,14 +493,7 @@ class Migration(migrations.Migration):
                 (
                     "state",
                     models.CharField(
-                        choices=[
-                            ("open", "Open"),
-                            ("approved", "Approved"),
-                            ("rejected", "Rejected"),
-                            ("expired", "Expired"),
-                            ("closed", "No longer asked"),
-                            ("taken_back", "Answer retracted"),
-                        ],
+                        choices=ManualTask.State.choices,
                         db_default="open",
                         max_length=10,
                     ),
@@ -465,12 +502,7 @@ class Migration(migrations.Migration):
                 ("expires_at", models.DateTimeField()),
                 ("decided_at", models.DateTimeField(null=True)),
                 ("reason", models.TextField(db_default="")),
-                (
-                    "decided_by",
-                    models.ForeignKey(
-                        null=True, on_delete=models.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
-                    ),
-                ),
+                ("decided_by", user(null=True)),
                 (
                     "wait",
                     models.OneToOneField(
@@ -490,23 +522,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("answer_model", models.CharField(db_default="", max_length=300)),
-                (
-                    "assignee",
-                    models.ForeignKey(
-                        null=True, on_delete=models.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
-                    ),
-                ),
+                ("assignee", user(null=True)),
                 ("claimed_at", models.DateTimeField(null=True)),
                 ("due_at", models.DateTimeField(null=True)),
                 ("four_eyes", models.BooleanField(db_default=False)),
                 ("on_expiry", models.CharField(db_default="expired", max_length=10)),
-                (
-                    "requested_by",
-                    models.ForeignKey(
-                        null=True, on_delete=models.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
-                    ),
-                ),
+                ("requested_by", user(null=True)),
                 ("team", models.CharField(db_default="", max_length=150)),
+                ("lead_asked_at", models.DateTimeField(null=True)),
             ],
             options={
                 "constraints": [
@@ -555,6 +578,11 @@ class Migration(migrations.Migration):
                     models.Index(name="manual_task_closed", fields=["state", "id"], condition=~Q(state="open")),
                     models.Index(
                         name="manual_task_due", fields=["due_at"], condition=Q(state="open") & ~Q(due_at=None)
+                    ),
+                    models.Index(
+                        name="manual_task_lead",
+                        fields=["lead_asked_at", "id"],
+                        condition=Q(state="open") & ~Q(lead_asked_at=None),
                     ),
                 ],
                 "permissions": [
@@ -606,9 +634,14 @@ class Migration(migrations.Migration):
                 ("hash", models.BinaryField()),
                 ("key_id", models.IntegerField()),
                 ("workflow", of_workflow("search_key_hashes")),
+                ("role", models.CharField(choices=SearchKeyHash.Role.choices, max_length=7, null=True)),
             ],
             options={
                 "db_table": "workflows_searchkey",
+                "indexes": [
+                    models.Index(name="searchkey_holder", fields=["hash"], condition=Q(role="holder")),
+                    models.Index(name="searchkey_waiting", fields=["workflow"], condition=Q(role="waiting")),
+                ],
                 "default_permissions": (),
             },
         ),
@@ -624,14 +657,15 @@ class Migration(migrations.Migration):
             options={
                 "default_permissions": ("view",),
                 "indexes": [
-                    models.Index(name="search_of_actor", fields=["actor", "-id"]),
+                    models.Index(name="search_newest", fields=["-at", "-id"]),
+                    models.Index(name="search_of_person", fields=["actor", "-at", "-id"]),
                 ],
             },
         ),
         migrations.CreateModel(
             "Service",
             [
-                ("name", models.CharField(max_length=100, primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=410, primary_key=True, serialize=False)),
                 ("since", models.DateTimeField(null=True)),
                 ("failed", models.PositiveIntegerField(db_default=0)),
                 ("answered", models.PositiveIntegerField(db_default=0)),
@@ -646,12 +680,27 @@ class Migration(migrations.Migration):
                 ("held_reason", models.TextField(db_default="")),
                 ("cohort", models.PositiveIntegerField(db_default=0)),
                 ("released_at", models.DateTimeField(null=True)),
+                ("asked_at", models.DateTimeField(null=True)),
+                ("asked_by", models.CharField(db_default="", max_length=150)),
+                ("asked_reason", models.TextField(db_default="")),
+                ("code", models.CharField(db_default="", max_length=200)),
+                ("elsewhere", models.BooleanField(db_default=False)),
+                ("judged", ArrayField(models.BigIntegerField(), db_default=EMPTY_ARRAY)),
+                ("let_fail_by", models.CharField(db_default="", max_length=150)),
+                ("let_fail_reason", models.TextField(db_default="")),
+                ("let_fail_until", models.DateTimeField(null=True)),
+                ("releases", ArrayField(models.CharField(max_length=100), db_default=EMPTY_ARRAY)),
+                ("step", models.CharField(db_default="", max_length=100)),
+                ("tallies", models.JSONField(db_default=EMPTY_OBJECT)),
+                ("traceback", models.TextField(db_default="")),
+                ("workflow_type", models.CharField(db_default="", max_length=100)),
             ],
             options={
                 "default_permissions": ("view",),
                 "permissions": [
                     ("hold_service", "Can hold a service: no workflow calls it"),
                     ("try_service", "Can have a service tried now"),
+                    ("let_fail_service", "Can let the workflows fail that are parked on a cause"),
                 ],
             },
         ),
@@ -659,17 +708,12 @@ class Migration(migrations.Migration):
             "CircuitEvent",
             [
                 ("id", ID()),
-                ("service", models.CharField(max_length=100)),
+                ("service", models.CharField(max_length=410)),
                 ("at", models.DateTimeField(db_default=ClockTimestamp())),
                 (
                     "kind",
                     models.CharField(
-                        choices=[
-                            ("opened", "Opened"),
-                            ("closed", "Closed"),
-                            ("held", "Held"),
-                            ("tried", "To be tried"),
-                        ],
+                        choices=CircuitEvent.Kind.choices,
                         max_length=10,
                     ),
                 ),
@@ -680,13 +724,15 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view",),
                 "indexes": [
                     models.Index(name="circuit_event_of_service", fields=["service", "-id"]),
+                    models.Index(name="circuit_event_of_people", fields=["-at", "-id"], condition=BY_A_PERSON),
+                    models.Index(name="circuit_event_of_actor", fields=["actor", "-at", "-id"], condition=BY_A_PERSON),
                 ],
             },
         ),
         migrations.CreateModel(
             "Chore",
             [
-                ("name", models.CharField(max_length=50, primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=150, primary_key=True, serialize=False)),
                 ("due_at", models.DateTimeField(db_default=ClockTimestamp())),
                 ("after", models.BigIntegerField(db_default=0)),
                 ("failing_since", models.DateTimeField(null=True)),
@@ -737,6 +783,12 @@ class Migration(migrations.Migration):
                 ("headers", models.JSONField(db_default=EMPTY_LIST)),
                 ("created_at", models.DateTimeField(db_default=Now())),
                 ("sent_at_ms", models.BigIntegerField(db_default=0)),
+                (
+                    "state",
+                    models.CharField(
+                        blank=True, choices=UndeliveredMessage.State.choices, db_default="", max_length=11
+                    ),
+                ),
             ],
             options={
                 "constraints": [
@@ -745,6 +797,7 @@ class Migration(migrations.Migration):
                     ),
                 ],
                 "default_permissions": ("view",),
+                "permissions": [("settle_undeliveredmessage", "Can redeliver or discard an undelivered message")],
             },
         ),
         migrations.CreateModel(
@@ -756,6 +809,8 @@ class Migration(migrations.Migration):
                 ("digest", models.BinaryField(max_length=32, unique=True)),
                 ("created_at", models.DateTimeField(db_default=Now())),
                 ("revoked_at", models.DateTimeField(null=True)),
+                ("tenant", models.CharField(db_default="", max_length=100)),
+                ("may", ArrayField(models.CharField(max_length=20), db_default=EMPTY_ARRAY)),
             ],
             options={
                 "default_permissions": ("view",),
@@ -768,7 +823,7 @@ class Migration(migrations.Migration):
             [
                 ("id", ID()),
                 ("source", models.CharField(max_length=100)),
-                ("secret", models.CharField(max_length=200)),
+                ("secret", models.CharField(max_length=400)),
                 ("created_at", models.DateTimeField(db_default=Now())),
                 ("revoked_at", models.DateTimeField(null=True)),
             ],
@@ -776,8 +831,350 @@ class Migration(migrations.Migration):
                 "default_permissions": (),
             },
         ),
+        migrations.CreateModel(
+            "Rollup",
+            [
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        *("grain", "metric", "at", "workflow_type", "step", "outcome", "code"),
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("grain", models.CharField(max_length=6, choices=Grain.choices)),
+                ("metric", models.CharField(max_length=20, choices=Metric.choices)),
+                ("at", models.DateTimeField()),
+                ("workflow_type", models.CharField(max_length=100)),
+                ("step", models.CharField(max_length=100)),
+                ("outcome", models.CharField(max_length=30)),
+                ("code", models.CharField(max_length=200)),
+                ("count", models.BigIntegerField()),
+                ("seconds", models.FloatField()),
+                ("buckets", ArrayField(models.BigIntegerField())),
+            ],
+            options={"default_permissions": ()},
+        ),
+        migrations.CreateModel(
+            "RollupProgress",
+            [
+                ("name", models.CharField(max_length=20, primary_key=True, serialize=False)),
+                ("seen", Snapshot()),
+                ("server", models.CharField(db_default="", max_length=30)),
+                ("workflow_floor", models.BigIntegerField(db_default=0)),
+                ("attempt_floor", models.BigIntegerField(db_default=0)),
+                ("event_floor", models.BigIntegerField(db_default=0)),
+            ],
+            options={"default_permissions": ()},
+        ),
+        migrations.CreateModel(
+            "BulkOperation",
+            [
+                ("id", ID()),
+                ("verb", models.CharField(max_length=20)),
+                ("arguments", models.JSONField(db_default=EMPTY_OBJECT)),
+                ("chosen_by", models.TextField()),
+                ("selected", models.PositiveIntegerField()),
+                ("state", models.CharField(choices=BulkOperation.State.choices, db_default="draft", max_length=10)),
+                ("reason", models.TextField(db_default="")),
+                ("pace", models.PositiveIntegerField(db_default=5)),
+                ("next_at", models.DateTimeField(db_default=ClockTimestamp())),
+                ("paused_why", models.TextField(db_default="")),
+                ("asked_at", models.DateTimeField(db_default=ClockTimestamp())),
+                ("four_eyes", models.BooleanField(db_default=False)),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("approved_by", user(null=True)),
+                ("asked_by", user()),
+            ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        name="bulk_operation_four_eyes",
+                        condition=Q(four_eyes=False)
+                        | Q(state__in=["draft", "asked", "cancelled"])
+                        | (Q(approved_by__isnull=False) & ~Q(approved_by=F("asked_by"))),
+                    ),
+                ],
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(name="bulk_operation_running", fields=["next_at"], condition=Q(state="running")),
+                ],
+                "permissions": [("start_bulkoperation", "Can do the same to many workflows at once")],
+            },
+        ),
+        migrations.CreateModel(
+            "BulkItem",
+            [
+                ("id", ID()),
+                ("row", models.BigIntegerField()),
+                ("seen", models.BigIntegerField(null=True)),
+                (
+                    "outcome",
+                    models.CharField(blank=True, choices=BulkItem.Outcome.choices, db_default="", max_length=7),
+                ),
+                ("why", models.TextField(db_default="")),
+                ("at", models.DateTimeField(null=True)),
+                (
+                    "operation",
+                    models.ForeignKey(
+                        "workflows.bulkoperation", on_delete=models.CASCADE, db_index=False, related_name="items"
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [models.UniqueConstraint(name="bulk_item_once", fields=["operation", "row"])],
+                "default_permissions": (),
+                "indexes": [models.Index(name="bulk_item_outcome", fields=["operation", "outcome", "id"])],
+            },
+        ),
+        migrations.CreateModel(
+            "Pace",
+            [
+                ("key", models.CharField(max_length=110, primary_key=True, serialize=False)),
+                ("held_until", models.DateTimeField(null=True)),
+                ("held_by", models.CharField(db_default="", max_length=150)),
+                ("held_reason", models.TextField(db_default="")),
+                ("per_second", models.FloatField(null=True)),
+                ("paced_by", models.CharField(db_default="", max_length=150)),
+                ("paced_reason", models.TextField(db_default="")),
+                ("next_at", models.DateTimeField(null=True)),
+                ("at_once", models.PositiveIntegerField(null=True)),
+                ("capped_by", models.CharField(db_default="", max_length=150)),
+                ("capped_reason", models.TextField(db_default="")),
+            ],
+            options={
+                "default_permissions": ("view",),
+                "permissions": [("set_pace", "Can hold a queue or a type, and set its pace")],
+                "verbose_name": "queue, type or tenant",
+                "verbose_name_plural": "queues, types and tenants",
+            },
+        ),
+        migrations.CreateModel(
+            "Access",
+            [
+                ("id", ID()),
+                ("at", models.DateTimeField(db_default=ClockTimestamp())),
+                ("actor", models.CharField(max_length=150)),
+                ("kind", models.CharField(choices=Access.Kind.choices, max_length=10)),
+                ("detail", models.JSONField(db_default=EMPTY_OBJECT)),
+                ("workflow", of_workflow("+", null=True)),
+            ],
+            options={
+                "default_permissions": (),
+                "indexes": [
+                    models.Index(name="access_of_workflow", fields=["workflow", "-at", "-id"]),
+                    models.Index(name="access_newest", fields=["-at", "-id"]),
+                    models.Index(name="access_of_actor", fields=["actor", "-at", "-id"]),
+                    models.Index(name="access_revealed", fields=["-at", "actor"], condition=Q(kind="revealed")),
+                ],
+                "permissions": [
+                    ("view_audit", "Can see who did what, and who looked at whom"),
+                    ("reveal_workflow", "Can see a patient's masked values, for a purpose that is recorded"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            "DataKey",
+            [
+                ("id", models.CharField(max_length=8, primary_key=True, serialize=False)),
+                ("since", models.DateTimeField(db_default=Now())),
+            ],
+            options={"default_permissions": ()},
+        ),
+        migrations.CreateModel(
+            "OriginalPayload",
+            [
+                (
+                    "workflow",
+                    models.OneToOneField(
+                        "workflows.workflow",
+                        on_delete=models.DO_NOTHING,
+                        db_constraint=False,
+                        primary_key=True,
+                        related_name="+",
+                        serialize=False,
+                    ),
+                ),
+                ("payload", models.JSONField()),
+            ],
+            options={"default_permissions": ()},
+        ),
+        migrations.CreateModel(
+            "Correction",
+            [
+                ("id", ID()),
+                ("of_failure", models.DateTimeField()),
+                ("proposed", models.JSONField(null=True)),
+                ("told", models.JSONField()),
+                ("reason", models.TextField()),
+                ("state", models.CharField(choices=Correction.State.choices, db_default="asked", max_length=9)),
+                ("asked_at", models.DateTimeField(db_default=ClockTimestamp())),
+                ("decided_at", models.DateTimeField(null=True)),
+                ("asked_by", user(db_index=False)),
+                ("decided_by", user(null=True, db_index=False)),
+                ("workflow", of_workflow("corrections")),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        name="correction_one_open", fields=["workflow"], condition=Q(state="asked")
+                    ),
+                    models.CheckConstraint(
+                        name="correction_four_eyes",
+                        condition=~Q(state="approved") | (Q(decided_by__isnull=False) & ~Q(decided_by=F("asked_by"))),
+                    ),
+                    models.CheckConstraint(
+                        name="correction_emptied",
+                        condition=Q(proposed__isnull=False, state="asked")
+                        | (~Q(state="asked") & Q(proposed__isnull=True)),
+                    ),
+                ],
+                "default_permissions": (),
+                "indexes": [
+                    models.Index(name="correction_open", fields=["asked_at", "id"], condition=Q(state="asked")),
+                    models.Index(name="correction_of_workflow", fields=["workflow"]),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            "AssignedCause",
+            [
+                ("id", ID()),
+                ("workflow_type", models.TextField()),
+                ("step", models.TextField()),
+                ("code", models.TextField()),
+                ("release", models.TextField()),
+                ("at", models.DateTimeField(db_default=ClockTimestamp())),
+                (
+                    "assignee",
+                    models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+"),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        name="assigned_cause_once", fields=["workflow_type", "step", "code", "release"]
+                    ),
+                ],
+                "default_permissions": (),
+            },
+        ),
+        migrations.CreateModel(
+            "Hold",
+            [
+                ("id", ID()),
+                ("hash", models.BinaryField(null=True)),
+                ("key_id", models.IntegerField(null=True)),
+                ("reason", models.TextField()),
+                ("placed_by", models.CharField(max_length=150)),
+                ("placed_at", models.DateTimeField(db_default=ClockTimestamp())),
+                ("until", models.DateTimeField()),
+                ("lifted_by", models.CharField(db_default="", max_length=150)),
+                ("lifted_reason", models.TextField(db_default="")),
+                ("workflow", of_workflow("+", null=True)),
+            ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        name="hold_is_on_one",
+                        condition=Q(workflow=None, hash__isnull=False) | Q(workflow__isnull=False, hash=None),
+                    ),
+                ],
+                "default_permissions": (),
+                "permissions": [("place_hold", "Can place a legal hold, and lift one")],
+            },
+        ),
+        migrations.CreateModel(
+            "Erasure",
+            [
+                ("id", ID()),
+                ("hash", models.BinaryField()),
+                ("workflows", ArrayField(models.BigIntegerField())),
+                ("reason", models.TextField()),
+                ("state", models.CharField(choices=Erasure.State.choices, db_default="asked", max_length=7)),
+                ("asked_at", models.DateTimeField(db_default=ClockTimestamp())),
+                ("decided_at", models.DateTimeField(null=True)),
+                ("asked_by", user(db_index=False)),
+                ("decided_by", user(null=True, db_index=False)),
+            ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        name="erasure_four_eyes",
+                        condition=~Q(state="done") | Q(decided_by__isnull=False) & ~Q(decided_by=F("asked_by")),
+                    ),
+                ],
+                "default_permissions": (),
+                "indexes": [GinIndex(name="erasure_of_workflow", fields=["workflows"])],
+                "permissions": [("erase_workflow", "Can ask for an erasure, and approve a colleague's")],
+            },
+        ),
+        migrations.CreateModel(
+            "OutboxEvent",
+            [
+                ("id", ID()),
+                ("event_id", models.UUIDField()),
+                ("destination", models.CharField(max_length=63)),
+                ("topic", models.CharField(max_length=100)),
+                ("body", models.JSONField()),
+                ("at", models.DateTimeField(db_default=ClockTimestamp())),
+                ("since", models.DateTimeField(db_default=ClockTimestamp())),
+                ("due_at", models.DateTimeField(db_default=ClockTimestamp())),
+                ("tries", models.PositiveIntegerField(db_default=0)),
+                ("error", models.CharField(db_default="", max_length=100)),
+                (
+                    "state",
+                    models.CharField(blank=True, choices=OutboxEvent.State.choices, db_default="", max_length=9),
+                ),
+                ("settled_at", models.DateTimeField(null=True)),
+                ("workflow", of_workflow("+")),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(name="outbox_event_once", fields=["workflow", "destination", "event_id"]),
+                ],
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(name="outbox_due", fields=["destination", "due_at", "id"], condition=Q(state="")),
+                    models.Index(name="outbox_oldest", fields=["destination", "since"], condition=Q(state="")),
+                    models.Index(name="outbox_given_up", fields=["destination", "id"], condition=Q(state="given_up")),
+                ],
+                "verbose_name": "outbox event",
+                "verbose_name_plural": "outbox events",
+            },
+        ),
+        migrations.CreateModel(
+            "SpentKey",
+            [
+                ("workflow_id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("idempotency_key", models.UUIDField(unique=True)),
+                ("business_key", models.CharField(max_length=200, null=True)),
+                ("workflow_type", models.CharField(max_length=100)),
+                ("tenant", models.CharField(max_length=100)),
+                ("submitted_by", models.CharField(max_length=100)),
+                ("status", models.CharField(choices=Workflow.Status.choices, max_length=8)),
+                ("state", models.CharField(max_length=9)),
+                ("at", models.DateTimeField(db_default=Now())),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        name="spentkey_business_key",
+                        fields=["business_key", "workflow_type", "tenant"],
+                        condition=~Q(business_key=None),
+                    ),
+                ],
+                "default_permissions": (),
+            },
+        ),
         # Room on the page for the outcome of a call, and of the votes on a service, which come soon after their row.
         migrations.RunSQL("ALTER TABLE workflows_effect SET (fillfactor = 95)", migrations.RunSQL.noop),
         migrations.RunSQL("ALTER TABLE workflows_service SET (fillfactor = 20)", migrations.RunSQL.noop),
+        # The rows of a total, and of today, are updated every few seconds: on their own pages.
+        migrations.RunSQL("ALTER TABLE workflows_rollup SET (fillfactor = 50)", migrations.RunSQL.noop),
         *[migrations.RunSQL(VACUUM.format(table), migrations.RunSQL.noop) for table in QUEUES],
+        # The audit reads Django's log of what people changed, too.
+        migrations.RunSQL(INDEX_LOG, "DROP INDEX admin_log_newest; DROP INDEX admin_log_of_user"),
     ]

@@ -135,13 +135,13 @@ def test_settings_as_the_checks_find_them(settings: Settings) -> None:
 def test_a_migration_that_is_missing() -> None:
     define([step])
     assert not list(installation.migrations())
-    execute("DELETE FROM django_migrations WHERE app = 'workflows' AND name = '0005_causes'", [])
+    execute("DELETE FROM django_migrations WHERE app = 'workflows' AND name = '0002_guards'", [])
     try:
         found = examination.examine()
     finally:
-        execute("INSERT INTO django_migrations (app, name, applied) VALUES ('workflows', '0005_causes', now())", [])
+        execute("INSERT INTO django_migrations (app, name, applied) VALUES ('workflows', '0002_guards', now())", [])
     (missing,) = [finding for finding in found if finding.about == "migrations"]
-    assert (missing.level, "workflows.0005_causes" in missing.what) == (Level.CRITICAL, True)
+    assert (missing.level, "workflows.0002_guards" in missing.what) == (Level.CRITICAL, True)
     assert "queue" not in {finding.about for finding in found}, "the other looks need the tables"
 
 

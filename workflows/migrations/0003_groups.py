@@ -7,22 +7,24 @@ from django.contrib.auth.management import create_permissions
 from django.db import migrations
 
 SUPPORT = [
-    *["view_workflow", "view_manualtask", "view_workerprocess", "view_service"],
+    *["view_workflow", "view_manualtask", "view_workerprocess", "view_service", "view_bulkoperation", "view_pace"],
     *["retry_workflow", "run_workflow_now", "cancel_workflow", "follow_up_workflow", "acknowledge_workflow"],
 ]
+# Whoever can retry one may retry a few at once; of many somebody with start_bulkoperation decides.
+DECIDES = ["cancel_paid_workflow", "resolve_manualtask", "let_fail_service", "start_bulkoperation", "correct_workflow"]
 GROUPS = {
     "support": SUPPORT,
-    "support lead": [*SUPPORT, "cancel_paid_workflow", "resolve_manualtask", "assign_manualtask"],
+    "support lead": [*SUPPORT, *DECIDES, "assign_manualtask", "reveal_workflow", "place_hold", "erase_workflow"],
     "operations": ["view_workflow", "view_manualtask", "resolve_manualtask"],
     "approver": ["view_workflow", "view_manualtask", "decide_manualtask"],
     "engineer": [
-        *SUPPORT,
+        *[*SUPPORT, *DECIDES],
         *["view_attempt", "view_event", "view_wait", "view_signal", "view_apikey", "view_undeliveredmessage"],
-        *["cancel_paid_workflow", "resolve_manualtask", "revoke_apikey", "hold_service", "try_service"],
+        *["view_outboxevent", "revoke_apikey", "hold_service", "try_service", "set_pace", "settle_undeliveredmessage"],
     ],
     "auditor": [
-        *["view_workflow", "view_manualtask", "view_event", "view_apikey"],
-        *["view_undeliveredmessage", "view_service", "view_search"],
+        *["view_workflow", "view_manualtask", "view_event", "view_apikey", "view_undeliveredmessage", "view_service"],
+        *["view_search", "view_bulkoperation", "view_pace", "view_outboxevent", "view_audit", "place_hold"],
     ],
 }
 
@@ -47,8 +49,9 @@ def grant(apps: Any, schema_editor: Any, groups: Mapping[str, Sequence[str]]) ->
 
 
 class Migration(migrations.Migration):
+    replaces = [("workflows", "0002_groups")]
     dependencies = [
-        ("workflows", "0001_initial"),
+        ("workflows", "0002_guards"),
         ("auth", "0012_alter_user_first_name_max_length"),
         ("contenttypes", "0002_remove_content_type_name"),
     ]
