@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from workflows.definition import value_at
+from workflows.definition import definitions, value_at
+from workflows.postgres.statements import fetch_all
 from workflows.wording import Money
 
 # ISO 4217: the signs that need no explanation here, and currencies without a smaller unit.
@@ -16,17 +18,30 @@ WHOLE_UNITS = frozenset({"CLP", "ISK", "JPY", "KRW", "PYG", "UGX", "VND", "XAF",
 
 def amount(payload: Mapping[str, Any], money: Money) -> str:
     """The amount with its currency, `$145.00`, or `1,200 JPY`; "An amount" where the payload does not say it."""
-    return total([(payload, money)])
+    return _total([(value_at(payload, money.amount), value_at(payload, money.currency), 1)])
 
 
-def total(charges: Iterable[tuple[Mapping[str, Any], Money]]) -> str:
-    """The sum of the amounts of several payloads, by currency: `$290.00 and 1,200 JPY`."""
+def total(ids: Collection[int]) -> str:
+    """The sum of what these workflows charge, or have charged, by currency: `$290.00 and 1,200 JPY`."""
+    charging = {name: each.wording.money for name, each in definitions().items() if each.wording.money}
+    return _total(
+        (json.loads(units or "null"), json.loads(currency or "null"), number)
+        for name, money in charging.items()
+        for units, currency, number in fetch_all(
+            """SELECT payload #> %(amount)s, payload #> %(currency)s, count(*) FROM workflows_workflow
+                WHERE id = ANY (%(ids)s) AND workflow_type = %(name)s GROUP BY 1, 2 ORDER BY min(id)""",
+            {"amount": money.amount.split("."), "currency": money.currency.split("."), "ids": list(ids), "name": name},
+        )
+    )
+
+
+def _total(charges: Iterable[tuple[Any, Any, int]]) -> str:
+    """The sum of amounts with their currency, each so many times."""
     sums: Counter[str] = Counter()
     says_all = True
-    for payload, money in charges:
-        units, currency = value_at(payload, money.amount), value_at(payload, money.currency)
+    for units, currency, number in charges:
         if isinstance(units, int) and not isinstance(units, bool) and isinstance(currency, str):
-            sums[currency.upper() if currency.isalpha() and len(currency) == 3 else ""] += units
+            sums[currency.upper() if currency.isalpha() and len(currency) == 3 else ""] += units * number
         else:
             says_all = False
     parts = [shown(units, currency) for currency, units in sums.items()]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Now
 
-from workflows.definition import wording_of_type
 from workflows.models import BulkOperation, FollowUp, ManualTask, OutboxEvent, State, UndeliveredMessage, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
@@ -61,7 +60,7 @@ def _of_retry(rows: QuerySet[Workflow], user: User) -> Preview:
 
 def _charged_again(again: Collection[int]) -> Iterator[str]:
     if again:
-        yield f"{_sum(again)} is charged again, for {len(again)} of them: it was refunded."
+        yield f"{total(again)} is charged again, for {len(again)} of them: it was refunded."
     else:
         yield "Nothing that was refunded is charged again."
     yield "What is on record is not charged a second time; what was not charged yet is, when its step is reached."
@@ -75,7 +74,7 @@ def _of_cancel(rows: QuerySet[Workflow], user: User) -> Preview:
     cannot = [*_in_other_states(rows.exclude(under_way)), *_barred(barred, user, why_not_cancel)]
     returned = charged - barred
     money = (
-        f"{_sum(returned)} has been charged, or may have been, for {len(returned)} of them: it is given back."
+        f"{total(returned)} has been charged, or may have been, for {len(returned)} of them: it is given back."
         if returned
         else "Nobody has been charged, so nothing is given back."
     )
@@ -91,13 +90,16 @@ def _of_run_now(rows: QuerySet[Workflow], user: User) -> Preview:
 
 
 def _of_acknowledge(rows: QuerySet[Workflow], user: User) -> Preview:
-    given_up = FollowUp.objects.filter(GIVEN_UP).values("workflow")
-    left = UNACKNOWLEDGED | Q(status="COMPLETE", pk__in=given_up)
-    done = rows.filter(status="FAILED", cancelled_at=None).exclude(left).count()
+    failed = Q(status="FAILED", cancelled_at=None)
+    given_up = Q(status="COMPLETE", pk__in=FollowUp.objects.filter(GIVEN_UP).values("workflow"))
+    parts = {"failed": failed, "left": UNACKNOWLEDGED, "given_up": given_up}
+    counted = rows.aggregate(**{name: Count("pk", filter=part) for name, part in parts.items()})
+    done = counted["failed"] - counted["left"]
     held = len(charged_among(rows.filter(UNACKNOWLEDGED).values_list("pk", flat=True)))
     cannot = [(number, why) for number, why in ((done, "acknowledged already"), (held, MONEY_HELD)) if number]
-    others = _in_other_states(rows.exclude(status="FAILED", cancelled_at=None).exclude(left))
-    return Preview(rows.filter(left).count() - held, [*cannot, *others], ["Nothing is called, refunded or reversed."])
+    others = _in_other_states(rows.exclude(failed | given_up))
+    can = counted["left"] + counted["given_up"] - held
+    return Preview(can, [*cannot, *others], ["Nothing is called, refunded or reversed."])
 
 
 def _of_messages(rows: QuerySet[UndeliveredMessage]) -> Preview:
@@ -130,9 +132,3 @@ def _in_other_states(rows: QuerySet[Workflow]) -> list[tuple[int, str]]:
 def _barred(barred: Collection[int], user: User, why_not: Callable[[int, User], str]) -> list[tuple[int, str]]:
     """What this user may not do to these, though somebody else may: the reason is the same for all."""
     return [(len(barred), why_not(next(iter(barred)), user))] if barred else []
-
-
-def _sum(ids: Collection[int]) -> str:
-    """The sum of what these workflows charge, or have charged."""
-    rows = Workflow.objects.filter(pk__in=ids).values_list("workflow_type", "payload").iterator()
-    return total((payload, money) for name, payload in rows if (money := wording_of_type(name).money))

@@ -93,13 +93,6 @@ class Calls:
         return bool(step and step.undo)
 
 
-def _total(each: Iterable[Calls]) -> str:
-    """The sum of what these workflows charge, or have charged."""
-    money = {calls.workflow.pk: calls.wording.money for calls in each}
-    payloads = Workflow.objects.filter(pk__in=money).values_list("pk", "payload")
-    return total((payload, words) for pk, payload in payloads if (words := money[pk]))
-
-
 def of_retry(workflow: Workflow) -> Iterator[str]:
     """What a retry of this workflow does, in sentences."""
     calls = Calls.of(workflow)
@@ -107,7 +100,7 @@ def of_retry(workflow: Workflow) -> Iterator[str]:
     on_record, unclear, again = calls.titles(DONE, KEPT), calls.titles(*IN_DOUBT), calls.titles(UNDONE)
     yield "A worker takes it up before what is queued and has not started, and starts again from the first step."
     if calls.charges_again():
-        yield f"The card will be charged again: {_total([calls])}."
+        yield f"The card will be charged again: {total([workflow.pk])}."
     if on_record:
         yield f"{_number(on_record)} on record and not made again: {_list(on_record)}."
     if unclear:
@@ -130,7 +123,7 @@ def of_cancel(workflow: Workflow) -> Iterator[str]:
     if not (undone or stays or unclear):
         yield "Nothing has been done in other systems, so nothing has to be reversed."
     if calls.refunds():
-        yield f"{_total([calls])} is given back."
+        yield f"{total([workflow.pk])} is given back."
     if undone:
         yield f"Reversed: {_list(undone)}."
     if unclear:
@@ -150,7 +143,7 @@ def of_let_fail(parked: QuerySet[Workflow]) -> Iterator[str]:
     if len(calls) > LOOKED_THROUGH:
         yield "What was charged is given back."
     elif charged := [each for each in calls if each.refunds()]:
-        yield f"{_total(charged)} is given back, for {len(charged)} of them."
+        yield f"{total([each.workflow.pk for each in charged])} is given back, for {len(charged)} of them."
     if len(calls) <= LOOKED_THROUGH and (unclear := [each for each in calls if each.titles(*IN_DOUBT)]):
         yield f"Of {len(unclear)} a call is unclear. That is found out, and what happened is reversed where it can be."
     yield "What they have done in other systems is reversed where it can be."

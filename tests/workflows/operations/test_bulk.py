@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.engine import another_connection
@@ -331,6 +332,17 @@ def test_the_preview_counts_what_can_and_what_cannot_and_which_money_moves(boss:
     shown = bulk_previews.preview(chosen(sam := member("support")), sam)
     assert (shown.can, len(shown.cannot)) == (1, 3)
     assert "charged again" in shown.money[0]
+
+
+def test_the_preview_adds_up_what_moves_without_reading_whole_payloads(boss: User) -> None:
+    for payload in (None, None, {"checkout": {"amount_cents": 1200, "currency": "jpy"}}, {"checkout": {}}):
+        row = with_charge(rows.failed, "undone")
+        Workflow.objects.filter(pk=row.pk).update(payload=payload or row.payload)
+    made = chosen(boss)
+    with CaptureQueriesContext(connection) as queries:
+        shown = bulk_previews.preview(made, boss)
+    assert shown.money[0] == "$290.00 and 1,200 JPY and more is charged again, for 4 of them: it was refunded."
+    assert not any('"payload"' in each["sql"] for each in queries)
 
 
 @pytest.mark.parametrize("group", ["support", "support lead"])
