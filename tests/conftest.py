@@ -12,8 +12,11 @@ from django.test import TransactionTestCase
 from config.logs import LINE, Formatter
 from tests import alone, postgres
 
-# The folders whose tests start processes, servers and browsers: all of them have the marker `slow`.
-SLOW = [Path(__file__).parent / folder for folder in ("acceptance", "config/embedded", "console")]
+# The folders whose tests start processes, servers and browsers, race or walk through all pages: all are `slow`.
+SLOW = [
+    Path(__file__).parent / folder
+    for folder in ("acceptance", "concurrency", "config/embedded", "console", "workflows/admin/walk")
+]
 NOT_SLOW = "not slow"  # as `make test` chooses them
 
 was_running = pytest.StashKey[bool]()

@@ -37,7 +37,6 @@ def test_a_claim_reads_a_handful_of_pages_whatever_waits_or_is_finished(no_vacuu
     assert look.buffers <= 12
 
 
-@pytest.mark.slow
 def test_neither_pool_is_walked_over_for_the_sake_of_the_other(no_vacuum: None) -> None:
     """After an outage 100,000 retries are due, and the planner knows of none."""
     define([say_one])
@@ -52,7 +51,6 @@ def test_neither_pool_is_walked_over_for_the_sake_of_the_other(no_vacuum: None) 
     assert max(look.buffers for look in looks) <= 10
 
 
-@pytest.mark.slow
 def test_an_idle_worker_does_not_walk_over_what_the_others_drain(no_vacuum: None) -> None:
     """Nor over what was drained before it has claimed anything itself; only its full look pays for that."""
     define([say_one])
@@ -83,7 +81,6 @@ def test_a_claim_reads_a_handful_of_pages_however_many_signals_nobody_has_answer
     assert look_once().buffers <= (10 if connection.pg_version >= 160000 else 11)  # one of the services
 
 
-@pytest.mark.slow
 def test_the_pool_for_compensation_finds_its_rows_by_an_index_of_their_own(no_vacuum: None) -> None:
     define([say_one])
     store_backlog()
@@ -99,7 +96,6 @@ def test_the_pool_for_compensation_finds_its_rows_by_an_index_of_their_own(no_va
 
 
 @pytest.mark.alone
-@pytest.mark.slow
 def test_a_drain_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
     """A row updated inside the savepoint, or seen by the attempt log through a foreign key, stays in the index."""
     define([say_one])
@@ -115,7 +111,6 @@ def test_a_drain_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.slow
 def test_a_drain_under_a_held_claim_leaves_no_dead_rows_in_the_way(no_vacuum: None) -> None:
     """One slow step, here of another worker, keeps the server from forgetting rows that died since it started."""
     begun, finish = Flag(), Flag()

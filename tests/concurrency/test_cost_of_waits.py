@@ -15,7 +15,7 @@ from tests.workflows.waits.signals import await_signals, tell
 from workflows.models import Workflow
 from workflows.state import attempt_log
 
-pytestmark = [*engine.ENGINE, pytest.mark.slow]
+pytestmark = engine.ENGINE
 
 OTHERS = 20_000
 

@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from django.db import connection
 
 from tests import engine
@@ -17,7 +16,7 @@ from workflows.models import Signal, Workflow
 from workflows.signals import store as inbox
 from workflows.signals import waking
 
-pytestmark = [*engine.ENGINE, pytest.mark.slow]
+pytestmark = engine.ENGINE
 
 
 def buffers_of(what: Callable[[], Any]) -> int:

@@ -90,7 +90,6 @@ def test_of_more_lanes_than_are_looked_for_each_has_its_turn(monkeypatch: pytest
     assert Workflow.objects.filter(pk__in=firsts, status="COMPLETE").values("tenant").distinct().count() == 5
 
 
-@pytest.mark.slow
 def test_a_tenant_with_100_000_due_does_not_delay_anothers_first() -> None:
     define([say_one])
     store(100_000, tenant="'large'", **OLD)

@@ -51,7 +51,6 @@ def multixacts_made_by(what: Any) -> int:
     return min(made)
 
 
-@pytest.mark.slow
 @pytest.mark.alone
 def test_waits_and_their_signals_make_no_multixacts(no_vacuum: None) -> None:
     """Attempts, waits, tasks and signals are written by other sessions while the row is held."""

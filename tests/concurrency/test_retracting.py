@@ -20,7 +20,7 @@ from workflows.errors import NotAllowed, UnknownOutcome
 from workflows.models import Effect, ManualTask, Wait, Workflow
 from workflows.models.effect import NextCallNumber
 
-pytestmark = [*engine.ENGINE, pytest.mark.slow]
+pytestmark = engine.ENGINE
 
 
 class Bank:

@@ -23,7 +23,7 @@ from workflows.errors import NotAllowed
 from workflows.models import Effect, ManualTask, Signal, State, Wait, Workflow
 from workflows.waits import require_approval
 
-pytestmark = [*engine.ENGINE, pytest.mark.slow]
+pytestmark = engine.ENGINE
 
 
 def ask(*, workflow: Workflow, context: Any) -> None:

@@ -23,7 +23,6 @@ def test_what_is_worked_off_is_vacuumed_when_a_hundredth_of_it_is_dead(model: ty
     assert {"autovacuum_vacuum_scale_factor=0.01", "vacuum_index_cleanup=on"} <= set(options)
 
 
-@pytest.mark.slow
 def test_a_vacuum_removes_what_was_drained_however_few_of_the_pages_it_was_in(no_vacuum: None) -> None:
     """It would leave the indexes alone when less than 2% of the table's pages have something dead."""
     define([say_one])

@@ -3,7 +3,7 @@ from django.db import connection, connections
 
 from tests import postgres
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
+pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"]), pytest.mark.slow]
 
 
 def test_the_suite_has_a_database_of_its_own() -> None:

@@ -115,6 +115,7 @@ def test_the_header_of_a_proxy_is_believed_when_it_is_named() -> None:
     assert answers({**PRODUCTION, "SECURE_PROXY_SSL_HEADER": "X-Forwarded-Proto"}, "/nothing/", **forwarded) == "404"
 
 
+@pytest.mark.slow
 def test_logs_go_to_stderr_one_readable_line_each() -> None:
     code = "import django, logging; django.setup(); logging.getLogger('workflows.engine.loop').info('Claimed %s', 7)"
     environment = {**os.environ, **UNSET, "DEBUG": "1", "DJANGO_SETTINGS_MODULE": "config.settings"}
@@ -126,6 +127,7 @@ def test_logs_go_to_stderr_one_readable_line_each() -> None:
     assert "INFO" in result.stderr
 
 
+@pytest.mark.slow
 def test_json_lines_have_the_listed_fields_and_no_message_of_an_exception() -> None:
     code = """
 import django, logging

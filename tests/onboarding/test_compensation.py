@@ -13,7 +13,7 @@ from tests.sandbox_process import SandboxProcess
 from workflows import testing
 from workflows.models import Attempt, Effect, ManualTask
 
-pytestmark = testing.databases()
+pytestmark = [testing.databases(), pytest.mark.slow]
 
 # Its call only asks: the services' log knows nothing of it.
 LOOKED_UP = "look_up_account"

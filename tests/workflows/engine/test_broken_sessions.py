@@ -22,7 +22,7 @@ from workflows.errors import RetryableStepError, StepError
 from workflows.models import Attempt, Effect, FollowUp, ManualTask, Workflow
 from workflows.timeouts import StepTimeout
 
-pytestmark = engine.ENGINE
+pytestmark = [*engine.ENGINE, pytest.mark.slow]
 
 OPEN: list[Any] = []  # what a step has entered and never left
 

@@ -29,7 +29,7 @@ from workflows.state.attempt_log import OpenAttempt
 from workflows.waits import wait_for_signal
 from workflows.wording import Money, Wording
 
-pytestmark = engine.ENGINE
+pytestmark = [*engine.ENGINE, pytest.mark.slow]
 
 PATIENT = {"patient": {"email": "jane@example.com"}, "program": "body"}
 MIND, SOUL = {**PATIENT, "program": "mind"}, {**PATIENT, "program": "soul"}

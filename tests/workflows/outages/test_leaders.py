@@ -19,7 +19,7 @@ from workflows import failpoints
 from workflows.failpoints import OF_MAINTENANCE
 from workflows.models import Service, Workflow
 
-pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("cohorts_at_once")]
+pytestmark = [*engine.ENGINE, pytest.mark.slow, pytest.mark.usefixtures("cohorts_at_once")]
 
 
 class Died(BaseException):

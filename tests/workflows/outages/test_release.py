@@ -27,7 +27,7 @@ from workflows.definition import Step
 from workflows.models import Service, Workflow
 from workflows.outages import parking
 
-pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
+pytestmark = [*engine.ENGINE, pytest.mark.slow, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
 
 
 def test_one_is_released_to_try_it_and_an_answer_lets_the_others_follow(programs: Downstream) -> None:

@@ -27,8 +27,6 @@ from tests.workflows.admin.walk.urls import address, every_url
 LETTERS = {200: "p", 403: "-", 404: "0", 405: "x", 401: "s"}
 # Whoever is not staff has no page but the sign-in.
 OUTSIDERS = ("a user who is not staff", "nobody")
-# The group that is refused the most, and those who are refused all of it. As the others `.ci/run` walks.
-EACH_TIME = ("auditor", "user administrator", *OUTSIDERS)
 # The facts that they see, on the pages of tasks: those of what they decide.
 FACTS = {
     "superuser": (FACT, ASKED),
@@ -48,9 +46,7 @@ def scene(db: None, settings: Any) -> Scene:
     return Scene()
 
 
-@pytest.mark.parametrize(
-    "role", [role if role in EACH_TIME else pytest.param(role, marks=pytest.mark.slow) for role in ROLES.values()]
-)
+@pytest.mark.parametrize("role", ROLES.values())
 def test_everybody_is_shown_and_may_do_what_is_promised(scene: Scene, role: str) -> None:
     client = scene.sign_in(role)
     watch = Watch()

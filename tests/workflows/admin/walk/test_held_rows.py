@@ -19,7 +19,7 @@ from tests.workflows.admin.walk.table import form_of, lines
 from tests.workflows.admin.walk.urls import address
 from workflows.operations import guards
 
-pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 # A worker holds the row for as long as its steps take.
 OF_WORKERS = ["workflows_workflow"]
