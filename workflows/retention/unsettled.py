@@ -13,6 +13,7 @@ REASONS = {
     "pending": "it is still under way: cancel it, or wait for its end",
     "unclear": "it is unclear whether a call was made: that has to be found out first, by a retry or on its task",
     "deferred": "a step of it is still to be done: have it run again, or acknowledge it",
+    "untold": "others have not been told of it yet: wait, or redeliver or discard its events in the Outbox",
     "correction": "somebody has asked for a correction: it has to be decided first",
     "children": "another workflow that it started is still under way",
     "parent": "the workflow that started it has not been deleted yet",
@@ -37,6 +38,8 @@ _WHY = f"""
                          WHERE f.workflow_id = w.id
                            AND (f.due_at IS NOT NULL OR f.acknowledged_failure IS DISTINCT FROM f.created_at))
                 THEN 'deferred'
+           WHEN EXISTS (SELECT FROM workflows_outboxevent o
+                         WHERE o.workflow_id = w.id AND o.state IN ('', 'given_up')) THEN 'untold'
            WHEN EXISTS (SELECT FROM workflows_correction c
                          WHERE c.workflow_id = w.id AND c.state = 'asked') THEN 'correction'
            WHEN EXISTS (SELECT FROM workflows_workflow child

@@ -96,7 +96,9 @@ def with_content(row: Workflow) -> Workflow:
     )
     FollowUp.objects.create(workflow=row, step=CANARY, queue="default", created_at=row.completed_at)
     FollowUp.objects.update(acknowledged_failure=row.completed_at)
-    OutboxEvent.objects.create(event_id=uuid4(), workflow=row, destination="crm", topic="paid", body={"n": CANARY})
+    OutboxEvent.objects.create(
+        event_id=uuid4(), workflow=row, destination="crm", topic="paid", body={"n": CANARY}, state="discarded"
+    )
     rows.attempt(row, 2, steps=[{"step": "charge", "outcome": "failed", "ms": 1, "error_message": CANARY}])
     rows.event(row, "retried", actor="ada", detail={"reason": CANARY})
     Access.objects.create(actor="ada", kind="revealed", workflow=row, detail={"fields": ["order"], "purpose": CANARY})
@@ -177,6 +179,12 @@ def child_of(parent: Workflow) -> Workflow:
     return old(parent=parent, parent_wait="all", child_key="1")
 
 
+def untold(state: str = "") -> Workflow:
+    row = old()
+    OutboxEvent.objects.create(event_id=uuid4(), workflow=row, destination="crm", topic="paid", body={}, state=state)
+    return row
+
+
 STAYS: dict[str, Callable[[], Workflow]] = {
     "young": lambda: old(completed_at=long_ago(89)),
     "pending": lambda: rows.workflow(payload=PAYLOAD),
@@ -188,6 +196,8 @@ STAYS: dict[str, Callable[[], Workflow]] = {
     "deferred": given_up,
     "deferred, due again": due_again,
     "children": parent_of_one_under_way,
+    "others are not told": untold,
+    "others were never told": lambda: untold("given_up"),
     "correction": lambda: rows.asked_to_correct(old(rows.failed)).workflow,
     "parent": lambda: child_of(rows.workflow()),
     "parent that stays": lambda: child_of(unclear()),
