@@ -29,6 +29,9 @@ CONNECT = 3.0
 # Events that are under way at a time.
 AT_ONCE = 16
 
+# After these the final answer comes (RFC 9110, 15.2). 101, which nobody has asked for, is final.
+INTERIM = range(102, 200)
+
 
 class Webhook:
     """Sends events to one webhook. It is no longer used once `close` was called."""
@@ -96,6 +99,9 @@ def _post(url: SplitResult, body: bytes, headers: Mapping[str, str], *, until: f
         path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         connection.request("POST", path, body, dict(headers))
         answer = connection.getresponse()
+        while answer.status in INTERIM:  # the library has read on after 100 only
+            answer.headers = None  # type: ignore[assignment]
+            answer.begin()
         if monotonic() >= until:  # it was cut off, and looks whole
             raise TimeoutError
         return answer.status, _seconds(answer.headers.get("Retry-After", ""))

@@ -17,6 +17,7 @@ class Receiver:
 
     answers: Callable[[dict[str, Any]], int | None] = lambda event: 204
     headers: dict[str, str] = field(default_factory=dict)
+    interim: tuple[int, ...] = ()
     got: list[dict[str, Any]] = field(default_factory=list)
     requests: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     url: str = ""
@@ -42,6 +43,10 @@ def receiver(**told: Any) -> Iterator[Receiver]:
             if status is None:
                 this.ended.wait(60)
                 return
+            for interim in this.interim:
+                self.send_response_only(interim)
+                self.send_header("Retry-After", "1000")
+                self.end_headers()
             self.send_response(status)
             for name, value in this.headers.items():
                 self.send_header(name, value)

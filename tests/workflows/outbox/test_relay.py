@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.utils import timezone
 
 from tests.engine import elsewhere, with_its_connections
 from tests.workflows import rows
@@ -231,7 +232,17 @@ def test_a_receiver_that_is_silent_is_given_up_for_now(crm: Receiver) -> None:
     assert (now(row).state, now(row).error) == ("", "no answer in time")
 
 
-def test_a_receiver_that_drips_is_cut_off_in_the_same_time(destinations: Callable[..., None]) -> None:
+@pytest.mark.parametrize(("status", "told"), [(204, ("sent", "")), (500, ("", "HTTP 500"))])
+def test_the_answer_is_the_one_after_the_interim_ones(status: int, told: tuple[str, str], crm: Receiver) -> None:
+    crm.interim, crm.answers = (100, 102, 103, 103), lambda _: status
+    row = event()
+    relay().send_next()
+    assert (now(row).state, now(row).error) == told
+    assert not OutboxEvent.objects.filter(due_at__gt=timezone.now() + timedelta(seconds=500)).exists()
+
+
+@pytest.mark.parametrize("drips", [b"X: ", b"\r\nHTTP/1.1 102 Processing\r\n"])
+def test_a_receiver_that_drips_is_cut_off_in_the_same_time(drips: bytes, destinations: Callable[..., None]) -> None:
     """A limit for each read would never end it."""
     import socket
 
@@ -241,10 +252,10 @@ def test_a_receiver_that_drips_is_cut_off_in_the_same_time(destinations: Callabl
         peer, _ = listener.accept()
         with peer:
             peer.recv(65536)
-            peer.sendall(b"HTTP/1.1 200 OK\r\n")
+            peer.sendall(b"HTTP/1.1 102 Processing\r\n")
             while not ended.wait(0.02):
                 try:
-                    peer.sendall(b"X: y\r\n"[:3])
+                    peer.sendall(drips)
                 except OSError:
                     return
 
