@@ -47,6 +47,9 @@ PERMANENT_ERRORS = frozenset({
     "InvalidClientTokenId", "InvalidAddress", "SignatureDoesNotMatch", "UnrecognizedClientException",
 })  # fmt: skip
 
+# In the counts: what is left in the queue.
+_NOT_BURIED = "not taken as dead letters"
+
 Message = dict[str, Any]
 
 
@@ -139,25 +142,34 @@ class Consumer:
         return group
 
     def _store(self, group: Sequence[Message]) -> list[Message]:
-        """Store a group, and delete what is done with. Return those that could not be decided."""
+        """Store a group, and delete what is done with. Return those that could not be decided.
+
+        A dead letter that its queue refuses stays in this one, and comes again when its visibility is over: it is not
+        lost, and holds up no other.
+        """
         sent = [Sent(self.options.client, _headers(each), each["Body"].encode("utf-8", "replace")) for each in group]
         outcomes = self._door.enter(sent)
         done, left = [], []
-        buried = True
+        answers = True
         for message, outcome in zip(group, outcomes, strict=True):
-            if isinstance(outcome, Problem):  # once they are not taken, none is tried before the next time
-                buried = buried and self._bury(message, outcome)
-            if outcome is Outcome.LATER or (isinstance(outcome, Problem) and not buried):
-                left.append(message)
+            if isinstance(outcome, Problem):
+                what = self._bury(message, outcome) if answers else None
+                answers = what is not None  # if not, none is tried before the next time
+                self._extend(group)
             else:
+                what = None if outcome is Outcome.LATER else outcome.value
+            if what is None:
+                left.append(message)
+                continue
+            self.counts[what] += 1
+            if what != _NOT_BURIED:
                 done.append(message)
-                self.counts["refused" if isinstance(outcome, Problem) else outcome.value] += 1
         failpoints.reach("after_commit", "submissions")
         self._each_ten(self._sqs.delete_message_batch, done)  # what is not deleted comes again, and is a replay
         return left
 
-    def _bury(self, message: Message, problem: Problem) -> bool:
-        """Send a dead letter: the message with its problem document. False when SQS has not taken it."""
+    def _bury(self, message: Message, problem: Problem) -> str | None:
+        """Send a dead letter: the message with its problem document. None when there is no answer."""
         logger.warning("refused %s: %s", message["MessageId"], problem.code)
         theirs = {name: _sendable(value) for name, value in message.get("MessageAttributes", {}).items()}
         ours = {PROBLEM: reason(problem), "origin": message["MessageId"]}
@@ -170,7 +182,16 @@ class Consumer:
         attributes = {name: {"DataType": "String", "StringValue": value} for name, value in ours.items()}
         attributes |= {name: theirs[name] for name in kept[: _MOST_ATTRIBUTES - len(ours)]}
         dead = {"QueueUrl": self.options.dead_letters, "MessageBody": body, "MessageAttributes": attributes}
-        return self._asked(self._sqs.send_message, **dead) is not None
+        try:
+            self._sqs.send_message(**dead)
+        except ClientError as error:
+            _require_passing(error)
+            logger.error("the dead letters' queue does not take %s: %s", message["MessageId"], _code(error))
+            return _NOT_BURIED
+        except BotoCoreError as error:
+            logger.warning("SQS: %s", _code(error))
+            return None
+        return "refused"
 
     # --- SQS, or the database, is away ----------------------------------------------------------
 
@@ -181,17 +202,16 @@ class Consumer:
         except (NoCredentialsError, NoRegionError) as error:
             raise SqsFailed(f"{error}") from None
         except (BotoCoreError, ClientError) as error:
-            code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
-            if code in PERMANENT_ERRORS:
-                raise SqsFailed(f"SQS refuses this consumer: {code}.") from None
-            logger.warning("SQS: %s", code)
+            _require_passing(error)
+            logger.warning("SQS: %s", _code(error))
             self._wait()
             return None
 
     def _wait(self) -> None:
         if not self._delay:
             logger.warning("the database or SQS is away: what is in hand waits")
-        self._delay = min(self._delay * 2, MAX_DELAY) or FIRST_DELAY
+        longest = min(MAX_DELAY, self.options.visibility / 3)  # what is in hand is extended in time
+        self._delay = min(self._delay * 2 or FIRST_DELAY, longest)
         self.stopping.wait(self._delay)
 
     def _extend(self, group: Sequence[Message]) -> None:
@@ -206,6 +226,16 @@ class Consumer:
             entries = [{"Id": str(number), "ReceiptHandle": each["ReceiptHandle"], **fields} for number, each in ten]
             if self._asked(ask, QueueUrl=self.options.queue, Entries=entries) is None:
                 break
+
+
+def _code(error: BotoCoreError | ClientError) -> str:
+    return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else type(error).__name__
+
+
+def _require_passing(error: BotoCoreError | ClientError) -> None:
+    """Raises SqsFailed for what no waiting mends."""
+    if _code(error) in PERMANENT_ERRORS:
+        raise SqsFailed(f"SQS refuses this consumer: {_code(error)}.") from None
 
 
 def _headers(message: Message) -> dict[str, str]:

@@ -1,0 +1,203 @@
+"""A consumer of SQS in this process, on moto's server: what it has in hand, and dead letters that are not taken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from botocore.exceptions import EndpointConnectionError
+from django.core.management import CommandError, call_command
+from pytest_django import Settings
+
+from tests import engine
+from tests.processes import until
+from tests.sqs import Queue, Server, text
+from workflows.ingress import api_keys
+from workflows.models import Workflow
+from workflows.queues import sqs
+from workflows.queues.sqs import Consumer, Options, SqsFailed
+from workflows.stop_flag import Flag
+
+pytestmark = engine.ENGINE
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("sqs") / "moto.log")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def queue(server: Server) -> Queue:
+    return server.queue()
+
+
+@pytest.fixture
+def dead(server: Server) -> Queue:
+    return server.queue()
+
+
+@pytest.fixture
+def consumer(
+    server: Server, queue: Queue, dead: Queue, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Consumer]]:
+    for name, value in server.environ.items():
+        monkeypatch.setenv(name, value)
+    engine.define([])
+    settings.SUBMISSION_WORKFLOW = "test"
+    made: list[Consumer] = []
+
+    def make(stopping: Flag | None = None, **options: Any) -> Consumer:
+        given = {"queue": queue.url, "dead_letters": dead.url, "client": "shop", "visibility": 60, "drain": True}
+        made.append(Consumer(Options(**{**given, **options}), stopping or Flag()))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if not each._door._loop.is_closed():
+            each._door.close()
+
+
+def attributes(server: Server, queue: Queue, **attributes: str) -> None:
+    server.client.set_queue_attributes(QueueUrl=queue.url, Attributes=attributes)
+
+
+GOOD, BAD = "{}", "{"
+
+
+def test_what_the_dead_letters_do_not_take_stays_and_comes_again_and_the_others_go_on(
+    consumer: Callable[..., Consumer], queue: Queue, dead: Queue, server: Server
+) -> None:
+    api_keys.create("shop")
+    attributes(server, dead, MaximumMessageSize="1024")
+    large, small, good = (str(uuid4()) for _ in range(3))
+    queue.send((large, BAD + "x" * 2000), (small, BAD), (good, GOOD))
+    ours = consumer(visibility=1)
+    assert ours.process_next()
+    assert ours.counts == {"submissions": 1, "refused": 1, "not taken as dead letters": 1}
+    assert [each["MessageAttributes"]["Idempotency-Key"]["StringValue"] for each in dead.take()] == [small]
+    assert sum(queue.left()) == 1
+    attributes(server, dead, MaximumMessageSize="100000")
+    until(lambda: queue.left() == (1, 0))
+    assert ours.process_next()
+    assert [each["MessageAttributes"]["Idempotency-Key"]["StringValue"] for each in dead.take()] == [large]
+    assert queue.left() == (0, 0)
+    assert str(Workflow.objects.get().idempotency_key) == good
+
+
+def test_without_an_answer_no_other_dead_letter_is_tried_and_a_stop_gives_all_back(
+    consumer: Callable[..., Consumer], queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api_keys.create("shop")
+    queue.send(("", BAD), (str(uuid4()), GOOD), ("", BAD))
+    stopping, tried = Flag(), 0
+
+    def is_away(**_: Any) -> None:
+        nonlocal tried
+        tried += 1
+        stopping.set()
+        raise EndpointConnectionError(endpoint_url="https://sqs")
+
+    ours = consumer(stopping)
+    monkeypatch.setattr(ours._sqs, "send_message", is_away)
+    assert ours.process_next()
+    assert (tried, ours.counts) == (1, {"submissions": 1})
+    assert queue.left() == (2, 0)
+
+
+def test_a_dead_letters_queue_that_is_not_there_ends_it(consumer: Callable[..., Consumer], queue: Queue) -> None:
+    api_keys.create("shop")
+    queue.send(("", BAD))
+    with pytest.raises(SqsFailed, match="NonExistentQueue"):
+        consumer(dead_letters=queue.url + "-gone").process_next()
+    assert sum(queue.left()) == 1
+
+
+class Clock(Flag):
+    """A clock that goes on by what is slept; it says stop after 150 seconds."""
+
+    now = 1000.0
+
+    def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        if self.now > 1150:
+            self.set()
+        return self.is_set()
+
+
+def watched(ours: Consumer, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, int]]:
+    """When the visibility of messages is changed, to what, and of how many."""
+    monkeypatch.setattr(sqs, "monotonic", lambda: clock.now)
+    changes: list[tuple[float, int, int]] = []
+    change = ours._sqs.change_message_visibility_batch
+
+    def seen(**told: Any) -> Any:
+        (to,) = {each["VisibilityTimeout"] for each in told["Entries"]}
+        changes.append((clock.now, to, len(told["Entries"])))
+        return change(**told)
+
+    monkeypatch.setattr(ours._sqs, "change_message_visibility_batch", seen)
+    return changes
+
+
+@pytest.mark.parametrize("visibility", [6, 60])
+def test_what_is_in_hand_is_extended_in_time_and_given_back_at_a_stop(
+    visibility: int, consumer: Callable[..., Consumer], queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client has no key, so it waits, as without the database."""
+    queue.send(*[(str(uuid4()), GOOD)] * 12)
+    clock = Clock()
+    ours = consumer(clock, client="nobody", visibility=visibility)
+    changes = watched(ours, clock, monkeypatch)
+    assert ours.process_next()
+    *extended, first, second = changes
+    assert (first[1:], second[1:]) == ((0, 10), (0, 2))
+    assert [change[1:] for change in extended] == [(visibility, 10), (visibility, 2)] * (len(extended) // 2)
+    times = [1000.0, *(at for at, *_ in extended), clock.now]
+    assert max(after - at for at, after in pairwise(times)) < visibility
+    assert len(extended) / 2 <= 150 / (visibility / 3), "and no more often than it must"
+    assert queue.left() == (12, 0)
+
+
+def test_what_is_in_hand_is_extended_while_dead_letters_are_sent(
+    consumer: Callable[..., Consumer], queue: Queue, dead: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api_keys.create("shop")
+    queue.send(*[("", BAD)] * 4)
+    clock = Clock()
+    ours = consumer(clock, visibility=60)
+    changes, send = watched(ours, clock, monkeypatch), ours._sqs.send_message
+
+    def slowly(**told: Any) -> Any:
+        clock.wait(15)
+        return send(**told)
+
+    monkeypatch.setattr(ours._sqs, "send_message", slowly)
+    assert ours.process_next()
+    assert changes == [(1030, 60, 4), (1060, 60, 4)]
+    assert (len(dead.take()), queue.left()) == (4, (0, 0))
+
+
+def test_a_fifo_queue_is_read_to_its_end(consumer: Callable[..., Consumer], dead: Queue, server: Server) -> None:
+    api_keys.create("shop")
+    ordered = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+    url = server.client.create_queue(QueueName=f"q-{uuid4().hex[:8]}.fifo", Attributes=ordered)["QueueUrl"]
+    for number in range(15):
+        body = BAD if number == 3 else json.dumps({"n": number})
+        key = {"Idempotency-Key": text(str(uuid4()))}
+        server.client.send_message(QueueUrl=url, MessageBody=body, MessageGroupId="g", MessageAttributes=key)
+    ours = consumer(queue=url)
+    ours.run()
+    assert ours.counts == {"submissions": 14, "refused": 1}
+    assert len(dead.take()) == 1
+    assert Queue(server.client, url).left() == (0, 0)
+
+
+def test_a_fifo_queue_of_dead_letters_is_refused_at_the_start(queue: Queue) -> None:
+    with pytest.raises(CommandError, match="may not be a FIFO queue"):
+        call_command("consumesqs", queue=queue.url, client="shop", dead_letters=f"{queue.url}.fifo")
