@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from django.contrib import admin
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth import admin as django_admin
 from django.contrib.auth.models import Group, Permission, User
 from django.db.models import ManyToManyField, QuerySet
@@ -51,7 +52,8 @@ class GivesOwnRights(ModelAdmin):
 class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
     """Only superusers see superusers. A user who has a right that one lacks can only be looked at.
 
-    Only superusers delete or rename a user who has signed in.
+    Only superusers rename a user who has signed in, or delete one. Of whom Django's log has something, nobody deletes:
+    it stays, and the database refuses to delete it with them.
     """
 
     readonly_fields = ("last_login", "date_joined")  # what is known is not to be edited
@@ -88,7 +90,8 @@ class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
         may = super().has_delete_permission(request, obj)
         if obj is None or not may:
             return may
-        return may_administer(_user(request), obj) and may_be_forgotten(_user(request), obj)
+        is_on_record = LogEntry.objects.filter(user=obj).exists()
+        return not is_on_record and may_administer(_user(request), obj) and may_be_forgotten(_user(request), obj)
 
 
 @admin.register(Group)

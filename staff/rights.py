@@ -31,9 +31,9 @@ def may_administer(who: User, user: User) -> bool:
 
 
 def may_be_forgotten(who: User, user: User) -> bool:
-    """Whether `who` may delete or rename `user`: for a user who has signed in only a superuser may.
+    """Whether `who` may rename `user`, or delete one of whom nothing is on record.
 
-    The record of what a user did to users goes with them: nobody may cover their own traces.
+    For a user who has signed in only a superuser may.
     """
     return who.is_superuser or user.last_login is None
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
@@ -42,6 +43,13 @@ def at(minutes: float) -> datetime:
     return AT + timedelta(minutes=minutes)
 
 
+def logged(by: User, moment: datetime, message: str = "") -> None:
+    of_users, about = ContentType.objects.get_for_model(User), {"object_id": str(by.pk), "object_repr": str(by)}
+    LogEntry.objects.create(
+        user=by, action_time=moment, content_type=of_users, action_flag=CHANGE, change_message=message, **about
+    )
+
+
 def a_day_of_work() -> int:
     """One thing in each table, at 12:00, 12:01, ... by ada, then something of the engine's; the workflow's number."""
     pk, ada = submitted(), User.objects.create_user("ada", is_staff=True)
@@ -49,8 +57,7 @@ def a_day_of_work() -> int:
     Search.objects.create(at=at(1), actor="ada", tried=["email"], hits=2)
     Event.objects.create(at=at(2), actor="ada", kind="retried", workflow_id=pk, detail={"reason": "The bank is back."})
     CircuitEvent.objects.create(at=at(3), actor="ada", kind="held", service="payments", reason="They migrate.")
-    LogEntry.objects.log_actions(ada.pk, [ada], CHANGE, "Groups.", single_object=True)
-    LogEntry.objects.update(action_time=at(4))
+    logged(ada, at(4), "Groups.")
     Event.objects.create(at=at(5), kind="completed", workflow_id=pk)
     CircuitEvent.objects.create(at=at(5), kind="opened", service="payments")
     return pk
@@ -170,8 +177,7 @@ def test_the_pages_have_every_line_once_though_many_have_the_same_time(
         Search.objects.create(at=at(minute), actor="ada", tried=[], hits=0)
         Event.objects.create(at=at(minute), actor="ada", kind="retried", workflow_id=1)
         CircuitEvent.objects.create(at=at(minute), actor="ada", kind="held", service="payments")
-    LogEntry.objects.log_actions(ada.pk, [ada], CHANGE, "", single_object=True)
-    LogEntry.objects.update(action_time=at(1))
+    logged(ada, at(1))
     client, url, seen, pages = as_("auditor"), f"{AUDIT}?person=ada", list[Any](), 0
     while url:
         context = client.get(url).context

@@ -8,10 +8,13 @@ from datetime import timedelta
 
 import psycopg
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, connection, transaction
 from django.db.models import F, Model
+from django.utils import timezone
 
 from tests.engine import another_connection
 from tests.postgres import without_triggers
@@ -137,16 +140,31 @@ def on_record() -> list[Model]:
         CircuitEvent.objects.create(service="payments", kind="held", actor="ada"),
         rows.event(row, "retried", actor="ada"),
         rows.event(row, "failed", attempt=1),
+        LogEntry.objects.create(user=User.objects.create_user("ada"), action_flag=1, object_repr="x"),
     ]
 
 
-@pytest.mark.parametrize("sql", ["UPDATE {} SET actor = 'eve'", "DELETE FROM {}", "TRUNCATE {}"])
+@pytest.mark.parametrize("sql", ["UPDATE {} SET {}", "DELETE FROM {}", "TRUNCATE {}"])
 def test_the_database_refuses_to_change_what_is_on_record(sql: str) -> None:
     made = on_record()
     for table in sorted({each._meta.db_table for each in made}):
+        change = "object_repr = 'y'" if table == "django_admin_log" else "actor = 'eve'"
         with pytest.raises(IntegrityError, match="What is on record stays"), connection.cursor() as cursor:
-            cursor.execute(sql.format(table))
+            cursor.execute(sql.format(table, change))
     assert [type(each).objects.get(pk=each.pk) for each in made] == made  # type: ignore[attr-defined]
+
+
+def test_an_entry_of_djangos_log_may_lose_its_type_of_row_when_the_model_is_gone_and_nothing_else() -> None:
+    gone = ContentType.objects.create(app_label="old", model="parcel")
+    entry = LogEntry.objects.create(
+        user=User.objects.create_user("ada"), content_type=gone, action_flag=1, object_repr="parcel 1"
+    )
+    for change in ({"content_type": ContentType.objects.exclude(pk=gone.pk).first()}, {"action_time": timezone.now()}):
+        with pytest.raises(IntegrityError), transaction.atomic():
+            LogEntry.objects.update(**change)
+    gone.delete()
+    entry.refresh_from_db()
+    assert (entry.content_type, entry.object_repr) == (None, "parcel 1")
 
 
 def test_of_an_event_only_how_an_attempt_vanished_is_corrected() -> None:
