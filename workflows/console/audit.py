@@ -40,6 +40,7 @@ DAYS_COUNTED = timedelta(days=7)
 COUNTS_SHOWN = 100
 
 SORTS = {"": "Everything", LOOKED: "What people looked at", DID: "What people did"}
+LOOKS = dict(Access.Kind.choices)
 FLAGS = {ADDITION: "Added", CHANGE: "Changed", DELETION: "Deleted"}
 COLUMNS = ("Time (UTC)", "Who", "What", "Workflow", "About", "Details")
 
@@ -207,7 +208,7 @@ def told(rows: Sequence[Any]) -> list[Told]:
 def _told(row: Any, about: Mapping[int, str], types: Mapping[int, str]) -> Told:
     match row:
         case Access():
-            what = row.get_kind_display()
+            what = LOOKS.get(row.kind, row.kind)
             return Told(row.at, row.actor, what, _looked(row), row.workflow_id, about.get(row.workflow_id or 0, ""))
         case Search():
             tried = f"By {', '.join(row.tried)}" if row.tried else "By nothing that is searchable"
@@ -244,11 +245,13 @@ def _csv(asked: Asked) -> Iterator[str]:
     found = audit.every_line(asked)
     wanted = islice(found, MOST_EXPORTED)
     while some := list(islice(wanted, 1_000)):
-        for line in told([each.row for each in some]):
-            cells = (line.at.isoformat(), line.who, line.what, line.workflow or "", line.about, line.details)
-            yield writer.writerow(_safe(map(str, cells)))
+        yield "".join(writer.writerow(_safe(map(str, _cells(line)))) for line in told([each.row for each in some]))
     if next(found, None):
         yield writer.writerow(["", "", f"Not more than {MOST_EXPORTED:,} lines: choose a shorter time for the rest"])
+
+
+def _cells(line: Told) -> Iterable[object]:
+    return line.at.isoformat(), line.who, line.what, line.workflow or "", line.about, line.details
 
 
 def _safe(cells: Iterable[str]) -> list[str]:

@@ -47,7 +47,11 @@ def line(event: Event, wording: Wording) -> Line:
 def _headline(event: Event) -> str:
     """The headline of an event; for an answer about a call, what the answer says, not that it was an approval."""
     said = event.detail.get("said") if event.kind in (Kind.APPROVED, Kind.REJECTED) else None
-    return words.SAID.get(str(said), event.get_kind_display())
+    return words.SAID.get(str(said), _KINDS.get(event.kind, event.kind))
+
+
+# `get_kind_display` goes through all of them each time.
+_KINDS = dict(Kind.choices)
 
 
 def _told(event: Event, wording: Wording) -> tuple[str, str]:
