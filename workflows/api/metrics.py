@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from workflows.api.counters import Counted
 from workflows.api.problems import Problem, api
 from workflows.definition import definitions
-from workflows.health import bounded, counts, late, money_at_risk, needs_a_person, outbox, surroundings
+from workflows.health import bounded, counts, late, money_at_risk, needs_a_person, outbox, surroundings, undelivered
 from workflows.health.series import Bounded
 from workflows.health.services import Standing
 from workflows.intake.metrics import exposition
@@ -255,6 +255,12 @@ class _Late(Collector):
             "How long the oldest of each type has waited.",
             ["task_type"],
             (([each.task_type], max(0.0, (at - each.oldest).total_seconds())) for each in tasks),
+        )
+        yield _by(
+            "onramp_undelivered_messages",
+            "Messages that could become no signal, and that nobody has redelivered or discarded.",
+            ["topic"],
+            (([topic], number) for topic, number in undelivered.by_topic().items()),
         )
         slos = {name: each.slo for name, each in sorted(definitions().items()) if each.slo}
         yield _by(

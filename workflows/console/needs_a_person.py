@@ -31,7 +31,7 @@ from workflows.console import bulk_operation, cause, choosing, links
 from workflows.console.failures import SUPPORT, line
 from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
-from workflows.health import bounded, outbox, services
+from workflows.health import bounded, outbox, services, undelivered
 from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import Asked, Item, Kind, Place, Rank, Source, Whose
 from workflows.models import Correction, FollowUp, ManualTask, Workflow
@@ -119,7 +119,7 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
     context = {
         **site.each_context(request),
         "title": of.title,
-        "causes": [*_causes(request.user), *_untold(request.user)] if is_all else [],
+        "causes": [*_causes(request.user), *_untold(request.user), *_undelivered(request.user)] if is_all else [],
         "to_approve": [(links.bulk_operation(row.pk), sentence) for row, sentence in to_approve],
         "lines": list(lines(shown.items, urlencode(given))),
         "number": bounded.text(number + len(groups) - len(told) + len(to_approve)),
@@ -161,6 +161,12 @@ def _causes(user: User) -> list[tuple[str, str]]:
 def _untold(user: User) -> list[tuple[str, str]]:
     """The destinations that are told nothing until somebody acts: a sentence, and where it leads."""
     found = outbox.need_a_person() if user.has_perm(outbox.SEE_OUTBOX) else []
+    return [(links.to(link), sentence) for sentence, link in found]
+
+
+def _undelivered(user: User) -> list[tuple[str, str]]:
+    """The topics and sources with messages that could become no signal: a sentence, and where it leads."""
+    found = undelivered.need_a_person() if user.has_perm(undelivered.SEE_MESSAGES) else []
     return [(links.to(link), sentence) for sentence, link in found]
 
 

@@ -32,6 +32,7 @@ class UndeliveredMessage(models.Model):
         constraints = [
             models.UniqueConstraint(name="undelivered_once", fields=["topic", "partition", "offset", "sent_at_ms"])
         ]
+        indexes = [models.Index(name="undelivered_open", fields=["topic"], condition=models.Q(state=""))]
 
     def __str__(self) -> str:
         if self.webhook:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
+from workflows.health.undelivered import FOUND
+from workflows.models import UndeliveredMessage
 
 UNDELIVERED = "/admin/workflows/undeliveredmessage/"
 
@@ -28,3 +32,32 @@ def test_its_page_shows_the_same_and_nothing_of_what_it_says(as_: Login) -> None
         assert shown in html
     assert "canary" not in html
     assert not any('undeliveredmessage"."value"' in query["sql"] for query in captured), "it is not even read"
+
+
+def test_they_are_counted_by_topic_and_source_where_people_look_and_for_alerts(as_: Login, settings: Settings) -> None:
+    for number, topic in enumerate(["facts", "webhook:payments", "webhook:payments"]):
+        rows.undelivered_message(number, topic=topic)
+    rows.undelivered_message(9, topic="settled", state="discarded")
+    html = as_("engineer").get("/admin/needs-a-person/").content.decode()
+    assert "1 message of the topic facts could become no signal." in html
+    assert "2 messages of the source payments could become no signal." in html
+    assert f"{UNDELIVERED}?state=open" in html
+    assert "settled" not in html
+    assert "could become no signal" not in as_("approver").get("/admin/needs-a-person/").content.decode()
+    settings.METRICS_TOKEN = "token"
+    text = Client().get("/metrics", headers={"Authorization": "Bearer token"}).content.decode()
+    assert 'onramp_undelivered_messages{topic="webhook:payments"} 2.0' in text
+    assert 'topic="settled"' not in text
+
+
+def test_what_is_settled_is_not_read_to_count_what_is_open(db: None) -> None:
+    UndeliveredMessage.objects.bulk_create(
+        UndeliveredMessage(topic="facts", partition=0, offset=number, code="x", reason="x", state=state)
+        for number, state in enumerate(["discarded"] * 2000 + [""])
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE workflows_undeliveredmessage")
+        cursor.execute(f"EXPLAIN {FOUND}", {"limit": 10})
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "undelivered_open" in plan
+    assert "Seq Scan" not in plan
