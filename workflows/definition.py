@@ -246,6 +246,8 @@ class WorkflowDefinition:
       password, a token or a card: raises ValueError for a name like these.
     - `secret_fields`: those of the payload (dotted too) that are stored sealed (`workflows.sealing`): only steps see
       their values. Raises ValueError for one that is found, compared or shown by its value.
+    - `private`: what is sent, and what its steps record, is stored sealed under a key of each workflow's own, which is
+      deleted when it is emptied or erased (docs/data.md). It takes time: see docs/adr/0034. Nothing is `correctable`.
     - `input_class`: the model that `POST /v1/workflows` checks an input against; without one any object is accepted, as
       in a submission, and the first step checks it.
     - `expires_after`: how long a workflow may take; then it fails before its next step, and its calls are undone.
@@ -278,6 +280,7 @@ class WorkflowDefinition:
         public_fields: Sequence[str] = (),
         revealable: Sequence[str] = (),
         secret_fields: Sequence[str] = (),
+        private: bool = False,
         input_class: type[BaseModel] | None = None,
         retired: Sequence[str] = (),
         wording: Wording | None = None,
@@ -303,6 +306,7 @@ class WorkflowDefinition:
         if secrets := [field for field in self.revealable if SECRET.search(field)]:
             raise ValueError(f"A secret is revealed to nobody: {', '.join(secrets)} of {name!r}.")
         self.secret_fields = tuple(secret_fields)
+        self.private = private
         self.input_class = input_class
         self.retired = tuple(retired)
         self.wording = wording or Wording()
@@ -332,6 +336,8 @@ class WorkflowDefinition:
     def _check_correctable(self) -> None:
         if self.correctable is None:
             return
+        if self.private:  # a correction is on record in clear
+            raise ValueError(f"{self.name!r} is private: nothing of what was sent can be corrected.")
         money = self.wording.money
         for field, steps in self.correctable.fields.items():
             if money and field in (money.amount, money.currency):
@@ -382,6 +388,20 @@ def value_at(payload: Any, field: str) -> Any:
         # The dict comes first: asking an abstract class takes four times as long, for each field.
         payload = payload.get(name) if isinstance(payload, (dict, Mapping)) else None
     return payload
+
+
+def money_in(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """What the payload says of the amount, where it stood: what is kept of a payload that is emptied."""
+    kept: dict[str, Any] = {}
+    money = definition.wording.money if definition else None
+    for field in (money.amount, money.currency) if money else ():
+        if isinstance(value := value_at(payload, field), int | str):
+            *parents, name = field.split(".")
+            inside = kept
+            for parent in parents:
+                inside = inside.setdefault(parent, {})
+            inside[name] = value
+    return kept
 
 
 def wording_of(definition: WorkflowDefinition | None) -> Wording:

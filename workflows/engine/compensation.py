@@ -28,6 +28,7 @@ from workflows.errors import Braked, StepError, Suspend
 from workflows.models import Attempt, Effect, ManualTask, StepOutcome, Wait, Workflow
 from workflows.outages import brake
 from workflows.outages.parking import OUTAGE_ATTEMPTS, find_parking
+from workflows.sealing import private
 from workflows.signals import store
 from workflows.state import attempt_log, transitions
 from workflows.state.attempt_log import OpenAttempt
@@ -211,6 +212,9 @@ class _Compensation:
         """Have a person decide, or find out whether the effect happened and undo it. Returns its state after that."""
         if broken := step_session.find_broken(self.attempt.past, at=undo_of(step.name)):
             give_up = step_session.failure_of(broken)
+        unread = None
+        if private.is_sealed(self.workflow.payload):
+            give_up = unread = StepError("What was sent cannot be read.", code="content_unreadable")
         if give_up:  # written down, for a later attempt gets the person's answer
             effect = self.ledger.rows.set_undo_failures(
                 effect, Failures(MAX_UNDO_FAILURES), describe_engine_error(give_up)
@@ -220,6 +224,8 @@ class _Compensation:
             effect = self._ask_or_find_out(step, effect)
             if effect.state not in MAY_HAVE_HAPPENED:
                 return effect.state
+        if unread:
+            raise unread
         undo_step = replace(step, name=undo_of(step.name), formerly=())
         self.attempt.boundary.require_free(undo_step)
         if effect.state != Effect.State.DONE:
@@ -254,7 +260,8 @@ class _Compensation:
         try:
             return self._ask(step, effect)
         except Suspend:
-            found = self._find_out(step, effect) if _may_answer_itself(step, effect) else None
+            may_look = _may_answer_itself(step, effect) and not private.is_sealed(self.workflow.payload)
+            found = self._find_out(step, effect) if may_look else None
             if found is None:
                 raise
             return found

@@ -31,6 +31,7 @@ from workflows.engine.runner import finish_tries, run_in_savepoint
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.models import Attempt, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.models.content_key import Unopened
 from workflows.outages import circuits, unavailable_service
 from workflows.outages.calls import is_busy
 from workflows.redaction import class_name
@@ -105,6 +106,9 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> TryOut
         return executor.failed_by_engine(step, error)
     if broken := step_session.find_broken(attempt.past, at=step.name):
         return executor.failed_by_engine(step, step_session.failure_of(broken))
+    if isinstance(workflow.payload, Unopened):
+        error = _for_another_release(f"What was sent cannot be read: {workflow.payload.why}", "content_unreadable")
+        return executor.failed_by_engine(step, error)
     payloads.open_for_steps(definition, workflow, strict=False)
     results = Results(definition, workflow, attempt)
 

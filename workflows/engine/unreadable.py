@@ -14,8 +14,9 @@ from workflows.engine.poison import Rescheduled
 from workflows.errors import StepError, Suspend
 from workflows.models import Attempt, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.sealing import key_register, payloads
+from workflows.sealing import key_register, payloads, private
 from workflows.sealing.envelopes import KeyLacking, Unreadable
+from workflows.state.attempt_log import OpenAttempt
 from workflows.waits import require_go_ahead, withdraw
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,21 @@ TIMEOUT = timedelta(hours=72)
 LEFT_TO_OTHERS = timedelta(seconds=15)
 
 
+def open_content(
+    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt
+) -> Held | Failed | Rescheduled | None:
+    """Put what a private workflow was sent in clear; the attempt has its key from then on. Else as `open_secrets`.
+
+    Without it nothing is undone, for it could be the wrong amount: a person is asked about each call.
+    """
+    try:
+        attempt.content = private.open_for_steps(workflow)
+    except Unreadable as unreadable:
+        if _is_left(unreadable) or not workflow.compensating:
+            return _instead(definition, workflow, unreadable, "What was sent cannot be read.")
+    return None
+
+
 def open_secrets(definition: WorkflowDefinition, workflow: Workflow) -> Held | Failed | Rescheduled | None:
     """Put the secrets of the payload in clear, for the steps. What to do instead of running it if they do not open.
 
@@ -35,24 +51,34 @@ def open_secrets(definition: WorkflowDefinition, workflow: Workflow) -> Held | F
     try:
         payloads.open_for_steps(definition, workflow)
     except Unreadable as unreadable:
-        if isinstance(unreadable, KeyLacking) and key_register.is_in_use(unreadable.key_id):
-            logger.error("workflow %s: DATA_KEYS lacks the key %s here: it is left", workflow.pk, unreadable.key_id[:8])
-            reason = "It waits for a worker that has the key of its secrets."
-            return Rescheduled(ClockTimestamp() + LEFT_TO_OTHERS, reason, step=workflow.current_step)
-        if not workflow.compensating:
-            return _ask(definition, workflow, str(unreadable))
+        if _is_left(unreadable) or not workflow.compensating:
+            return _instead(definition, workflow, unreadable, "A secret that was sent cannot be read.")
         payloads.open_for_steps(definition, workflow, strict=False)
     return None
 
 
-def _ask(definition: WorkflowDefinition, workflow: Workflow, why: str) -> Held | Failed:
+def _is_left(unreadable: Unreadable) -> bool:
+    return isinstance(unreadable, KeyLacking) and key_register.is_in_use(unreadable.key_id)
+
+
+def _instead(
+    definition: WorkflowDefinition, workflow: Workflow, unreadable: Unreadable, what: str
+) -> Held | Failed | Rescheduled:
+    if not _is_left(unreadable):
+        return _ask(definition, workflow, what, str(unreadable))
+    logger.error("workflow %s: %s It is left to others.", workflow.pk, unreadable)
+    reason = "It waits for a worker that has the key of its secrets."
+    return Rescheduled(ClockTimestamp() + LEFT_TO_OTHERS, reason, step=workflow.current_step)
+
+
+def _ask(definition: WorkflowDefinition, workflow: Workflow, what: str, why: str) -> Held | Failed:
     step = definition.find_or_removed_step(workflow.current_step or definition.steps[0].name)
     try:
         for _ in range(2):  # a yes was to another try, and this was it: the question is asked anew
             require_go_ahead(
                 workflow,
                 UNREADABLE_TASK_TYPE,
-                question="A secret that was sent cannot be read. May it be tried again?",
+                question=f"{what} May it be tried again?",
                 facts={"Why": why},
                 task_type=UNREADABLE_TASK_TYPE,
                 timeout=TIMEOUT,

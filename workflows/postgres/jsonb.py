@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar, NoReturn
 
 from pydantic_core import from_json, to_json
@@ -151,6 +152,23 @@ def as_json(result: Mapping[str, Any]) -> dict[str, Any]:
     if _may_be_unstorable(text):
         ensure_storable(value)
     return value
+
+
+def exact(text: str) -> Any:
+    """JSON with all digits of its numbers, for `are_equal`."""
+    return json.loads(text, parse_float=Decimal)
+
+
+def are_equal(one: Any, other: Any) -> bool:
+    """Whether two values of `exact` are equal to PostgreSQL: 1 is 1.0, and is not true."""
+    match one, other:
+        case dict(), dict():
+            return one.keys() == other.keys() and all(are_equal(one[name], other[name]) for name in one)
+        case list(), list():
+            return len(one) == len(other) and all(map(are_equal, one, other))
+        case (bool(), _) | (_, bool()):
+            return one is other
+    return bool(one == other)
 
 
 def _may_be_unstorable(text: bytes) -> bool:

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from workflows.definition import WorkflowDefinition, definitions, value_at
+from workflows.definition import WorkflowDefinition, definitions, money_in, value_at
 from workflows.models import Workflow
+from workflows.models.content_key import Unopened
 from workflows.postgres.statements import execute
 from workflows.search import search_keys
 from workflows.state import transitions
@@ -34,6 +35,9 @@ _SIGNALS = """
 _KEYS = """
     DELETE FROM workflows_searchkey k USING unnest(%(hashes)s::bytea[], %(of)s::bigint[]) AS own (hash, id)
      WHERE k.hash = own.hash AND k.workflow_id = own.id"""
+_CONTENT_KEYS = """
+    DELETE FROM workflows_contentkey k USING workflows_workflow w
+     WHERE w.id = ANY (%(ids)s) AND k.idempotency_key = w.idempotency_key"""
 # Each is by an index that begins with the workflow. The triggers let events, corrections and accesses be changed like
 # this, once the row is emptied, and in no other way.
 _EMPTY = [
@@ -67,13 +71,15 @@ def empty(ids: Sequence[int]) -> None:
     for pk in parameters["ids"]:
         workflow_type, tenant, business_key, payload = found[pk]
         definition = definitions().get(workflow_type)
-        payloads.append(json.dumps(_money_of(definition, payload)))
+        payloads.append(json.dumps(money_in(definition, payload)))
         business_keys.append(business_key and spent_key(workflow_type, tenant, business_key))
         hashes += [(each, pk) for each in _search_hashes(definition, payload)]
     execute(_SIGNALS, parameters)
     transitions.empty(ids, payloads=payloads, business_keys=business_keys)
     execute(_KEYS, {"hashes": [each for each, _ in hashes], "of": [pk for _, pk in hashes]})
-    for sql in _EMPTY:
+    if unopened := [pk for pk, (*_, payload) in found.items() if isinstance(payload, Unopened)]:  # it reads the table
+        execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s) AND role IS NULL", [unopened])
+    for sql in (_CONTENT_KEYS, *_EMPTY):
         execute(sql, parameters)
 
 
@@ -95,20 +101,6 @@ def _references() -> list[str]:
     """The fields of results that name charges and refunds."""
     money = [each.wording.money for each in definitions().values() if each.wording.money]
     return sorted({name for each in money for name in (each.reference, each.refund)})
-
-
-def _money_of(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """What the payload says of the amount, where it stood."""
-    kept: dict[str, Any] = {}
-    money = definition.wording.money if definition else None
-    for field in (money.amount, money.currency) if money else ():
-        if isinstance(value := value_at(payload, field), int | str):
-            *parents, name = field.split(".")
-            inside = kept
-            for parent in parents:
-                inside = inside.setdefault(parent, {})
-            inside[name] = value
-    return kept
 
 
 def _search_hashes(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> Iterator[bytes]:

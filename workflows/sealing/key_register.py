@@ -21,7 +21,7 @@ def require_keys() -> None:
     """
     try:
         missing = query_in_time(_missing)
-        if not missing and any(definition.secret_fields for definition in definitions().values()):
+        if not missing and any(definition.secret_fields or definition.private for definition in definitions().values()):
             query_in_time(register)
     except (DatabaseUnavailable, Error):
         return

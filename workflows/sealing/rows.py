@@ -15,9 +15,10 @@ from django.db import transaction
 from django.db.models import Func, JSONField, TextField, Value
 
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.models import Workflow
+from workflows.models import ContentKey, Workflow
+from workflows.models.content_key import SEALED
 from workflows.postgres.statements import execute, fetch_all
-from workflows.sealing import envelopes, payloads
+from workflows.sealing import envelopes, payloads, private
 from workflows.sealing.envelopes import EMPTIED_LENGTH, PREFIX, Unreadable
 
 SLICE = 500
@@ -39,6 +40,12 @@ class Secret(NamedTuple):
     status: str
     field: str
     stored: Any
+    is_private: bool = False  # it stands in the payload of a private workflow
+
+    @property
+    def is_key(self) -> bool:
+        """Whether it is the key of a private workflow."""
+        return self.field == private.FIELD
 
     @property
     def kept_as(self) -> str:
@@ -50,8 +57,12 @@ class Secret(NamedTuple):
     @property
     def is_settled(self) -> bool:
         """Whether it is emptied, or sealed under the key that writes while a step may need it."""
-        is_over = self.status == Workflow.Status.COMPLETE
-        return self.kept_as == EMPTIED or (self.kept_as == envelopes.keys()[0].id and not is_over)
+        return self.kept_as == EMPTIED or (self.kept_as == envelopes.keys()[0].id and not self.is_over)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no step needs it any more."""
+        return self.status == Workflow.Status.COMPLETE and not self.is_key
 
     def open(self) -> Any:
         """The value. Raises Unreadable."""
@@ -60,7 +71,7 @@ class Secret(NamedTuple):
     def sealed_anew(self) -> str:
         """Its envelope under the key that writes; an emptied one where no step needs it any more."""
         envelope = envelopes.seal(self.open(), row=self.key, field=self.field)
-        return envelope[:EMPTIED_LENGTH] if self.status == Workflow.Status.COMPLETE else envelope
+        return envelope[:EMPTIED_LENGTH] if self.is_over else envelope
 
 
 @dataclass(slots=True)
@@ -125,9 +136,26 @@ def _reseal(progress: Progress, secrets: Iterable[Secret]) -> None:
             except Unreadable as unreadable:
                 progress.unreadable[f"workflow {secret.id}"] = str(unreadable)
                 continue
-            path = Value(secret.field.split("."), ArrayField(TextField()))
-            changed = Func("payload", path, Value(new, JSONField()), function="jsonb_set")
-            progress.sealed += Workflow.objects.filter(pk=secret.id).update(payload=changed)
+            progress.sealed += _write(secret, new)
+
+
+def _write(secret: Secret, new: str) -> int:
+    """Store its envelope; returns how many rows that has changed."""
+    if secret.is_key:
+        return ContentKey.objects.filter(pk=secret.key).update(wrapped=new)
+    if secret.is_private:
+        ((workflow_type, envelope),) = fetch_all(
+            f"SELECT workflow_type, payload ->> '{SEALED}' FROM workflows_workflow WHERE id = %s",  # noqa: S608 (ours)
+            [secret.id],
+        )
+        key = private.find_key(secret.key)
+        text = payloads.with_value(key.open(envelope), secret.field, new)
+        payload = key.seal_payload(definitions().get(workflow_type), text)
+        changed: Any = Value(json.loads(payload), JSONField())
+    else:
+        path = Value(secret.field.split("."), ArrayField(TextField()))
+        changed = Func("payload", path, Value(new, JSONField()), function="jsonb_set")
+    return Workflow.objects.filter(pk=secret.id).update(payload=changed)
 
 
 def _slices(progress: Progress, rest: Callable[[float], None]) -> Iterator[list[Secret]]:
@@ -144,17 +172,25 @@ def _slices(progress: Progress, rest: Callable[[float], None]) -> Iterator[list[
 
 def _read(condition: str, *parameters: Any) -> list[Secret]:
     """The secrets of some rows: of the fields that definitions name, and what another release, or a type that has left
-    WORKFLOWS, has sealed besides."""
+    WORKFLOWS, has sealed besides; and the keys of private workflows."""
     rows = fetch_all(
-        f"""SELECT id, workflow_type, idempotency_key, status, payload::text FROM workflows_workflow
-             WHERE {condition} AND (workflow_type = ANY (%s) OR payload::text LIKE %s) ORDER BY id DESC""",  # noqa: S608 (ours)
+        f"""SELECT id, workflow_type, idempotency_key, status, payload::text, payload ->> '{SEALED}', wrapped
+              FROM workflows_workflow LEFT JOIN workflows_contentkey USING (idempotency_key)
+             WHERE {condition} AND (workflow_type = ANY (%s) OR payload::text LIKE %s OR wrapped IS NOT NULL)
+             ORDER BY id DESC""",  # noqa: S608 (ours)
         [*parameters, [each.name for each in _with_secrets()], f'%"{PREFIX}%'],
     )
-    return [
-        Secret(pk, key, status, field, stored)
-        for pk, workflow_type, key, status, text in rows
-        for field, stored in payloads.secrets_of(definitions().get(workflow_type), json.loads(text), key)
-    ]
+    secrets = []
+    for pk, workflow_type, key, status, text, envelope, wrapped in rows:
+        if envelope and wrapped:
+            secrets.append(Secret(pk, key, status, private.FIELD, wrapped))
+            try:
+                text = private.Key.of(key, wrapped).open(envelope)
+            except Unreadable:  # as the key will be, or its payload: there is nothing to seal anew
+                continue
+        found = payloads.secrets_of(definitions().get(workflow_type), json.loads(text), key)
+        secrets += [Secret(pk, key, status, field, stored, bool(envelope)) for field, stored in found]
+    return secrets
 
 
 def _with_secrets() -> list[WorkflowDefinition]:

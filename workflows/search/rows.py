@@ -13,9 +13,11 @@ from typing import Any
 
 from django.db import OperationalError, transaction
 
-from workflows.definition import WorkflowDefinition, definitions
+from workflows.definition import WorkflowDefinition, definitions, value_at
+from workflows.models.content_key import SEALED
 from workflows.postgres import sqlstates
 from workflows.postgres.statements import execute, fetch_all, fetch_row
+from workflows.sealing import private
 from workflows.search.search_keys import (
     LONGEST_TEXT,
     business_hashes,
@@ -159,9 +161,12 @@ def _fill_slice(below: int, size: int) -> tuple[int, int]:
         rows = fetch_all(_select(len(fields)), [*(each.split(".") for each in fields for _ in range(2)), below, size])
         keyed: list[tuple[bytes, int]] = []
         business: list[tuple[bytes, bytes | None, int]] = []
-        for pk, workflow_type, tenant, *texts in rows:
+        for pk, workflow_type, tenant, sealed, *texts in rows:
             if definition := known.get(workflow_type):
                 found = dict(zip(fields, texts, strict=True))
+                if sealed:
+                    payload = private.opened_or_deleted({SEALED: sealed})
+                    found = {field: value_at(payload, field) for field in fields}
                 values = {kind: found[key.field] for kind, key in definition.search_keys.items()}
                 keyed += [(each, pk) for each in hashes_to_store(definition.search_keys, values)]
                 if business_key := business_key_of(definition, tenant, found):
@@ -183,10 +188,11 @@ def _insert(sql: str, rows: Sequence[tuple[Any, ...]], *columns: str) -> int:
 
 
 def _select(fields: int) -> str:
-    """The fields alone, cut where they are too long anyway: a payload may have 256 KB."""
+    """The fields alone, cut where they are too long anyway: a payload may have 256 KB. Of a private one also its
+    envelope."""
     text = f"left(payload #>> %s::text[], {LONGEST_TEXT + 1})"
     field = f"CASE jsonb_typeof(payload #> %s::text[]) WHEN 'string' THEN {text} END"
-    columns = ", ".join(["id", "workflow_type", "tenant", *[field] * fields])
+    columns = ", ".join(["id", "workflow_type", "tenant", f"payload ->> '{SEALED}'", *[field] * fields])
     return f"SELECT {columns} FROM workflows_workflow WHERE id < %s ORDER BY id DESC LIMIT %s"  # noqa: S608 (ours)
 
 

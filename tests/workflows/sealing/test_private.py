@@ -1,0 +1,294 @@
+"""Private workflows: nobody reads what they were sent once their key is gone, and nobody is charged twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
+from psycopg.sql import SQL, Identifier
+
+from config.embedded import wheel
+from tests import engine
+from tests.postgres import embedded_server
+from tests.workflows import rows
+from tests.workflows.intake import entering
+from tests.workflows.intake.entering import enter_together, new
+from tests.workflows.undoing import ada
+from workflows import operations
+from workflows.definition import Step, WorkflowDefinition
+from workflows.errors import StepError
+from workflows.intake.submissions import Entry, KeyReused, enter
+from workflows.models import ContentKey, Effect, ManualTask, Workflow
+from workflows.models.content_key import Unopened
+from workflows.models.search import SearchKeyHash
+from workflows.postgres.jsonb import parse
+from workflows.postgres.statements import fetch_row
+from workflows.retention import content
+from workflows.sealing import private
+from workflows.sealing.key_register import require_keys
+from workflows.search import normalise
+from workflows.search.search_keys import SearchKey
+from workflows.wording import Money, Wording
+
+pytestmark = engine.ENGINE
+
+CANARY = "canary-of-ada"
+seen: list[Any] = []
+
+
+def remembers(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+    seen.append(workflow.payload["name"])
+    return {"text": f"{CANARY} was here"}
+
+
+@pytest.fixture(autouse=True)
+def private_definition(engine: None) -> None:
+    define(remembers)
+    seen.clear()
+
+
+def define(*steps: Any) -> None:
+    engine.define(steps, private=True)
+
+
+def send(value: str = f'{{"name": "{CANARY}", "n": 1}}', key: UUID | None = None) -> Entry:
+    return enter(engine.DEFINITION, idempotency_key=key or uuid4(), payload=parse(value.encode()), submitted_by="shop")
+
+
+def drain() -> None:
+    while engine.worker().process_next():
+        pass
+
+
+def stored(entry: Entry) -> str:
+    """The whole row, as it stands in the table."""
+    (row,) = fetch_row("SELECT to_json(w)::text FROM workflows_workflow w WHERE id = %s", [entry.id])
+    return str(row)
+
+
+def test_neither_what_was_sent_nor_what_steps_recorded_is_in_the_row_and_both_are_read_in_clear() -> None:
+    entry = send()
+    assert CANARY not in stored(entry)
+    drain()
+    assert seen == [CANARY]
+    assert CANARY not in stored(entry)
+    row = Workflow.objects.get()
+    assert (row.status, row.payload, row.context["text"]) == (
+        "COMPLETE",
+        {"name": CANARY, "n": 1},
+        f"{CANARY} was here",
+    )
+
+
+def test_the_key_is_written_in_the_transaction_that_writes_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    send()
+    definition = WorkflowDefinition(name="test", steps=[remembers], context_class=engine.Context, private=True)
+    monkeypatch.setattr(entering, "DEFINITION", definition)
+    sent = [entering.submission({"name": CANARY, "n": n}) for n in range(3)]
+    assert all(map(new, enter_together(*sent)))
+    number, keys = fetch_row(
+        """SELECT count(*), count(k) FROM workflows_workflow w
+             LEFT JOIN workflows_contentkey k ON k.idempotency_key = w.idempotency_key AND k.xmin = w.xmin"""
+    )
+    assert number == keys == 4
+    again = enter_together(*sent[:2], entering.submission({"name": "another"}, key=sent[2].key))
+    assert [type(each) for each in again] == [Entry, Entry, KeyReused]
+
+
+def test_a_plain_workflow_has_no_key_and_its_statements_name_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    statements: list[str] = []
+
+    def note(execute: Any, sql: Any, *rest: Any) -> Any:
+        statements.append(str(sql))
+        return execute(sql, *rest)
+
+    engine.define([remembers])
+    with connection.execute_wrapper(note):
+        entry = send()
+        drain()
+    assert CANARY in stored(entry)
+    assert not [each for each in statements if "contentkey" in each]
+    engine.define([remembers], private=True)
+    with connection.execute_wrapper(note):
+        send()
+        drain()
+    assert len([each for each in statements if "contentkey" in each]) == 1
+
+
+@pytest.mark.parametrize(
+    ("again", "same"),
+    [
+        ('{"n": 1.0, "name": "ada"}', True),
+        ('{"name": "ada", "n": true}', False),
+        ('{"name": "ada", "n": 1.00000000000000000000001}', False),
+        ('{"name": "ada"}', False),
+    ],
+)
+def test_what_is_sent_again_is_compared_as_postgresql_compares(again: str, *, same: bool) -> None:
+    entry = send('{"name": "ada", "n": 1}')
+    key = Workflow.objects.get().idempotency_key
+    if same:
+        assert send(again, key).id == entry.id
+    else:
+        with pytest.raises(KeyReused):
+            send(again, key)
+
+
+@pytest.mark.parametrize("was_private", [True, False])
+def test_a_definition_that_becomes_private_or_ceases_to_be_knows_its_rows(*, was_private: bool) -> None:
+    engine.define([remembers], private=was_private)
+    key = uuid4()
+    entry = send(key=key)
+    engine.define([remembers], private=not was_private)
+    assert send(key=key).id == entry.id
+    drain()
+    assert seen == [CANARY]
+    assert (CANARY in stored(entry)) != was_private
+
+
+def test_a_key_that_a_restore_has_left_behind_is_replaced() -> None:
+    key = uuid4()
+    ContentKey.objects.create(idempotency_key=key, wrapped=private.Key.new(key).wrapped)
+    send(key=key)
+    drain()
+    assert seen == [CANARY]
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_what_is_emptied_has_no_key_and_no_search_key(settings: Any, *, opens: bool) -> None:
+    money = Wording(money=Money("pay", "order.amount", "order.currency", "id", "id"))
+    search_keys = {"name": SearchKey("name", normalise.plain)}
+    engine.define([remembers], private=True, wording=money, search_keys=search_keys)
+    entry = send(f'{{"name": "{CANARY}", "order": {{"amount": 5, "of": "{CANARY}"}}}}')
+    drain()
+    assert SearchKeyHash.objects.exists()
+    if not opens:
+        settings.DATA_KEYS = ["another"]
+    content.empty([entry.id])
+    assert not ContentKey.objects.exists()
+    assert not SearchKeyHash.objects.exists()
+    assert Workflow.objects.get().payload == {"order": {"amount": 5}}
+
+
+def test_without_its_key_nothing_is_run_and_a_person_is_asked_until_it_is_back() -> None:
+    entry, other = send(), send('{"name": "grace"}')
+    key = Workflow.objects.get(pk=entry.id).idempotency_key
+    lost = ContentKey.objects.get(pk=key)
+    ContentKey.objects.filter(pk=lost.pk).delete()
+    drain()
+    assert seen == ["grace"]
+    row = Workflow.objects.get(pk=entry.id)
+    assert isinstance(row.payload, Unopened)
+    assert row.payload == {}
+    assert send('{"name": "nobody can tell"}', key).id == entry.id, "it would be charged twice"
+    task = ManualTask.objects.get(state="open")
+    assert (task.workflow_id, task.question) == (entry.id, "What was sent cannot be read. May it be tried again?")
+    ContentKey.objects.bulk_create([lost])
+    operations.approve(task.pk, user=ada())
+    drain()
+    assert seen == ["grace", CANARY]
+    assert Workflow.objects.get(pk=other.id).status == "COMPLETE"
+
+
+def test_content_of_another_row_or_column_is_not_run() -> None:
+    entry, other = send(), send('{"name": "grace"}')
+    theirs = fetch_row("SELECT payload::text FROM workflows_workflow WHERE id = %s", [other.id])[0]
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workflows_workflow SET payload = %s WHERE id = %s", [theirs, entry.id])
+    drain()
+    assert seen == ["grace"]
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workflows_workflow SET payload = context, status = 'PENDING', completed_at = NULL")
+    drain()
+    assert seen == ["grace"]
+
+
+def test_without_its_key_no_call_is_undone_but_a_person_asked(settings: Any) -> None:
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {"text": "ch-1"}
+
+    def undo(*, workflow: Workflow, context: Any, effect: Any) -> None:
+        seen.append("undone")
+
+    def refuse(*, workflow: Workflow, context: Any) -> None:
+        settings.DATA_KEYS = ["another"]
+        raise StepError("No.", code="no")
+
+    define(Step(call, once=True, undo=undo, undo_lookup=undo, returns=()), refuse)
+    send()
+    drain()
+    assert not seen
+    task = ManualTask.objects.get(state="open")
+    operations.reject(task.pk, user=ada(), reason="Once more.")
+    drain()
+    assert not seen
+    assert (Workflow.objects.get().compensating, Effect.objects.get().state) == (True, "done")
+
+
+def test_a_process_without_the_key_of_the_keys_does_not_start(settings: Any) -> None:
+    settings.DATA_KEYS = ["the-old-one"]
+    require_keys()
+    settings.DATA_KEYS = ["the-new-one"]
+    with pytest.raises(ImproperlyConfigured):
+        require_keys()
+
+
+def test_a_private_workflow_is_not_corrected() -> None:
+    with pytest.raises(ValueError, match="private"):
+        engine.define([remembers], private=True, correctable=rows.PARCEL.correctable)
+
+
+@contextmanager
+def restored(dump: Path) -> Iterator[psycopg.Connection[Any]]:
+    """Another database, from a dump."""
+    name = f"{connection.settings_dict['NAME']}_restored"
+    with connection.cursor() as cursor:
+        cursor.execute(SQL("CREATE DATABASE {}").format(Identifier(name)))  # type: ignore[arg-type]
+    try:
+        subprocess.run(
+            [_program("psql"), "-qX", "-v", "ON_ERROR_STOP=1", "-f", dump, name], check=True, env=_environment()
+        )
+        with psycopg.connect(dbname=name, **_server()) as other:
+            yield other
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(name)))  # type: ignore[arg-type]
+
+
+def _server() -> dict[str, Any]:
+    info = connection.connection.info
+    return {"host": info.host, "port": info.port, "user": info.user, "password": info.password or None}
+
+
+def _environment() -> dict[str, str]:
+    server = {f"PG{name.upper()}": str(value) for name, value in _server().items() if value}
+    return {**os.environ, **server}
+
+
+def _program(name: str) -> Path | str:
+    return wheel.installation() / "bin" / name if embedded_server() else name
+
+
+def test_a_backup_of_the_day_before_cannot_be_read_once_the_key_is_deleted(tmp_path: Path) -> None:
+    erased, kept = send(), send('{"name": "grace"}')
+    drain()
+    dump = tmp_path / "of-the-day-before.sql"
+    # As docs/data.md says: what is kept for long is kept without the keys, which have backups of their own.
+    without = ["--exclude-table-data=workflows_contentkey", "--dbname", str(connection.settings_dict["NAME"])]
+    subprocess.run([_program("pg_dump"), *without, "--file", dump], check=True, env=_environment())
+    content.empty([erased.id])
+    assert CANARY not in dump.read_text()
+    with restored(dump) as other:
+        found = dict(other.execute("SELECT id, payload FROM workflows_workflow").fetchall())
+        assert other.execute("SELECT count(*) FROM workflows_contentkey").fetchone() == (0,)
+    assert isinstance(private.opened(found[erased.id]), Unopened)
+    assert private.opened(found[kept.id]) == {"name": "grace"}
