@@ -31,12 +31,10 @@ _QUOTED = re.compile(r'"((?:[^"\\]++|\\.)*+)("?)')  # possessive, and to the end
 def read(received: Received) -> Document:
     """The event as one object: its attributes, and `data` or `data_base64`. Raises InputRefused."""
     media_type = received.media_type
-    if media_type.startswith("application/cloudevents-batch"):
-        raise UnsupportedMediaType("Send one event at a time: batches are not taken.")
     if media_type == "application/cloudevents+json":
         document = jsonb.parse(received.body)
     elif media_type.startswith("application/cloudevents"):
-        raise UnsupportedMediaType("Of structured events only application/cloudevents+json is taken.")
+        raise UnsupportedMediaType("Send application/cloudevents+json, one event at a time: no batch, no other format.")
     elif not received.headers_are_covered:
         raise UnsupportedMediaType("Send application/cloudevents+json: the signature does not cover headers.")
     else:

@@ -68,6 +68,8 @@ def test_each_vendors_documented_event_becomes_a_signal_once(client: Client, sec
         ("letters", "contact.created", None, ordered.pk, {"at": "2022-11-03T20:26:10.344522Z"}),
     ]
     assert Signal.objects.get(source="payments").dedupe_key == STRIPES["id"]
+    longest = of_stripe(str(paid.idempotency_key), id="x" * 200)
+    assert PAYMENTS.send(client, secrets["payments"], longest).status_code == 202
     assert kept() == []
 
 
@@ -139,6 +141,7 @@ def test_a_source_that_is_not_declared_any_more_keeps_its_events(
         ({"id": None}, 422, "id_invalid"),
         ({"id": "a\u0007"}, 422, "id_invalid"),
         ({"id": "x" * 201}, 422, "id_invalid"),
+        ({"id": ""}, 422, "id_invalid"),
         ({"data": None}, 422, "not_mappable"),
         ({"type": []}, 422, "not_mappable"),
     ],

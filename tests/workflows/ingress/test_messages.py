@@ -1,12 +1,16 @@
 """A message of a topic that a source is declared for; tests/acceptance/test_consumekafka.py has the others."""
 
+import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
-from workflows.ingress import cloudevents, messages
+from workflows.ingress import cloudevents, messages, signal_sources
 from workflows.ingress.messages import Arrived
-from workflows.ingress.signal_sources import SignalSource
+from workflows.ingress.signal_bodies import UnsupportedMediaType
+from workflows.ingress.signal_sources import Event, SignalSource
 from workflows.models import Signal, UndeliveredMessage
 from workflows.postgres.jsonb import InputRefused
 
@@ -62,6 +66,43 @@ def test_a_topic_that_is_not_declared_has_our_own_form() -> None:
     with pytest.raises(InputRefused) as refused:
         messages.deliver(message("others.v1", b'{"uuid": "u-1"}'))
     assert refused.value.code == "field_unknown"
+
+
+@pytest.mark.parametrize(
+    ("order", "code"),
+    [
+        (7, "business_key_invalid"),
+        ("", "business_key_invalid"),
+        ("x" * 201, "business_key_invalid"),
+        ("x" * 200, "workflow_not_found"),
+    ],
+)
+def test_a_business_key_is_a_text_of_1_to_200_characters(
+    order: Any, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_order = replace(PLAIN, linking_id=None, business_key=lambda event: order, workflow_type="order")
+    monkeypatch.setattr(sys.modules[__name__], "PLAIN", by_order)
+    with pytest.raises(InputRefused) as refused:
+        messages.deliver(message("accounts.v1", b'{"uuid": "u-1"}'))
+    assert refused.value.code == code
+
+
+def test_another_type_than_json_is_refused() -> None:
+    with pytest.raises(UnsupportedMediaType):
+        messages.deliver(message("accounts.v1", b'{"uuid": "u-1", "link": "L-1"}', content__type=b"text/plain"))
+
+
+def test_an_event_is_not_at_fault_when_the_database_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(_: Event) -> str:
+        raise OperationalError
+
+    monkeypatch.setattr(sys.modules[__name__], "PLAIN", replace(PLAIN, linking_id=ask))
+    with pytest.raises(OperationalError):
+        messages.deliver(message("accounts.v1", b'{"uuid": "u-1"}'))
+
+
+def test_a_source_of_a_topic_is_no_source_of_webhooks() -> None:
+    assert signal_sources.of_name("accounts") is None
 
 
 def test_what_is_too_large_is_not_read() -> None:

@@ -103,6 +103,8 @@ def test_all_signatures_are_compared_with_all_secrets_whatever_was_found(monkeyp
     monkeypatch.setattr(verifying.hmac, "compare_digest", compare)
     assert is_signed(f"{SIGNATURE} v1,AAAA v1,BBBB", SECRET, OTHER_SECRET)
     assert compared == 6
+    assert not signed(f"{SIGNATURE} v1,AAAA").is_by([], BODY)
+    assert compared == 8, "an unknown source takes as long"
 
 
 @pytest.mark.parametrize(("seconds", "current"), [(0, True), (-299, True), (299, True), (-302, False), (302, False)])
@@ -121,6 +123,14 @@ def test_a_secret_that_the_source_has_chosen_is_read_and_not_printed(monkeypatch
     assert out == ""
     assert SECRET not in err
     assert keys_of("parcels") == [key_of(SECRET)]
+
+
+def test_a_key_has_24_to_64_bytes() -> None:
+    for number in (24, 64):
+        assert len(key_of("whsec_" + base64.b64encode(b"x" * number).decode())) == number
+    for number in (23, 65):
+        with pytest.raises(ValueError, match="24 to 64 bytes"):
+            key_of("whsec_" + base64.b64encode(b"x" * number).decode())
 
 
 @pytest.mark.parametrize("secret", ["", "x", "whsec_", "whsec_AAAA", SECRET[6:], SECRET + "é", "whsec_" + "A" * 100])
