@@ -19,14 +19,17 @@ from pathlib import Path
 from statistics import median
 from threading import Lock
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 from django.db import transaction
 from django.db.models import Count, F, Max
 from django.db.models.functions import Now
 
 from tests.acceptance.conftest import Start
 from tests.engine import submit
+from tests.kafka import Cluster
 from tests.processes import Runworker, until
 from tests.workflows import rows
 from tests.workflows.outbox.receiver import Receiver, receiver
@@ -185,6 +188,62 @@ def test_what_a_relay_had_in_hand_when_it_died_is_sent_by_the_next_when_its_leas
         assert relayoutbox("--drain", **destinations(crm=it)).wait() == 0
     assert it.ids == [str(row.event_id)] * (before + 1)
     assert OutboxEvent.objects.get().state == "sent"
+
+
+def test_a_topic_has_each_event_in_order_however_often_relays_die(
+    relayoutbox: StartRelay, cluster: Cluster, topic: str
+) -> None:
+    cluster.create_topic(wide := f"{topic}-wide", 4)
+    lake = {"lake": {"kafka": wide, "topics": ["*"]}}
+    environ = {"OUTBOX_DESTINATIONS": json.dumps(lake), "KAFKA_BROKERS": cluster.brokers}
+    workflows = [submit(workflow_type="told") for _ in range(WORKFLOWS)]
+    OutboxEvent.objects.bulk_create(
+        OutboxEvent(event_id=uuid4(), workflow=workflow, destination="lake", topic=name, body={})
+        for name in COMPLETE
+        for workflow in workflows
+    )
+    unsent = OutboxEvent.objects.exclude(state="sent")
+    for place in ("after_take", "after_send"):
+        assert relayoutbox(ONRAMP_FAILPOINT=place, **environ).wait() == -signal.SIGKILL
+        unsent.update(due_at=Now())  # its lease is over
+    kills = 2
+    while (left := unsent.count()) > 200:
+        relay = relayoutbox(**environ)
+        until(lambda: unsent.count() < left, what=lambda: relay.output)  # noqa: B023
+        relay.kill()
+        kills += 1
+        unsent.update(due_at=Now())
+    assert relayoutbox("--drain", **environ).wait() == 0
+    assert kills > 3
+    assert not unsent.exists()
+
+    got: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for message in everything_in(wide, cluster):
+        event = json.loads(message.value() or b"")
+        assert (message.key(), dict(message.headers() or [])["id"]) == (event["subject"].encode(), event["id"].encode())
+        got[event["subject"]].append((event["type"], event["id"]))
+    assert len(got) == WORKFLOWS
+    for told in got.values():
+        assert len(set(told)) == len(COMPLETE), "an event has one id, however often it is sent"
+        assert [name for name, _ in dict.fromkeys(told)] == COMPLETE
+        assert told == sorted(told, key=lambda each: COMPLETE.index(each[0])), "a later event before an earlier one"
+    assert sum(map(len, got.values())) > WORKFLOWS * len(COMPLETE), "one that died had sent some already"
+
+
+def everything_in(topic: str, cluster: Cluster) -> Iterator[Message]:
+    """Each partition to its end."""
+    config = {"bootstrap.servers": cluster.brokers, "group.id": "reader", "enable.partition.eof": True, "log_level": 0}
+    reader = Consumer({**config, "enable.auto.commit": False})
+    reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(4)])
+    ended = 0
+    while ended < 4:
+        message = reader.poll(10)
+        assert message is not None
+        if message.error():
+            ended += 1
+        else:
+            yield message
+    reader.close()
 
 
 def test_a_relay_that_is_stopped_ends_what_it_is_sending_and_gives_back_the_rest(relayoutbox: StartRelay) -> None:
