@@ -162,6 +162,8 @@ ONBOARDING = WorkflowDefinition(
     wording=WORDING,
     listings=LISTINGS,
     correctable=CORRECTABLE,
+    # To whom OUTBOX_DESTINATIONS names: without one nothing is stored.
+    publishes=("completed", "failed"),
     # As the articles promise. After ten days all that may rightly take time is over: see EXPIRES_AFTER.
     slo=Slo(p95=timedelta(seconds=3), completed=0.999, longest=timedelta(days=10)),
     # The ledger keeps what names a charge, and the amount, for the disputes that come later.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import secrets
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic, sleep
+from typing import Any
 from uuid import UUID
 
 import httpx
@@ -13,7 +18,11 @@ from rich.table import Table
 
 from onboarding.demo.traffic import Decision
 from onboarding.samples import Sample
-from workflows.models import Attempt, State, Workflow
+from workflows.ingress.verifying import PREFIX
+from workflows.models import Attempt, OutboxEvent, State, Workflow
+
+# Seconds until the relay has sent what there is; it looks once a second.
+RELAYED_WITHIN = 20.0
 
 Effects = Counter[tuple[str, str]]
 
@@ -87,6 +96,21 @@ def performed(sandbox: str) -> dict[UUID, Effects]:
         key, _, _ = effect["idempotency_key"].partition(":")
         effects[UUID(key)][effect["service"], effect["operation"]] += 1
     return effects
+
+
+def destinations(sandbox: str) -> str:
+    """OUTBOX_DESTINATIONS of the demo: the sandbox stands for a CRM."""
+    secret = PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+    return json.dumps({"crm": {"url": f"{sandbox}/_events", "secrets": [secret], "topics": ["workflow.*"]}})
+
+
+def told(sandbox: str) -> list[dict[str, Any]]:
+    """The events that it was told, when none waits, or after a while."""
+    patience = monotonic() + RELAYED_WITHIN
+    while OutboxEvent.objects.filter(state="").exists() and monotonic() < patience:
+        sleep(0.2)
+    events: list[dict[str, Any]] = httpx.get(f"{sandbox}/_events", timeout=60).json()["events"]
+    return events
 
 
 def faults(

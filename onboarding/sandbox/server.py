@@ -93,6 +93,7 @@ class Sandbox:
         self.key_ttl = key_ttl
         self.faults = FaultBook(self.store, seed)
         self.calls = CallLog()
+        self.events: list[dict[str, Any]] = []  # what it was told by webhook (docs/outbox.md), since it runs
         self._routes = [(route, _pattern(route)) for route in ROUTES]
 
     def answer(self, request: Request) -> tuple[Response, Fault | None]:
@@ -167,6 +168,11 @@ class Sandbox:
                 return Response(200, {"faults": []})
             case "DELETE", ("_faults", id):
                 return Response(200, self.faults.lift(id).model_dump())
+            case "POST", ("_events",):
+                self.events.append(request.json)
+                return Response(200, {})
+            case "GET", ("_events",):
+                return Response(200, {"events": self.events[-1000:]})
             case "POST", ("_accounts",):
                 with self.store.transaction():
                     return Response(201, arrange_account(Call(self.store, {}, {}, request.json)))

@@ -111,6 +111,7 @@ def test_it_runs_to_the_end_and_says_how_to_send_one_more_that_completes(start_d
     demo = start_demo(9)
     demo.until_it_prints("Ctrl-C stops everything.")
     assert "each once, none missing" in demo.output
+    assert re.search(r"told by webhook, [1-9][0-9]* times.*?workflow\.(completed|failed)", demo.output, re.S)
     assert set(WorkerProcess.objects.filter(stopped_at=None).values_list("release", flat=True)) == {"2.3.0", "2.4.0"}
     see_the_sights(demo)
     (command,) = re.findall(r"^  curl -i .*?(?=^Ctrl-C)", demo.output, flags=re.M | re.S)

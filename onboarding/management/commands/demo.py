@@ -43,9 +43,9 @@ PATIENCE_PER_SUBMISSION = 0.5
 
 class Command(BaseCommand):
     help = (
-        "Starts the sandbox, the intake, the console and two workers on this machine, sends realistic submissions on "
-        "a day when the services have their troubles, shows what becomes of them, leaves one of each kind of trouble "
-        "on the console, with a login for each group, and runs on until Ctrl-C."
+        "Starts the sandbox, the intake, the console, two workers and a relay on this machine, sends realistic "
+        "submissions on a day when the services have their troubles, shows what becomes of them, leaves one of each "
+        "kind of trouble on the console, with a login for each group, and runs on until Ctrl-C."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -91,7 +91,12 @@ class Command(BaseCommand):
         state = options["state"]
         seed = options["seed"] if options["seed"] is not None else secrets.randbits(32)
         plan, staged = list(samples(options["submissions"], seed)), scenes.scenes(seed)
-        environment = {"SERVICES_URL": sandbox, "WORKFLOWS": "onboarding.demo.definition.DEMO"}
+        settings.OUTBOX_DESTINATIONS = report.destinations(sandbox)  # here, too, workflows are cancelled
+        environment = {
+            "SERVICES_URL": sandbox,
+            "WORKFLOWS": "onboarding.demo.definition.DEMO",
+            "OUTBOX_DESTINATIONS": settings.OUTBOX_DESTINATIONS,
+        }
 
         with _database(screen), Processes(state, environment) as processes:
             call_command("migrate", verbosity=0)
@@ -117,6 +122,8 @@ class Command(BaseCommand):
                 if number:
                     command = ["manage.py", "runworker", "--processes", str(number)]
                     processes.start(f"workers-{release}", command, RELEASE=release)
+
+            processes.start("relay", ["manage.py", "relayoutbox"])
 
             traffic.arrange(sandbox, plan)
             with traffic.bad_day(sandbox, plan, door=f"{console}/v1/signals/accounts", secret=secret):
@@ -149,6 +156,9 @@ class Command(BaseCommand):
             screen.print(f"{total} effects performed downstream: {verdict}.")
             for fault in faults[:20]:
                 screen.print(f"  {fault}", style="red")
+            events = report.told(sandbox)
+            screen.print(f"A CRM was told by webhook, {len(events)} times, that an onboarding has ended. The last one:")
+            screen.print_json(data=events[-1:])
             screen.print("\nWhat there is to look at:")
             for about, page in scenes.sights(staged, played):
                 screen.print(f"  {about}\n    {console}{page}", highlight=False, soft_wrap=True)

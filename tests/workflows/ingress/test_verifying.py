@@ -141,6 +141,7 @@ def test_a_text_that_is_no_secret_is_refused(secret: str) -> None:
     for verifier in (Stripe(), GITHUB, Bearer()):
         with pytest.raises(ValueError, match="16 to 200"):
             verifier.key_of(secret)
+        assert [len(verifier.key_of("x" * length)) for length in (16, 200)] == [16, 200]
 
 
 def test_a_flood_of_signatures_is_not_compared() -> None:

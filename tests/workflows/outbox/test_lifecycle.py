@@ -191,3 +191,5 @@ def test_a_check_warns_of_what_is_told_to_nobody(destinations: Callable[..., Non
     destinations(lake={"kafka": "events", "topics": ["workflow.completed"]})
     (found,) = checks.check_outbox()
     assert (found.id, "workflow.failed, workflow.waiting" in found.msg) == ("workflows.W025", True)
+    destinations()
+    assert list(checks.check_outbox()) == []
