@@ -259,6 +259,9 @@ if DEBUG and not DATA_KEYS:
 # Megabytes that the requests of a process hold: bodies that are being read or wait to be stored. More is refused.
 INTAKE_HELD_MEGABYTES = env.int("INTAKE_HELD_MEGABYTES", default=128)
 
+# The consoles of other cells (docs/scaling.md), by name: "b=https://b.onramp.example.com,c=https://c.onramp.example.com".
+CELLS = env.dict("CELLS", default={})
+
 # --- Kafka (`manage.py consumekafka`) -------------------------------------------------------------
 
 KAFKA_BROKERS = env.str("KAFKA_BROKERS", default="")

@@ -11,6 +11,7 @@ from collections import defaultdict
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -48,9 +49,14 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         found = finding.find(form.cleaned_data["q"], actor=request.user.get_username())
         if len(found.ids) == 1:
             return HttpResponseRedirect(reverse("admin:workflows_workflow_change", args=found.ids))
-        shown = {"found": found, "rows": rows_of(found), "limit": finding.SHOWN}
+        shown = {"found": found, "rows": rows_of(found), "limit": finding.SHOWN, "cells": cells()}
     context = {**site.each_context(request), "title": "Find", "form": form, "kinds": finding.what_is_found(), **shown}
     return TemplateResponse(request, "admin/workflows/find.html", context)
+
+
+def cells() -> list[tuple[str, str]]:
+    """Where else to look: the same page of other cells, by their names. No link carries what was typed."""
+    return [(name, f"{url.strip().rstrip('/')}{reverse('admin:find')}") for name, url in settings.CELLS.items()]
 
 
 def rows_of(found: finding.Found) -> list[dict[str, Any]]:

@@ -162,6 +162,15 @@ def test_nothing_found_says_what_was_tried(as_: Login) -> None:
     assert "Names are not searchable" in told
 
 
+def test_nothing_found_leads_to_the_other_cells_without_what_was_typed(as_: Login, settings: Any) -> None:
+    asked = {"q": "nobody@example.com"}
+    assert "another cell" not in as_("support").post(FIND, asked).content.decode()
+    settings.CELLS = {"b": "https://b.example.com/"}
+    html = as_("support").post(FIND, asked).content.decode()
+    assert '<a href="https://b.example.com/admin/find/">b</a>' in html
+    assert "another cell" not in as_("support").get(FIND).content.decode()
+
+
 @pytest.mark.parametrize("text", ["", "   ", "x" * 501, "a\0b"])
 def test_what_can_be_nothing_is_refused_beside_the_box(as_: Login, text: str) -> None:
     response = find(as_("support"), text)
