@@ -31,11 +31,11 @@ from workflows.engine.runner import finish_tries, run_in_savepoint
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.models import Attempt, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.content_key import Unopened
+from workflows.models.content_key import SEALED, Unopened
 from workflows.outages import circuits, unavailable_service
 from workflows.outages.calls import is_busy
 from workflows.redaction import class_name
-from workflows.sealing import payloads
+from workflows.sealing import payloads, private
 from workflows.state import attempt_log, history
 from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.state.boundary import MustStop
@@ -65,7 +65,8 @@ def add(workflow: Workflow, step: Step) -> None:
 def claim_next(queue: str) -> Claim | None:
     """Lock the workflow whose deferred step has been due the longest; None when none is due, or all are locked."""
     found: Any = Workflow.objects.raw(
-        f"""SELECT w.*, f.id AS follow_up_id, pg_current_xact_id()::text AS xid, ({circuits.NOT_CLOSED}) AS not_closed
+        f"""SELECT w.*, f.id AS follow_up_id, pg_current_xact_id()::text AS xid, ({circuits.NOT_CLOSED}) AS not_closed,
+                    w.payload -> '{SEALED}' IS NOT NULL AS is_private
               FROM workflows_followup f JOIN workflows_workflow w ON w.id = f.workflow_id
              WHERE f.queue = %s AND f.due_at <= now() AND f.due_at IS NOT NULL
                AND w.status = 'COMPLETE' AND w.workflow_type = ANY (%s)
@@ -109,6 +110,8 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> TryOut
     if isinstance(workflow.payload, Unopened):
         error = _for_another_release(f"What was sent cannot be read: {workflow.payload.why}", "content_unreadable")
         return executor.failed_by_engine(step, error)
+    if getattr(workflow, "is_private", False):
+        attempt.content = private.Content(private.find_key(workflow.idempotency_key), "")
     payloads.open_for_steps(definition, workflow, strict=False)
     results = Results(definition, workflow, attempt)
 

@@ -9,7 +9,7 @@ from django.db import models
 SEALED = "(sealed)"
 
 # Opens a sealed value: (the value, the alias of the connection). `sealing.private` puts it here.
-openers: list[Callable[[dict[str, Any], str], dict[str, Any]]] = []
+openers: list[Callable[[dict[str, Any], str], Any]] = []
 
 
 class ContentKey(models.Model):
@@ -26,11 +26,11 @@ class ContentKey(models.Model):
 
 
 class Unopened(dict[str, Any]):
-    """In place of a sealed value that does not open: it has what stands in clear beside that. `why` says why."""
+    """In place of a sealed value (`stored`) that does not open: it has what stands in clear beside that. `why`: why."""
 
     def __init__(self, stored: dict[str, Any], why: Exception) -> None:
         super().__init__({name: value for name, value in stored.items() if name != SEALED})
-        self.why = why
+        self.stored, self.why = stored, why
 
 
 class PrivateJSONField(models.JSONField):

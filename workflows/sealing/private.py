@@ -34,7 +34,7 @@ from workflows.sealing.envelopes import Unreadable
 FIELD = "(content key)"
 _NONCE_BYTES = 12
 
-PAYLOAD, CONTEXT = "payload", "context"
+PAYLOAD, CONTEXT, RESULT, FACTS = "payload", "context", "result", "facts"
 
 _FIND = "SELECT wrapped FROM workflows_contentkey WHERE idempotency_key = %(row)s"
 
@@ -74,6 +74,12 @@ class Key:
 
     def seal_payload(self, definition: WorkflowDefinition | None, text: str) -> str:
         return self.seal(PAYLOAD, text, money_in(definition, json.loads(text)))
+
+    def seal_result(self, definition: WorkflowDefinition | None, result: Mapping[str, Any]) -> str:
+        """What a call has returned, with what names its charge or refund in clear."""
+        money = definition.wording.money if definition else None
+        named = {name: result[name] for name in (money.reference, money.refund) if name in result} if money else {}
+        return self.seal(RESULT, json.dumps(result), named)
 
     def open(self, envelope: str, at: str = "") -> str:
         """The JSON in an envelope of this workflow, that was sealed for the place `at`. Raises Unreadable."""
@@ -161,19 +167,18 @@ def open_for_steps(workflow: Workflow) -> Content | None:
     return Content(key, payload)
 
 
-def opened(stored: dict[str, Any], using: str = DEFAULT_DB_ALIAS) -> dict[str, Any]:
-    """A sealed value in clear; `Unopened` if it does not open."""
+def opened(stored: dict[str, Any], using: str = DEFAULT_DB_ALIAS, *, key: Key | None = None) -> Any:
+    """A sealed value in clear; `Unopened` if it does not open. Without the workflow's key it takes a statement."""
     try:
         envelope = str(stored[SEALED])
-        read: dict[str, Any] = json.loads(find_key(_parts(envelope)[0], using).open(envelope))
+        return json.loads((key or find_key(_parts(envelope)[0], using)).open(envelope))
     except Unreadable as unreadable:
         return Unopened(stored, unreadable)
-    return read
 
 
 def opened_or_deleted(stored: dict[str, Any]) -> dict[str, Any]:
     """The same; empty if its key is deleted. Raises Unreadable for another reason."""
-    read = opened(stored)
+    read: dict[str, Any] = opened(stored)
     if isinstance(read, Unopened) and not isinstance(read.why, KeyDeleted):
         raise read.why
     return read

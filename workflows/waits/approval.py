@@ -15,6 +15,7 @@ from pydantic import BaseModel, RootModel, ValidationError
 from workflows.errors import RetryableStepError
 from workflows.models import ManualTask, Wait, Workflow
 from workflows.redaction import field_errors
+from workflows.sealing import private
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.waits.team import team_for_the_engine
@@ -246,6 +247,7 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
         raise NobodyToAsk("The assignee is no user of the console.", code="assignee_unknown")
     if task.team and not attempt_log.execute("SELECT 1 FROM auth_group WHERE name = %s", [task.team]):
         raise NobodyToAsk(f"It is for the team {task.team}, and there is no such group.", code="team_unknown")
+    facts = json.dumps(list(task.facts.items()))
     rows = write(
         attempt,
         f"""
@@ -261,7 +263,7 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
         **wait,
         task_type=task.task_type,
         question=task.question,
-        facts=json.dumps(list(task.facts.items())),
+        facts=attempt.content.key.seal(private.FACTS, facts) if attempt.content else facts,
         answer_model=_path_of(task.form),
         team=team_for_the_engine() if task.of_engine else task.team,
         assignee_id=assignee,

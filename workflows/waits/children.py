@@ -96,7 +96,7 @@ def _opened(context: dict[str, Any]) -> dict[str, Any]:
     """What a child has recorded; of a private one it is sealed under the child's key."""
     if not private.is_sealed(context):
         return context
-    opened = private.opened(context)
+    opened: dict[str, Any] = private.opened(context)
     if isinstance(opened, Unopened):
         raise WaitError(f"What a workflow that it has started has recorded cannot be read: {opened.why}")
     return opened

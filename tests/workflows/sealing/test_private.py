@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -13,6 +16,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
 from django.db import connection
 from psycopg.sql import SQL, Identifier
 
@@ -20,16 +24,19 @@ from config.embedded import wheel
 from tests import engine
 from tests.postgres import embedded_server
 from tests.workflows import rows
+from tests.workflows.admin.conftest import Login, as_
 from tests.workflows.intake import entering
 from tests.workflows.intake.entering import enter_together, new
 from tests.workflows.undoing import ada
 from workflows import operations
-from workflows.definition import Step, WorkflowDefinition
-from workflows.errors import StepError
+from workflows.definition import Retry, Step, WorkflowDefinition
+from workflows.errors import NotAllowed, RetryableStepError, StepError
 from workflows.intake.submissions import Entry, KeyReused, enter
-from workflows.models import ContentKey, Effect, ManualTask, Workflow
-from workflows.models.content_key import Unopened
+from workflows.models import ContentKey, Effect, FollowUp, ManualTask, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.models.content_key import SEALED, Unopened
 from workflows.models.search import SearchKeyHash
+from workflows.operations import corrections
 from workflows.postgres.jsonb import parse
 from workflows.postgres.statements import fetch_row
 from workflows.retention import content
@@ -37,7 +44,10 @@ from workflows.sealing import private
 from workflows.sealing.key_register import require_keys
 from workflows.search import normalise
 from workflows.search.search_keys import SearchKey
+from workflows.waits import require_approval
 from workflows.wording import Money, Wording
+
+__all__ = ["as_"]
 
 pytestmark = engine.ENGINE
 
@@ -65,8 +75,7 @@ def send(value: str = f'{{"name": "{CANARY}", "n": 1}}', key: UUID | None = None
 
 
 def drain() -> None:
-    while engine.worker().process_next():
-        pass
+    engine.worker().run(drain=True)
 
 
 def stored(entry: Entry) -> str:
@@ -179,7 +188,7 @@ def test_what_is_emptied_has_no_key_and_no_search_key(settings: Any, *, opens: b
     assert Workflow.objects.get().payload == {"order": {"amount": 5}}
 
 
-def test_without_its_key_nothing_is_run_and_a_person_is_asked_until_it_is_back() -> None:
+def test_without_its_key_nothing_is_run_and_a_person_is_asked_until_it_is_back(as_: Login) -> None:
     entry, other = send(), send('{"name": "grace"}')
     key = Workflow.objects.get(pk=entry.id).idempotency_key
     lost = ContentKey.objects.get(pk=key)
@@ -189,6 +198,8 @@ def test_without_its_key_nothing_is_run_and_a_person_is_asked_until_it_is_back()
     row = Workflow.objects.get(pk=entry.id)
     assert isinstance(row.payload, Unopened)
     assert row.payload == {}
+    page = as_("support").get(f"/admin/workflows/workflow/{entry.id}/change/")
+    assert "What was sent: The key of this workflow is deleted." in page.content.decode()
     assert send('{"name": "nobody can tell"}', key).id == entry.id, "it would be charged twice"
     task = ManualTask.objects.get(state="open")
     assert (task.workflow_id, task.question) == (entry.id, "What was sent cannot be read. May it be tried again?")
@@ -212,18 +223,106 @@ def test_content_of_another_row_or_column_is_not_run() -> None:
     assert seen == ["grace"]
 
 
+def test_what_a_call_returned_is_sealed_but_for_what_names_the_charge() -> None:
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        seen.append("called")
+        return {"text": CANARY, "number": 7}
+
+    def busy(*, workflow: Workflow, context: Any) -> None:
+        seen.append(context.text)
+        raise RetryableStepError(base_delay=0)
+
+    money = Wording(money=Money("call", "amount", "currency", "number", "refund"))
+    engine.define([Step(call, once=True, returns=("text", "number")), busy], private=True, wording=money)
+    row = Workflow.objects.get(pk=send().id)
+    engine.work(row)
+    engine.again(row)
+    assert seen == ["called", CANARY, CANARY]
+    stored = json.loads(fetch_row("SELECT result::text FROM workflows_effect")[0])
+    assert (stored["number"], CANARY in str(stored)) == (7, False)
+    assert Effect.objects.get().result == {"text": CANARY, "number": 7}
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE workflows_effect SET result = %s", [json.dumps(stored | {SEALED: str(uuid4())})])
+    row = engine.again(row)
+    assert (row.status, row.last_error_code, seen.count("called")) == ("FAILED", "content_unreadable", 1)
+
+
+def test_what_a_deferred_step_returned_is_sealed() -> None:
+    def later(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        seen.append(workflow.payload["name"])
+        if len(seen) == 1:
+            raise RetryableStepError("Not now.")
+        return {"text": CANARY}
+
+    define(Step(later, best_effort=True, once=True, follow_up=Retry(base_delay=0), returns=("text",)))
+    send()
+    drain()
+    FollowUp.objects.update(due_at=ClockTimestamp())
+    drain()
+    assert seen == [CANARY] * 2
+    assert Effect.objects.get().result == {"text": CANARY}
+    assert CANARY not in str(fetch_row("SELECT result FROM workflows_effect"))
+
+
+def test_without_its_key_a_deferred_step_is_left_for_people() -> None:
+    def later(*, workflow: Workflow, context: Any) -> None:
+        seen.append("tried")
+        raise RetryableStepError("Not now.")
+
+    define(Step(later, best_effort=True, once=True, follow_up=Retry(base_delay=3600), returns=()))
+    send()
+    drain()
+    ContentKey.objects.all().delete()
+    FollowUp.objects.update(due_at=ClockTimestamp())
+    drain()
+    assert (seen, FollowUp.objects.count()) == (["tried"], 1)
+
+
+def test_duplicates_are_told_and_search_keys_made_from_what_is_sealed() -> None:
+    engine.define([remembers], private=True, business_key="name", search_keys={"name": SearchKey("name", str.split)})
+    send()
+    send()
+    drain()
+    assert seen == [CANARY]
+    before = set(SearchKeyHash.objects.values_list("hash", flat=True))
+    SearchKeyHash.objects.all().delete()
+    call_command("searchkeys", "fill", stdout=StringIO())
+    assert set(SearchKeyHash.objects.values_list("hash", flat=True)) == before
+
+
+def test_the_keys_of_what_is_complete_are_rotated_whole(settings: Any) -> None:
+    send()
+    drain()
+    settings.DATA_KEYS = ["the-new-one", *settings.DATA_KEYS]
+    call_command("datakeys", "rotate", stdout=StringIO())
+    settings.DATA_KEYS = ["the-new-one"]
+    assert Workflow.objects.get().payload == {"name": CANARY, "n": 1}
+
+
+def test_what_a_person_is_shown_is_sealed() -> None:
+    def asks(*, workflow: Workflow, context: Any) -> None:
+        require_approval(workflow, "w", question="May it?", facts={"Name": CANARY}, timeout=timedelta(days=1))
+
+    define(asks)
+    send()
+    drain()
+    assert ManualTask.objects.get().facts == [["Name", CANARY]]
+    assert CANARY not in str(fetch_row("SELECT facts FROM workflows_manualtask"))
+
+
 def test_without_its_key_no_call_is_undone_but_a_person_asked(settings: Any) -> None:
     def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
         return {"text": "ch-1"}
 
     def undo(*, workflow: Workflow, context: Any, effect: Any) -> None:
-        seen.append("undone")
+        seen.append(effect.result["text"])
 
     def refuse(*, workflow: Workflow, context: Any) -> None:
         settings.DATA_KEYS = ["another"]
         raise StepError("No.", code="no")
 
     define(Step(call, once=True, undo=undo, undo_lookup=undo, returns=()), refuse)
+    keys = settings.DATA_KEYS
     send()
     drain()
     assert not seen
@@ -232,6 +331,10 @@ def test_without_its_key_no_call_is_undone_but_a_person_asked(settings: Any) -> 
     drain()
     assert not seen
     assert (Workflow.objects.get().compensating, Effect.objects.get().state) == (True, "done")
+    settings.DATA_KEYS = keys
+    engine.due_again(Workflow.objects.get())
+    drain()
+    assert (seen, Workflow.objects.get().status) == (["ch-1"], "FAILED")
 
 
 def test_a_process_without_the_key_of_the_keys_does_not_start(settings: Any) -> None:
@@ -243,8 +346,18 @@ def test_a_process_without_the_key_of_the_keys_does_not_start(settings: Any) -> 
 
 
 def test_a_private_workflow_is_not_corrected() -> None:
+    def refuses(*, workflow: Workflow, context: Any) -> None:
+        raise StepError("No.", code="no")
+
     with pytest.raises(ValueError, match="private"):
         engine.define([remembers], private=True, correctable=rows.PARCEL.correctable)
+    send()
+    engine.define(
+        [Step(refuses, name="reserve", once=True, returns=())], correctable=rows.PARCEL.correctable
+    )  # its type is not private any more
+    drain()
+    with pytest.raises(NotAllowed, match="It was stored as private"):
+        corrections._require_correctable(Workflow.objects.with_state().get(), ada())
 
 
 @contextmanager
@@ -279,12 +392,20 @@ def _program(name: str) -> Path | str:
 
 
 def test_a_backup_of_the_day_before_cannot_be_read_once_the_key_is_deleted(tmp_path: Path) -> None:
+    def asks(*, workflow: Workflow, context: Any) -> None:
+        facts = {"Name": workflow.payload["name"]}
+        require_approval(workflow, "w", question="May it?", facts=facts, timeout=timedelta(days=1))
+
+    define(Step(remembers, once=True, returns=("text",)), asks)
     erased, kept = send(), send('{"name": "grace"}')
+    drain()
+    operations.approve(ManualTask.objects.get(workflow=erased.id).pk, user=ada())
     drain()
     dump = tmp_path / "of-the-day-before.sql"
     # As docs/data.md says: what is kept for long is kept without the keys, which have backups of their own.
     without = ["--exclude-table-data=workflows_contentkey", "--dbname", str(connection.settings_dict["NAME"])]
     subprocess.run([_program("pg_dump"), *without, "--file", dump], check=True, env=_environment())
+    Workflow.objects.filter(pk=erased.id).update(completed_at=ClockTimestamp() - timedelta(days=91))
     content.empty([erased.id])
     assert CANARY not in dump.read_text()
     with restored(dump) as other:

@@ -230,14 +230,15 @@ def test_a_child_is_sealed_as_a_submission_is() -> None:
     def parent_or_child(*, workflow: Workflow, context: Any) -> None:
         if workflow.payload["n"]:
             child = Child("test", {"token": SECRET, "n": 0})
-            wait_for_children(workflow, "children", [child], timeout=timedelta(hours=1))
+            (outcome,) = wait_for_children(workflow, "children", [child], timeout=timedelta(hours=1))
+            seen.append(outcome.context["tags"])
         else:
             seen.append((workflow.payload["token"], is_envelope(stored(workflow.pk))))
 
     define(parent_or_child)
     send("another")
     drain()
-    assert seen == [(SECRET, True)]
+    assert seen == [(SECRET, True), []]
 
 
 def test_a_cause_tells_payloads_apart_by_what_is_not_secret() -> None:
