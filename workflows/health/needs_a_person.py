@@ -133,19 +133,20 @@ class Page:
 
 def page(asked: Asked, *, after: Place | None = None) -> Page:
     """The next items behind a place, or the first; and the place behind which the next page starts, if there is one."""
-    at = after.at if after else timezone.now()
+    at, among = after.at if after else timezone.now(), _teams_and_types()
     found: list[Item] = []
     for rank in Rank:
         if len(found) <= PAGE and (after is None or rank >= after.item.rank):
             behind = after if after and rank == after.item.rank else None
-            found += _first(rank, _branches(asked, rank, at), behind, limit=PAGE + 1 - len(found))
+            found += _first(rank, _branches(asked, rank, at, among), behind, limit=PAGE + 1 - len(found))
     return Page.of(found, at)
 
 
 def count(asked: Asked) -> int:
     """How many rows there are: one above `bounded.limit` if there are more."""
     # In order, too: else PostgreSQL may read all that were ever given up, for it cannot know how many are left.
-    branches = [each for rank in Rank for each in _branches(asked, rank, timezone.now())]
+    at, among = timezone.now(), _teams_and_types()
+    branches = [each for rank in Rank for each in _branches(asked, rank, at, among)]
     parts = [_in_order(each).values_list("pk")[: bounded.limit() + 1] for each in branches]
     return int(_together(parts)[: bounded.limit() + 1].count()) if parts else 0
 
@@ -153,7 +154,7 @@ def count(asked: Asked) -> int:
 def tasks(asked: Asked) -> QuerySet[Any, Any]:
     """The keys of the open tasks that are asked for."""
     late = {"due_at__lte": timezone.now()} if asked.only_overdue else {}
-    parts = [each.filter(**late).values("pk") for each in _tasks(asked, asked.kinds)]
+    parts = [each.filter(**late).values("pk") for each in _tasks(asked, asked.kinds, _teams_and_types())]
     return _together(parts) if parts else ManualTask.objects.none().values("pk")
 
 
@@ -170,6 +171,9 @@ def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
     return sorted(found, key=lambda each: (not each.charged, each.assignee != me))
 
 
+TeamsAndTypes = Sequence[tuple[str, str]]
+
+
 # --- The sources --------------------------------------------------------------------------------
 
 
@@ -182,23 +186,23 @@ class Branch:
     since: str
 
 
-def _branches(asked: Asked, rank: Rank, at: datetime) -> list[Branch]:
+def _branches(asked: Asked, rank: Rank, at: datetime, among: TeamsAndTypes) -> list[Branch]:
     late, not_late = Q(due_at__lte=at, due_at__isnull=False), Q(due_at=None) | Q(due_at__gt=at)
     match rank:
         case Rank.MONEY:
-            found = _tasks(asked, MONEY)
+            found = _tasks(asked, MONEY, among)
             rows = [each.filter(late) for each in found] if asked.only_overdue else found
             return [Branch(Source.TASK, each, "created_at") for each in rows]
         case Rank.LEAD:
             rows = [each.filter(late) for each in _for_leads(asked)] if asked.only_overdue else _for_leads(asked)
             return [Branch(Source.TASK, each, "lead_asked_at") for each in rows]
         case Rank.OVERDUE:
-            return [Branch(Source.TASK, each.filter(late), "due_at") for each in _other_tasks(asked)]
+            return [Branch(Source.TASK, each.filter(late), "due_at") for each in _other_tasks(asked, among)]
         case Rank.REST if not asked.only_overdue:
             return [
                 *(Branch(Source.FOLLOW_UP, each, "created_at") for each in _follow_ups(asked)),
                 *(Branch(Source.CORRECTION, each, "asked_at") for each in _corrections(asked)),
-                *(Branch(Source.TASK, each.filter(not_late), "created_at") for each in _other_tasks(asked)),
+                *(Branch(Source.TASK, each.filter(not_late), "created_at") for each in _other_tasks(asked, among)),
             ]
     return []
 
@@ -212,19 +216,19 @@ def _for_leads(asked: Asked) -> list[QuerySet[Any]]:
     return [tasks.filter(task_type=asked.task_type) if asked.task_type else tasks]
 
 
-def _other_tasks(asked: Asked) -> list[QuerySet[Any]]:
-    found = _tasks(asked, [Kind.TASK])
+def _other_tasks(asked: Asked, among: TeamsAndTypes) -> list[QuerySet[Any]]:
+    found = _tasks(asked, [Kind.TASK], among)
     return [each.filter(lead_asked_at=None) for each in found] if asked.user.has_perm(ASSIGN) else found
 
 
-def _tasks(asked: Asked, kinds: Collection[Kind]) -> list[QuerySet[Any]]:
-    """The open tasks of these kinds that are asked for, a branch for each team and type."""
+def _tasks(asked: Asked, kinds: Collection[Kind], among: TeamsAndTypes) -> list[QuerySet[Any]]:
+    """The open tasks of these kinds that are asked for, a branch for each of these teams and types."""
     kinds = {*kinds} & {*asked.kinds}
     if not asked.user.has_perm(SEE_TASKS) or not kinds:
         return []
     found = [
         (team, task_type)
-        for team, task_type in _teams_and_types()
+        for team, task_type in among
         if kind_of(task_type) in kinds and asked.task_type in ("", task_type)
     ]
     tasks = ManualTask.objects.open()
@@ -288,7 +292,7 @@ def _membership_of(user: User) -> Callable[[str], bool]:
 _TEAMS_AND_TYPES = skip_scan("found", "workflows_manualtask", "state = 'open'", "team", "task_type")
 
 
-def _teams_and_types() -> list[tuple[str, str]]:
+def _teams_and_types() -> TeamsAndTypes:
     """The teams and types that open tasks have: by as many steps down their index as there are."""
     found = fetch_all(f"WITH RECURSIVE {_TEAMS_AND_TYPES} SELECT team, task_type FROM found", ())  # noqa: S608 (ours)
     return [(team, task_type) for team, task_type in found]

@@ -471,3 +471,12 @@ def test_what_a_lead_is_asked_to_see_to_stands_first_for_leads_until_somebody_ha
     assert shown(leads_abroad) == [], "who may not see tasks sees none"
     as_("approver").post(f"{url}claim/")
     assert [line.task for line in shown(lead)] == [old.pk, asked.pk]
+
+
+def test_teams_and_types_are_looked_for_once_by_the_page_and_once_by_its_count(
+    as_: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, asked = needs._teams_and_types, list[int]()
+    monkeypatch.setattr(needs, "_teams_and_types", lambda: asked.append(1) or read())
+    as_("support lead").get("/admin/needs-a-person/")
+    assert len(asked) == 2

@@ -59,6 +59,9 @@ def fill(number: int, *, assignee: int) -> None:
         )
 
 
+FILLED = {"workflows_workflow", "workflows_manualtask", "workflows_followup"}
+
+
 def read(client: Client, url: str) -> list[dict[str, Any]]:
     """The plans of the statements about workflows that make one page of the list, as they were carried out."""
     with CaptureQueriesContext(connection) as queries:
@@ -94,7 +97,7 @@ def test_a_page_reads_as_much_of_a_large_table_as_of_a_small_one(as_: Login, mon
             plans = read(client, url + place)
             # By other statistics of users the overdue thousand are read and sorted, three pages each. All: 30,000.
             assert pages(plans) < 5000, (url, place, plans)
-            assert "workflows_" not in "".join(scanned(plans)), (url, place)
+            assert not {*scanned(plans)} & FILLED, (url, place)
 
 
 def test_a_full_page_takes_as_many_queries_as_a_short_one(as_: Login) -> None:
