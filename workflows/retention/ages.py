@@ -52,7 +52,7 @@ _FORGET = """
         SELECT id, {at} < now() - make_interval(days => %(days)s) AS is_old
           FROM {table} WHERE id > %(after)s ORDER BY id LIMIT %(size)s),
     gone AS (DELETE FROM {table} t USING slice WHERE t.id = slice.id AND is_old AND {which} RETURNING 1)
-    SELECT (SELECT count(*) FROM gone), CASE WHEN count(*) = %(size)s AND bool_and(is_old) THEN max(id) ELSE 0 END
+    SELECT (SELECT count(*) FROM gone), CASE WHEN bool_and(is_old) THEN max(id) ELSE 0 END
       FROM slice"""
 
 

@@ -183,6 +183,51 @@ def test_what_is_in_hand_is_extended_while_dead_letters_are_sent(
     assert (len(dead.take()), queue.left()) == (4, (0, 0))
 
 
+def test_it_ends_when_it_is_told_to_or_its_time_is_over(
+    consumer: Callable[..., Consumer], queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api_keys.create("shop")
+    queue.send(*[(str(uuid4()), GOOD) for _ in range(3)])
+    monkeypatch.setattr(sqs, "BATCH", 1)
+    monkeypatch.setattr(sqs, "GROUP", 1)
+    clock = Clock()
+    monkeypatch.setattr(sqs, "monotonic", lambda: clock.now)
+    ours = consumer(clock, max_runtime=10.0)
+    process = ours.process_next
+
+    def slowly() -> bool:
+        clock.wait(6)
+        return process()
+
+    monkeypatch.setattr(ours, "process_next", slowly)
+    ours.run()
+    assert (ours.counts, queue.left()) == ({"submissions": 2}, (1, 0))
+    stopped = consumer(clock)
+    clock.set()
+    stopped.run()
+    assert queue.left() == (1, 0)
+
+
+def test_a_queue_that_does_not_answer_is_not_called_empty(
+    consumer: Callable[..., Consumer], queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api_keys.create("shop")
+    queue.send((str(uuid4()), GOOD))
+    ours = consumer(Clock())
+    receive, asked = ours._sqs.receive_message, 0
+
+    def away_at_first(**told: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked < 3:
+            raise EndpointConnectionError(endpoint_url="https://sqs")
+        return receive(**told)
+
+    monkeypatch.setattr(ours._sqs, "receive_message", away_at_first)
+    ours.run()
+    assert (ours.counts, asked) == ({"submissions": 1}, 4)
+
+
 def test_a_fifo_queue_is_read_to_its_end(consumer: Callable[..., Consumer], dead: Queue, server: Server) -> None:
     api_keys.create("shop")
     ordered = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}

@@ -1,0 +1,88 @@
+"""A consumer of submissions of Kafka in this process: dead letters that the brokers do not take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from pytest_django import Settings
+
+from tests import engine
+from tests.kafka import Cluster
+from workflows.ingress import api_keys
+from workflows.models import Workflow
+from workflows.queues.kafka import Options, Relay
+from workflows.stop_flag import Flag
+
+pytestmark = engine.ENGINE
+
+PRODUCE = 0  # https://kafka.apache.org/protocol#protocol_api_keys
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def drain(cluster: Cluster, settings: Settings) -> Callable[..., Relay]:
+    """Consume what was sent to a topic of the test's own, to its end; the first tries to write fail with `error`."""
+    engine.define([])
+    settings.SUBMISSION_WORKFLOW = "test"
+    api_keys.create("shop")
+
+    def run(*sent: tuple[bytes, bytes], error: int, times: int = 1) -> Relay:
+        topic = f"t-{uuid4().hex[:8]}"
+        for each in (topic, f"{topic}.dead"):
+            cluster.create_topic(each)
+        for key, body in sent:
+            cluster.send(topic, body, **{"Idempotency-Key": key, "problem": b"of an earlier refusal"})
+        cluster.refuse(PRODUCE, error, times)
+        options = Options(brokers=cluster.brokers, topics=[], submissions={topic: "shop"}, group=topic, drain=True)
+        relay = Relay(options, Flag())
+        relay.run()
+        assert cluster.committed(topic, group=topic) == len(sent)
+        return relay
+
+    return run
+
+
+def dead(relay: Relay, cluster: Cluster) -> list[Message]:
+    (topic,) = relay.options.submissions
+    config = {"bootstrap.servers": cluster.brokers, "group.id": "reader", "enable.partition.eof": True, "log_level": 0}
+    reader = Consumer({**config, "enable.auto.commit": False})
+    reader.assign([TopicPartition(f"{topic}.dead", 0, OFFSET_BEGINNING)])
+    found = []
+    while (message := reader.poll(10)) is not None and not message.error():  # one without a value is false
+        found.append(message)
+    reader.close()
+    return found
+
+
+def test_what_is_refused_waits_with_what_comes_after_it_until_its_dead_letter_is_written(
+    drain: Callable[..., Relay], cluster: Cluster
+) -> None:
+    before, after = (str(uuid4()).encode() for _ in range(2))
+    relay = drain((before, b"{}"), (b"", b"{"), (after, b"{}"), error=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    assert relay.counts == {"submissions": 1, "refused": 1, "replays": 1}, "the last was stored, and came again"
+    assert [each.value() for each in dead(relay, cluster)] == [b"{"]
+    assert Workflow.objects.count() == 2
+
+
+def test_what_is_too_large_for_the_dead_letters_is_there_with_its_place(
+    drain: Callable[..., Relay], cluster: Cluster
+) -> None:
+    relay = drain((b"", b"{"), error=KafkaError.MSG_SIZE_TOO_LARGE)
+    (letter,) = dead(relay, cluster)
+    headers: dict[str, Any] = dict(letter.headers() or [])
+    assert len(letter.headers() or []) == len(headers), "each once, though it was refused before"
+    (topic,) = relay.options.submissions
+    assert (letter.value(), headers["origin"]) == (None, f"{topic} 0:0".encode())
+    assert json.loads(headers["problem"])["code"] == "idempotency_key_missing"
+    assert relay.counts == {"refused": 1}
