@@ -152,7 +152,8 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
     "let_fail": CodeWords("It waited for a mend with many others, and was let fail; its history says why.", _LATER),
     "content_unreadable": CodeWords(
         "What was sent, or what a call returned, cannot be read: the key of this workflow is missing here, or deleted.",
-        "Something went wrong on our side. We are looking into it.",
+        _LATER,
+        engineer=True,
     ),
     "none_after_key": CodeWords(
         "A step is wrong: it may have made a call and did not say so. An engineer has to look.", _ASKED, ours=True

@@ -31,9 +31,10 @@ from workflows.engine.runner import finish_tries, run_in_savepoint
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.models import Attempt, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.content_key import SEALED, Unopened
+from workflows.models.content_key import Unopened
 from workflows.outages import circuits, unavailable_service
 from workflows.outages.calls import is_busy
+from workflows.postgres.jsonb import SEALED
 from workflows.redaction import class_name
 from workflows.sealing import payloads, private
 from workflows.state import attempt_log, history

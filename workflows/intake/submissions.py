@@ -18,10 +18,9 @@ from pydantic import ValidationError
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.ingress import api_keys
 from workflows.models import SpentKey, State, Workflow
-from workflows.models.content_key import SEALED
 from workflows.postgres import sqlstates
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
-from workflows.postgres.jsonb import Document
+from workflows.postgres.jsonb import SEALED, Document
 from workflows.postgres.statements import fetch_one
 from workflows.redaction import field_errors_for_senders
 from workflows.retention.content import spent_keys

@@ -5,8 +5,7 @@ from typing import Any
 
 from django.db import models
 
-# In place of what is sealed (`sealing.private`).
-SEALED = "(sealed)"
+from workflows.postgres.jsonb import SEALED
 
 # Opens a sealed value: (the value, the alias of the connection). `sealing.private` puts it here.
 openers: list[Callable[[dict[str, Any], str], Any]] = []

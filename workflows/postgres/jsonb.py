@@ -26,6 +26,9 @@ MAX_SCALE = 400
 # Python's own limit for reading an integer (sys.int_info.default_max_str_digits): with more, no worker could read it.
 MAX_DIGITS = 4_300
 
+# The name of what is stored in place of a sealed value (`sealing.private`): nobody may send what looks like one.
+SEALED = "(sealed)"
+
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([\[{])|([\]}])', re.DOTALL)  # possessive: linear on any text
 _SUSPICIOUS_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
@@ -232,4 +235,6 @@ def _object_of_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         raise Unstorable("duplicate_name", "An object has the same name twice.")
+    if SEALED in value:
+        raise Unstorable("reserved_name", f"An object has the name {SEALED}, which is reserved.")
     return value

@@ -16,7 +16,7 @@ from django.db.models import Func, JSONField, TextField, Value
 
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.models import ContentKey, Workflow
-from workflows.models.content_key import SEALED
+from workflows.postgres.jsonb import SEALED
 from workflows.postgres.statements import execute, fetch_all
 from workflows.sealing import envelopes, payloads, private
 from workflows.sealing.envelopes import EMPTIED_LENGTH, PREFIX, Unreadable
@@ -189,7 +189,7 @@ def _read(condition: str, *parameters: Any) -> list[Secret]:
             except Unreadable:  # as the key will be, or its payload: there is nothing to seal anew
                 continue
         found = payloads.secrets_of(definitions().get(workflow_type), json.loads(text), key)
-        secrets += [Secret(pk, key, status, field, stored, bool(envelope)) for field, stored in found]
+        secrets += [Secret(pk, key, status, field, stored, bool(envelope and wrapped)) for field, stored in found]
     return secrets
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from django.db import OperationalError, transaction
 
 from workflows.definition import WorkflowDefinition, definitions, value_at
-from workflows.models.content_key import SEALED
 from workflows.postgres import sqlstates
+from workflows.postgres.jsonb import SEALED
 from workflows.postgres.statements import execute, fetch_all, fetch_row
 from workflows.sealing import private
 from workflows.search.search_keys import (

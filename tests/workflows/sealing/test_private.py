@@ -34,17 +34,18 @@ from workflows.errors import NotAllowed, RetryableStepError, StepError
 from workflows.intake.submissions import Entry, KeyReused, enter
 from workflows.models import ContentKey, Effect, FollowUp, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.content_key import SEALED, Unopened
+from workflows.models.content_key import Unopened
 from workflows.models.search import SearchKeyHash
 from workflows.operations import corrections
-from workflows.postgres.jsonb import parse
+from workflows.postgres.jsonb import SEALED, parse
 from workflows.postgres.statements import fetch_row
 from workflows.retention import content
 from workflows.sealing import private
+from workflows.sealing.envelopes import Unreadable
 from workflows.sealing.key_register import require_keys
 from workflows.search import normalise
 from workflows.search.search_keys import SearchKey
-from workflows.waits import require_approval
+from workflows.waits import Child, require_approval, wait_for_children
 from workflows.wording import Money, Wording
 
 __all__ = ["as_"]
@@ -278,7 +279,7 @@ def test_without_its_key_a_deferred_step_is_left_for_people() -> None:
     assert (seen, FollowUp.objects.count()) == (["tried"], 1)
 
 
-def test_duplicates_are_told_and_search_keys_made_from_what_is_sealed() -> None:
+def test_duplicates_are_told_and_search_keys_made_from_what_is_sealed(settings: Any) -> None:
     engine.define([remembers], private=True, business_key="name", search_keys={"name": SearchKey("name", str.split)})
     send()
     send()
@@ -288,6 +289,30 @@ def test_duplicates_are_told_and_search_keys_made_from_what_is_sealed() -> None:
     SearchKeyHash.objects.all().delete()
     call_command("searchkeys", "fill", stdout=StringIO())
     assert set(SearchKeyHash.objects.values_list("hash", flat=True)) == before
+    settings.DATA_KEYS = ["another"]
+    with pytest.raises(Unreadable):  # else the old keys would be removed, as if all had new ones
+        call_command("searchkeys", "fill", stdout=StringIO())
+    ContentKey.objects.all().delete()
+    call_command("searchkeys", "fill", stdout=StringIO())
+
+
+def test_a_parent_does_not_go_on_without_what_its_children_recorded() -> None:
+    def parent_or_child(*, workflow: Workflow, context: Any) -> dict[str, Any] | None:
+        if workflow.payload["name"] == "child":
+            return {"text": CANARY}
+        child = Child("test", {"name": "child"})
+        (outcome,) = wait_for_children(workflow, "children", [child], timeout=timedelta(days=1))
+        seen.append(outcome.context["text"])
+        raise RetryableStepError("Not now.", base_delay=3600)
+
+    define(parent_or_child)
+    parent = Workflow.objects.get(pk=send().id)
+    drain()
+    assert seen == [CANARY]
+    assert CANARY not in str(fetch_row("SELECT result FROM workflows_wait"))
+    ContentKey.objects.exclude(pk=parent.idempotency_key).delete()
+    assert engine.again(parent).status == "FAILED"
+    assert seen == [CANARY]
 
 
 def test_the_keys_of_what_is_complete_are_rotated_whole(settings: Any) -> None:
