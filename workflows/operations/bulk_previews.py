@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from django.db.models import Count, Q, QuerySet
@@ -44,18 +44,23 @@ def preview(bulk: BulkOperation, user: User) -> Preview:
     if bulk.verb == "assign":
         can = ManualTask.objects.open().filter(pk__in=ids, expires_at__gt=Now()).count()
         return Preview(can, [(bulk.selected - can, "not open any more")] if can < bulk.selected else [])
-    return _OF[bulk.verb](Workflow.objects.filter(pk__in=ids), user)
+    rows, (applies, of) = Workflow.objects.filter(pk__in=ids), _OF[bulk.verb]
+    shown = of(rows.filter(applies), user)
+    is_all = shown.can + sum(number for number, _ in shown.cannot) == bulk.selected
+    others = [] if is_all else _in_other_states(rows.exclude(applies))
+    return replace(shown, cannot=[*others, *shown.cannot])
+
+
+# Of each verb: to which rows it applies, and what becomes of these.
+_FAILED, _UNDER_WAY = Q(status="FAILED", cancelled_at=None), Q(status="PENDING", compensating=False)
+_GIVEN_UP = Q(status="COMPLETE", pk__in=FollowUp.objects.filter(GIVEN_UP).values("workflow"))
 
 
 def _of_retry(rows: QuerySet[Workflow], user: User) -> Preview:
-    failed = set(rows.filter(status="FAILED", cancelled_at=None).values_list("pk", flat=True))
+    failed = set(rows.values_list("pk", flat=True))
     again = would_charge_again(*failed)
     barred = set() if user.has_perm(CANCEL_PAID) else again
-    cannot = [
-        *_in_other_states(rows.exclude(status="FAILED", cancelled_at=None)),
-        *_barred(barred, user, why_not_retry),
-    ]
-    return Preview(len(failed - barred), cannot, list(_charged_again(again - barred)))
+    return Preview(len(failed - barred), _barred(barred, user, why_not_retry), list(_charged_again(again - barred)))
 
 
 def _charged_again(again: Collection[int]) -> Iterator[str]:
@@ -67,39 +72,29 @@ def _charged_again(again: Collection[int]) -> Iterator[str]:
 
 
 def _of_cancel(rows: QuerySet[Workflow], user: User) -> Preview:
-    under_way = Q(status="PENDING", compensating=False)
-    pending = set(rows.filter(under_way).values_list("pk", flat=True))
+    pending = set(rows.values_list("pk", flat=True))
     charged = may_have_been_charged(*pending)
     barred = set() if user.has_perm(CANCEL_PAID) else charged
-    cannot = [*_in_other_states(rows.exclude(under_way)), *_barred(barred, user, why_not_cancel)]
     returned = charged - barred
     money = (
         f"{total(returned)} has been charged, or may have been, for {len(returned)} of them: it is given back."
         if returned
         else "Nobody has been charged, so nothing is given back."
     )
-    return Preview(len(pending - barred), cannot, [money])
+    return Preview(len(pending - barred), _barred(barred, user, why_not_cancel), [money])
 
 
 def _of_run_now(rows: QuerySet[Workflow], user: User) -> Preview:
-    later = Q(status="PENDING", invisible_until__gt=Now())
-    others = _in_other_states(rows.exclude(later))
-    return Preview(
-        rows.filter(later).count(), others, ["No failure is forgotten: one that fails again has failed again."]
-    )
+    return Preview(rows.count(), money=["No failure is forgotten: one that fails again has failed again."])
 
 
 def _of_acknowledge(rows: QuerySet[Workflow], user: User) -> Preview:
-    failed = Q(status="FAILED", cancelled_at=None)
-    given_up = Q(status="COMPLETE", pk__in=FollowUp.objects.filter(GIVEN_UP).values("workflow"))
-    parts = {"failed": failed, "left": UNACKNOWLEDGED, "given_up": given_up}
-    counted = rows.aggregate(**{name: Count("pk", filter=part) for name, part in parts.items()})
-    done = counted["failed"] - counted["left"]
-    held = len(charged_among(rows.filter(UNACKNOWLEDGED).values_list("pk", flat=True)))
+    left = rows.filter(UNACKNOWLEDGED).values_list("pk", flat=True)
+    held, of = len(charged_among(left)), dict(rows.order_by().values_list("status").annotate(Count("pk")))
+    done = of.get("FAILED", 0) - len(left)
     cannot = [(number, why) for number, why in ((done, "acknowledged already"), (held, MONEY_HELD)) if number]
-    others = _in_other_states(rows.exclude(failed | given_up))
-    can = counted["left"] + counted["given_up"] - held
-    return Preview(can, [*cannot, *others], ["Nothing is called, refunded or reversed."])
+    can = len(left) + of.get("COMPLETE", 0) - held
+    return Preview(can, cannot, ["Nothing is called, refunded or reversed."])
 
 
 def _of_messages(rows: QuerySet[UndeliveredMessage]) -> Preview:
@@ -116,11 +111,11 @@ def _of_events(rows: QuerySet[OutboxEvent], states: Collection[str]) -> Preview:
     return Preview(can, cannot)
 
 
-_OF: dict[str, Callable[[QuerySet[Workflow], User], Preview]] = {
-    "retry": _of_retry,
-    "cancel": _of_cancel,
-    "run_now": _of_run_now,
-    "acknowledge": _of_acknowledge,
+_OF: dict[str, tuple[Q, Callable[[QuerySet[Workflow], User], Preview]]] = {
+    "retry": (_FAILED, _of_retry),
+    "cancel": (_UNDER_WAY, _of_cancel),
+    "run_now": (Q(status="PENDING", invisible_until__gt=Now()), _of_run_now),
+    "acknowledge": (_FAILED | _GIVEN_UP, _of_acknowledge),
 }
 
 
