@@ -22,7 +22,7 @@ from workflows.queues import sqs
 from workflows.queues.sqs import Consumer, Options, SqsFailed
 from workflows.stop_flag import Flag
 
-pytestmark = engine.ENGINE
+pytestmark = [*engine.ENGINE, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +183,23 @@ def test_what_is_in_hand_is_extended_while_dead_letters_are_sent(
     assert (len(dead.take()), queue.left()) == (4, (0, 0))
 
 
+@pytest.mark.parametrize(("limits", "taken"), [({"GROUP": 4}, 4), ({"GROUP_BYTES": 4}, 2), ({}, 6)])
+def test_a_group_is_bounded(
+    limits: dict[str, int],
+    taken: int,
+    consumer: Callable[..., Consumer],
+    queue: Queue,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api_keys.create("shop")
+    queue.send(*[(str(uuid4()), GOOD) for _ in range(6)])
+    for name, value in {"BATCH": 2, "GROUP_BYTES": 100, **limits}.items():
+        monkeypatch.setattr(sqs, name, value)
+    ours = consumer()
+    assert ours.process_next()
+    assert ours.counts == {"submissions": taken}
+
+
 def test_it_ends_when_it_is_told_to_or_its_time_is_over(
     consumer: Callable[..., Consumer], queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,8 +253,9 @@ def test_a_fifo_queue_is_read_to_its_end(consumer: Callable[..., Consumer], dead
         body = BAD if number == 3 else json.dumps({"n": number})
         key = {"Idempotency-Key": text(str(uuid4()))}
         server.client.send_message(QueueUrl=url, MessageBody=body, MessageGroupId="g", MessageAttributes=key)
-    ours = consumer(queue=url)
+    ours = consumer(clock := Clock(), queue=url)
     ours.run()
+    assert clock.now == 1000, "nothing was waited for"
     assert ours.counts == {"submissions": 14, "refused": 1}
     assert len(dead.take()) == 1
     assert Queue(server.client, url).left() == (0, 0)
