@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from time import monotonic
 from typing import NamedTuple
 
 from django.db import connection, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from workflows import failpoints
 from workflows.effects import reconcile
@@ -49,7 +51,7 @@ MAINTENANCE_TASKS = {
     "forget minutes": Task(rollup.forget, every=60.0),
 }
 
-# Of other packages, as soon as definitions can be read.
+# Of other packages, as soon as definitions can be read. They may call others, and lose the session over it.
 of_definitions: list[Callable[[], Mapping[str, Task]]] = []
 
 # Seconds that a worker gives them at a time, before it claims the next workflow.
@@ -89,10 +91,13 @@ def _run_slice() -> bool:
         try:
             changed, next_after, at_least = do_slice(task, after)
         except Exception as error:
-            if not connection.is_usable():
-                raise
-            _fail(name, error)
-            return True
+            if connection.is_usable():
+                _fail(connection, name, error)
+                return True
+            if name not in MAINTENANCE_TASKS:  # or it would be the first in turn again, and keep all others from theirs
+                with closing(connection.copy()) as other:
+                    _fail(other, name, error)
+            raise
         took = monotonic() - started
         rest = 0.0 if changed else min(took * REST, AFTER_FAILURE)
         _succeed(name, next_after, rest if changed or next_after else max(rest, at_least, task.every))
@@ -141,17 +146,18 @@ def _succeed(name: str, after: int, rest: float) -> None:
     )
 
 
-def _fail(name: str, error: Exception) -> None:
+def _fail(session: BaseDatabaseWrapper, name: str, error: Exception) -> None:
     why = sqlstates.loggable(error) if isinstance(error, sqlstates.DATABASE_ERRORS) else type(error).__name__
     logger.error(
         "the maintenance task %r failed, and is tried again in %.0f s: %s", name, AFTER_FAILURE, why, exc_info=error
     )
-    execute(
-        """UPDATE workflows_chore SET due_at = clock_timestamp() + make_interval(secs => %(rest)s),
-                  failing_since = coalesce(failing_since, clock_timestamp()), error = %(error)s
-            WHERE name = %(name)s""",
-        {"name": name, "rest": AFTER_FAILURE, "error": why},
-    )
+    with session.cursor() as cursor:
+        cursor.execute(
+            """UPDATE workflows_chore SET due_at = clock_timestamp() + make_interval(secs => %(rest)s),
+                      failing_since = coalesce(failing_since, clock_timestamp()), error = %(error)s
+                WHERE name = %(name)s""",
+            {"name": name, "rest": AFTER_FAILURE, "error": why},
+        )
 
 
 def make_due_for_this_release(queue: str) -> None:

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 from django.test import Client
 
 from onboarding.workflow import ONBOARDING
 from tests.engine import BLOCKED, another_connection, elsewhere, until_blocked, with_its_connections
 from tests.postgres import without_triggers
+from tests.processes import until
 from tests.workflows import rows
 from tests.workflows.retention.test_purge import child_of, long_ago, old, with_content
 from workflows.definition import Retention, definitions
@@ -277,6 +278,35 @@ def test_what_the_archive_does_not_take_stays_and_is_told_of_and_other_types_go(
     assert not counts.read().failing_maintenance
     work()
     assert not is_there(row)
+
+
+def hangs(workflows: Sequence[Mapping[str, Any]]) -> None:
+    until(lambda: connection.connection.info.backend_pid not in backends())
+
+
+def backends() -> set[int]:
+    with another_connection() as other:
+        return {pid for (pid,) in other.execute("SELECT pid FROM pg_stat_activity")}
+
+
+def test_an_archive_that_hangs_lets_other_maintenance_have_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "LONGEST_SILENCE", 0.05)
+    monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", {})
+    monkeypatch.setattr(definitions()["parcel"], "retention", Retention(archive=f"{__name__}.hangs"))
+    row = emptied()
+    assert chore("delete old parcel") == 0
+    an_hour_passes()
+    maintenance.make_known()
+    with pytest.raises(DatabaseError):
+        maintenance._run_slice()
+    connection.close()
+    assert maintenance._run_slice() is False
+    (failing,) = counts.read().failing_maintenance
+    assert (failing.name, failing.error, is_there(row)) == (
+        "delete old parcel",
+        "IdleInTransactionSessionTimeout 25P03",
+        True,
+    )
 
 
 def test_the_command_counts_and_then_deletes() -> None:
