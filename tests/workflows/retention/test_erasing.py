@@ -12,10 +12,11 @@ from django.core.exceptions import PermissionDenied
 from django.core.management import call_command
 from django.db import IntegrityError, transaction
 
+from tests.dumps import dump
 from tests.engine import another_connection
 from tests.workflows import rows
 from tests.workflows.retention.test_holds import of_a_patient, place
-from tests.workflows.retention.test_purge import CANARY, dump, is_emptied, with_content
+from tests.workflows.retention.test_purge import CANARY, is_emptied, with_content
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Erasure, Event, SearchKeyHash, Workflow
 from workflows.retention import erasing

@@ -18,6 +18,7 @@ from django.db import IntegrityError, OperationalError, transaction
 from django.utils import timezone
 
 from onboarding.workflow import ONBOARDING
+from tests.dumps import dump
 from tests.engine import BLOCKED, another_connection, elsewhere, until_blocked, with_its_connections
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_
@@ -105,12 +106,6 @@ def with_content(row: Workflow) -> Workflow:
     asked = rows.asked_to_correct(row, value=CANARY)
     Correction.objects.filter(pk=asked.pk).update(state="stale", proposed=None)
     return row
-
-
-def dump() -> str:
-    with another_connection() as other:
-        tables = other.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'workflows\\_%'").fetchall()
-        return "\n".join(str(other.execute(f"SELECT t::text FROM {table} t").fetchall()) for (table,) in tables)  # type: ignore[call-overload]
 
 
 def test_nothing_of_what_was_sent_is_left_and_what_happened_is() -> None:

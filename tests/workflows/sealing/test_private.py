@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from io import StringIO
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-import psycopg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connection
-from psycopg.sql import SQL, Identifier
 
-from config.embedded import wheel
 from tests import engine
-from tests.postgres import embedded_server
+from tests.dumps import dump, restored
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_
 from tests.workflows.intake import entering
@@ -385,38 +377,7 @@ def test_a_private_workflow_is_not_corrected() -> None:
         corrections._require_correctable(Workflow.objects.with_state().get(), ada())
 
 
-@contextmanager
-def restored(dump: Path) -> Iterator[psycopg.Connection[Any]]:
-    """Another database, from a dump."""
-    name = f"{connection.settings_dict['NAME']}_restored"
-    with connection.cursor() as cursor:
-        cursor.execute(SQL("CREATE DATABASE {}").format(Identifier(name)))  # type: ignore[arg-type]
-    try:
-        subprocess.run(
-            [_program("psql"), "-qX", "-v", "ON_ERROR_STOP=1", "-f", dump, name], check=True, env=_environment()
-        )
-        with psycopg.connect(dbname=name, **_server()) as other:
-            yield other
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute(SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(name)))  # type: ignore[arg-type]
-
-
-def _server() -> dict[str, Any]:
-    info = connection.connection.info
-    return {"host": info.host, "port": info.port, "user": info.user, "password": info.password or None}
-
-
-def _environment() -> dict[str, str]:
-    server = {f"PG{name.upper()}": str(value) for name, value in _server().items() if value}
-    return {**os.environ, **server}
-
-
-def _program(name: str) -> Path | str:
-    return wheel.installation() / "bin" / name if embedded_server() else name
-
-
-def test_a_backup_of_the_day_before_cannot_be_read_once_the_key_is_deleted(tmp_path: Path) -> None:
+def test_a_backup_of_the_day_before_cannot_be_read_once_the_key_is_deleted() -> None:
     def asks(*, workflow: Workflow, context: Any) -> None:
         facts = {"Name": workflow.payload["name"]}
         require_approval(workflow, "w", question="May it?", facts=facts, timeout=timedelta(days=1))
@@ -426,15 +387,14 @@ def test_a_backup_of_the_day_before_cannot_be_read_once_the_key_is_deleted(tmp_p
     drain()
     operations.approve(ManualTask.objects.get(workflow=erased.id).pk, user=ada())
     drain()
-    dump = tmp_path / "of-the-day-before.sql"
     # As docs/data.md says: what is kept for long is kept without the keys, which have backups of their own.
-    without = ["--exclude-table-data=workflows_contentkey", "--dbname", str(connection.settings_dict["NAME"])]
-    subprocess.run([_program("pg_dump"), *without, "--file", dump], check=True, env=_environment())
+    of_the_day_before = dump("--exclude-table-data=workflows_contentkey")
     Workflow.objects.filter(pk=erased.id).update(completed_at=ClockTimestamp() - timedelta(days=91))
     content.empty([erased.id])
-    assert CANARY not in dump.read_text()
-    with restored(dump) as other:
-        found = dict(other.execute("SELECT id, payload FROM workflows_workflow").fetchall())
-        assert other.execute("SELECT count(*) FROM workflows_contentkey").fetchone() == (0,)
+    assert CANARY not in of_the_day_before
+    with restored(of_the_day_before), connection.cursor() as cursor:
+        cursor.execute("SELECT id, payload FROM workflows_workflow")
+        found = {pk: json.loads(payload) for pk, payload in cursor.fetchall()}
+        assert not ContentKey.objects.exists()
     assert isinstance(private.opened(found[erased.id]), Unopened)
     assert private.opened(found[kept.id]) == {"name": "grace"}

@@ -10,9 +10,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 
 from tests import engine
+from tests.dumps import dump, restored
 from tests.workflows.undoing import ada
 from workflows import operations
 from workflows.definition import Retry, Step
@@ -330,3 +332,23 @@ def test_a_worker_does_not_start_without_a_key_in_use(settings: Any) -> None:
     settings.DATA_KEYS = ["the-new-one", "the-old-one"]
     require_keys()
     assert DataKey.objects.count() == 2
+
+
+def test_a_dump_of_the_day_before_cannot_be_read_with_the_keys_of_today(settings: Any) -> None:
+    require_keys()  # a process starts
+    send()
+    of_yesterday = dump()
+    assert SECRET not in of_yesterday
+    settings.DATA_KEYS = ["the-new-one", "the-old-one"]
+    datakeys("rotate")
+    settings.DATA_KEYS = ["the-new-one"]
+    require_keys()
+    with restored(of_yesterday):
+        with pytest.raises(ImproperlyConfigured, match="which DATA_KEYS lacks"):
+            require_keys()
+        with pytest.raises(CommandError, match="1 rows have a secret that does not open"):
+            datakeys("check")
+        settings.DATA_KEYS = ["the-old-one"]
+        assert "1 under the key 1" in datakeys("check")
+    settings.DATA_KEYS = ["the-new-one"]
+    assert "1 under the key 1" in datakeys("check")
