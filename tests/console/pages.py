@@ -23,7 +23,7 @@ CAUSE = "&workflow_type=parcel&step=charge&code=card_declined"
 SUPERUSER, NOBODY = "superuser", ""
 READ_ONLY = (
     *("workflow", "manualtask", "service", "pace", "workerprocess", "apikey", "undeliveredmessage", "bulkoperation"),
-    "outboxevent",
+    *("outboxevent", "hold", "erasure"),
 )
 
 
@@ -204,6 +204,15 @@ WORKFLOWS = [
     Shown("workflows_workflow_approve_correction", "", approval, group="engineer"),
     Shown("workflows_workflow_close_correction", "", lambda: of(rows.asked_to_correct().workflow, "close_correction")),
     Shown("workflows_workflow_change", "to be corrected", lambda: of(rows.asked_to_correct().workflow)),
+    Shown("workflows_workflow_place_hold", "", lambda: of(rows.complete(), "place_hold")),
+    Shown(
+        "workflows_workflow_place_hold",
+        "without an end",
+        lambda: of(rows.complete(), "place_hold"),
+        press("Place a legal hold", reason="A court asks."),
+    ),
+    Shown("workflows_workflow_ask_erasure", "refused", lambda: of(rows.retrying(), "ask_erasure")),
+    Shown("workflows_workflow_change", "held", lambda: of(states.held())),
     Shown("needs_a_person", "", at("/admin/needs-a-person/")),
     Shown("failures", "", lambda: states.failed("/admin/failures/")),
     Shown("audit", "", lambda: states.looked_at("/admin/audit/")),
@@ -322,6 +331,14 @@ THINGS = [
     Shown("workflows_outboxevent_discard", "", row_page("outboxevent", "discard")),
     Shown("workflows_outboxevent_changelist", "given up", listed("outboxevent", "?state=given_up")),
     Shown("workflows_outboxevent_changelist", "", listed("outboxevent")),
+    Shown("workflows_hold_change", "", row_page("hold", "change")),
+    Shown("workflows_hold_extend", "", row_page("hold", "extend")),
+    Shown("workflows_hold_lift", "", row_page("hold", "lift")),
+    Shown("workflows_hold_changelist", "", listed("hold")),
+    Shown("workflows_erasure_change", "", row_page("erasure", "change")),
+    Shown("workflows_erasure_approve", "", row_page("erasure", "approve")),
+    Shown("workflows_erasure_refuse", "", row_page("erasure", "refuse")),
+    Shown("workflows_erasure_changelist", "", listed("erasure")),
     *(Shown(f"workflows_{model}_history", "", row_page(model, "history")) for model in READ_ONLY),
     *(Shown(f"workflows_{model}_add", "not allowed", listed(model, "add/"), status=403) for model in READ_ONLY),
     *(Shown(f"workflows_{model}_delete", "not allowed", row_page(model, "delete"), status=403) for model in READ_ONLY),

@@ -24,6 +24,8 @@ from workflows.models import (
     BulkOperation,
     Chore,
     CircuitEvent,
+    Erasure,
+    Hold,
     ManualTask,
     OutboxEvent,
     Pace,
@@ -204,6 +206,17 @@ def bulk_operation(state: str = "running", **fields: Any) -> BulkOperation:
     return row
 
 
+def held() -> Workflow:
+    row = rows.complete()
+    rows.legal_hold(row)
+    return row
+
+
+def erasure() -> Erasure:
+    colleague, _ = User.objects.get_or_create(username="some-lead", is_staff=True)
+    return Erasure.objects.first() or rows.erasure(colleague)
+
+
 ROW_OF: dict[str, Callable[[], Any]] = {
     "workflow": lambda: rows.failed().pk,
     "manualtask": lambda: task().pk,
@@ -213,5 +226,7 @@ ROW_OF: dict[str, Callable[[], Any]] = {
     "bulkoperation": lambda: bulk_operation().pk,
     "apikey": lambda: key().pk,
     "undeliveredmessage": lambda: (UndeliveredMessage.objects.first() or rows.undelivered_message()).pk,
+    "hold": lambda: (Hold.objects.first() or rows.legal_hold()).pk,
+    "erasure": lambda: erasure().pk,
     "outboxevent": lambda: (OutboxEvent.objects.first() or rows.outbox_event()).pk,
 }

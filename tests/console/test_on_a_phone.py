@@ -59,6 +59,8 @@ LISTS: dict[str, Callable[[Any], None] | None] = {
     "/admin/workflows/apikey/": None,
     "/admin/workflows/undeliveredmessage/": None,
     "/admin/workflows/outboxevent/": None,
+    "/admin/workflows/hold/": None,
+    "/admin/workflows/erasure/": None,
     "/admin/find/": found,
 }
 

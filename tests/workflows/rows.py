@@ -20,8 +20,10 @@ from workflows.models import (
     BulkOperation,
     Correction,
     Effect,
+    Erasure,
     Event,
     FollowUp,
+    Hold,
     ManualTask,
     OutboxEvent,
     Pace,
@@ -268,6 +270,19 @@ def undelivered_message(offset: int = 7, **fields: Any) -> UndeliveredMessage:
         **fields,
     }
     return UndeliveredMessage.objects.create(**values)
+
+
+def legal_hold(row: Workflow | None = None, **fields: Any) -> Hold:
+    """A hold on a workflow, or on what the fields say."""
+    on = {} if "hash" in fields else {"workflow": row or complete()}
+    until = timezone.now() + timedelta(days=30)
+    return Hold.objects.create(**{"reason": "A court asks.", "placed_by": "ada", "until": until, **on, **fields})
+
+
+def erasure(asked_by: User, row: Workflow | None = None, **fields: Any) -> Erasure:
+    """An erasure that somebody has asked for."""
+    said = {"hash": b"", "workflows": [(row or complete()).pk], "reason": "Ticket 812."}
+    return Erasure.objects.create(asked_by=asked_by, **{**said, **fields})
 
 
 def outbox_event(row: Workflow | None = None, **fields: Any) -> OutboxEvent:

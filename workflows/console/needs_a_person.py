@@ -27,7 +27,7 @@ from django.utils.text import capfirst
 from django.views.decorators.http import require_safe
 
 from workflows import operations
-from workflows.console import bulk_operation, cause, choosing, links
+from workflows.console import bulk_operation, cause, choosing, links, retention
 from workflows.console.failures import SUPPORT, line
 from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
@@ -115,12 +115,13 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
     charged = [each for each in groups if each.charged]
     others = [each for each in groups if not (each.charged or each.asks_nobody)]
     is_all = of is NEEDS_A_PERSON and not given and not after
-    to_approve = bulk_operation.awaiting(request.user) if is_all else []
+    bulk = [(links.bulk_operation(row.pk), sentence) for row, sentence in bulk_operation.awaiting(request.user)]
+    to_approve = [*bulk, *retention.awaiting(request.user)] if is_all else []
     context = {
         **site.each_context(request),
         "title": of.title,
         "causes": [*_causes(request.user), *_untold(request.user), *_undelivered(request.user)] if is_all else [],
-        "to_approve": [(links.bulk_operation(row.pk), sentence) for row, sentence in to_approve],
+        "to_approve": to_approve,
         "lines": list(lines(shown.items, urlencode(given))),
         "number": bounded.text(number + len(groups) - len(told) + len(to_approve)),
         "charged": list(map(line, charged[: needs.PAGE])),

@@ -17,6 +17,7 @@ from workflows.health.needs_a_person import Asked, count, groups
 from workflows.health.services import SEE_SERVICES
 from workflows.operations import bulk
 from workflows.outages.circuits import CircuitState
+from workflows.retention import erasing
 
 # There are as many services as the code has clients for, and Home has those that are in trouble.
 TROUBLED_SHOWN = 20
@@ -76,7 +77,7 @@ class ConsoleSite(admin.AdminSite):
         sees_services = request.user.has_perm(SEE_SERVICES)
         to_be_mended = sum(not each.is_called for each in read.causes) if sees_services else 0
         failed = groups(Asked(request.user), most=bounded.limit())
-        to_approve = bulk.to_approve(request.user).count()
+        to_approve = bulk.to_approve(request.user).count() + erasing.to_approve(request.user).count()
         asking = sum(not each.asks_nobody for each in failed)
         return {
             "glance": read,

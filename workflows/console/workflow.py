@@ -25,6 +25,7 @@ from workflows.console import (
     duplicates,
     failures,
     paging,
+    retention,
     revealing,
     workflow_page,
 )
@@ -337,6 +338,7 @@ class WorkflowAdmin(ChoosesMany):
         deferred_steps.RUN_AGAIN,
         acknowledging.ACKNOWLEDGE,
         revealing.REVEAL,
+        *retention.VERBS,
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:

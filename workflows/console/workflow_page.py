@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from workflows.console import acknowledging, corrections, duplicates
+from workflows.console import acknowledging, corrections, duplicates, retention
 from workflows.console.attempts import Listed, last_run, listed
 from workflows.console.connections import related_rows
 from workflows.console.find import rows_of
@@ -74,6 +74,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "is_to_be_mended": parked_on is not None,
         "acknowledged": acknowledging.line(workflow),
         "corrections": list(corrections.lines(workflow)),
+        "holds": retention.lines(workflow),
         "small_print": small_print(workflow, newest, last),
         "state_label": State(workflow.state).label,
         "type": words.workflow_type(workflow.workflow_type),

@@ -1084,6 +1084,7 @@ class Migration(migrations.Migration):
                 ],
                 "default_permissions": (),
                 "permissions": [("place_hold", "Can place a legal hold, and lift one")],
+                "verbose_name": "legal hold",
             },
         ),
         migrations.CreateModel(

@@ -24,6 +24,7 @@ class Hold(models.Model):
 
     class Meta:
         default_permissions = ()
+        verbose_name = "legal hold"
         permissions = [("place_hold", "Can place a legal hold, and lift one")]
         constraints = [
             models.CheckConstraint(

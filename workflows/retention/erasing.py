@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.views.decorators.debug import sensitive_variables
 
 from workflows.definition import definitions
@@ -58,6 +58,17 @@ def ask(*, user: User, reason: str, email: str = "", workflow_id: int | None = N
     return Erasure.objects.create(hash=sought, workflows=found, reason=stated(reason), asked_by=user)
 
 
+def found_with(workflow_id: int) -> list[int]:
+    """What would be erased if somebody asked for it with this workflow. Raises NotAllowed for nothing, or too much."""
+    return _family(*_of_workflow(workflow_id, ""))
+
+
+def to_approve(user: User) -> QuerySet[Erasure]:
+    """What waits for this user as its second person."""
+    asked = Erasure.objects.filter(state=Erasure.State.ASKED).exclude(asked_by=user).order_by("id")
+    return asked if user.has_perm(ERASE) else asked.none()
+
+
 Sought = tuple[list[bytes], list[int]]
 
 
@@ -74,7 +85,9 @@ def _of_workflow(workflow_id: int | None, business_key: str) -> Sought:
     named = Q(business_key=business_key) if workflow_id is None else Q(pk=workflow_id)
     found = list(Workflow.objects.filter(named).values_list("pk", "workflow_type", "payload")[:2])
     if len(found) > 1:
-        raise NotAllowed("Several workflows have this business key, of several types or tenants: name one.")
+        raise NotAllowed(
+            "Several workflows have this business key, of several types or tenants: name one by its number."
+        )
     if not found:
         raise NotAllowed("There is no such workflow, or what it was sent was deleted already.")
     ((pk, workflow_type, payload),) = found

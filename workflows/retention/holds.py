@@ -5,14 +5,18 @@ A hold on a search key is on all that have it, those that come later, too. What 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
+from workflows.definition import definitions
 from workflows.errors import NotAllowed
-from workflows.models import Hold, Workflow
+from workflows.models import Hold, SearchKeyHash, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.guards import PLACE_HOLD, require, require_reason, short_transaction, stated
 from workflows.postgres.statements import fetch_all
@@ -33,24 +37,62 @@ def let_holds_wait() -> None:
 
 
 @sensitive_variables("email")
-def place(*, user: User, reason: str, until: datetime, workflow_id: int | None = None, email: str = "") -> list[Hold]:
-    """Place a hold on a workflow, or on all of an e-mail address; return it, under each of SEARCH_KEYS one."""
+def place(
+    *,
+    user: User,
+    reason: str,
+    until: datetime,
+    workflow_id: int | None = None,
+    of_person: bool = False,
+    email: str = "",
+) -> list[Hold]:
+    """Place a hold on a workflow, or on all of an e-mail address; return it, under each of SEARCH_KEYS one.
+
+    `of_person`: on all of the address that the workflow has.
+    """
+    with _placing(user, reason, until) as said:
+        if workflow_id is not None:
+            row = Workflow.objects.filter(pk=workflow_id).first()
+            if row is None or row.emptied_at:
+                raise NotAllowed(f"Workflow {workflow_id} is not there, or what it was sent was deleted already.")
+            if not of_person:
+                return [Hold.objects.create(workflow=row, **said)]
+            definition = definitions().get(row.workflow_type)
+            hashes = search_keys.hashes_of_addresses_in(definition, row.payload) if definition else {}
+        else:
+            hashes = search_keys.hashes_of_address(email)
+        if not hashes:
+            raise NotAllowed("That is no e-mail address." if email else "It has no e-mail address: hold it alone.")
+        return [Hold.objects.create(hash=each, key_id=key_id, **said) for each, key_id in hashes.items()]
+
+
+def extend(hold_id: int, *, user: User, reason: str, until: datetime) -> None:
+    """Place another hold on the same, until a later time. The first stays as it was placed."""
+    with _placing(user, reason, until) as said:
+        held = Hold.objects.filter(pk=hold_id, until__gt=ClockTimestamp()).first()
+        if held is None:
+            raise NotAllowed("There is no such hold, or it has ended.")
+        if until <= held.until:
+            raise NotAllowed("It is held for as long as that already.")
+        Hold.objects.create(workflow_id=held.workflow_id, hash=held.hash, key_id=held.key_id, **said)
+
+
+@contextmanager
+def _placing(user: User, reason: str, until: datetime) -> Iterator[dict[str, Any]]:
+    """A transaction in which nothing is being deleted; yields what all holds have."""
     require(user, PLACE_HOLD)
     require_reason(reason, "a legal hold")
     if not timezone.now() < until <= timezone.now() + LONGEST:
-        raise NotAllowed("A legal hold ends in the future, within twenty years: place it again if it has to go on.")
-    said = {"reason": stated(reason), "placed_by": user.get_username(), "until": until}
+        raise NotAllowed("A legal hold ends in the future, within twenty years: extend it if it has to go on.")
     with short_transaction("What is old is being deleted just now; try again in a moment."):
         fetch_all("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-        if workflow_id is not None:
-            row = Workflow.objects.filter(pk=workflow_id).only("emptied_at").first()
-            if row is None or row.emptied_at:
-                raise NotAllowed(f"Workflow {workflow_id} is not there, or what it was sent was deleted already.")
-            return [Hold.objects.create(workflow=row, **said)]
-        hashes = search_keys.hashes_of_address(email)
-        if not hashes:
-            raise NotAllowed("That is no e-mail address.")
-        return [Hold.objects.create(hash=each, key_id=key_id, **said) for each, key_id in hashes.items()]
+        yield {"reason": stated(reason), "placed_by": user.get_username(), "until": until}
+
+
+def on(workflow_id: int) -> QuerySet[Hold]:
+    """The holds that are on a workflow now, by its number or by a search key."""
+    keyed = SearchKeyHash.objects.filter(hash=OuterRef("hash"), workflow_id=workflow_id)
+    return Hold.objects.filter(Q(workflow_id=workflow_id) | Exists(keyed), until__gt=ClockTimestamp()).order_by("id")
 
 
 def lift(hold_id: int, *, user: User, reason: str) -> None:

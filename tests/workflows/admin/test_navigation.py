@@ -61,7 +61,7 @@ def test_it_is_not_there_before_the_sign_in(db: None) -> None:
 
 def test_other_lists_are_behind_more(as_: Login) -> None:
     more = {role: as_(role).get("/admin/").context["more_pages"] for role in ("superuser", "support", "nobody")}
-    lists = ["API keys", "Outbox events", "Undelivered messages", "Groups", "Users"]
+    lists = ["API keys", "Erasures", "Legal holds", "Outbox events", "Undelivered messages", "Groups", "Users"]
     assert [label for label, _ in more["superuser"]] == lists
     assert (more["support"], more["nobody"]) == ([], [])
     html = page(as_("superuser"), "/admin/workflows/workflow/")

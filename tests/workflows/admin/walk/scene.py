@@ -92,6 +92,13 @@ class Scene:
             "app": "workflows",
         }
         _fill_with_canaries()
+        # Nothing of it is unsettled.
+        settled = rows.complete(payload={"patient": CANARY})
+        self.args |= {
+            "settled": settled.pk,
+            "hold": rows.legal_hold(rows.complete()).pk,
+            "erasure": rows.erasure(self.boss, settled).pk,
+        }
 
     def sign_in(self, role: str) -> Client:
         """A browser of somebody of that role, who has claimed a task, and chosen rows."""

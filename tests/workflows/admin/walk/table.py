@@ -61,6 +61,8 @@ workflows_workflow_reveal submission                   | p -p---- - - ss | p -p-
 workflows_workflow_correct failed                      | > -p-p-- - - ss | > -A-A-- - - ss
 workflows_workflow_approve_correction to-correct       | > -p-p-- - - ss | > -A-A-- - - ss
 workflows_workflow_close_correction to-correct         | p -p-p-- - - ss | A -A-A-- - - ss
+workflows_workflow_place_hold settled                  | p -p---p - - ss | A -A---A - - ss
+workflows_workflow_ask_erasure settled                 | p -p---- - - ss | A -A---- - - ss
 workflows_workflow_history failed                      | p pppppp - - ss | p pppppp - - ss
 workflows_workflow_add                                 | - ------ - - ss | - ------ - - ss
 workflows_workflow_delete failed                       | - ------ - - ss | - ------ - - ss
@@ -155,6 +157,24 @@ workflows_outboxevent_add                              | - ------ - - ss | - ---
 workflows_outboxevent_delete event                     | - ------ - - ss | - ------ - - ss
 workflows/outboxevent/<path:object_id>/ event          | > >>>>>> > > ss | > >>>>>> > > ss
 
+workflows_hold_changelist                              | p -p---p - - ss | p -p---p - - ss
+workflows_hold_change hold                             | p -p---p - - ss | - ------ - - ss
+workflows_hold_extend hold                             | p -p---p - - ss | A -A---A - - ss
+workflows_hold_lift hold                               | p -p---p - - ss | A -A---A - - ss
+workflows_hold_history hold                            | p -p---p - - ss | p -p---p - - ss
+workflows_hold_add                                     | - ------ - - ss | - ------ - - ss
+workflows_hold_delete hold                             | - ------ - - ss | - ------ - - ss
+workflows/hold/<path:object_id>/ hold                  | > >>>>>> > > ss | > >>>>>> > > ss
+
+workflows_erasure_changelist                           | p -p---- - - ss | p -p---- - - ss
+workflows_erasure_change erasure                       | p -p---- - - ss | - ------ - - ss
+workflows_erasure_approve erasure                      | p -p---- - - ss | A -A---- - - ss
+workflows_erasure_refuse erasure                       | p -p---- - - ss | A -A---- - - ss
+workflows_erasure_history erasure                      | p -p---- - - ss | p -p---- - - ss
+workflows_erasure_add                                  | - ------ - - ss | - ------ - - ss
+workflows_erasure_delete erasure                       | - ------ - - ss | - ------ - - ss
+workflows/erasure/<path:object_id>/ erasure            | > >>>>>> > > ss | > >>>>>> > > ss
+
 workflows_apikey_changelist                            | p ---p-p - - ss | p ---p-p - - ss
 workflows_apikey_change key                            | p ---p-p - - ss | - ------ - - ss
 workflows_apikey_revoke key                            | p ---p-- - - ss | A ---A-- - - ss
@@ -246,6 +266,10 @@ def _what_was_asked_for(scene: Scene) -> dict[str, Any]:
     return {"note": CANARY, "seen": [Correction.objects.get(workflow=scene.args["to-correct"]).pk], **REASON}
 
 
+def _next_year() -> dict[str, Any]:
+    return {"until": f"{timezone.now() + timedelta(days=365):%Y-%m-%d}", **REASON}
+
+
 def _retry_ticked(scene: Scene) -> dict[str, Any]:
     return {"action": "retry", "_selected_action": [scene.args["failed"]]}
 
@@ -282,6 +306,10 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_undeliveredmessage_discard": REASON,
     "workflows_outboxevent_redeliver": REASON,
     "workflows_outboxevent_discard": REASON,
+    "workflows_workflow_place_hold": lambda scene: _next_year(),
+    "workflows_workflow_ask_erasure": REASON,
+    "workflows_hold_extend": lambda scene: _next_year(),
+    "workflows_hold_lift": REASON,
     "workflows_bulkoperation_start": {"pace": "5", **REASON},
     **{f"workflows_bulkoperation_{verb}": REASON for verb in ("approve", "pause", "resume", "stop")},
     "workflows_service_hold": _in_two_hours,
@@ -304,7 +332,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
         f"workflows_{model}_{page}": {"post": "yes", "name": "mine", "status": "COMPLETE", "state": "approved"}
         for model in (
             *("workflow", "manualtask", "apikey", "service", "pace"),
-            *("workerprocess", "undeliveredmessage", "outboxevent", "bulkoperation"),
+            *("workerprocess", "undeliveredmessage", "outboxevent", "bulkoperation", "hold", "erasure"),
         )
         for page in ("add", "change", "delete")
     },

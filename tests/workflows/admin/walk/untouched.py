@@ -29,6 +29,8 @@ NEEDS_NEITHER = {
     "workflows_manualtask_release: Unassign": "nothing is decided",
     "workflows_manualtask_decide: Approve": BUTTON,
     "workflows_outboxevent_redeliver: Redeliver outbox event N": BUTTON,
+    "workflows_erasure_approve: Approve erasure N, and erase": BUTTON,
+    "workflows_erasure_refuse: Refuse erasure N": BUTTON,
     **{
         f"workflows_bulkoperation_{verb}: {asks} retry of N workflow": BUTTON
         for verb, asks in {

@@ -1,0 +1,319 @@
+"""Legal holds and erasures: the same operations as `manage.py workflow legal-hold` and `erase`, and their lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, time
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from workflows.console import links
+from workflows.console.base import ConsoleAdmin, ReasonForm, Verb, reason_field
+from workflows.errors import NotAllowed
+from workflows.models import Erasure, Hold, Workflow
+from workflows.operations.guards import ERASE, PLACE_HOLD
+from workflows.retention import erasing, holds
+from workflows.retention.unsettled import REASONS, why_they_stay
+from workflows.telling import words
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+STAYS = "The reason stays for ever, with your name: name nobody in it. The number of a ticket, say."
+# Why it is refused; and of what waits for a second person.
+TOLD, LISTED = 5, 50
+
+
+class UntilForm(ReasonForm):
+    until = forms.DateField(
+        label="Until", widget=forms.DateInput(attrs={"type": "date"}), help_text="It ends at midnight, UTC."
+    )
+    reason = reason_field(STAYS)
+    field_order = ("until", "of_person", "reason")
+
+    def clean_until(self) -> datetime:
+        return datetime.combine(self.cleaned_data["until"], time.min, UTC)
+
+
+class HoldForm(UntilForm):
+    of_person = forms.BooleanField(
+        label="Hold all that has its e-mail address, also what comes later", required=False, initial=False
+    )
+
+
+class ForEverForm(ReasonForm):
+    reason = reason_field(STAYS)
+
+
+class NoReasonForm(ReasonForm):
+    reason = None  # type: ignore[assignment]
+
+
+def _is_kept(row: Workflow) -> bool:
+    return row.emptied_at is None
+
+
+def _is_on(row: Hold) -> bool:
+    return row.until > timezone.now()
+
+
+# --- Legal holds --------------------------------------------------------------------------------------
+
+
+def _place(row_id: int, *, user: User, **said: Any) -> None:
+    holds.place(workflow_id=row_id, user=user, **said)
+
+
+PLACE = Verb(
+    slug="place_hold",
+    label="Place a legal hold",
+    permission=PLACE_HOLD,
+    operation=_place,
+    applies=_is_kept,
+    consequences=lambda row: [
+        "What was sent, and what came of it, is kept until the hold ends: no age and no erasure deletes it.",
+        "The workflow itself goes on as before.",
+    ],
+    form=HoldForm,
+    asks="Place a legal hold on {}",
+    done="A legal hold is on it.",
+)
+EXTEND = Verb(
+    slug="extend",
+    label="Extend",
+    permission=PLACE_HOLD,
+    operation=holds.extend,
+    applies=_is_on,
+    consequences=lambda row: ["Another hold is placed on the same, until then. This one stays as it is."],
+    form=UntilForm,
+    done="Another hold is placed on the same.",
+)
+LIFT = Verb(
+    slug="lift",
+    label="Lift",
+    permission=PLACE_HOLD,
+    operation=holds.lift,
+    applies=_is_on,
+    consequences=lambda row: [
+        "It ends now. What is old enough is deleted within minutes, unless another hold is on it.",
+        "An erasure may be asked for.",
+    ],
+    form=ForEverForm,
+    done="It is lifted.",
+    dangerous=True,
+)
+
+
+def lines(row: Workflow) -> list[tuple[str, int]]:
+    """On a workflow's page: the legal holds that are on it, each with its number."""
+    return [
+        (
+            f"A legal hold is on it until {words.clock(hold.until)}, placed by {hold.placed_by}: "
+            f"{words.ended(hold.reason)} Nothing of it is deleted before, whatever its age and whoever asks.",
+            hold.pk,
+        )
+        for hold in (holds.on(row.pk) if _is_kept(row) else ())
+    ]
+
+
+@admin.register(Hold)
+class HoldAdmin(ConsoleAdmin):
+    list_display = ("number", "on", "state", "ends", "placed", "reason")
+    ordering = ("-id",)
+    page_template = "admin/workflows/facts.html"
+    verbs = (EXTEND, LIFT)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm(PLACE_HOLD)
+
+    def page(self, request: HttpRequest, row: Hold) -> dict[str, Any]:
+        facts = [
+            ("On", self.on(row)),
+            ("Until", words.clock(row.until)),
+            ("Placed", self.placed(row)),
+            ("Reason", row.reason),
+            ("Lifted by", row.lifted_by),
+            ("Because", row.lifted_reason),
+        ]
+        about = (
+            "What it is on keeps its content, whatever its age and whoever asks. Of an e-mail address a hash is kept."
+        )
+        return {"badge": self.state(row), "name": f"Legal hold {row.pk}", "facts": facts, "about": about}
+
+    @admin.display(description="Number")
+    def number(self, row: Hold) -> int:
+        return row.pk
+
+    @admin.display(description="On")
+    def on(self, row: Hold) -> str | SafeString:
+        return _linked([row.workflow_id]) if row.workflow_id else "an e-mail address"
+
+    @admin.display(description="State")
+    def state(self, row: Hold) -> SafeString:
+        return words.badge("waiting", "Held") if _is_on(row) else words.badge("complete", "Ended")
+
+    @admin.display(description="Until")
+    def ends(self, row: Hold) -> str:
+        return words.clock(row.until)
+
+    @admin.display(description="Placed")
+    def placed(self, row: Hold) -> str:
+        return f"{words.clock(row.placed_at)}, by {row.placed_by}"
+
+
+# --- Erasures -----------------------------------------------------------------------------------------
+
+
+def _ask(row_id: int, *, user: User, reason: str) -> str:
+    asked = erasing.ask(user=user, workflow_id=row_id, reason=reason)
+    return f"Erasure {asked.pk} is asked for. Another user approves it: they find it in “Needs a person”."
+
+
+def _approve(row_id: int, *, user: User) -> None:
+    erasing.approve(row_id, user=user)
+
+
+def _of_asking(row: Workflow) -> Iterator[str]:
+    try:
+        found = erasing.found_with(row.pk)
+    except NotAllowed as refusal:
+        yield str(refusal)
+        return
+    yield format_html(
+        "To be erased: {}. That is all of its e-mail address, with what these started, or were started by.",
+        _linked(found),
+    )
+    yield from _of_erasing(found)
+    yield "Nothing is deleted before another user approves it."
+
+
+def _of_erasing(ids: Sequence[int]) -> Iterator[str]:
+    yield (
+        "What was sent, what steps and services answered, and what people typed about it is deleted, and nobody finds "
+        "it any more. When and how each ended stays, and what names a charge, with its amount."
+    )
+    for pk, why in sorted(why_they_stay(ids).items())[:TOLD]:
+        yield format_html("It would be refused now, because of {} ({}).", _linked([pk]), REASONS[why])
+
+
+def _own(row: Erasure, user: Any) -> str:
+    return "You have asked for it yourself: another user approves it." if row.asked_by_id == user.pk else ""
+
+
+def _is_asked(row: Erasure) -> bool:
+    return row.state == Erasure.State.ASKED
+
+
+ASK = Verb(
+    slug="ask_erasure",
+    label="Ask to erase",
+    permission=ERASE,
+    operation=_ask,
+    applies=_is_kept,
+    consequences=_of_asking,
+    form=ForEverForm,
+    asks="Ask to erase {}",
+    done="",
+    dangerous=True,
+)
+APPROVE = Verb(
+    slug="approve",
+    label="Approve and erase",
+    permission=ERASE,
+    operation=_approve,
+    applies=_is_asked,
+    why_not=_own,
+    consequences=lambda row: [
+        format_html("Deleted now, for good: {}. Backups keep it for as long as you keep them.", _linked(row.workflows)),
+        *_of_erasing(row.workflows),
+        "What that person has sent since it was asked for is not among these, and stays: ask for it, too.",
+    ],
+    form=NoReasonForm,
+    asks="Approve {}, and erase",
+    done="It is erased. This page is the receipt.",
+    dangerous=True,
+)
+REFUSE = Verb(
+    slug="refuse",
+    label="Do not erase",
+    permission=ERASE,
+    operation=erasing.refuse,
+    applies=_is_asked,
+    consequences=lambda row: ["Nothing is deleted. If you have asked for it yourself, it is withdrawn."],
+    form=NoReasonForm,
+    asks="Refuse {}",
+    done="Nothing is erased.",
+)
+
+
+def awaiting(user: User) -> list[tuple[str, str]]:
+    """The erasures that wait for this user as the second person: address, and a sentence."""
+    return [
+        (
+            reverse("admin:workflows_erasure_change", args=[row.pk]),
+            f"{row.asked_by.get_username()} asks to erase what a person has sent: {words.ended(row.reason)}",
+        )
+        for row in erasing.to_approve(user).select_related("asked_by")[:LISTED]
+    ]
+
+
+@admin.register(Erasure)
+class ErasureAdmin(ConsoleAdmin):
+    list_display = ("number", "state_shown", "asked", "decided", "reason")
+    ordering = ("-id",)
+    page_template = "admin/workflows/facts.html"
+    verbs = (APPROVE, REFUSE)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm(ERASE)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Erasure]:
+        return Erasure.objects.select_related("asked_by", "decided_by")
+
+    def page(self, request: HttpRequest, row: Erasure) -> dict[str, Any]:
+        facts = [
+            ("Workflows", _linked(row.workflows)),
+            ("Asked", self.asked(row)),
+            ("Reason", row.reason),
+            ("Decided", self.decided(row)),
+            ("Hash of the address", bytes(row.hash).hex()),
+        ]
+        about = "This record names nobody but the two users. The hash tells whether it was an address that one has."
+        return {"badge": self.state_shown(row), "name": f"Erasure {row.pk}", "facts": facts, "about": about}
+
+    @admin.display(description="Number")
+    def number(self, row: Erasure) -> int:
+        return row.pk
+
+    @admin.display(description="State")
+    def state_shown(self, row: Erasure) -> SafeString:
+        kind = {Erasure.State.ASKED: "waiting", Erasure.State.DONE: "complete"}.get(
+            Erasure.State(row.state), "cancelled"
+        )
+        return words.badge(kind, row.get_state_display())
+
+    @admin.display(description="Asked")
+    def asked(self, row: Erasure) -> str:
+        return f"{words.clock(row.asked_at)}, by {row.asked_by.get_username()}"
+
+    @admin.display(description="Decided")
+    def decided(self, row: Erasure) -> str:
+        if row.decided_at is None or row.decided_by is None:
+            return ""
+        return f"{words.clock(row.decided_at)}, by {row.decided_by.get_username()}"
+
+
+def _linked(ids: Sequence[int]) -> SafeString:
+    return format_html_join(", ", '<a href="{}">workflow {}</a>', ((links.workflow(each), each) for each in ids))
+
+
+# Of a workflow.
+VERBS = (PLACE, ASK)
