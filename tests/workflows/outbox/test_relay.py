@@ -232,7 +232,7 @@ def test_a_receiver_that_is_silent_is_given_up_for_now(crm: Receiver) -> None:
     assert (now(row).state, now(row).error) == ("", "no answer in time")
 
 
-@pytest.mark.parametrize(("status", "told"), [(204, ("sent", "")), (500, ("", "HTTP 500"))])
+@pytest.mark.parametrize(("status", "told"), [(204, ("sent", "")), (500, ("", "HTTP 500")), (101, ("", "HTTP 101"))])
 def test_the_answer_is_the_one_after_the_interim_ones(status: int, told: tuple[str, str], crm: Receiver) -> None:
     crm.interim, crm.answers = (100, 102, 103, 103), lambda _: status
     row = event()

@@ -183,9 +183,12 @@ def test_what_is_in_hand_is_extended_while_dead_letters_are_sent(
     assert (len(dead.take()), queue.left()) == (4, (0, 0))
 
 
-@pytest.mark.parametrize(("limits", "taken"), [({"GROUP": 4}, 4), ({"GROUP_BYTES": 4}, 2), ({}, 6)])
-def test_a_group_is_bounded(
+@pytest.mark.parametrize(
+    ("limits", "stops_after", "taken"), [({"GROUP": 4}, 9, 4), ({"GROUP_BYTES": 4}, 9, 2), ({}, 9, 6), ({}, 2, 0)]
+)
+def test_a_group_is_bounded_and_only_its_first_message_is_waited_for(
     limits: dict[str, int],
+    stops_after: int,
     taken: int,
     consumer: Callable[..., Consumer],
     queue: Queue,
@@ -195,9 +198,22 @@ def test_a_group_is_bounded(
     queue.send(*[(str(uuid4()), GOOD) for _ in range(6)])
     for name, value in {"BATCH": 2, "GROUP_BYTES": 100, **limits}.items():
         monkeypatch.setattr(sqs, name, value)
-    ours = consumer()
+    monkeypatch.setattr(sqs, "POLL_SECONDS", 1)
+    ours = consumer(stopping := Flag(), drain=False)
+    receive, waits = ours._sqs.receive_message, []
+
+    def seen(**told: Any) -> Any:
+        waits.append(told["WaitTimeSeconds"])
+        if len(waits) == stops_after:
+            stopping.set()
+        return receive(**told)
+
+    monkeypatch.setattr(ours._sqs, "receive_message", seen)
     assert ours.process_next()
-    assert ours.counts == {"submissions": taken}
+    assert sum(ours.counts.values()) == taken
+    assert queue.left() == (6 - taken, 0)
+    assert (waits[0], sum(waits)) == (1, 1)
+    assert len(waits) <= stops_after
 
 
 def test_it_ends_when_it_is_told_to_or_its_time_is_over(
