@@ -216,6 +216,31 @@ def test_a_group_is_bounded_and_only_its_first_message_is_waited_for(
     assert len(waits) <= stops_after
 
 
+@pytest.mark.parametrize("seconds", [0, 25])
+def test_what_is_in_hand_waits_for_no_more_of_a_queue_that_is_away_or_slow(
+    seconds: int, consumer: Callable[..., Consumer], queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api_keys.create("shop")
+    queue.send(*[(str(uuid4()), GOOD) for _ in range(3)])
+    monkeypatch.setattr(sqs, "BATCH", 1)
+    clock = Clock()
+    monkeypatch.setattr(sqs, "monotonic", lambda: clock.now)
+    ours = consumer(clock, visibility=60)
+    receive, asked = ours._sqs.receive_message, 0
+
+    def answers_once(**told: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        clock.now += seconds
+        if asked == 2:
+            raise EndpointConnectionError(endpoint_url="https://sqs")
+        return receive(**told)
+
+    monkeypatch.setattr(ours._sqs, "receive_message", answers_once)
+    assert ours.process_next()
+    assert (ours.counts, asked) == ({"submissions": 1}, 1 if seconds else 2)
+
+
 def test_it_ends_when_it_is_told_to_or_its_time_is_over(
     consumer: Callable[..., Consumer], queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
