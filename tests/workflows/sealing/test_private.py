@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
 from uuid import UUID, uuid4
@@ -22,6 +22,7 @@ from tests.workflows.intake.entering import enter_together, new
 from tests.workflows.undoing import ada
 from workflows import operations
 from workflows.definition import Retry, Step, WorkflowDefinition
+from workflows.doctor.comparison import Kind, compare
 from workflows.errors import NotAllowed, RetryableStepError, StepError
 from workflows.intake.submissions import Entry, KeyReused, enter
 from workflows.models import ContentKey, Effect, FollowUp, ManualTask, Workflow
@@ -238,6 +239,24 @@ def test_what_a_call_returned_is_sealed_but_for_what_names_the_charge() -> None:
         cursor.execute("UPDATE workflows_effect SET result = %s", [json.dumps(stored | {SEALED: str(uuid4())})])
     row = engine.again(row)
     assert (row.status, row.last_error_code, seen.count("called")) == ("FAILED", "content_unreadable", 1)
+
+
+def test_a_call_that_cannot_be_read_is_not_taken_for_one_that_called_nothing() -> None:
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {"text": "ch-1"}
+
+    def look(*, workflow: Workflow, context: Any, effect: Any) -> None:
+        seen.append(effect.result)
+
+    define(Step(call, once=True, lookup=look, settle=1.0, returns=("text",)))
+    send()
+    drain()
+    kinds = [Kind.NOT_AT_SERVICE]
+    for _ in range(2):
+        assert [each.kind for each in compare(datetime.min.replace(tzinfo=UTC), print)] == kinds
+        ContentKey.objects.all().delete()
+        kinds = [Kind.NOT_TOLD]
+    assert seen == [{"text": "ch-1"}], "what is asked about another charge answers about that"
 
 
 def test_what_a_deferred_step_returned_is_sealed() -> None:
