@@ -241,8 +241,10 @@ def test_the_answer_is_the_one_after_the_interim_ones(status: int, told: tuple[s
     assert not OutboxEvent.objects.filter(due_at__gt=timezone.now() + timedelta(seconds=500)).exists()
 
 
-@pytest.mark.parametrize("drips", [b"X: ", b"\r\nHTTP/1.1 102 Processing\r\n"])
-def test_a_receiver_that_drips_is_cut_off_in_the_same_time(drips: bytes, destinations: Callable[..., None]) -> None:
+@pytest.mark.parametrize(("status", "drips"), [(200, b"X: "), (102, b"X: "), (102, b"\r\nHTTP/1.1 102 Processing\r\n")])
+def test_a_receiver_that_drips_is_cut_off_in_the_same_time(
+    status: int, drips: bytes, destinations: Callable[..., None]
+) -> None:
     """A limit for each read would never end it."""
     import socket
 
@@ -252,7 +254,7 @@ def test_a_receiver_that_drips_is_cut_off_in_the_same_time(drips: bytes, destina
         peer, _ = listener.accept()
         with peer:
             peer.recv(65536)
-            peer.sendall(b"HTTP/1.1 102 Processing\r\n")
+            peer.sendall(b"HTTP/1.1 %d Some\r\n" % status)
             while not ended.wait(0.02):
                 try:
                     peer.sendall(drips)
