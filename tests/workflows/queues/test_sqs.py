@@ -90,6 +90,18 @@ def test_what_the_dead_letters_do_not_take_stays_and_comes_again_and_the_others_
     assert str(Workflow.objects.get().idempotency_key) == good
 
 
+def test_of_ten_attributes_a_dead_letter_keeps_the_key(
+    consumer: Callable[..., Consumer], queue: Queue, dead: Queue, server: Server
+) -> None:
+    api_keys.create("shop")
+    ten = {"Idempotency-Key": text(str(uuid4())), **{f"A{number}": text("x") for number in range(9)}}
+    server.client.send_message(QueueUrl=queue.url, MessageBody=BAD, MessageAttributes=ten)
+    assert consumer().process_next()
+    (letter,) = dead.take()
+    kept = letter["MessageAttributes"]
+    assert (len(kept), {"Idempotency-Key", "problem", "origin"} - kept.keys()) == (10, set())
+
+
 def test_without_an_answer_no_other_dead_letter_is_tried_and_a_stop_gives_all_back(
     consumer: Callable[..., Consumer], queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
