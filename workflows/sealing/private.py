@@ -28,7 +28,7 @@ from workflows.models.content_key import Unopened, openers
 from workflows.postgres.jsonb import SEALED, Document, are_equal, exact
 from workflows.postgres.round_trips import session_of
 from workflows.sealing import envelopes, payloads
-from workflows.sealing.envelopes import Unreadable
+from workflows.sealing.envelopes import KeyLacking, Unreadable
 
 # What the key is called where a secret has its field.
 FIELD = "(content key)"
@@ -120,11 +120,13 @@ def is_same(
 ) -> bool:
     """Whether the stored payload, and the one that is sent again, are equal. Raises Unreadable.
 
-    One whose key is deleted cannot be compared, as one that was emptied: to take it for the same charges nobody twice.
+    One that nobody can open cannot be compared, as one that was emptied: to take it for the same charges nobody twice.
     """
     try:
         both = [Key.of(row, wrapped).open(envelope, PAYLOAD), sent]
-    except KeyDeleted:
+    except KeyLacking:  # another process may have it
+        raise
+    except Unreadable:  # for good: an error would come again each time, and a queue would wait behind it for ever
         return True
     if not are_equal(*(payloads.without_secrets(definition, exact(text)) for text in both)):
         return False

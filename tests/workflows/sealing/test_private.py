@@ -34,7 +34,7 @@ from workflows.postgres.jsonb import SEALED, parse
 from workflows.postgres.statements import fetch_row
 from workflows.retention import content
 from workflows.sealing import private
-from workflows.sealing.envelopes import Unreadable
+from workflows.sealing.envelopes import KeyLacking, Unreadable
 from workflows.sealing.key_register import require_keys
 from workflows.search import normalise
 from workflows.search.search_keys import SearchKey
@@ -144,6 +144,16 @@ def test_what_is_sent_again_is_compared_as_postgresql_compares(again: str, *, sa
     else:
         with pytest.raises(KeyReused):
             send(again, key)
+
+
+def test_what_was_sent_before_and_does_not_open_is_taken_for_the_same(settings: Any) -> None:
+    entry, key = send(), Workflow.objects.get().idempotency_key
+    settings.DATA_KEYS, keys = ["another"], settings.DATA_KEYS
+    with pytest.raises(KeyLacking):
+        send(key=key)
+    settings.DATA_KEYS = keys
+    ContentKey.objects.update(wrapped=private.Key.new(key).wrapped)
+    assert send(key=key).id == entry.id
 
 
 @pytest.mark.parametrize("was_private", [True, False])
