@@ -167,7 +167,8 @@ def user() -> User:
     found.save()
     found.groups.set(Group.objects.all()[:2])
     found.user_permissions.set(Permission.objects.all()[:2])
-    LogEntry.objects.log_actions(found.pk, [found], CHANGE, "Changed a little.", single_object=True)
+    by, _ = User.objects.get_or_create(username="ada")  # of whom something is on record, and who is not deleted
+    LogEntry.objects.log_actions(by.pk, [found], CHANGE, "Changed a little.", single_object=True)
     return found
 
 
