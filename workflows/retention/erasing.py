@@ -16,6 +16,7 @@ from workflows.definition import definitions
 from workflows.errors import NotAllowed
 from workflows.models import Erasure, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.models.content_key import Unopened
 from workflows.operations.guards import ERASE, require, require_reason, short_transaction, stated
 from workflows.postgres.statements import execute, fetch_all
 from workflows.retention.content import empty
@@ -92,6 +93,9 @@ def _of_workflow(workflow_id: int | None, business_key: str) -> Sought:
         raise NotAllowed("There is no such workflow, or what it was sent was deleted already.")
     ((pk, workflow_type, payload),) = found
     definition = definitions().get(workflow_type)
+    addresses = [each for each in definition.search_keys.values() if each.only_as_hash] if definition else []
+    if addresses and isinstance(payload, Unopened):  # alone it would be erased, and what else this person has sent stay
+        raise NotAllowed("What it was sent cannot be read, nor its e-mail address: name that, with the command.")
     return list(search_keys.hashes_of_addresses_in(definition, payload)) if definition else [], [pk]
 
 

@@ -19,6 +19,7 @@ from tests.workflows.retention.test_holds import of_a_patient, place
 from tests.workflows.retention.test_purge import CANARY, is_emptied, with_content
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Erasure, Event, SearchKeyHash, Workflow
+from workflows.postgres.jsonb import SEALED
 from workflows.retention import erasing
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -119,6 +120,14 @@ def test_the_reason_names_no_address_and_an_unknown_one_finds_nothing(ada: User)
     for nobody in ("ann@example.com", "no address"):
         with pytest.raises(NotAllowed):
             ask(ada, nobody)
+
+
+def test_one_that_cannot_be_read_is_not_erased_without_the_others_of_its_address(ada: User) -> None:
+    row, other = young(), young()
+    Workflow.objects.filter(pk=row.pk).update(payload={SEALED: f"{row.idempotency_key}:payload:"})
+    with pytest.raises(NotAllowed, match="cannot be read"):
+        erasing.ask(user=ada, reason="Ticket 812.", workflow_id=row.pk)
+    assert ask(ada).workflows == [row.pk, other.pk]
 
 
 def test_it_is_found_by_a_workflow_too_and_all_of_its_address_with_it(ada: User) -> None:
