@@ -13,10 +13,12 @@ from uuid import uuid5
 from pydantic_core import to_json
 
 from workflows.definition import WorkflowDefinition, definitions
+from workflows.errors import RetryableStepError
 from workflows.models import Wait, Workflow
 from workflows.models.content_key import Unopened
 from workflows.postgres.jsonb import as_json, document_of
 from workflows.sealing import private
+from workflows.sealing.envelopes import KeyLacking
 from workflows.search import search_keys
 from workflows.signals import store
 from workflows.state import attempt_log
@@ -98,7 +100,10 @@ def _opened(context: dict[str, Any]) -> dict[str, Any]:
         return context
     opened: dict[str, Any] = private.opened(context)
     if isinstance(opened, Unopened):
-        raise WaitError(f"What a workflow that it has started has recorded cannot be read: {opened.why}")
+        what = f"What a workflow that it has started has recorded cannot be read: {opened.why}"
+        if isinstance(opened.why, KeyLacking):  # while the keys are changed another worker has it
+            raise RetryableStepError(what, code="content_unreadable", max_attempts=10, base_delay=15, max_delay=3600)
+        raise WaitError(what)
     return opened
 
 

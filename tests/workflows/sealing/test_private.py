@@ -317,15 +317,16 @@ def test_duplicates_are_told_and_search_keys_made_from_what_is_sealed(settings: 
     call_command("searchkeys", "fill", stdout=StringIO())
 
 
-def test_a_parent_does_not_go_on_without_what_its_children_recorded() -> None:
-    def parent_or_child(*, workflow: Workflow, context: Any) -> dict[str, Any] | None:
-        if workflow.payload["name"] == "child":
-            return {"text": CANARY}
-        child = Child("test", {"name": "child"})
-        (outcome,) = wait_for_children(workflow, "children", [child], timeout=timedelta(days=1))
-        seen.append(outcome.context["text"])
-        raise RetryableStepError("Not now.", base_delay=3600)
+def parent_or_child(*, workflow: Workflow, context: Any) -> dict[str, Any] | None:
+    if workflow.payload["name"] == "child":
+        return {"text": CANARY}
+    child = Child("test", {"name": "child"})
+    (outcome,) = wait_for_children(workflow, "children", [child], timeout=timedelta(days=1))
+    seen.append(outcome.context["text"])
+    raise RetryableStepError("Not now.", base_delay=3600)
 
+
+def test_a_parent_does_not_go_on_without_what_its_children_recorded() -> None:
     define(parent_or_child)
     parent = Workflow.objects.get(pk=send().id)
     drain()
@@ -334,6 +335,21 @@ def test_a_parent_does_not_go_on_without_what_its_children_recorded() -> None:
     ContentKey.objects.exclude(pk=parent.idempotency_key).delete()
     assert engine.again(parent).status == "FAILED"
     assert seen == [CANARY]
+
+
+def test_while_the_keys_are_changed_a_parent_waits_for_a_worker_that_has_the_key_of_its_child(settings: Any) -> None:
+    engine.define([parent_or_child])
+    parent = Workflow.objects.get(pk=send().id)
+    define(parent_or_child)
+    old, new = settings.DATA_KEYS, ["the-new-one", *settings.DATA_KEYS]
+    settings.DATA_KEYS = new
+    drain()
+    settings.DATA_KEYS = old
+    parent = engine.again(parent)
+    assert (parent.status, parent.last_error_code) == ("PENDING", "content_unreadable")
+    settings.DATA_KEYS = new
+    engine.again(parent)
+    assert seen == [CANARY] * 2
 
 
 def test_the_keys_of_what_is_complete_are_rotated_whole(settings: Any) -> None:
