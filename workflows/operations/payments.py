@@ -10,6 +10,7 @@ from workflows.effects import DONE, IN_DOUBT
 from workflows.models import Effect, Workflow
 from workflows.models.workflow import UNACKNOWLEDGED_SQL
 from workflows.operations.amounts import amount
+from workflows.postgres.jsonb import SEALED
 from workflows.postgres.statements import fetch_all
 
 
@@ -47,8 +48,10 @@ def in_words(workflow: Workflow, charges: Charges) -> str:
 _CHARGE = """LEFT JOIN unnest(%(types)s::text[], %(steps)s::text[], %(references)s::text[])
                         AS charge (type, step, reference)
                 ON charge.type = family.workflow_type AND charge.step = e.step"""
-# A call that has charged something. Any call may have, if this release does not know the type.
-_HAS_CHARGED = "(e.result ->> charge.reference <> '' OR family.workflow_type <> ALL (%(known)s::text[]))"
+# A call that has charged something. Any call may have, if this release does not know the type; or if a result was
+# sealed when its definition said nothing of money, or named the reference otherwise: it does not stand in clear.
+_HAS_CHARGED = f"""(e.result ->> charge.reference <> '' OR e.result ? '{SEALED}' AND NOT e.result ? charge.reference
+                    OR family.workflow_type <> ALL (%(known)s::text[]))"""
 _MAY_HAVE_CHARGED = "(charge.step IS NOT NULL OR family.workflow_type <> ALL (%(known)s::text[]))"
 # The charge stands, or is unclear.
 _STANDS = f"e.state IN ('intent', 'unknown') AND {_MAY_HAVE_CHARGED} OR e.state IN ('done', 'kept') AND {_HAS_CHARGED}"

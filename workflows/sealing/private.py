@@ -76,9 +76,9 @@ class Key:
         return self.seal(PAYLOAD, text, money_in(definition, json.loads(text)))
 
     def seal_result(self, definition: WorkflowDefinition | None, result: Mapping[str, Any]) -> str:
-        """What a call has returned, with what names its charge or refund in clear."""
+        """What a call has returned, with what names its charge or refund in clear; null if it has none."""
         money = definition.wording.money if definition else None
-        named = {name: result[name] for name in (money.reference, money.refund) if name in result} if money else {}
+        named = {name: result.get(name) for name in (money.reference, money.refund)} if money else {}
         return self.seal(RESULT, json.dumps(result), named)
 
     def open(self, envelope: str, at: str = "") -> str:

@@ -29,7 +29,7 @@ from workflows.models import ContentKey, Effect, FollowUp, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.content_key import Unopened
 from workflows.models.search import SearchKeyHash
-from workflows.operations import corrections
+from workflows.operations import corrections, payments
 from workflows.postgres.jsonb import SEALED, parse
 from workflows.postgres.statements import fetch_row
 from workflows.retention import content
@@ -267,6 +267,24 @@ def test_a_call_that_cannot_be_read_is_not_taken_for_one_that_called_nothing() -
         ContentKey.objects.all().delete()
         kinds = [Kind.NOT_TOLD]
     assert seen == [{"text": "ch-1"}], "what is asked about another charge answers about that"
+
+
+@pytest.mark.parametrize("then", [None, Money("call", "amount", "currency", "other", "refund")])
+def test_what_was_sealed_before_its_definition_named_the_charge_may_have_charged(then: Money | None) -> None:
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {"number": 7} if workflow.payload["name"] == "pays" else {}
+
+    def refuse(*, workflow: Workflow, context: Any) -> None:
+        raise StepError("No.", code="no")
+
+    steps, money = [Step(call, once=True, returns=()), refuse], Money("call", "amount", "currency", "number", "refund")
+    engine.define(steps, private=True, wording=Wording(money=then))
+    before = send('{"name": "pays"}').id
+    drain()
+    engine.define(steps, private=True, wording=Wording(money=money))
+    pays, free = send('{"name": "pays"}').id, send('{"name": "free"}').id
+    drain()
+    assert payments.charged_among([before, pays, free]) == {before, pays}
 
 
 def test_what_a_deferred_step_returned_is_sealed() -> None:
