@@ -8,7 +8,8 @@ at once, one that had looked before, and stored after, would start a second time
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from django.utils.module_loading import import_string
@@ -16,6 +17,10 @@ from django.utils.module_loading import import_string
 from workflows.definition import definitions
 from workflows.engine.duplicates import LEFT
 from workflows.postgres.statements import execute, fetch_all
+from workflows.timeouts import StepTimeout, call_within
+
+# Seconds, fewer than a maintenance task may be silent. Else each worker in turn would take up what hangs, for ever.
+ARCHIVES_WITHIN = 9.0
 
 # For people: "{}."
 FAILED_WITH_A_CHARGE = "it has failed, and a charge or another call of it stands: that stays on record"
@@ -67,10 +72,17 @@ def delete(ids: Sequence[int], archive: str = "") -> list[int]:
     execute(_SET_ASIDE, [[pk for pk, now in found if not now]])
     if gone := [pk for pk, now in found if now]:
         if archive:
-            import_string(archive)(_told(gone))
+            _archive(import_string(archive), _told(gone))
         for table in (*_BELONGS.values(), _ROW):
             execute(f"DELETE FROM {table} = ANY (%s)", [gone])  # noqa: S608 (ours)
     return gone
+
+
+def _archive(keep: Callable[[list[Mapping[str, Any]]], object], told: list[Mapping[str, Any]]) -> None:
+    try:
+        call_within(ARCHIVES_WITHIN, partial(keep, told))
+    except StepTimeout:  # no Exception: the worker would end
+        raise TimeoutError(f"The archive has not returned in {ARCHIVES_WITHIN:g} s.") from None
 
 
 def _told(ids: Sequence[int]) -> list[Mapping[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from io import StringIO
@@ -282,6 +283,25 @@ def test_what_the_archive_does_not_take_stays_and_is_told_of_and_other_types_go(
 
 def hangs(workflows: Sequence[Mapping[str, Any]]) -> None:
     until(lambda: connection.connection.info.backend_pid not in backends())
+
+
+def never_returns(workflows: Sequence[Mapping[str, Any]]) -> None:
+    threading.Event().wait(20.0)
+
+
+def test_an_archive_that_does_not_return_keeps_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflows.retention.rows.ARCHIVES_WITHIN", 0.1)
+    monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", {})
+    monkeypatch.setattr(definitions()["parcel"], "retention", Retention(archive=f"{__name__}.never_returns"))
+    row = emptied()
+    assert chore("delete old parcel") == 0
+    an_hour_passes()
+    maintenance.make_known()
+    maintenance.run(0.5)
+    assert [(each.name, each.error) for each in counts.read().failing_maintenance] == [
+        ("delete old parcel", "TimeoutError")
+    ]
+    assert is_there(row)
 
 
 def backends() -> set[int]:
