@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 from django.db.models import Q, QuerySet
 from django.views.decorators.debug import sensitive_variables
 
-from workflows.definition import definitions
 from workflows.errors import NotAllowed
 from workflows.models import Erasure, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.content_key import Unopened
 from workflows.operations.guards import ERASE, require, require_reason, short_transaction, stated
 from workflows.postgres.statements import execute, fetch_all
 from workflows.retention.content import empty
-from workflows.retention.holds import let_holds_wait
+from workflows.retention.holds import addresses_in, let_holds_wait
 from workflows.retention.unsettled import REASONS, why_they_stay
 from workflows.search import search_keys
 
@@ -92,11 +90,7 @@ def _of_workflow(workflow_id: int | None, business_key: str) -> Sought:
     if not found:
         raise NotAllowed("There is no such workflow, or what it was sent was deleted already.")
     ((pk, workflow_type, payload),) = found
-    definition = definitions().get(workflow_type)
-    addresses = [each for each in definition.search_keys.values() if each.only_as_hash] if definition else []
-    if addresses and isinstance(payload, Unopened):  # alone it would be erased, and what else this person has sent stay
-        raise NotAllowed("What it was sent cannot be read, nor its e-mail address: name that, with the command.")
-    return list(search_keys.hashes_of_addresses_in(definition, payload)) if definition else [], [pk]
+    return list(addresses_in(workflow_type, payload)), [pk]
 
 
 def _family(hashes: Sequence[bytes], ids: Sequence[int]) -> list[int]:

@@ -5,7 +5,7 @@ A hold on a search key is on all that have it, those that come later, too. What 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from workflows.definition import definitions
 from workflows.errors import NotAllowed
 from workflows.models import Hold, SearchKeyHash, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.models.content_key import Unopened
 from workflows.operations.guards import PLACE_HOLD, require, require_reason, short_transaction, stated
 from workflows.postgres.statements import fetch_all
 from workflows.search import search_keys
@@ -57,8 +58,7 @@ def place(
                 raise NotAllowed(f"Workflow {workflow_id} is not there, or what it was sent was deleted already.")
             if not of_person:
                 return [Hold.objects.create(workflow=row, **said)]
-            definition = definitions().get(row.workflow_type)
-            hashes = search_keys.hashes_of_addresses_in(definition, row.payload) if definition else {}
+            hashes = addresses_in(row.workflow_type, row.payload)
         else:
             hashes = search_keys.hashes_of_address(email)
         if not hashes:
@@ -75,6 +75,18 @@ def extend(hold_id: int, *, user: User, reason: str, until: datetime) -> None:
         if until <= held.until:
             raise NotAllowed("It is held for as long as that already.")
         Hold.objects.create(workflow_id=held.workflow_id, hash=held.hash, key_id=held.key_id, **said)
+
+
+def addresses_in(workflow_type: str, payload: Mapping[str, Any]) -> dict[bytes, int]:
+    """The hashes of the e-mail address in a payload, each with its key's id. Raises NotAllowed if it cannot be read.
+
+    Else what is to be held, or erased, with it would be taken for this one alone.
+    """
+    definition = definitions().get(workflow_type)
+    addresses = [each for each in definition.search_keys.values() if each.only_as_hash] if definition else []
+    if addresses and isinstance(payload, Unopened):
+        raise NotAllowed("What it was sent cannot be read, nor its e-mail address: name that, with the command.")
+    return search_keys.hashes_of_addresses_in(definition, payload) if definition else {}
 
 
 @contextmanager

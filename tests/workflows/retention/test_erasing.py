@@ -122,11 +122,13 @@ def test_the_reason_names_no_address_and_an_unknown_one_finds_nothing(ada: User)
             ask(ada, nobody)
 
 
-def test_one_that_cannot_be_read_is_not_erased_without_the_others_of_its_address(ada: User) -> None:
+def test_one_that_cannot_be_read_is_not_erased_or_held_without_the_others_of_its_address(ada: User) -> None:
     row, other = young(), young()
     Workflow.objects.filter(pk=row.pk).update(payload={SEALED: f"{row.idempotency_key}:payload:"})
     with pytest.raises(NotAllowed, match="cannot be read"):
         erasing.ask(user=ada, reason="Ticket 812.", workflow_id=row.pk)
+    with pytest.raises(NotAllowed, match="cannot be read"):
+        place(ada, workflow_id=row.pk, of_person=True)
     assert ask(ada).workflows == [row.pk, other.pk]
 
 

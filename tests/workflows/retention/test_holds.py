@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -32,9 +33,8 @@ def of_a_patient() -> Workflow:
     return row
 
 
-def place(user: User, *, email: str = "", workflow_id: int | None = None, lasts: timedelta = LATER) -> list[Hold]:
-    until = timezone.now() + lasts
-    return holds.place(user=user, reason="A court asks.", until=until, email=email, workflow_id=workflow_id)
+def place(user: User, *, lasts: timedelta = LATER, **what: Any) -> list[Hold]:
+    return holds.place(user=user, reason="A court asks.", until=timezone.now() + lasts, **what)
 
 
 def test_a_workflow_is_held_until_the_hold_is_lifted(ada: User) -> None:
