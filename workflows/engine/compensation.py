@@ -26,6 +26,7 @@ from workflows.engine.results import Results, describe, describe_engine_error
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
 from workflows.errors import Braked, StepError, Suspend
 from workflows.models import Attempt, Effect, ManualTask, StepOutcome, Wait, Workflow
+from workflows.models.content_key import Unopened
 from workflows.outages import brake
 from workflows.outages.parking import OUTAGE_ATTEMPTS, find_parking
 from workflows.sealing import private
@@ -213,8 +214,9 @@ class _Compensation:
         if broken := step_session.find_broken(self.attempt.past, at=undo_of(step.name)):
             give_up = step_session.failure_of(broken)
         unread = None
-        if private.is_sealed(self.workflow.payload):
-            give_up = unread = StepError("What was sent cannot be read.", code="content_unreadable")
+        if not self._can_be_read(effect):
+            what = "What was sent, or what the call returned, cannot be read."
+            give_up = unread = StepError(what, code="content_unreadable")
         if give_up:  # written down, for a later attempt gets the person's answer
             effect = self.ledger.rows.set_undo_failures(
                 effect, Failures(MAX_UNDO_FAILURES), describe_engine_error(give_up)
@@ -235,6 +237,9 @@ class _Compensation:
         self._call(step, step.undo, effect)
         self.attempt.boundary.passed(undo_step)
         return Effect.State.UNDONE
+
+    def _can_be_read(self, effect: KnownEffect) -> bool:
+        return not (private.is_sealed(self.workflow.payload) or isinstance(effect.result, Unopened))
 
     def _has_failed_too_often(self, effect: KnownEffect) -> bool:
         return retry_budget.is_spent(self.ledger.rows.failures_of_undo(effect), allowed=MAX_UNDO_FAILURES)
@@ -260,7 +265,7 @@ class _Compensation:
         try:
             return self._ask(step, effect)
         except Suspend:
-            may_look = _may_answer_itself(step, effect) and not private.is_sealed(self.workflow.payload)
+            may_look = _may_answer_itself(step, effect) and self._can_be_read(effect)
             found = self._find_out(step, effect) if may_look else None
             if found is None:
                 raise

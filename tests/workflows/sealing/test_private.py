@@ -417,6 +417,26 @@ def test_without_its_key_no_call_is_undone_but_a_person_asked(settings: Any) -> 
     assert (seen, Workflow.objects.get().status) == (["ch-1"], "FAILED")
 
 
+def test_a_call_whose_result_cannot_be_read_is_not_undone_but_a_person_asked() -> None:
+    def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        return {"text": "ch-1"}
+
+    def undo(*, workflow: Workflow, context: Any, effect: Any) -> None:
+        seen.append(effect.result)
+
+    def waits(*, workflow: Workflow, context: Any) -> None:
+        raise RetryableStepError("Not now.", base_delay=3600)
+
+    define(Step(call, once=True, undo=undo, undo_lookup=undo, returns=()), waits)
+    row = Workflow.objects.get(pk=send().id)
+    drain()
+    Effect.objects.update(result={SEALED: f"{row.idempotency_key}:result:"})
+    engine.make_due(row)
+    drain()
+    assert not seen
+    assert ManualTask.objects.get(state="open").task_type == "undo_in_doubt"
+
+
 def test_a_process_without_the_key_of_the_keys_does_not_start(settings: Any) -> None:
     settings.DATA_KEYS = ["the-old-one"]
     require_keys()
