@@ -18,6 +18,7 @@ from workflows.intake.batching import Overloaded
 from workflows.intake.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken
 from workflows.postgres.deadlines import DatabaseUnavailable
 from workflows.postgres.jsonb import InputRefused, Malformed
+from workflows.sealing.envelopes import Unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +125,10 @@ def problem_of(error: Exception) -> Problem:
         case DatabaseUnavailable():
             text = "Nothing was stored as far as we know. Send it again with the same key."
             return Problem(503, "database_unavailable", text, Retry_After=retry_after)
+        case Unreadable():
+            logger.error("Error handling a request: %s", error)
+            text = "We lack a key of our own, and nothing was stored. Send it again."
+            return Problem(503, "key_missing", text, Retry_After=retry_after)
         case _:
             return _internal_error(error)
 

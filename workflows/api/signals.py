@@ -31,7 +31,7 @@ def webhook(request: HttpRequest, source: str) -> HttpResponse:
     except Unverified as error:
         raise _unauthorized(error.code, str(error), verifier) from None
     content = body_of(request)
-    if not signed.is_by(webhooks.keys_of(source), content):
+    if not webhooks.is_signed(source, signed, content):
         text = "No valid secret of this source has signed this."
         raise _unauthorized("webhook_signature_invalid", text, verifier)
     if declared := signal_sources.of_name(source):

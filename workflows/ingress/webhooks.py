@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from workflows.ingress import signal_sources
-from workflows.ingress.verifying import PREFIX, StandardWebhooks, Verifier
+from workflows.ingress.verifying import PREFIX, Signed, StandardWebhooks, Verifier
 from workflows.ingress.verifying import sign as sign
 from workflows.models import WebhookSecret
 from workflows.postgres.deadlines import query_in_time
@@ -54,23 +54,32 @@ def verifier_of(source: str) -> Verifier:
     return declared.verify if declared and declared.verify else STANDARD
 
 
-def keys_of(source: str) -> list[bytes]:
+def is_signed(source: str, signed: Signed, body: bytes) -> bool:
+    """Whether a valid secret of the source has signed it.
+
+    Raises DatabaseUnavailable; and Unreadable when a secret that does not open may have: the source is not wrong then.
+    """
+    keys = keys_of(source)
+    if signed.is_by([key for key in keys if key], body):
+        return True
+    if None in keys:
+        raise Unreadable(f"A secret of {source} does not open.")
+    return False
+
+
+def keys_of(source: str) -> list[bytes | None]:
     """The keys that events of a source may be signed with now; none when there is no such source.
 
     They are read for each event, so a revoked secret is invalid at once. One that this way of verifying does not take
-    is passed over, and so is one that does not open. Raises DatabaseUnavailable, or Unreadable when none opens: the
-    source is not the one that is wrong.
+    is passed over. None for each that does not open.
     """
     if not is_source(source):
         return []
-    verifier, keys = verifier_of(source), []
+    verifier, keys = verifier_of(source), list[bytes | None]()
     valid = WebhookSecret.objects.filter(source=source, revoked_at=None)
-    opened = [opened_secret(row) for row in query_in_time(lambda: list(valid))]
-    if opened and not any(opened):
-        raise Unreadable(f"No secret of {source} opens.")
-    for secret in filter(None, opened):
+    for secret in map(opened_secret, query_in_time(lambda: list(valid))):
         with suppress(ValueError):
-            keys.append(verifier.key_of(secret))
+            keys.append(None if secret is None else verifier.key_of(secret))
     return keys
 
 

@@ -97,6 +97,13 @@ def test_a_secret_is_replaced_without_losing_a_delivery(client: Client, secret: 
     assert Signal.objects.count() == 4
 
 
+def test_that_a_secret_does_not_open_is_no_fault_of_its_source(client: Client, secret: str, settings: Any) -> None:
+    settings.DATA_KEYS = ["of-another-installation"]
+    new = webhooks.create("parcels")
+    assert deliver(client, new, DELIVERED).status_code == 202
+    assert_problem(deliver(client, secret, DELIVERED, delivery_id="2"), 503, "key_missing")
+
+
 def test_an_unknown_source_is_refused_like_a_wrong_signature(client: Client, secret: str) -> None:
     refused = [deliver(client, webhooks.create("others"), DELIVERED)]
     for source in ("unknown", "UPPER", "a%00b", "%C3%A9", "api:shop", "console", "x" * 300):

@@ -16,7 +16,6 @@ from workflows.ingress import verifying, webhooks
 from workflows.ingress.verifying import Signed, StandardWebhooks, Unverified, refuse_stale, sign
 from workflows.ingress.webhooks import keys_of
 from workflows.models import DataKey, WebhookSecret
-from workflows.sealing.envelopes import Unreadable
 
 pytestmark = pytest.mark.django_db
 
@@ -223,15 +222,14 @@ def test_what_was_stored_in_clear_is_good_and_is_sealed_and_rotated_with_the_pay
     assert longest not in WebhookSecret.objects.get(source="stripe").secret
 
 
-def test_one_that_does_not_open_leaves_the_other_good_and_alone_is_our_fault(settings: Settings) -> None:
+def test_one_that_does_not_open_leaves_the_other_good(settings: Settings) -> None:
     settings.DATA_KEYS = ["the-old-one"]
     webhooks.create("parcels")
     settings.DATA_KEYS = ["the-new-one"]
-    with pytest.raises(Unreadable):
-        keys_of("parcels")
+    assert keys_of("parcels") == [None]
     assert "?" in run("listwebhooksecrets")[0]
     made = webhooks.create("parcels")
-    assert keys_of("parcels") == [key_of(made)]
+    assert keys_of("parcels") == [None, key_of(made)]
     for action in ("check", "rotate"):
         with pytest.raises(CommandError, match="1 rows have a secret that does not open"):
             datakeys(action)
@@ -242,5 +240,4 @@ def test_one_that_does_not_open_leaves_the_other_good_and_alone_is_our_fault(set
 def test_an_envelope_opens_in_its_row_and_for_its_source_only(moved: dict[str, Any]) -> None:
     webhooks.create("parcels")
     WebhookSecret.objects.update(id=moved.get("pk", F("id")), source=moved.get("source", "parcels"))
-    with pytest.raises(Unreadable):
-        keys_of(moved.get("source", "parcels"))
+    assert keys_of(moved.get("source", "parcels")) == [None]
