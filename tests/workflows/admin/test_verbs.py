@@ -35,7 +35,7 @@ def test_the_verb_is_done_in_the_name_of_who_asked(as_: Login) -> None:
         (rows.compensating, "support", []),
         (rows.complete, "support", []),
         (rows.failed, "approver", []),
-        (rows.retrying, "auditor", []),
+        (rows.retrying, "auditor", ["Place a legal hold"]),
     ],
 )
 def test_buttons_follow_state_and_permission(

@@ -70,7 +70,7 @@ def test_what_is_refused_waits_with_what_comes_after_it_until_its_dead_letter_is
 ) -> None:
     before, after = (str(uuid4()).encode() for _ in range(2))
     relay = drain((before, b"{}"), (b"", b"{"), (after, b"{}"), error=KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    assert relay.counts == {"submissions": 1, "refused": 1, "replays": 1}, "the last was stored, and came again"
+    assert relay.counts["refused"] == 1
     assert [each.value() for each in dead(relay, cluster)] == [b"{"]
     assert Workflow.objects.count() == 2
 
