@@ -19,7 +19,7 @@ from workflows.console import links
 from workflows.console.base import ConsoleAdmin, ReasonForm, Verb, reason_field
 from workflows.errors import NotAllowed
 from workflows.models import Erasure, Hold, Workflow
-from workflows.operations.guards import ERASE, PLACE_HOLD
+from workflows.operations.guards import ERASE, PLACE_HOLD, why_not_second
 from workflows.retention import erasing, holds
 from workflows.retention.unsettled import REASONS, why_they_stay
 from workflows.telling import words
@@ -205,7 +205,7 @@ def _of_erasing(ids: Sequence[int]) -> Iterator[str]:
 
 
 def _own(row: Erasure, user: Any) -> str:
-    return "You have asked for it yourself: another user approves it." if row.asked_by_id == user.pk else ""
+    return why_not_second(row.asked_by, user)
 
 
 def _is_asked(row: Erasure) -> bool:

@@ -42,6 +42,7 @@ from workflows.operations.guards import (
     require_reason,
     short_transaction,
     stated,
+    why_not_second,
 )
 from workflows.operations.messages import discard, redeliver
 from workflows.operations.outbox import discard_event, redeliver_event
@@ -224,8 +225,8 @@ def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE, **ar
 
 def why_not_approve(bulk: BulkOperation, user: User) -> str:
     """Why this user cannot approve it, in a sentence; empty if they can."""
-    if bulk.asked_by_id == user.pk:
-        return "You have asked for this yourself: another user has to approve it (four eyes)."
+    if why := why_not_second(bulk.asked_by, user):
+        return why
     if not user.has_perm(BULK):
         return "Ask a support lead or an engineer to approve it."
     return ""

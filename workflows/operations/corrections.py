@@ -40,6 +40,7 @@ from workflows.operations.guards import (
     require_reason,
     short_transaction,
     stated,
+    why_not_second,
 )
 from workflows.operations.workflows import ended_at, start_again, why_not_retry
 from workflows.postgres.jsonb import Unstorable, ensure_storable
@@ -240,13 +241,7 @@ def why_not_correct(workflow: Workflow, user: User, *, is_asked: bool = False) -
 
 def why_not_approve(asked: Correction, user: User) -> str:
     """Why `user` may not approve it: a sentence, empty if they may."""
-    if asked.asked_by_id == user.pk:
-        return "You have asked for it yourself: another user approves it."
-    if refusal := _why_not_this_user(user):
-        return refusal
-    if asked.asked_by.email.strip().lower() == user.email.strip().lower():
-        return f"Your account has the same e-mail address as {asked.asked_by.get_username()}: another person approves."
-    return ""
+    return why_not_second(asked.asked_by, user) or _why_not_this_user(user)
 
 
 def _why_not_this_user(user: User) -> str:

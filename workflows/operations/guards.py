@@ -88,6 +88,15 @@ def require(user: Actor, *permissions: str) -> None:
         raise PermissionDenied(" or ".join(permissions))
 
 
+def why_not_second(asked_by: User, user: User) -> str:
+    """Why `user` may not approve what `asked_by` has asked for: a sentence, empty if they are two people."""
+    if asked_by == user:
+        return "You have asked for it yourself: another user approves it."
+    if (email := user.email.strip().lower()) and email == asked_by.email.strip().lower():
+        return f"Your account has the same e-mail address as {asked_by.get_username()}: another person approves."
+    return ""
+
+
 def stated(reason: str) -> str:
     """The reason as it is kept: without space around it, and without characters that nobody sees (U+200B, say)."""
     return "".join(each for each in reason if each.isprintable() or each.isspace()).strip()

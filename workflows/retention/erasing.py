@@ -15,7 +15,7 @@ from django.views.decorators.debug import sensitive_variables
 from workflows.errors import NotAllowed
 from workflows.models import Erasure, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.operations.guards import ERASE, require, require_reason, short_transaction, stated
+from workflows.operations.guards import ERASE, require, require_reason, short_transaction, stated, why_not_second
 from workflows.postgres.statements import execute, fetch_all
 from workflows.retention.content import empty
 from workflows.retention.holds import addresses_in, let_holds_wait
@@ -108,8 +108,8 @@ def approve(erasure_id: int, *, user: User) -> Erasure:
     with short_transaction():
         let_holds_wait()
         asked = _open(erasure_id)
-        if asked.asked_by_id == user.pk:
-            raise NotAllowed("You have asked for it yourself: another user approves it.")
+        if why := why_not_second(asked.asked_by, user):
+            raise NotAllowed(why)
         if not asked.asked_by.has_perm(ERASE):  # nor has who has left
             raise NotAllowed("The user who has asked for it may not do so any more: ask anew.")
         locked = [pk for (pk,) in fetch_all(_LOCK, [asked.workflows])]

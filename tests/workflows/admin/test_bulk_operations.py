@@ -101,7 +101,7 @@ def test_a_second_person_reads_what_would_happen_and_approves(as_: Login) -> Non
     support, lead = as_("support"), as_("support lead")
     row = rows.bulk_operation(User.objects.get(username="some-support"), rows.failed(), state="asked", four_eyes=True)
     url = f"/admin/workflows/bulkoperation/{row.pk}/"
-    assert "four eyes" in support.get(f"{url}change/").content.decode()
+    assert "another user approves it" in support.get(f"{url}change/").content.decode()
     page = lead.get(f"{url}approve/").content.decode()
     assert "The bank is back." in page
     assert "1 of the 1 chosen is retried" in page

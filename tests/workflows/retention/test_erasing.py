@@ -68,6 +68,11 @@ def test_nobody_approves_their_own_nor_without_the_permission(ada: User, bob: Us
     row, asked, eve = young(), ask(ada), User.objects.create_user("eve", is_staff=True)
     with pytest.raises(NotAllowed, match="another user"):
         erasing.approve(asked.pk, user=ada)
+    ada.email = bob.email = "ada@example.com"
+    ada.save()
+    with pytest.raises(NotAllowed, match="another person"):
+        erasing.approve(asked.pk, user=bob)
+    bob.email = ""
     for denied in (lambda: erasing.approve(asked.pk, user=eve), lambda: ask(eve), lambda: erasing.refuse(1, user=eve)):
         with pytest.raises(PermissionDenied):
             denied()
