@@ -105,8 +105,9 @@ class Verb:
     message afterwards, unless the operation returns one. `seen`: the ids that the page was made of, with the
     operation's argument for them, so that it can check what became of them since. `asks`: the title of the page, where
     the label and the row's name do not make a sentence; `{}` stands for that name. `form` asks for the operation's
-    arguments. `dangerous`: it takes something away from a patient, and looks like it. One of several permissions is
-    enough. `shows`: the answer to the POST shows what the operation returns, with this sentence below.
+    arguments. `dangerous`: it takes something away from a patient, and looks like it. `rare`: it is offered by a link,
+    beside the buttons. One of several permissions is enough. `shows`: the answer to the POST shows what the operation
+    returns, with this sentence below.
     """
 
     slug: str
@@ -121,6 +122,7 @@ class Verb:
     why_not: Callable[[Any, Any], str] = lambda row, user: ""
     form: type[ReasonForm] = ReasonForm
     dangerous: bool = False
+    rare: bool = False
     shows: str = ""
 
     def is_for(self, user: Any) -> bool:

@@ -85,6 +85,7 @@ PLACE = Verb(
     form=HoldForm,
     asks="Place a legal hold on {}",
     done="A legal hold is on it.",
+    rare=True,
 )
 EXTEND = Verb(
     slug="extend",
@@ -223,6 +224,7 @@ ASK = Verb(
     asks="Ask to erase {}",
     done="",
     dangerous=True,
+    rare=True,
 )
 APPROVE = Verb(
     slug="approve",
