@@ -120,7 +120,7 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
     context = {
         **site.each_context(request),
         "title": of.title,
-        "causes": [*_causes(request.user), *_untold(request.user), *_undelivered(request.user)] if is_all else [],
+        "causes": [*_causes(request.user), *_left_of_others(request.user)] if is_all else [],
         "to_approve": to_approve,
         "lines": list(lines(shown.items, urlencode(given))),
         "number": bounded.text(number + len(groups) - len(told) + len(to_approve)),
@@ -159,16 +159,11 @@ def _causes(user: User) -> list[tuple[str, str]]:
     return [(reverse("admin:workflows_service_change", args=[quote(row.pk)]), cause.sentence(row)) for row in found]
 
 
-def _untold(user: User) -> list[tuple[str, str]]:
-    """The destinations that are told nothing until somebody acts: a sentence, and where it leads."""
-    found = outbox.need_a_person() if user.has_perm(outbox.SEE_OUTBOX) else []
-    return [(links.to(link), sentence) for sentence, link in found]
-
-
-def _undelivered(user: User) -> list[tuple[str, str]]:
-    """The topics and sources with messages that could become no signal: a sentence, and where it leads."""
-    found = undelivered.need_a_person() if user.has_perm(undelivered.SEE_MESSAGES) else []
-    return [(links.to(link), sentence) for sentence, link in found]
+def _left_of_others(user: User) -> list[tuple[str, str]]:
+    """As `_causes`: destinations that are told nothing until somebody acts; messages that could become no signal."""
+    untold = outbox.need_a_person() if user.has_perm(outbox.SEE_OUTBOX) else []
+    lost = undelivered.need_a_person() if user.has_perm(undelivered.SEE_MESSAGES) else []
+    return [(links.to(link), sentence) for sentence, link in (*untold, *lost)]
 
 
 def _read(user: User, of: Listing, given: dict[str, str], after: Place | None) -> tuple[needs.Page, int]:
