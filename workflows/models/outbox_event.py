@@ -4,6 +4,7 @@ from django.db import models
 from django.db.models import Q
 
 from workflows.models.clock import ClockTimestamp
+from workflows.models.content_key import PrivateJSONField
 from workflows.models.workflow import Workflow
 
 # Characters of a topic, and of a destination's name.
@@ -28,7 +29,7 @@ class OutboxEvent(models.Model):
     )
     destination = models.CharField(max_length=LONGEST_DESTINATION)
     topic = models.CharField(max_length=LONGEST_TOPIC)
-    body = models.JSONField()
+    body = PrivateJSONField()
     at = models.DateTimeField(db_default=ClockTimestamp())
     since = models.DateTimeField(db_default=ClockTimestamp())  # it is given up so long after this
     # No relay takes it before this time. A relay that takes it sets it to the end of its lease.

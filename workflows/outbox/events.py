@@ -14,6 +14,7 @@ from workflows.models.outbox_event import LONGEST_TOPIC
 from workflows.outbox.destinations import taking
 from workflows.postgres.jsonb import as_json
 from workflows.postgres.statements import execute
+from workflows.sealing import private
 from workflows.state import attempt_log
 
 # What the engine itself tells of a workflow (`workflows.telling.lifecycle`).
@@ -51,16 +52,22 @@ def publish(topic: str, body: Mapping[str, Any], *, key: str = "") -> None:
         )
     if len(key) > LONGEST_KEY or not key.isprintable():
         raise PublishError(f"The key of an event is at most {LONGEST_KEY} characters that can be printed.")
-    store(attempt.workflow_id, topic, body, key=key)
+    store(attempt.workflow_id, topic, body, key=key, content=attempt.content)
 
 
-def store(workflow_id: int, topic: str, body: Mapping[str, Any], *, key: str) -> None:
-    """Store an event in the open transaction. Raises Unstorable, or PublishError, for a body that cannot be kept."""
+def store(
+    workflow_id: int, topic: str, body: Mapping[str, Any], *, key: str, content: private.Content | None = None
+) -> None:
+    """Store an event in the open transaction; its body is sealed under the key of `content`.
+
+    Raises Unstorable, or PublishError, for a body that cannot be kept.
+    """
     destinations = taking(topic)
     if not destinations:
         return
     text = to_json(as_json(body)).decode()
     if len(text.encode()) > LARGEST_BODY:
         raise PublishError(f"The body of an event is at most {LARGEST_BODY // 1024} KiB of JSON.")
+    text = content.key.seal(private.EVENT, text) if content else text
     parameters = {"workflow_id": workflow_id, "topic": topic, "key": key, "body": text, "destinations": destinations}
     execute(_INSERT, parameters)

@@ -25,7 +25,9 @@ from workflows.outages import circuits
 from workflows.outbox.destinations import Destination
 from workflows.outbox.sending import Outcome, Taken
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
+from workflows.postgres.jsonb import SEALED
 from workflows.postgres.statements import fetch_all
+from workflows.sealing.envelopes import KeyLacking, Unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,9 @@ POLL = 1.0
 # Seconds until an event is tried again: doubling, with jitter. Receivers that are away altogether are told by their
 # circuit, so this is for what fails by itself.
 FIRST_DELAY, LONGEST_DELAY, JITTER = 5.0, 3600.0, 0.2
+# Of a private workflow whose key is deleted, say: it is given up at once, and a person is told.
+UNREADABLE = Outcome("what it says cannot be read")
+KEY_LACKING = Outcome("DATA_KEYS of the relay lacks its key")
 
 
 class Sender(Protocol):
@@ -51,7 +56,7 @@ class Sender(Protocol):
 
 # An earlier event of the workflow that is not sent keeps the later ones back. With `even_later`, for a trial, also what
 # would be tried later; but nothing that may be in another relay's hands.
-_TAKE = """
+_TAKE = f"""
     WITH due AS (
         SELECT e.id FROM workflows_outboxevent e
          WHERE e.destination = %(destination)s AND e.state = ''
@@ -66,12 +71,14 @@ _TAKE = """
        SET tries = e.tries + 1, due_at = clock_timestamp() + make_interval(secs => %(lease)s)
       FROM due CROSS JOIN workflows_workflow w
      WHERE e.id = due.id AND w.id = e.workflow_id
-    RETURNING e.id, e.tries, e.workflow_id, e.event_id, e.topic, e.at, w.idempotency_key, e.body::text"""
+    RETURNING e.id, e.tries, e.workflow_id, e.event_id, e.topic, e.at, w.idempotency_key, e.body::text,
+              e.body ->> '{SEALED}', (SELECT wrapped FROM workflows_contentkey k
+                WHERE e.body -> '{SEALED}' IS NOT NULL AND k.idempotency_key = w.idempotency_key)"""  # noqa: S608 (ours)
 
 # What was given up meanwhile, and did arrive, is sent. What a person discarded, or another relay took, stays as it is.
 _MARK = """
     UPDATE workflows_outboxevent e
-       SET state = CASE WHEN met.error = '' THEN 'sent' ELSE e.state END,
+       SET state = CASE met.error WHEN '' THEN 'sent' WHEN %(unreadable)s THEN 'given_up' ELSE e.state END,
            settled_at = CASE WHEN met.error = '' THEN clock_timestamp() END,
            due_at = CASE WHEN met.error = '' THEN e.due_at ELSE clock_timestamp() + make_interval(secs => met.wait) END,
            error = met.error
@@ -131,6 +138,7 @@ class Relay:
         if not taken:
             return False
         taken.sort()
+        taken, unread = _opened(taken)
         failpoints.reach("after_take", "event")
 
         def must_not_begin() -> bool:
@@ -139,7 +147,7 @@ class Relay:
         outcomes = list(zip(taken, self._sender.send(taken, must_not_begin), strict=True))
         failpoints.reach("after_send", "event")
         tried = [(event, outcome) for event, outcome in outcomes if not outcome.is_untried]
-        self._mark(tried)
+        self._mark([*tried, *unread])
         if untried := [event for event, outcome in outcomes if outcome.is_untried]:
             self._run(_GIVE_BACK, ids=[each.id for each in untried], tries=[each.tries for each in untried])
         self._vote(tried)
@@ -152,6 +160,7 @@ class Relay:
             tries=[event.tries for event, _ in tried],
             errors=[outcome.error[:100] for _, outcome in tried],
             waits=[_delay(event, outcome) for event, outcome in tried],
+            unreadable=UNREADABLE.error,
         )
         if len(marked) < len(tried):
             logger.info("%s: %s events were another's by then", self.destination.name, len(tried) - len(marked))
@@ -204,6 +213,19 @@ class Relay:
         return query_in_time(
             lambda: fetch_all(sql, {"destination": self.destination.name, "lease": LEASE, **parameters})
         )
+
+
+def _opened(taken: Sequence[Taken]) -> tuple[list[Taken], list[tuple[Taken, Outcome]]]:
+    """These with their bodies in clear; and those that do not open, which tells nothing of the destination."""
+    opened, unread = [], []
+    for event in taken:
+        try:
+            opened.append(event.opened())
+        except KeyLacking:  # another relay may have it
+            unread.append((event, KEY_LACKING))
+        except Unreadable:
+            unread.append((event, UNREADABLE))
+    return opened, unread
 
 
 def _disable(service: Any) -> None:

@@ -34,7 +34,7 @@ from workflows.sealing.envelopes import KeyLacking, Unreadable
 FIELD = "(content key)"
 _NONCE_BYTES = 12
 
-PAYLOAD, CONTEXT, RESULT, FACTS = "payload", "context", "result", "facts"
+PAYLOAD, CONTEXT, RESULT, FACTS, EVENT = "payload", "context", "result", "facts", "event"
 
 _FIND = "SELECT wrapped FROM workflows_contentkey WHERE idempotency_key = %(row)s"
 
