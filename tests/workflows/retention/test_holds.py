@@ -118,7 +118,7 @@ def test_the_hashes_that_a_hold_is_by_are_not_removed(ada: User, settings: Setti
     assert (empty_old(), is_emptied(row)) == (0, False)
 
 
-def test_the_command_places_lists_and_lifts(ada: User) -> None:
+def test_the_command_places_lists_extends_and_lifts(ada: User) -> None:
     row = old()
 
     def said(*options: str) -> str:
@@ -129,5 +129,8 @@ def test_the_command_places_lists_and_lifts(ada: User) -> None:
 
     assert f"workflow {row.pk}" in said("place", "--workflow", str(row.pk), "--until", "2040-01-01")
     assert str(Hold.objects.get().pk) in said("list")
-    said("lift", str(Hold.objects.get().pk))
+    said("extend", str(Hold.objects.get().pk), "--until", "2041-01-01")
+    assert [each.until.year for each in Hold.objects.order_by("id")] == [2040, 2041]
+    for hold in Hold.objects.all():
+        said("lift", str(hold.pk))
     assert "holds: -" in said("list")
