@@ -394,14 +394,23 @@ def money_in(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) 
     """What the payload says of the amount, where it stood: what is kept of a payload that is emptied."""
     kept: dict[str, Any] = {}
     money = definition.wording.money if definition else None
-    for field in (money.amount, money.currency) if money else ():
-        if isinstance(value := value_at(payload, field), int | str):
+    for field, is_one in ((money.amount, _is_amount), (money.currency, _is_currency)) if money else ():
+        if is_one(value := value_at(payload, field)):
             *parents, name = field.split(".")
             inside = kept
             for parent in parents:
                 inside = inside.setdefault(parent, {})
             inside[name] = value
     return kept
+
+
+def _is_amount(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number or (isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) is not None)
+
+
+def _is_currency(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[A-Za-z]{3}", value) is not None
 
 
 def wording_of(definition: WorkflowDefinition | None) -> Wording:

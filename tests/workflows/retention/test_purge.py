@@ -16,6 +16,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import IntegrityError, OperationalError, transaction
 from django.utils import timezone
+from pydantic import BaseModel
 
 from onboarding.workflow import ONBOARDING
 from tests.dumps import dump
@@ -23,7 +24,7 @@ from tests.engine import BLOCKED, another_connection, elsewhere, until_blocked, 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_
 from workflows import checks, operations
-from workflows.definition import Retention
+from workflows.definition import Retention, WorkflowDefinition, money_in
 from workflows.engine import maintenance
 from workflows.errors import NotAllowed
 from workflows.intake.submissions import enter, start
@@ -45,6 +46,7 @@ from workflows.postgres.jsonb import parse
 from workflows.retention import content, purge
 from workflows.search import find
 from workflows.signals import store
+from workflows.wording import Money, Wording
 
 __all__ = ["as_"]
 
@@ -136,6 +138,29 @@ def test_of_the_money_the_amount_and_what_names_the_charge_stay() -> None:
         "checkout": {name.partition(".")[2]: charge[name.partition(".")[2]] for name in (money.amount, money.currency)}
     }
     assert Effect.objects.get().result == {money.reference: "ch_1"}
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "kept"),
+    [
+        (14500, "USD", True),
+        ("145", "usd", True),
+        (-1.5, "EUR", True),
+        ("-1.50", "EUR", True),
+        (True, "USDT", False),
+        (CANARY, CANARY, False),
+        (f"1 {CANARY}", f"US {CANARY}", False),
+        ("1.", 840, False),
+        (None, "Ü1é", False),
+    ],
+)
+def test_an_amount_is_a_number_and_a_currency_three_letters_and_nothing_else_stays(
+    amount: Any, currency: Any, *, kept: bool
+) -> None:
+    payload = {"amount": amount, "currency": currency}
+    wording = Wording(money=Money("pay", *payload, "id", "id"))
+    definition = WorkflowDefinition(name="pays", steps=[], context_class=BaseModel, wording=wording)
+    assert money_in(definition, payload) == (payload if kept else {})
 
 
 def unclear(state: str = "unknown", make: Callable[..., Workflow] = rows.complete) -> Workflow:
