@@ -22,6 +22,7 @@ from workflows.models import Attempt, Event, SearchKeyHash, Workflow
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import Parameters, fetch_all
 from workflows.postgres.wire import Row
+from workflows.sealing import private
 from workflows.search import search_keys
 from workflows.signals.waking import Slice, slice_of
 from workflows.state import attempt_log, history
@@ -170,6 +171,8 @@ def wake_those_behind(workflow: Workflow) -> None:
     """After the commit of what may be a workflow's end: wake those that waited for it, but for any that is locked."""
     definition = definitions().get(workflow.workflow_type)
     if definition and definition.business_key:
+        if private.is_sealed(workflow.payload):  # it was cancelled before a step of it ran
+            workflow.payload = private.opened(workflow.payload)
         hashes = [each for each, _ in _hashes(definition, workflow)]
         behind = [pk for (pk,) in session_of().run(_BEHIND, {"hashes": hashes})]
         if behind:  # as hardly ever: to plan the next statement takes longer than to find that out

@@ -64,7 +64,10 @@ class Key:
         """Raises Unreadable."""
         if wrapped is None:
             raise KeyDeleted
-        return cls(row, wrapped, AESGCM(b64decode(envelopes.unseal(wrapped, row=row, field=FIELD))))
+        try:
+            return cls(row, wrapped, AESGCM(b64decode(envelopes.unseal(wrapped, row=row, field=FIELD))))
+        except ValueError:
+            raise Unreadable("What is stored as the key of this workflow is none.") from None
 
     def seal(self, place: str, text: str, beside: Mapping[str, Any] | None = None) -> str:
         """The JSON to store for this JSON. `beside` it stands in clear."""

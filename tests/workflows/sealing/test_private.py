@@ -38,6 +38,7 @@ from workflows.sealing.envelopes import KeyLacking, Unreadable
 from workflows.sealing.key_register import require_keys
 from workflows.search import normalise
 from workflows.search.search_keys import SearchKey
+from workflows.signals import store
 from workflows.waits import Child, require_approval, wait_for_children
 from workflows.wording import Money, Wording
 
@@ -156,6 +157,20 @@ def test_what_was_sent_before_and_does_not_open_is_taken_for_the_same(settings: 
     assert send(key=key).id == entry.id
 
 
+def test_those_behind_go_on_at_once_when_the_first_is_cancelled_before_a_step_of_it_runs() -> None:
+    def waits(*, workflow: Workflow, context: Any) -> None:
+        seen.append(workflow.pk)
+        raise RetryableStepError("Not now.", base_delay=3600)
+
+    engine.define([waits], private=True, business_key="name")
+    first, second = send(), send()
+    drain()
+    asked = {"workflow_id": first.id, "name": store.CANCEL_SIGNAL, "payload": {"by": "ada", "reason": ""}}
+    store.send(source="test", dedupe_key="cancel", **asked)
+    drain()
+    assert seen == [first.id, second.id]
+
+
 @pytest.mark.parametrize("was_private", [True, False])
 def test_a_definition_that_becomes_private_or_ceases_to_be_knows_its_rows(*, was_private: bool) -> None:
     engine.define([remembers], private=was_private)
@@ -166,6 +181,14 @@ def test_a_definition_that_becomes_private_or_ceases_to_be_knows_its_rows(*, was
     drain()
     assert seen == [CANARY]
     assert (CANARY in stored(entry)) != was_private
+
+
+@pytest.mark.parametrize("wrapped", ["no base64", "c2hvcnQ="])
+def test_what_is_no_key_opens_nothing(wrapped: str) -> None:
+    send()
+    ContentKey.objects.update(wrapped=wrapped)
+    drain()
+    assert (seen, ManualTask.objects.get().task_type) == ([], "secrets_unreadable")
 
 
 def test_a_key_that_a_restore_has_left_behind_is_replaced() -> None:
