@@ -12,14 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from typing import Any
+from uuid import uuid4
 
 from django.db import DataError, IntegrityError
 
 from workflows.ingress import signal_bodies, signal_sources
 from workflows.ingress.signal_sources import WEBHOOK, SignalSource
 from workflows.models import UndeliveredMessage
+from workflows.models.content_key import Unopened
 from workflows.postgres.jsonb import InputRefused
 from workflows.postgres.statements import fetch_one
+from workflows.sealing import private
 from workflows.signals import store
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -52,9 +56,14 @@ class Arrived:
 
     @classmethod
     def kept(cls, row: UndeliveredMessage) -> Arrived:
-        headers = [(name, value if value is None else b64decode(value)) for name, value in row.headers]
-        value = b"" if row.value is None else bytes(row.value)
-        return cls(row.topic, row.partition, row.offset, row.sent_at_ms or None, headers, value)
+        """Raises InputRefused for one that was sealed, and cannot be read any more."""
+        kept_headers, value = row.headers, row.value or b""
+        if isinstance(kept_headers, Unopened):
+            raise InputRefused("content_unreadable", f"What it says cannot be read: {kept_headers.why}")
+        if isinstance(kept_headers, dict):
+            kept_headers, value = kept_headers["headers"], b64decode(kept_headers["value"])
+        headers = [(name, value if value is None else b64decode(value)) for name, value in kept_headers]
+        return cls(row.topic, row.partition, row.offset, row.sent_at_ms or None, headers, bytes(value))
 
 
 def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool | None:
@@ -88,14 +97,24 @@ def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool
 
 
 def keep_undelivered(message: Arrived, refused: InputRefused) -> None:
-    """Keep a message with the reason; once, however often it comes."""
-    headers = [[name, None if value is None else b64encode(value).decode()] for name, value in message.headers]
+    """Keep a message with the reason; once, however often it comes. Where a definition is private, it is sealed."""
+    headers = [[name, _in_base64(value)] for name, value in message.headers]
+    content: dict[str, Any] = {"key": message.key, "value": message.value, "headers": json.dumps(headers)}
+    keyed = ""
+    if private.is_on():  # nobody knows whom it is about
+        key = private.Key.new(uuid4())
+        whole = {"key": _in_base64(message.key), "value": _in_base64(message.value), "headers": headers}
+        content = {"key": None, "value": None, "headers": key.seal(private.MESSAGE, json.dumps(whole))}
+        content |= {"row": key.row, "wrapped": key.wrapped}
+        keyed = _KEYED
     fetch_one(
-        """INSERT INTO workflows_undeliveredmessage (
+        f"""WITH kept AS (
+           INSERT INTO workflows_undeliveredmessage (
                   topic, "partition", "offset", sent_at_ms, code, reason, key, value, headers)
            VALUES (%(topic)s, %(partition)s, %(offset)s, %(sent_at_ms)s, %(code)s, %(reason)s, %(key)s, %(value)s,
                    %(headers)s::jsonb)
-           ON CONFLICT (topic, "partition", "offset", sent_at_ms) DO NOTHING RETURNING id""",
+           ON CONFLICT (topic, "partition", "offset", sent_at_ms) DO NOTHING RETURNING id){keyed}
+           SELECT id FROM kept""",  # noqa: S608 (ours)
         {
             "topic": message.topic,
             "partition": message.partition,
@@ -103,11 +122,18 @@ def keep_undelivered(message: Arrived, refused: InputRefused) -> None:
             "sent_at_ms": message.sent_at_ms or 0,
             "code": refused.code,
             "reason": str(refused),
-            "key": message.key,
-            "value": message.value,
-            "headers": json.dumps(headers),
+            **content,
         },
     )
+
+
+_KEYED = """,
+           keyed AS (
+           INSERT INTO workflows_contentkey (idempotency_key, wrapped) SELECT %(row)s::uuid, %(wrapped)s FROM kept)"""
+
+
+def _in_base64(value: bytes | None) -> str | None:
+    return None if value is None else b64encode(value).decode()
 
 
 def _told(source: SignalSource, message: Arrived) -> tuple[str, signal_bodies.SignalBody] | None:

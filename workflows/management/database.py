@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 
@@ -12,6 +13,7 @@ from workflows.ingress import api_keys
 from workflows.postgres import sqlstates
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.missing_migrations import missing_migrations
+from workflows.sealing.key_register import require_keys
 
 
 class DatabaseCommand(BaseCommand):
@@ -35,6 +37,14 @@ def refuse_unmigrated() -> None:
     finally:
         connection.close()  # a worker is forked without, and Kafka's consumer names its own
     _refuse(missing)
+
+
+def refuse_lacking_keys() -> None:
+    """For a process that seals, or opens what is sealed. One that runs on starts while the database is away."""
+    try:
+        require_keys()
+    except ImproperlyConfigured as refused:
+        raise CommandError(str(refused)) from None
 
 
 def refuse_unknown_clients(clients: Iterable[str]) -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models.functions import Now
 
+from workflows.models.content_key import PrivateJSONField
+
 
 class UndeliveredMessage(models.Model):
     """A message that cannot become a signal, with the reason. Its content may be a patient's: no page shows it."""
@@ -22,7 +24,8 @@ class UndeliveredMessage(models.Model):
     reason = models.TextField()  # why, for people; nothing of the content
     key = models.BinaryField(null=True)
     value = models.BinaryField(null=True)
-    headers = models.JSONField(db_default=models.Value([], models.JSONField()))
+    # Of one that is sealed, all three, in base64 (`ingress.messages`); and the columns above are empty.
+    headers = PrivateJSONField(db_default=models.Value([], models.JSONField()))
     created_at = models.DateTimeField(db_default=Now())
     state = models.CharField(max_length=11, choices=State, blank=True, db_default=State.OPEN)
 

@@ -14,18 +14,21 @@ from django.conf import settings
 from workflows.engine.maintenance import Task
 from workflows.operations import corrections
 from workflows.postgres.statements import fetch_row
+from workflows.sealing import private
 from workflows.signals.waking import Slice
 
 SIZE = 1_000
 
 
 class Old(NamedTuple):
-    """A table, the column of its time, the setting that says how many days, and which of its old rows go."""
+    """A table, the column of its time, the setting that says how many days, and which of its old rows go; `also`: what
+    goes with them (SQL)."""
 
     table: str
     at: str
     days: str
     which: str = "true"
+    also: str = ""
 
 
 _NO_WORKFLOW = "NOT EXISTS (SELECT FROM workflows_workflow w WHERE w.id = t.workflow_id)"
@@ -37,7 +40,13 @@ OLD = [
     # The others go with their workflow.
     Old("workflows_event", "at", "AUDIT_KEPT_DAYS", f"t.actor <> '' AND {_NO_WORKFLOW}"),
     # An open one is still somebody's to look at.
-    Old("workflows_undeliveredmessage", "created_at", "MESSAGES_KEPT_DAYS", "t.state <> ''"),
+    Old(
+        "workflows_undeliveredmessage",
+        "created_at",
+        "MESSAGES_KEPT_DAYS",
+        "t.state <> ''",
+        f", keys AS ({private.DELETE_KEYS_OF_GONE.format(column='headers')})",
+    ),
     # What no workflow has waited for, or the last one of its linking id was emptied.
     Old(
         "workflows_signal",
@@ -51,7 +60,7 @@ _FORGET = """
     WITH slice AS MATERIALIZED (
         SELECT id, {at} < now() - make_interval(days => %(days)s) AS is_old
           FROM {table} WHERE id > %(after)s ORDER BY id LIMIT %(size)s),
-    gone AS (DELETE FROM {table} t USING slice WHERE t.id = slice.id AND is_old AND {which} RETURNING 1)
+    gone AS (DELETE FROM {table} t USING slice WHERE t.id = slice.id AND is_old AND {which} RETURNING t.*){also}
     SELECT (SELECT count(*) FROM gone), CASE WHEN bool_and(is_old) THEN max(id) ELSE 0 END
       FROM slice"""
 

@@ -2,7 +2,7 @@
 
 The key is a row of `workflows_contentkey`, wrapped by DATA_KEYS. Emptying and erasing delete it: what stands in
 backups, replicas and WAL cannot be read from then on. A workflow is private if it was stored so, whatever its
-definition says today.
+definition says today. Messages that were not delivered have keys of their own: nobody knows whom they are about.
 
 A sealed value is `{"(sealed)": "<row>:<place>:<nonce and ciphertext>"}`. Beside that stands, in clear, what is kept of
 its money after it is emptied. Secret fields stay sealed within.
@@ -22,7 +22,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.db import DEFAULT_DB_ALIAS
 
-from workflows.definition import WorkflowDefinition, money_in, value_at
+from workflows.definition import WorkflowDefinition, definitions, money_in, value_at
 from workflows.models import ContentKey, Workflow
 from workflows.models.content_key import Unopened, openers
 from workflows.postgres.jsonb import SEALED, Document, are_equal, exact
@@ -34,7 +34,12 @@ from workflows.sealing.envelopes import KeyLacking, Unreadable
 FIELD = "(content key)"
 _NONCE_BYTES = 12
 
-PAYLOAD, CONTEXT, RESULT, FACTS, EVENT = "payload", "context", "result", "facts", "event"
+PAYLOAD, CONTEXT, RESULT, FACTS, EVENT, MESSAGE = "payload", "context", "result", "facts", "event", "message"
+
+# Of the rows `gone`, whose column is sealed under keys of their own, the keys.
+DELETE_KEYS_OF_GONE = f"""
+    DELETE FROM workflows_contentkey k USING gone
+     WHERE k.idempotency_key = split_part(gone.{{column}} ->> '{SEALED}', ':', 1)::uuid"""  # noqa: S608 (ours)
 
 _FIND = "SELECT wrapped FROM workflows_contentkey WHERE idempotency_key = %(row)s"
 
@@ -135,6 +140,11 @@ def is_same(
         return False
     stored, again = ([value_at(json.loads(text), each) for each in definition.secret_fields] for text in both)
     return payloads.are_same(definition, stored, row, again, sent_as)
+
+
+def is_on() -> bool:
+    """Whether a definition of this release is private."""
+    return any(definition.private for definition in definitions().values())
 
 
 # --- Whoever reads it ---------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -31,9 +32,15 @@ IN_CLEAR, EMPTIED = "in clear", "emptied"
 
 _LOCK = "SELECT id FROM workflows_workflow WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
 
+_OTHER_KEYS = """
+    SELECT idempotency_key, wrapped FROM workflows_contentkey k
+     WHERE idempotency_key > %s
+       AND NOT EXISTS (SELECT FROM workflows_workflow w WHERE w.idempotency_key = k.idempotency_key)
+     ORDER BY idempotency_key LIMIT %s"""
+
 
 class Secret(NamedTuple):
-    """What is stored of one secret field of a row."""
+    """What is stored of one secret field of a row; without an `id`, of the key of a signal or a message."""
 
     id: int
     key: UUID
@@ -43,8 +50,12 @@ class Secret(NamedTuple):
     is_private: bool = False  # it stands in the payload of a private workflow
 
     @property
+    def of(self) -> str:
+        return f"workflow {self.id}" if self.id else f"the key {self.key}"
+
+    @property
     def is_key(self) -> bool:
-        """Whether it is the key of a private workflow."""
+        """Whether it is the key of what is private."""
         return self.field == private.FIELD
 
     @property
@@ -93,13 +104,13 @@ def begin() -> Progress:
 
 def check(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
     """Open each secret, the newest first, and count how they are kept; report progress after each slice."""
-    for secrets in _slices(progress, rest):
+    for secrets in chain(_slices(progress, rest), _other_keys()):
         for secret in secrets:
             progress.kept_as[secret.kept_as] += 1
             try:
                 secret.open()
             except Unreadable as unreadable:
-                progress.unreadable[f"workflow {secret.id}"] = str(unreadable)
+                progress.unreadable[secret.of] = str(unreadable)
         yield progress
 
 
@@ -110,7 +121,7 @@ def reseal(progress: Progress, *, rest: Callable[[float], None] = time.sleep) ->
     """
     for definition in _with_secrets():
         _take_from_originals(definition)
-    for secrets in _slices(progress, rest):
+    for secrets in chain(_slices(progress, rest), _other_keys()):
         _reseal(progress, secrets)
         yield progress
     for _ in range(ROUNDS):
@@ -122,19 +133,20 @@ def reseal(progress: Progress, *, rest: Callable[[float], None] = time.sleep) ->
         yield progress
 
 
-def _reseal(progress: Progress, secrets: Iterable[Secret]) -> None:
-    ids = {secret.id for secret in secrets if not secret.is_settled}
+def _reseal(progress: Progress, secrets: Sequence[Secret]) -> None:
+    ids = {secret.id for secret in secrets if secret.id and not secret.is_settled}
     with transaction.atomic():
         free = [pk for (pk,) in fetch_all(_LOCK, [list(ids)])] if ids else []
         progress.busy |= ids.difference(free)
         # Read anew: a worker may have completed the workflow since, and emptied them.
-        for secret in _read("id = ANY (%s)", free) if free else ():
+        again = _read("id = ANY (%s)", free) if free else []
+        for secret in [*again, *(secret for secret in secrets if not secret.id)]:
             if secret.is_settled:
                 continue
             try:
                 new = secret.sealed_anew()
             except Unreadable as unreadable:
-                progress.unreadable[f"workflow {secret.id}"] = str(unreadable)
+                progress.unreadable[secret.of] = str(unreadable)
                 continue
             progress.sealed += _write(secret, new)
 
@@ -168,6 +180,13 @@ def _slices(progress: Progress, rest: Callable[[float], None]) -> Iterator[list[
         yield _read("id >= %s AND id < %s", last, progress.below)
         progress.below = last
         rest(min(time.monotonic() - began, LONGEST_REST))
+
+
+def _other_keys() -> Iterator[list[Secret]]:
+    after = UUID(int=0)
+    while found := fetch_all(_OTHER_KEYS, [after, SLICE]):
+        yield [Secret(0, key, "", private.FIELD, wrapped) for key, wrapped in found]
+        after = found[-1][0]
 
 
 def _read(condition: str, *parameters: Any) -> list[Secret]:

@@ -14,7 +14,7 @@ from django.core.management.base import CommandError
 
 from workflows.kafka_options import kafka_options
 from workflows.management.arguments import HelpInLines, extra, given, seconds
-from workflows.management.database import refuse_unknown_clients, refuse_unmigrated
+from workflows.management.database import refuse_lacking_keys, refuse_unknown_clients, refuse_unmigrated
 from workflows.postgres import server_log, session_settings
 from workflows.signals import notify
 from workflows.stop_flag import Flag
@@ -77,6 +77,7 @@ class Command(HelpInLines):
         )
         session_settings.limit_idle_transactions()
         refuse_unmigrated()
+        refuse_lacking_keys()
         refuse_unknown_clients(submissions.values())
         notify.begin()
         server_log.warn()

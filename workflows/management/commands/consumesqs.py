@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management.base import CommandError
 
 from workflows.management.arguments import HelpInLines, extra, given, seconds
-from workflows.management.database import refuse_unknown_clients, refuse_unmigrated
+from workflows.management.database import refuse_lacking_keys, refuse_unknown_clients, refuse_unmigrated
 from workflows.postgres import server_log, session_settings
 from workflows.signals import notify
 from workflows.stop_flag import Flag
@@ -56,6 +56,7 @@ class Command(HelpInLines):
             raise CommandError("The queue of dead letters may not be a FIFO queue.")
         session_settings.limit_idle_transactions()
         refuse_unmigrated()
+        refuse_lacking_keys()
         refuse_unknown_clients([consumer_options.client])
         server_log.warn()
         notify.begin()

@@ -5,10 +5,11 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from workflows.errors import NotAllowed
 from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
 from workflows.management.slices import how_far, stoppable, told
-from workflows.sealing import key_register, rows, webhook_secrets
+from workflows.sealing import key_register, lost_keys, rows, webhook_secrets
 from workflows.sealing.envelopes import keys
 from workflows.sealing.rows import Progress
 
@@ -18,9 +19,11 @@ The keys that secret fields of payloads (passwords, session and card tokens), an
   check     open each secret, and count under which key it is; ends with 1 if one does not open
   fill      seal what is in clear: from before a release that names the field secret, or seals it
   rotate    seal everything under the first of DATA_KEYS; then the others may go
+  forget    delete the keys of private workflows, signals and messages that are not here any more,
+            because a restore has lost them; not while a backup is loaded. --dry-run counts them
 
-All go in slices beside the intake and the workers, and rest for as long as each slice took. You may
-stop them (Ctrl-C) and run them again at any time.
+All but the last go in slices beside the intake and the workers, and rest for as long as each slice
+took. You may stop them (Ctrl-C) and run them again at any time.
 
 To change the key without a gap:
 
@@ -39,6 +42,7 @@ examples:
   manage.py datakeys fill
   manage.py datakeys rotate        after a new key was put first in DATA_KEYS
   manage.py datakeys check         before an old key is thrown away
+  manage.py datakeys forget --dry-run
 """
 
 # Rows that do not open, by name.
@@ -50,15 +54,21 @@ class Command(HelpInLines, DatabaseCommand):
     examples = EXAMPLES
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True, metavar="check | fill | rotate")
+        actions = parser.add_subparsers(dest="action", required=True, metavar="check | fill | rotate | forget")
         for action, what in (
             ("check", "Open each secret, and count under which key it is."),
             ("fill", "Seal the secrets that are stored in clear."),
             ("rotate", "Seal all secrets under the first of DATA_KEYS, and forget the other keys."),
         ):
             actions.add_parser(action, help=what, description=what)
+        what = "Delete the keys of what is not here any more."
+        forget = actions.add_parser("forget", help=what, description=what)
+        forget.add_argument("--dry-run", action="store_true", help="Say how many there are, and delete nothing.")
 
     def handle(self, *args: Any, action: str, **options: Any) -> None:
+        if action == "forget":
+            self._forget(dry_run=options["dry_run"])
+            return
         progress = rows.begin()
         if action != "check":
             key_register.register()  # before the first row: a worker that lacks the key leaves it to others
@@ -76,9 +86,20 @@ class Command(HelpInLines, DatabaseCommand):
         if action == "check":
             for kept_as, number in sorted(progress.kept_as.items()):
                 self.stdout.write(f"{number:,} {self._words(kept_as)}")
+            if lost := lost_keys.count():
+                self.stdout.write(
+                    f"{lost:,} keys of what is not here any more. See manage.py datakeys forget --dry-run."
+                )
         else:
             self.stdout.write(f"{progress.sealed:,} secrets are sealed; the others were already.")
         self._report(progress)
+
+    def _forget(self, *, dry_run: bool) -> None:
+        try:
+            number = lost_keys.count() if dry_run else lost_keys.forget()
+        except NotAllowed as refused:
+            raise CommandError(str(refused)) from None
+        self.stdout.write(f"{number:,} keys {'would be' if dry_run else 'were'} deleted.")
 
     def _words(self, kept_as: str) -> str:
         if kept_as in (rows.IN_CLEAR, rows.EMPTIED):

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
 from workflows.management.arguments import HelpInLines, extra, seconds
-from workflows.management.database import refuse_unmigrated
+from workflows.management.database import refuse_lacking_keys, refuse_unmigrated
 from workflows.outbox.destinations import Destination, destinations
 from workflows.outbox.relay import Relay, Sender
 from workflows.outbox.webhooks import Webhook
@@ -58,6 +58,7 @@ class Command(HelpInLines):
         chosen = _chosen(options["names"])
         session_settings.limit_idle_transactions()
         refuse_unmigrated()
+        refuse_lacking_keys()
         server_log.warn()
         signalled, stopping = Flag(), Event()
         for number in (signal.SIGTERM, signal.SIGINT):

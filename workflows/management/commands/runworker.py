@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
 from workflows.engine import healthfile, sessions
@@ -18,9 +17,8 @@ from workflows.engine.claim import COMPENSATION
 from workflows.engine.healthfile import Report
 from workflows.engine.supervisor import Options, Supervisor
 from workflows.management.arguments import HelpInLines, seconds
-from workflows.management.database import refuse_unmigrated
+from workflows.management.database import refuse_lacking_keys, refuse_unmigrated
 from workflows.postgres import server_log
-from workflows.sealing.key_register import require_keys
 
 
 class Command(HelpInLines):
@@ -63,10 +61,7 @@ class Command(HelpInLines):
         self.check(tags=["workers"], include_deployment_checks=True)
         refuse_unmigrated()
         server_log.warn()
-        try:
-            require_keys()
-        except ImproperlyConfigured as refused:
-            raise CommandError(str(refused)) from None
+        refuse_lacking_keys()
         names = Options.__dataclass_fields__
         supervisor = Supervisor(Options(**{name: value for name, value in options.items() if name in names}))
         try:
