@@ -248,6 +248,8 @@ class WorkflowDefinition:
       their values. Raises ValueError for one that is found, compared or shown by its value.
     - `private`: what is sent, and what its steps record, is stored sealed under a key of each workflow's own, which is
       deleted when it is emptied or erased (docs/data.md). It takes time: see docs/adr/0034. Nothing is `correctable`.
+    - `matched_fields`: those of signals by which its steps `wait_for_signal(matching=...)`. They stay in clear beside a
+      signal that is sealed: name none that tells of a person.
     - `input_class`: the model that `POST /v1/workflows` checks an input against; without one any object is accepted, as
       in a submission, and the first step checks it.
     - `expires_after`: how long a workflow may take; then it fails before its next step, and its calls are undone.
@@ -281,6 +283,7 @@ class WorkflowDefinition:
         revealable: Sequence[str] = (),
         secret_fields: Sequence[str] = (),
         private: bool = False,
+        matched_fields: Sequence[str] = (),
         input_class: type[BaseModel] | None = None,
         retired: Sequence[str] = (),
         wording: Wording | None = None,
@@ -307,6 +310,9 @@ class WorkflowDefinition:
             raise ValueError(f"A secret is revealed to nobody: {', '.join(secrets)} of {name!r}.")
         self.secret_fields = tuple(secret_fields)
         self.private = private
+        self.matched_fields = tuple(matched_fields)
+        if isinstance(matched_fields, str) or "" in matched_fields:
+            raise ValueError(f"The matched_fields of {name!r} are a tuple of names.")
         self.input_class = input_class
         self.retired = tuple(retired)
         self.wording = wording or Wording()

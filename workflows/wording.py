@@ -151,9 +151,14 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
     "keeps_dying": CodeWords("Its workers keep dying. An engineer has to look.", _LATER, engineer=True),
     "let_fail": CodeWords("It waited for a mend with many others, and was let fail; its history says why.", _LATER),
     "content_unreadable": CodeWords(
-        "What was sent, or what a call returned, cannot be read: the key of this workflow is missing here, or deleted.",
+        "What was sent, returned by a call or told by a signal cannot be read: its key is missing here, or deleted.",
         _LATER,
         engineer=True,
+    ),
+    "matched_fields": CodeWords(
+        "It waits for a signal by a field that is sealed. An engineer has to name it in matched_fields.",
+        _LATER,
+        ours=True,
     ),
     "none_after_key": CodeWords(
         "A step is wrong: it may have made a call and did not say so. An engineer has to look.", _ASKED, ours=True

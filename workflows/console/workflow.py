@@ -34,7 +34,6 @@ from workflows.console.choosing import ChoosesMany
 from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
-from workflows.engine.unreadable import UNREADABLE_TASK_TYPE
 from workflows.health import counts, selecting
 from workflows.models import Attempt, ManualTask, Service, State, Workflow
 from workflows.models.failure import of_code
@@ -43,6 +42,7 @@ from workflows.outages import parking
 from workflows.telling import consequences, patient, words
 from workflows.telling.steps import step_of
 from workflows.templatetags.cards import moment
+from workflows.waits import UNREADABLE_TASK_TYPE
 from workflows.wording import ENGINE_CODES, words_for_step
 
 RETRY = Verb(

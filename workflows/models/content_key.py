@@ -12,9 +12,9 @@ openers: list[Callable[[dict[str, Any], str], Any]] = []
 
 
 class ContentKey(models.Model):
-    """The key of a private workflow, wrapped by DATA_KEYS. Without it nothing of the workflow can be read, anywhere."""
+    """The key of a private workflow, or of a signal, wrapped by DATA_KEYS. Without it nobody reads that, anywhere."""
 
-    idempotency_key = models.UUIDField(primary_key=True)  # of the workflow
+    idempotency_key = models.UUIDField(primary_key=True)  # of the workflow; of a signal a number of the key's own
     wrapped = models.CharField(max_length=200)
 
     class Meta:

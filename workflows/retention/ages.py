@@ -54,6 +54,7 @@ OLD = [
         "MESSAGES_KEPT_DAYS",
         f"""{_NO_WORKFLOW} AND (t.closed_at IS NOT NULL OR t.linking_id IS NULL) AND NOT EXISTS (
             SELECT FROM workflows_workflow w WHERE w.linking_id = t.linking_id)""",
+        f", keys AS ({private.DELETE_KEYS_OF_GONE.format(column='payload')})",
     ),
 ]
 _FORGET = """

@@ -18,6 +18,7 @@ from workflows.definition import WorkflowDefinition, definitions, money_in, valu
 from workflows.models import Workflow
 from workflows.models.content_key import Unopened
 from workflows.postgres.statements import execute
+from workflows.sealing import private
 from workflows.search import search_keys
 from workflows.state import transitions
 
@@ -25,13 +26,16 @@ from workflows.state import transitions
 DELETED = "(deleted)"
 
 # First what is found by the columns that the row loses.
-_SIGNALS = """
-    DELETE FROM workflows_signal s
-     WHERE s.workflow_id = ANY (%(ids)s)
-        OR s.linking_id IN (SELECT linking_id FROM workflows_workflow WHERE id = ANY (%(ids)s))
-           AND (s.closed_at IS NOT NULL OR NOT EXISTS (
-                SELECT FROM workflows_workflow other
-                 WHERE other.linking_id = s.linking_id AND other.status = 'PENDING'))"""
+_SIGNALS = f"""
+    WITH gone AS (
+        DELETE FROM workflows_signal s
+         WHERE s.workflow_id = ANY (%(ids)s)
+            OR s.linking_id IN (SELECT linking_id FROM workflows_workflow WHERE id = ANY (%(ids)s))
+               AND (s.closed_at IS NOT NULL OR NOT EXISTS (
+                    SELECT FROM workflows_workflow other
+                     WHERE other.linking_id = s.linking_id AND other.status = 'PENDING'))
+        RETURNING s.payload)
+    {private.DELETE_KEYS_OF_GONE.format(column="payload")}"""  # noqa: S608 (ours)
 _KEYS = """
     DELETE FROM workflows_searchkey k USING unnest(%(hashes)s::bytea[], %(of)s::bigint[]) AS own (hash, id)
      WHERE k.hash = own.hash AND k.workflow_id = own.id"""

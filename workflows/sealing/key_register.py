@@ -11,7 +11,7 @@ from django.db import Error, connection
 from workflows.definition import definitions
 from workflows.models import DataKey
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
-from workflows.sealing.envelopes import keys
+from workflows.sealing.envelopes import KeyLacking, keys
 
 
 def require_keys() -> None:
@@ -42,6 +42,11 @@ def register() -> None:
 def is_in_use(key_id: str) -> bool:
     """Whether a process seals, or has sealed, under this key."""
     return DataKey.objects.filter(pk=key_id).exists()
+
+
+def is_left_to_others(unreadable: Exception) -> bool:
+    """Whether another process may open it: while the keys are changed one has a key that this one lacks."""
+    return isinstance(unreadable, KeyLacking) and is_in_use(unreadable.key_id)
 
 
 def forget_others() -> None:

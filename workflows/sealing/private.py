@@ -2,7 +2,7 @@
 
 The key is a row of `workflows_contentkey`, wrapped by DATA_KEYS. Emptying and erasing delete it: what stands in
 backups, replicas and WAL cannot be read from then on. A workflow is private if it was stored so, whatever its
-definition says today. Messages that were not delivered have keys of their own: nobody knows whom they are about.
+definition says today. Signals, and messages that were not delivered, have keys of their own: nobody knows yet whose.
 
 A sealed value is `{"(sealed)": "<row>:<place>:<nonce and ciphertext>"}`. Beside that stands, in clear, what is kept of
 its money after it is emptied. Secret fields stay sealed within.
@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -27,6 +27,7 @@ from workflows.models import ContentKey, Workflow
 from workflows.models.content_key import Unopened, openers
 from workflows.postgres.jsonb import SEALED, Document, are_equal, exact
 from workflows.postgres.round_trips import session_of
+from workflows.postgres.statements import fetch_one
 from workflows.sealing import envelopes, payloads
 from workflows.sealing.envelopes import KeyLacking, Unreadable
 
@@ -34,7 +35,8 @@ from workflows.sealing.envelopes import KeyLacking, Unreadable
 FIELD = "(content key)"
 _NONCE_BYTES = 12
 
-PAYLOAD, CONTEXT, RESULT, FACTS, EVENT, MESSAGE = "payload", "context", "result", "facts", "event", "message"
+PAYLOAD, CONTEXT, RESULT, FACTS, EVENT = "payload", "context", "result", "facts", "event"
+SIGNAL, MESSAGE = "signal", "message"
 
 # Of the rows `gone`, whose column is sealed under keys of their own, the keys.
 DELETE_KEYS_OF_GONE = f"""
@@ -53,7 +55,7 @@ class KeyDeleted(Unreadable):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The key of one workflow, which has this idempotency key."""
+    """The key of one workflow, which has this idempotency key, or of one signal."""
 
     row: UUID
     wrapped: str = field(repr=False)
@@ -145,6 +147,51 @@ def is_same(
 def is_on() -> bool:
     """Whether a definition of this release is private."""
     return any(definition.private for definition in definitions().values())
+
+
+# --- Signals ------------------------------------------------------------------------------------------
+
+
+def matched_fields() -> frozenset[str]:
+    """The fields of signals that waits of any definition match."""
+    return frozenset(name for definition in definitions().values() for name in definition.matched_fields)
+
+
+def seal_signal(payload: Document, workflow_id: int | None, clear: Collection[str] = ()) -> tuple[Document, Key | None]:
+    """A signal's payload as it is stored, and the key that is stored with it.
+
+    Sealed is one to a private workflow, and of a linking id any, where a definition is private: but for what waits
+    match, and the fields `clear`. With nothing else it needs no key.
+    """
+    if not is_on() or payload.value.keys() <= set(clear):
+        return payload, None
+    matched: Collection[str] = matched_fields()
+    if workflow_id is not None:
+        sql = f"SELECT workflow_type, payload ? '{SEALED}' FROM workflows_workflow WHERE id = %s"  # noqa: S608 (ours)
+        workflow_type, is_private = fetch_one(sql, [workflow_id]) or ("", False)
+        if not is_private:
+            return payload, None
+        definition = definitions().get(workflow_type)
+        matched = definition.matched_fields if definition else ()
+    beside = {name: value for name, value in payload.value.items() if name in matched or name in clear}
+    if len(beside) == len(payload.value):
+        return payload, None
+    key = Key.new(uuid4())
+    return Document(key.seal(SIGNAL, payloads.text_of(payload), beside), payload.value), key
+
+
+def says(envelope: str, payload: Document) -> bool:
+    """Whether a signal, as it is stored, has this payload; so has one that nobody can open, as in `is_same`.
+
+    Raises KeyLacking: another process may have the key.
+    """
+    try:
+        text = find_key(_parts(envelope)[0]).open(envelope, SIGNAL)
+    except KeyLacking:
+        raise
+    except Unreadable:
+        return True
+    return are_equal(exact(text), exact(payloads.text_of(payload)))
 
 
 # --- Whoever reads it ---------------------------------------------------------------------------------

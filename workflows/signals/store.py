@@ -15,8 +15,9 @@ from typing import Any
 from django.db import connection, transaction
 
 from workflows.errors import WorkflowCancelled
-from workflows.postgres.jsonb import Document, document_of
+from workflows.postgres.jsonb import SEALED, Document, document_of
 from workflows.postgres.statements import execute, fetch_one
+from workflows.sealing import private
 from workflows.signals import waking
 from workflows.signals.waking import OPEN_JOIN, Slice, leave_the_rest_to_maintenance
 
@@ -27,6 +28,8 @@ SIGNAL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]{0,198}")
 CANCEL_SIGNAL = "cancel"
 # The source of the engine's own signals.
 ENGINE = "engine"
+# What the engine's own signals have in clear: a person's reason is on record (`ManualTask.reason`), and SQL reads them.
+_CLEAR = ("approved", "by", "reason")
 
 # Signals for a linking id that no workflow under way has are kept for a month, in case one comes, and then ignored.
 KEPT_FOR_DAYS = 30
@@ -88,9 +91,11 @@ def store(
     The caller commits, then wakes. A signal to a workflow that has finished is stored as ignored, except a request to
     cancel: the history says later that it came too late. One to a workflow that was emptied is not stored, and None is
     returned: nothing may bring its content back. Raises DedupeKeyReused when the key was used for another
-    signal; one sent at another time (`sent_at_ms`) is another.
+    signal; one sent at another time (`sent_at_ms`) is another. One that is private is sealed under a key of its own.
+    Raises KeyLacking when that key does not open here, and the signal is sent again.
     """
     document = payload if isinstance(payload, Document) else document_of(payload)
+    stored, key = private.seal_signal(document, workflow_id, () if is_name(name) else _CLEAR)
     signal = {
         "source": source,
         "dedupe_key": dedupe_key,
@@ -98,7 +103,8 @@ def store(
         "workflow_id": workflow_id,
         "linking_id": linking_id,
         "sent_at_ms": sent_at_ms,
-        **document.parameters,
+        **stored.parameters,
+        **({"row": key.row, "wrapped": key.wrapped} if key else {}),
     }
     # The same statement reads whether the workflow has finished; if it finishes just now, maintenance ignores the
     # signal. The row of a finished workflow is locked until the caller commits, or a retry would miss the signal to
@@ -107,29 +113,40 @@ def store(
         f"""
         WITH finished AS MATERIALIZED (
             SELECT emptied_at FROM workflows_workflow
-              WHERE id = %(workflow_id)s AND status <> 'PENDING' AND %(name)s <> 'cancel' FOR NO KEY UPDATE)
+              WHERE id = %(workflow_id)s AND status <> 'PENDING' AND %(name)s <> 'cancel' FOR NO KEY UPDATE),
+        entered AS (
         INSERT INTO workflows_signal (
                source, dedupe_key, name, workflow_id, linking_id, payload, sent_at_ms, closed_at, ignored)
            SELECT %(source)s, %(dedupe_key)s, %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL},
                   %(sent_at_ms)s::bigint, CASE WHEN w.finished THEN clock_timestamp() END, w.finished
              FROM (SELECT count(*) > 0, count(emptied_at) = 0 FROM finished) w (finished, keeps_content)
             WHERE w.keeps_content
-           ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id""",  # noqa: S608 (ours)
+           ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id){_KEYED if key else ""}
+        SELECT id FROM entered""",  # noqa: S608 (ours)
         signal,
     )
     if inserted:
         return int(inserted[0])
     # A new statement: the snapshot of the first one would not show the row that won.
-    same = fetch_one(
-        f"""SELECT (name, workflow_id, linking_id, payload) IS NOT DISTINCT FROM (
-                   %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL})
-                   AND sent_at_ms IS NOT DISTINCT FROM %(sent_at_ms)s::bigint
+    known = fetch_one(
+        f"""SELECT (name, workflow_id, linking_id, sent_at_ms) IS NOT DISTINCT FROM (
+                   %(name)s, %(workflow_id)s::bigint, %(linking_id)s, %(sent_at_ms)s::bigint),
+                   payload = {Document.SQL}, payload ->> '{SEALED}'
               FROM workflows_signal WHERE source = %(source)s AND dedupe_key = %(dedupe_key)s""",  # noqa: S608 (ours)
-        signal,
+        {**signal, **document.parameters},
     )
-    if same == (False,):
+    if known is None:
+        return None
+    is_addressed_so, is_equal, sealed = known
+    if not (is_addressed_so and (private.says(sealed, document) if sealed else is_equal)):
         raise DedupeKeyReused
     return None
+
+
+_KEYED = """,
+        keyed AS (
+            INSERT INTO workflows_contentkey (idempotency_key, wrapped)
+            SELECT %(row)s::uuid, %(wrapped)s FROM entered)"""
 
 
 # --- Requests to cancel -----------------------------------------------------------------------------

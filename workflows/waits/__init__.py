@@ -7,11 +7,13 @@ woken or the deadline has come. A `once` step may not wait.
 """
 
 from workflows.waits.approval import (
+    UNREADABLE_TASK_TYPE,
     Answer,
     Approval,
     ApprovalExpired,
     ApprovalRejected,
     ask,
+    ask_to_try_again,
     is_answered,
     require_approval,
     require_go_ahead,
@@ -25,6 +27,7 @@ from workflows.waits.time import wait_for_time
 from workflows.waits.wait import WaitError, WaitExpired, WaitFailed, supersede_failed
 
 __all__ = [
+    "UNREADABLE_TASK_TYPE",
     "Answer",
     "Approval",
     "ApprovalExpired",
@@ -36,6 +39,7 @@ __all__ = [
     "WaitExpired",
     "WaitFailed",
     "ask",
+    "ask_to_try_again",
     "is_answered",
     "require_approval",
     "require_go_ahead",

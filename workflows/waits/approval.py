@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 from django.contrib.auth import get_user_model
 from pydantic import BaseModel, RootModel, ValidationError
@@ -16,6 +16,7 @@ from workflows.errors import RetryableStepError
 from workflows.models import ManualTask, Wait, Workflow
 from workflows.redaction import field_errors
 from workflows.sealing import private
+from workflows.sealing.envelopes import Unreadable
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.waits.team import team_for_the_engine
@@ -30,11 +31,16 @@ from workflows.waits.wait import (
     ensure_value,
     find,
     insert_parameters,
+    opened,
     row_or_claim_lost,
     suspension,
     with_outcome,
     write,
 )
+
+UNREADABLE_TASK_TYPE = "secrets_unreadable"
+# A whole weekend, as for other questions of the engine: only this one row waits for the answer.
+UNREADABLE_TIMEOUT = timedelta(hours=72)
 
 OnExpiry = Literal["expired", "approved", "rejected"]
 
@@ -98,6 +104,33 @@ def require_go_ahead(
 ) -> None:
     """Go on only when the team `operations` has approved. Raises ApprovalRejected or ApprovalExpired."""
     _approval(workflow, name, _Task(question, facts, task_type, of_engine=True), timeout)
+
+
+def ask_to_try_again(workflow: Workflow, what: str, why: str) -> NoReturn:
+    """Ask whether what cannot be read may be tried again. Raises ApprovalRejected or ApprovalExpired."""
+    for _ in range(2):  # a yes was to another try, and this was it: the question is asked anew
+        require_go_ahead(
+            workflow,
+            UNREADABLE_TASK_TYPE,
+            question=f"{what} May it be tried again?",
+            facts={"Why": why},
+            task_type=UNREADABLE_TASK_TYPE,
+            timeout=UNREADABLE_TIMEOUT,
+        )
+        withdraw(workflow, UNREADABLE_TASK_TYPE)
+    raise AssertionError("a withdrawn question was answered")
+
+
+def opened_or_ask(workflow: Workflow, wait: WaitRow, what: str, stored: dict[str, Any]) -> dict[str, Any]:
+    """What has answered a wait, in clear. If it does not open, a person is asked; after a no, a retry waits anew."""
+    try:
+        return opened(attempt_log.attempt_of(workflow), stored)
+    except Unreadable as unreadable:
+        why = str(unreadable)
+    try:
+        ask_to_try_again(workflow, f"{what} cannot be read.", why)
+    except WaitFailed as no:
+        raise WaitFailed(str(no), code="content_unreadable", wait_id=wait.id) from no
 
 
 def _approval(workflow: Workflow, name: str, task: _Task, timeout: timedelta) -> Approval:
@@ -231,7 +264,12 @@ def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta, look_ev
         wait = _answer(attempt, wait, asked) or _expire(attempt, wait, asked) or wait
         if not wait.outcome:
             raise suspension(attempt, wait, task.question, [asked.signal_name])
-    return Answer(wait.id, wait.outcome, wait.result)
+    try:
+        return Answer(wait.id, wait.outcome, opened(attempt, wait.result))
+    except Unreadable as unreadable:
+        withdraw(workflow, name)
+        again = {"Why it is asked again": f"What was answered cannot be read: {unreadable}"}
+    return _ask(workflow, name, replace(task, facts={**task.facts, **again}), timeout, look_every)
 
 
 def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> WaitRow:

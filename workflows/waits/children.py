@@ -13,16 +13,14 @@ from uuid import uuid5
 from pydantic_core import to_json
 
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.errors import RetryableStepError
 from workflows.models import Wait, Workflow
-from workflows.models.content_key import Unopened
 from workflows.postgres.jsonb import as_json, document_of
 from workflows.sealing import private
-from workflows.sealing.envelopes import KeyLacking
 from workflows.search import search_keys
 from workflows.signals import store
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
+from workflows.waits.approval import opened_or_ask
 from workflows.waits.wait import (
     INSERT_WAIT,
     WaitError,
@@ -86,25 +84,16 @@ def wait_for_children(
         wait = _join(attempt, name, wait) or expire(attempt, wait)
     match wait.outcome:
         case "ended":
-            ended = [ChildOutcome(**{**each, "context": _opened(each["context"])}) for each in wait.result["children"]]
+            what = "What a workflow that it has started has recorded"
+            ended = [
+                ChildOutcome(**{**each, "context": opened_or_ask(workflow, wait, what, each["context"])})
+                for each in wait.result["children"]
+            ]
             attempt.told += [child.context for child in ended]
             return ended
         case "expired":
             raise WaitExpired(f"Not all workflows of {name} finished in time.", code="wait_expired", wait_id=wait.id)
     raise suspension(attempt, wait, _waiting_for(name), [store.child_signal(name)])
-
-
-def _opened(context: dict[str, Any]) -> dict[str, Any]:
-    """What a child has recorded; of a private one it is sealed under the child's key."""
-    if not private.is_sealed(context):
-        return context
-    opened: dict[str, Any] = private.opened(context)
-    if isinstance(opened, Unopened):
-        what = f"What a workflow that it has started has recorded cannot be read: {opened.why}"
-        if isinstance(opened.why, KeyLacking):  # while the keys are changed another worker has it
-            raise RetryableStepError(what, code="content_unreadable", max_attempts=10, base_delay=15, max_delay=3600)
-        raise WaitError(what)
-    return opened
 
 
 def _waiting_for(name: str) -> str:
