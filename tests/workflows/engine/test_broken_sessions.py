@@ -152,16 +152,6 @@ def test_what_another_worker_decides_meanwhile_stands() -> None:
     assert ends(workflow) == [("lost", "the step ended the transaction"), ("complete", "")]
 
 
-def test_a_person_who_retries_it_has_it_run_again() -> None:
-    breaks, ran = breaking(lambda: sql("COMMIT"))
-    define([breaks])
-    workflow = submit()
-    drain()
-    operations.retry(workflow.pk, user=ada())
-    drain()
-    assert (ran, Workflow.objects.get().status) == ([1, 3], "FAILED")
-
-
 @pytest.mark.parametrize("alias", ["default", "attempt_log"])
 def test_a_server_that_ends_the_session_is_no_fault_of_the_step_s(alias: str) -> None:
     """Nor does libpq know of it before something is sent."""

@@ -70,15 +70,6 @@ def test_the_attempt_of_a_worker_that_was_lost_with_its_host_is_closed_with_it(a
     assert kinds(workflow)[:2] == ["killed", "cancelled"]
 
 
-def test_it_can_be_retried_afterwards(ada: User) -> None:
-    define([nothing])
-    workflow = submit()
-    operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
-    operations.retry(workflow.pk, user=ada)
-    assert work(workflow).status == "COMPLETE"
-    assert reread(workflow).cancelled_at is None
-
-
 @pytest.mark.parametrize(
     ("fields", "why"),
     [

@@ -1,6 +1,5 @@
 """CLAIM: which workflow a worker takes, what it puts back, and what it finds of the worker before."""
 
-import uuid
 from collections.abc import Iterator
 from datetime import timedelta
 from threading import Event as Flag
@@ -13,13 +12,11 @@ from django.utils import timezone
 
 from tests import engine
 from tests.clock import Clock, standing_still
-from tests.engine import Context, define, kinds, outcomes, submit, work, worker
+from tests.engine import define, kinds, outcomes, submit, work, worker
 from tests.workflows.cancelling import nothing
 from tests.workflows.engine.steps import say_one
 from tests.workflows.refusing import lose
-from workflows.errors import RetryableStepError
 from workflows.models import Attempt, Event, Workflow
-from workflows.state import transitions
 
 pytestmark = engine.ENGINE
 
@@ -47,15 +44,6 @@ def test_at_the_end_of_its_grace_a_worker_gives_back_at_the_next_step() -> None:
     assert work(workflow).status == "COMPLETE"
 
 
-def test_an_attempt_found_open_has_vanished() -> None:
-    define([say_one])
-    workflow = submit()
-    Attempt.objects.create(workflow=workflow, number=1, worker="gone:1")
-    workflow = work(workflow)
-    assert list(workflow.attempts.order_by("number").values_list("outcome", flat=True)) == ["vanished", "complete"]
-    assert kinds(workflow) == ["vanished", "completed"]
-
-
 def test_that_an_attempt_vanished_is_told_also_when_the_next_one_is_lost() -> None:
     """A step closes the connection: `atomic()` exits without a word then, as if all had been committed."""
 
@@ -72,11 +60,6 @@ def test_that_an_attempt_vanished_is_told_also_when_the_next_one_is_lost() -> No
 
 
 # --- What has started goes first, in three of four claims (docs/adr/0012) ---------------------------
-
-
-def fail_once(*, workflow: Workflow, context: Context) -> None:
-    if workflow.payload.get("fails") and workflow.retry_count == 0:
-        raise RetryableStepError("Busy.", base_delay=0.05)
 
 
 def taken() -> list[int]:
@@ -98,29 +81,6 @@ def test_three_of_four_claims_are_of_what_has_started() -> None:
     assert taken() == [*begun[:3], fresh[0], *begun[3:6], fresh[1], *begun[6:], *fresh[2:]]
 
 
-def test_what_has_started_is_taken_in_every_claim_when_nothing_else_is_due() -> None:
-    define([nothing])
-    begun = [submit(begun=True).pk for _ in range(9)]
-    drain()
-    assert taken() == begun
-
-
-def test_a_retry_does_not_wait_behind_the_backlog() -> None:
-    """It was the last one, with a back-off of 0.05 s: patients were charged, and enrolled hours later."""
-    define([fail_once])
-    first = submit({"fails": True})
-    Workflow.objects.bulk_create(
-        Workflow(workflow_type="test", idempotency_key=uuid.uuid4(), payload={}) for _ in range(30)
-    )
-    this = worker()
-    assert this.process_next()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_sleep(0.1)")
-    for _ in range(4):
-        assert this.process_next()
-    assert Workflow.objects.get(pk=first.pk).status == "COMPLETE"
-
-
 def test_what_a_dead_worker_leaves_is_the_first_of_what_has_not_started() -> None:
     """A death decides nothing, and writes nothing: the row is due at once, since when it was due before."""
     define([nothing])
@@ -128,14 +88,6 @@ def test_what_a_dead_worker_leaves_is_the_first_of_what_has_not_started() -> Non
     Attempt.objects.create(workflow=left, number=1, worker="gone:1", outcome="killed", closed_at=Now())
     drain()
     assert taken()[1:] == [begun.pk, left.pk, fresh.pk]
-
-
-def test_run_now_puts_it_before_the_backlog() -> None:
-    define([nothing])
-    workflow, fresh = submit(invisible_until=timezone.now() + timedelta(hours=1)), submit()
-    assert transitions.make_due(workflow.pk)
-    drain()
-    assert taken() == [workflow.pk, fresh.pk]
 
 
 @pytest.mark.parametrize("only", ["", "compensation"])

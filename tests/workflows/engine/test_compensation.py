@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.utils import timezone
 
 from tests import engine
 from tests.engine import again, define, kinds, last_attempt, outcomes, submit, terminate, work, worker
@@ -50,29 +49,12 @@ def test_what_it_failed_with_stays_on_the_row(world: World) -> None:
     assert workflow.completed_at is not None
 
 
-def test_a_workflow_that_has_nothing_to_undo_fails_at_once(world: World) -> None:
-    define([world.step("look", undo=None), fail])
-    workflow = work(submit())
-    assert (workflow.status, workflow.compensating) == ("FAILED", False)
-    assert kinds(workflow) == ["failed"]
-
-
 def test_what_did_not_happen_is_not_undone(world: World) -> None:
     define([world.step("reserve"), world.step("charge")])
     world.errors["charge"] = [StepError("No.", code="declined")]
     workflow = to_rest(submit())
     assert world.log == ["reserve", "charge", "undo reserve"]
     assert workflow.last_error_code == "declined"
-
-
-def test_it_is_due_before_the_backlog(world: World) -> None:
-    define([world.step("charge"), fail])
-    workflow = submit()
-    fresh = submit()
-    workflow = work(workflow)
-    assert last_attempt(workflow).opened_at < workflow.invisible_until < timezone.now(), "it is due since it failed"
-    assert work(workflow).status == "FAILED"
-    assert not fresh.attempts.exists()  # type: ignore[attr-defined]
 
 
 def test_the_context_of_an_undo_is_what_the_ledger_knows(world: World) -> None:
@@ -202,12 +184,6 @@ def test_an_undo_that_never_returns_is_timed_out_and_counted(world: World) -> No
     assert Effect.objects.get(undo=False).undo_failures == 1
 
 
-def test_an_undo_with_nothing_to_tell_has_happened_all_the_same(world: World) -> None:
-    define([world.step("charge", undo=lambda *, workflow, context, effect: None), fail])
-    assert to_rest(submit()).status == "FAILED"
-    assert states() == {"charge": "undone", "undo charge": "done"}
-
-
 # --- Retrying a compensated workflow ------------------------------------------------------------------
 
 
@@ -224,16 +200,6 @@ def test_a_retry_does_it_again_under_new_keys_and_undoes_that_too(world: World) 
 
 
 # --- Its pool -----------------------------------------------------------------------------------------
-
-
-def test_a_pool_of_its_own_takes_nothing_else(world: World) -> None:
-    define([world.step("charge"), fail])
-    failed = work(submit())
-    submit()
-    this = worker(only="compensation")
-    assert this.process_next()
-    assert Workflow.objects.get(pk=failed.pk).status == "FAILED"
-    assert not this.process_next()
 
 
 # --- The order, also if a clock was set back --------------------------------------------------------

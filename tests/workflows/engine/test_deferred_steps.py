@@ -25,7 +25,6 @@ from tests.engine import (
 from tests.workflows.cancelling import BY_PHONE
 from tests.workflows.letting_go import HOUR, LATER, follow_up
 from tests.workflows.outages.services import Downstream, open_circuit, trial_is_due
-from workflows import effects
 from workflows.definition import Step
 from workflows.engine import deferred_steps
 from workflows.engine.deferred_steps import MAX_TRIES
@@ -116,23 +115,6 @@ def test_a_call_in_doubt_that_does_not_apply_any_more_is_not_followed_up() -> No
     assert Event.objects.get(kind="best_effort_failed").detail["error_code"] == "does_not_apply"
     assert Effect.objects.get().state == "unknown"
     assert not FollowUp.objects.exists()
-
-
-def test_a_call_in_doubt_is_repeated_under_its_old_key() -> None:
-    keys = []
-
-    def confirm(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        keys.append(effects.key_for(workflow, "confirm"))
-        if len(keys) == 1:
-            raise UnknownOutcome("Silence.")
-        return {}
-
-    define([Step(confirm, best_effort=True, once=True, key_ttl=HOUR, follow_up=LATER)])
-    work(submit())
-    assert Effect.objects.get().state == "unknown"
-    assert follow_up()
-    assert keys[0] == keys[1]
-    assert Effect.objects.get().state == "done"
 
 
 def test_no_earlier_step_is_run_and_the_context_is_what_was_recorded(messages: Downstream) -> None:
@@ -323,16 +305,6 @@ def test_a_worker_in_a_backlog_does_one_in_ten_turns(messages: Downstream) -> No
     this = worker()
     done_at = next(turn for turn in range(1, 13) if this._take_up(thorough=True) and not FollowUp.objects.exists())
     assert done_at == 10
-
-
-def test_an_idle_worker_does_it_at_once(messages: Downstream) -> None:
-    let_go(messages)
-    messages.state = "well"
-    FollowUp.objects.update(due_at=timezone.now())
-    this = worker()
-    while this._take_up(thorough=False):
-        pass
-    assert not FollowUp.objects.exists()
 
 
 def test_a_claim_that_has_ended_starts_nothing(messages: Downstream) -> None:

@@ -6,20 +6,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.utils import timezone
 from pydantic import BaseModel, PositiveInt
 
 from tests import engine
 from tests.clock import standing_still
-from tests.engine import define, do_maintenance, elsewhere, kinds, last_attempt, submit, work
+from tests.engine import define, elsewhere, kinds, last_attempt, submit, work
 from tests.engine import worker as a_worker
-from tests.workflows.letting_go import HOUR, LATER, Confirmation, columns, come_due, follow_up, let_go
+from tests.workflows.letting_go import HOUR, LATER, Confirmation, come_due, follow_up, let_go
 from tests.workflows.outages.services import Downstream, open_circuit
-from workflows import operations
 from workflows.definition import Step
 from workflows.engine.loop import LOOK_EVERY
-from workflows.errors import NotAllowed, UnknownOutcome
+from workflows.errors import UnknownOutcome
 from workflows.models import Effect, FollowUp, ManualTask, Service, Wait, Workflow
 
 pytestmark = engine.ENGINE
@@ -136,36 +134,6 @@ def test_while_the_ledger_holds_a_call_of_another_release_it_makes_no_call_and_a
 
 
 # --- People, workers and services ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize("verb", ["retry", "run_now", "cancel"])
-def test_what_people_do_to_its_workflow_is_refused_as_for_any_that_is_complete(verb: str) -> None:
-    workflow, _ = let_go()
-    before = columns(workflow)
-    with pytest.raises(NotAllowed, match="complete"):
-        getattr(operations, verb)(workflow.pk, user=User.objects.create_superuser("ada"), reason="Because.")
-    do_maintenance()
-    assert columns(workflow) == before
-    assert FollowUp.objects.get().due_at
-
-
-def test_while_a_worker_is_at_it_people_are_told_that_it_runs() -> None:
-    told: list[str] = []
-
-    def act(workflow: Workflow) -> dict[str, Any]:
-        def cancel() -> None:
-            try:
-                operations.retry(workflow.pk, user=User.objects.get(), reason="Because.")
-            except NotAllowed as refusal:
-                told.append(str(refusal))
-
-        elsewhere(cancel)
-        return {}
-
-    User.objects.create_superuser("ada")
-    let_go(act)
-    assert follow_up()
-    assert told == ["It is running right now; try again in a moment."]
 
 
 def test_another_worker_passes_over_the_one_that_is_under_way() -> None:

@@ -109,14 +109,6 @@ def test_it_goes_on_when_the_first_has_failed_and_is_undone(world: World) -> Non
     assert world.log == ["charge", "undo charge", "undo charge", "charge"]
 
 
-def test_it_goes_on_at_once_when_the_first_has_failed_and_there_is_nothing_to_undo() -> None:
-    define([pause], **KEY)
-    first, second = under_way(fails=True), send()
-    run()
-    go_on(first)
-    assert standing(first, second) == ["failed refused", "complete"]
-
-
 def test_whichever_is_taken_up_first_has_the_key_though_it_came_later() -> None:
     earlier = submit(PATIENT, invisible_until=engine.ClockTimestamp() + timedelta(hours=1))
     later = under_way()

@@ -99,15 +99,6 @@ def test_a_row_that_aged_out_or_was_given_up_too_early_is_made_anew() -> None:
     assert WorkerProcess.objects.get().pk == this.status.now.worker_id
 
 
-def test_it_stops_in_good_order() -> None:
-    this = worker()
-    this._beat()
-    this.sign_off()
-    row = WorkerProcess.objects.get()
-    assert row.stopped_at is not None
-    assert (row.ended_how, this.status.now.worker_id) == ("", 0)
-
-
 def test_the_heartbeat_says_nothing_of_the_attempt() -> None:
     """That row is the claim's to close: whoever else writes it would wait for it."""
     define([lambda *, workflow, context: None])

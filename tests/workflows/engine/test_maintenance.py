@@ -72,26 +72,6 @@ def test_one_worker_of_all_does_maintenance(asleep: Workflow, clock: Clock) -> N
     assert worker().process_next() is True
 
 
-def test_a_worker_that_dies_at_a_maintenance_task_leaves_it_to_the_next(
-    asleep: Workflow, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Died(BaseException):
-        pass
-
-    def die(after: int) -> Slice:
-        waking.wake_by_signals(after)
-        raise Died
-
-    tell_and_wake_nobody(asleep)
-    with monkeypatch.context() as patched:
-        only(patched, dying=die)
-        with pytest.raises(Died):
-            worker().run_maintenance()
-    assert worker().process_next() is False, "its transaction is rolled back"
-    worker().run_maintenance()
-    assert worker().process_next() is True
-
-
 def test_a_worker_looks_once_a_second_what_is_due(asleep: Workflow, clock: Clock) -> None:
     this = worker()
     this.run_maintenance()

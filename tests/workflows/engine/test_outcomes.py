@@ -95,15 +95,6 @@ def test_a_result_that_the_context_does_not_take_names_the_step_and_the_field(
     assert workflow.last_error_message == f"misspell {message}" + ("." if "declared" in message else "")
 
 
-@pytest.mark.parametrize("value", ["nul \x00", "surrogate \ud800"])
-def test_a_result_that_postgresql_cannot_keep_is_the_steps_failure(value: str) -> None:
-    def give(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        return {"text": value}
-
-    define([give])
-    assert work(submit()).status == "FAILED"
-
-
 @pytest.mark.parametrize("then", [not_for_this_one, fail_for_now])
 def test_the_server_never_shows_a_context_as_the_text_of_a_statement(then: Any) -> None:
     """It is a patient's, and pg_stat_activity and the server's log show that text."""

@@ -39,8 +39,8 @@ pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("nothing_called")]
 @pytest.mark.parametrize(
     ("step", "sqlstate"),
     [
-        *((Step(call, once=True), state) for state in ("0A000", "22P02", "23502", "26000", "42703", "53100", "XX000")),
-        *((step, state) for step in (pause, ask) for state in ("23502", "25006")),
+        *((Step(call, once=True), state) for state in ("22P02", "42703", "53100")),
+        *((pause, "23502"), (ask, "25006")),
     ],
 )
 def test_whatever_the_attempt_log_raises_the_claim_is_lost(step: Any, sqlstate: str) -> None:
@@ -58,8 +58,9 @@ def test_whatever_the_attempt_log_raises_the_claim_is_lost(step: Any, sqlstate: 
         assert work(workflow).status == "COMPLETE"
 
 
-@pytest.mark.parametrize("table", ["workflows_effect", "workflows_wait", "workflows_manualtask"])
-@pytest.mark.parametrize("best_effort", [False, True])
+@pytest.mark.parametrize(
+    ("table", "best_effort"), [("workflows_effect", True), ("workflows_wait", True), ("workflows_manualtask", False)]
+)
 def test_a_column_that_is_ahead_of_this_release_fails_nothing(table: str, best_effort: bool) -> None:
     step = Step(call, once=True) if table == "workflows_effect" else Step(ask)
     define([Step(step.function, name="step", once=step.once, best_effort=best_effort)])
@@ -149,8 +150,9 @@ def test_a_loss_that_could_not_be_told_at_once_is_told_before_the_next_claim() -
 # --- The claim's connection -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", ["payload->>'by'", "SAVEPOINT", "RELEASE"])
-@pytest.mark.parametrize("sqlstate", ["XX000", "57014"])
+@pytest.mark.parametrize(
+    ("words", "sqlstate"), [("payload->>'by'", "57014"), ("SAVEPOINT", "XX000"), ("RELEASE", "57014")]
+)
 def test_no_statement_of_ours_on_the_claim_is_charged_to_a_step(words: str, sqlstate: str) -> None:
     """Between two steps: whether somebody has asked to cancel, and the savepoint that they run in."""
     define([say_one])
@@ -332,8 +334,9 @@ def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
 # --- A connection that is gone, or says so too late -------------------------------------------------
 
 
-@pytest.mark.parametrize("alias", ["default", "attempt_log"])
-@pytest.mark.parametrize("error", [ValueError("looks ordinary"), RetryableStepError(), StepError("no")])
+@pytest.mark.parametrize(
+    ("alias", "error"), [("default", RetryableStepError()), ("default", StepError("no")), ("attempt_log", ValueError())]
+)
 def test_nothing_is_decided_on_an_error_while_a_connection_is_gone(alias: str, error: Exception) -> None:
     def lose_it_and_fail(*, workflow: Workflow, context: Any) -> None:
         terminate(alias)

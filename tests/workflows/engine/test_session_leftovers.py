@@ -49,26 +49,6 @@ def test_a_step_that_becomes_another_role_does_not_keep_the_decision_from_being_
     assert in_session("SELECT current_user") == in_session("SELECT session_user") == us
 
 
-def test_the_next_workflow_runs_as_ourselves_also_where_the_other_role_may_do_everything(role: str) -> None:
-    seen: list[str] = []
-
-    def become_or_look(*, workflow: Workflow, context: Any) -> None:
-        seen.append(in_session("SELECT current_user"))
-        if workflow.payload["first"]:
-            sql(f"SET ROLE {role}")(workflow=workflow, context=context)
-
-    with engine.another_connection() as other:
-        other.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
-        other.execute(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}")
-    us = in_session("SELECT current_user")
-    define([become_or_look])
-    this = worker()
-    for first in (True, False):
-        submit({"first": first})
-        assert this.process_next()
-    assert seen == [us, us]
-
-
 def test_the_role_that_the_connection_asked_for_is_kept(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
     us = in_session("SELECT current_user")
     given = connection.settings_dict.get("OPTIONS", {})
@@ -122,10 +102,6 @@ def fail(*, workflow: Workflow, context: Any) -> None:
     raise StepError("No.")
 
 
-def fail_for_now(*, workflow: Workflow, context: Any) -> None:
-    raise RetryableStepError("Later.")
-
-
 def wait(*, workflow: Workflow, context: Any) -> None:
     wait_for_signal(workflow, "parcel")
 
@@ -133,7 +109,7 @@ def wait(*, workflow: Workflow, context: Any) -> None:
 LEAVE = ("PREPARE ours AS SELECT 1", "SELECT pg_advisory_lock(4711)")
 
 
-@pytest.mark.parametrize("then", [nothing, fail, fail_for_now, wait])
+@pytest.mark.parametrize("then", [nothing, fail, wait])
 def test_a_lock_of_the_session_and_a_prepared_statement_are_let_go_of_whatever_came_of_it(then: Any) -> None:
     """Neither is undone by the savepoint's rollback."""
     define([sql(*LEAVE), then])
@@ -176,8 +152,8 @@ SESSION = """SELECT format('%s, %s, %s, %s locks, %s statements, %s tables', cur
 @pytest.mark.parametrize(
     "leave",
     [
-        *("SET ROLE {}", "SET SESSION AUTHORIZATION {}", "SET synchronous_commit = off", "SET TIME ZONE 'Asia/Tokyo'"),
-        *("CREATE TEMP TABLE import (line text)", *LEAVE, "SET default_transaction_read_only = on", "BEGIN"),
+        *("SET SESSION AUTHORIZATION {}", "SET synchronous_commit = off", "SET TIME ZONE 'Asia/Tokyo'"),
+        *("CREATE TEMP TABLE import (line text)", *LEAVE, "BEGIN"),
     ],
 )
 def test_a_hook_leaves_nothing_for_the_next_workflow(leave: str, role: str) -> None:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError
 
 from tests import engine
 from tests.engine import again, define, kinds, submit, work
@@ -109,11 +108,6 @@ def test_what_a_person_let_be_is_asked_again_when_a_retry_fails_too(world: World
         workflow = again(workflow)
     assert (workflow.compensating, workflow.waiting_for) == (True, task.question)
     assert ManualTask.objects.latest("id").pk != task.pk
-
-
-def test_what_is_done_has_a_result() -> None:
-    with pytest.raises(IntegrityError, match="effect_done_has_a_result"):
-        Effect.objects.create(workflow=submit(), step="charge", state="done", attempt=1)
 
 
 def test_a_person_has_it_tried_again_as_often_as_before(world: World) -> None:

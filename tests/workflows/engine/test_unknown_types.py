@@ -104,11 +104,6 @@ def test_what_its_attempts_died_of_is_not_forgotten_over_it() -> None:
     assert work(workflow).last_error_code == "poison"
 
 
-def test_one_that_is_being_undone_is_rescheduled_too() -> None:
-    workflow = work(submit(workflow_type=TYPE, compensating=True))
-    assert (workflow.status, workflow.compensating, Attempt.objects.count()) == ("PENDING", True, 0)
-
-
 def test_it_can_be_cancelled_while_it_waits_and_while_it_is_looked_at() -> None:
     workflow, ada = work(submit(workflow_type=TYPE)), User.objects.create_superuser("ada")
     operations.cancel(workflow.pk, user=ada, reason="Asked for by phone.")
@@ -120,12 +115,6 @@ def test_it_can_be_cancelled_while_it_waits_and_while_it_is_looked_at() -> None:
         operations.cancel(workflow.pk, user=ada, reason="Asked for by phone.")
     workflow = work(workflow)
     assert (workflow.status, workflow.last_error_code, Attempt.objects.count()) == ("FAILED", "cancelled", 1)
-
-
-def test_a_worker_that_knows_the_type_makes_it_due_as_it_starts() -> None:
-    workflow = waits_for_a_release()
-    started()
-    assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
 
 
 def test_in_slices_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
