@@ -21,20 +21,16 @@ YES = {"number": 9}
 WRONG = "I looked at another patient."
 
 
-# What was started after an answer is told by the order of the calls, and not by a clock that was set back.
-CLOCK = pytest.mark.parametrize(
-    "set_back", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "clock set back"]
-)
+def moved(*, minutes: int = -10, where: str) -> None:
+    """The times of these calls as the database's clock would have said them, had it been set back, or not yet.
 
-
-def moved(set_back: bool, *, minutes: int = -10, where: str) -> None:
-    """The times of these calls as the database's clock would have said them, had it been set back, or not yet."""
-    if set_back:
-        times = ", ".join(
-            f"{column} = {column} + interval '{minutes} minutes'" for column in ("begun_at", "first_begun_at")
-        )
-        with connection.cursor() as cursor:
-            cursor.execute(f"UPDATE workflows_effect SET {times} WHERE {where}")
+    What was started after an answer is told by the order of the calls, and not by a clock.
+    """
+    times = ", ".join(
+        f"{column} = {column} + interval '{minutes} minutes'" for column in ("begun_at", "first_begun_at")
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE workflows_effect SET {times} WHERE {where}")
 
 
 class Bank:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -63,23 +63,19 @@ def test_it_needs_a_note(boss: User, reason: str) -> None:
     assert listed() == [row.pk]
 
 
-@pytest.mark.parametrize(
-    ("make", "word"),
-    [
-        (rows.complete, "complete"),
+def test_what_has_not_failed_is_not_acknowledged(boss: User) -> None:
+    for make, word in [
         (rows.left_undone, "complete"),
         (rows.cancelled, "cancelled"),
         (rows.running, "running"),
         (rows.compensating, "reversing"),
-        (rows.workflow, "queued"),
-    ],
-)
-def test_what_has_not_failed_is_not_acknowledged(boss: User, make: Callable[[], Workflow], word: str) -> None:
-    row = make()
-    events = Event.objects.count()
-    with pytest.raises(NotAllowed, match=f"^Only what has failed, or was given up, can be .*; this one is {word}\\.$"):
-        acknowledge(row, boss)
-    assert (Event.objects.count(), listed()) == (events, [])
+    ]:
+        row, events = make(), Event.objects.count()
+        with pytest.raises(
+            NotAllowed, match=f"^Only what has failed, or was given up, can be .*; this one is {word}\\.$"
+        ):
+            acknowledge(row, boss)
+        assert (Event.objects.count(), listed()) == (events, [])
 
 
 def test_a_second_person_is_told_who_was_first_and_when(boss: User) -> None:
@@ -91,18 +87,6 @@ def test_a_second_person_is_told_who_was_first_and_when(boss: User) -> None:
     ):
         operations.acknowledge(row.pk, user=boss, reason=NOTE, seen=seen)
     assert Event.objects.count() == 1
-
-
-def test_what_fails_again_after_a_retry_needs_a_person_again(boss: User) -> None:
-    row = rows.failed()
-    acknowledge(row, boss)
-    operations.retry(row.pk, user=boss, reason="Once more.")
-    assert listed() == []
-    fail_again(row)
-    assert listed() == [row.pk]
-    acknowledge(row, boss)
-    assert listed() == []
-    assert Event.objects.filter(kind="acknowledged").count() == 2
 
 
 def test_it_does_so_whatever_release_retried_it_and_however_the_clock_was_set(boss: User) -> None:

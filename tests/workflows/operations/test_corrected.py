@@ -200,7 +200,9 @@ def lapse() -> None:
         raise NotAllowed("It was approved.")
 
 
-@pytest.mark.parametrize("other", ["approve", "close", "retry", "lapse"])
+@pytest.mark.parametrize(
+    "other", ["approve", "retry", *(pytest.param(each, marks=pytest.mark.slow) for each in ("close", "lapse"))]
+)
 def test_of_two_at_once_one_decides(asker: User, approver: User, other: str) -> None:
     rivals, dora = Rivals(), person("dora")
     rivals_do: dict[str, Callable[[Correction], Any]] = {
@@ -210,7 +212,7 @@ def test_of_two_at_once_one_decides(asker: User, approver: User, other: str) -> 
         "lapse": lambda asked: lapse(),
     }
     try:
-        for _ in range(8):
+        for _ in range(4):
             row = failed(program=uuid4().hex)
             asked = ask(row, asker)
             with without_triggers():

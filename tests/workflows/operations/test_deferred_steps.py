@@ -58,15 +58,6 @@ def test_what_was_refused_is_done_once_by_the_next_worker(service: Downstream, b
     assert not FollowUp.objects.exists()
 
 
-def test_its_workflow_stays_as_it_is(service: Downstream, boss: User) -> None:
-    before = passed_over(service)
-    run_again(before, boss)
-    assert worker().process_deferred_step()
-    after = Workflow.objects.get()
-    for field in Workflow._meta.fields:
-        assert getattr(after, field.name) == getattr(before, field.name), field.name
-
-
 def test_a_step_that_says_nothing_of_deferred_steps_is_retried_by_the_default_policy_and_given_up(
     service: Downstream, boss: User
 ) -> None:
@@ -127,19 +118,6 @@ def test_a_step_that_this_release_does_not_have_is_not_run(service: Downstream, 
     workflow = passed_over(service)
     define([confirm_with(service, name="another")])
     assert refusal(workflow, boss) == "“Confirm” has not failed, or was done since."
-
-
-def test_a_release_that_has_lost_the_step_since_leaves_it_to_one_that_has_it(service: Downstream, boss: User) -> None:
-    workflow = passed_over(service)
-    run_again(workflow, boss)
-    define([confirm_with(service, name="another")])
-    assert worker().process_deferred_step()
-    assert FollowUp.objects.get().failures == 1
-    define([confirm_with(service)])
-    service.state = "well"
-    FollowUp.objects.update(due_at=timezone.now())
-    assert worker().process_deferred_step()
-    assert kinds(workflow)[-1] == "followed_up"
 
 
 @pytest.mark.parametrize(

@@ -55,21 +55,22 @@ def test_it_is_held_paced_and_released_and_each_is_told(boss: User) -> None:
     assert [(key, kind) for key, kind, _ in story()] == [("queue:slow", kind) for kind in kinds]
 
 
-@pytest.mark.parametrize(
-    ("key", "arguments"),
-    [
+def test_no_hold_is_without_an_end_a_reason_or_something_to_hold(boss: User) -> None:
+    submit(queue="slow")
+    wrong: list[tuple[str, dict[str, Any]]] = [
         ("queue:nowhere", {}),
         ("type:nothing", {}),
         ("slow", {}),
         ("queue:slow", {"until": timezone.now() - HOUR}),
         ("queue:slow", {"until": timezone.now() + LONGEST_HOLD + HOUR}),
         ("queue:slow", {"reason": " "}),
-    ],
-)
-def test_no_hold_is_without_an_end_a_reason_or_something_to_hold(boss: User, key: str, arguments: Any) -> None:
-    submit(queue="slow")
-    with pytest.raises(NotAllowed):
-        hold(key, user=boss, **arguments)
+    ]
+    for key, arguments in wrong:
+        with pytest.raises(NotAllowed):
+            hold(key, user=boss, **arguments)
+    for pace in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(NotAllowed):
+            operations.set_pace("queue:slow", user=boss, per_second=pace, reason="x")
     assert not Pace.objects.exists()
 
 
@@ -85,13 +86,6 @@ def test_who_may_not_changes_nothing() -> None:
         with pytest.raises(PermissionDenied):
             do()
     assert story() == []
-
-
-@pytest.mark.parametrize("pace", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_pace_is_a_number_that_a_database_can_keep(boss: User, pace: float) -> None:
-    submit(queue="slow")
-    with pytest.raises(NotAllowed):
-        operations.set_pace("queue:slow", user=boss, per_second=pace, reason="x")
 
 
 @pytest.mark.parametrize("key", ["queue:EU", "type:parcel"])

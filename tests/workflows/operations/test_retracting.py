@@ -13,7 +13,6 @@ from django.db.models.functions import Now
 from tests import engine
 from tests.engine import again, define, kinds, submit, work, worker
 from tests.workflows.operations.bank import (
-    CLOCK,
     WRONG,
     YES,
     Bank,
@@ -89,17 +88,14 @@ def test_a_yes_that_the_workflow_waits_behind_is_retracted_and_then_it_did_not_h
     assert bank.charged == [f"{workflow.key}:pay", f"{workflow.key}:pay:2"]
 
 
-@CLOCK
-def test_a_no_whose_new_call_was_not_started_is_retracted_and_then_it_happened(
-    bank: Bank, ada: User, set_back: bool
-) -> None:
+def test_a_no_whose_new_call_was_not_started_is_retracted_and_then_it_happened(bank: Bank, ada: User) -> None:
     """Left in doubt, its generation would be asked about, and not the call that was made."""
     workflow, task = in_doubt(bank.step())
     answer(task, ada, None)
     crash("before_intent:pay")
     assert states() == {"pay 1": "not_done", "pay 2": "not_done"}
     told()
-    moved(set_back, where="generation = 2")
+    moved(where="generation = 2")
     retract(task, ada)
     assert states() == {"pay 1": "unknown"}
     answer(asked_again(workflow), ada, YES)
@@ -128,12 +124,11 @@ def test_nobody_can_take_back_what_a_worker_has_just_left_open(bank: Bank, ada: 
     retract(task, ada)
 
 
-@CLOCK
-def test_a_no_whose_new_call_was_started_stands(bank: Bank, ada: User, set_back: bool) -> None:
+def test_a_no_whose_new_call_was_started_stands(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(bank.step(), pause)
     answer(task, ada, None)
     work(workflow)
-    moved(set_back, where="generation = 2")
+    moved(where="generation = 2")
     refused(task, ada, "“Pay” was started since")
     Effect.objects.filter(generation=2).update(state="not_done", result=None)  # refused, but it was sent
     refused(task, ada, "“Pay” was started since")
@@ -142,14 +137,13 @@ def test_a_no_whose_new_call_was_started_stands(bank: Bank, ada: User, set_back:
         refused(task, ada, "“Pay” was started since")
 
 
-@CLOCK
 @pytest.mark.parametrize("state", ["intent", "done", "not_done", "unknown"])
-def test_an_answer_stands_once_another_call_was_started(bank: Bank, ada: User, state: str, set_back: bool) -> None:
+def test_an_answer_stands_once_another_call_was_started(bank: Bank, ada: User, state: str) -> None:
     workflow, task = in_doubt(bank.step(), Step(ship, once=True), pause)
     answer(task, ada, YES)
     work(workflow)
     Effect.objects.filter(step="ship").update(state=state)
-    moved(set_back, where="step = 'ship'")
+    moved(where="step = 'ship'")
     refused(task, ada, "“Ship” was started since")
 
 
@@ -163,12 +157,11 @@ def test_a_step_that_did_not_apply_has_built_on_nothing(bank: Bank, ada: User) -
     asked_again(workflow)
 
 
-@CLOCK
-def test_what_was_called_before_the_answer_does_not_matter(bank: Bank, ada: User, set_back: bool) -> None:
+def test_what_was_called_before_the_answer_does_not_matter(bank: Bank, ada: User) -> None:
     workflow, task = in_doubt(Step(ship, once=True), bank.step(), pause)
     answer(task, ada, YES)
     work(workflow)
-    moved(set_back, minutes=10, where="step = 'ship'")
+    moved(minutes=10, where="step = 'ship'")
     retract(task, ada)
     asked_again(workflow)
     assert states() == {"ship 1": "done", "pay 1": "unknown"}

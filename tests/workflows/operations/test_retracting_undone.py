@@ -10,7 +10,6 @@ from django.contrib.auth.models import User
 from tests import engine
 from tests.engine import again, define, kinds, submit, work
 from tests.workflows.operations.bank import (
-    CLOCK,
     YES,
     Bank,
     answer,
@@ -133,17 +132,16 @@ def test_an_answer_about_an_undo_that_nobody_has_read_is_retracted(
     assert len(bank.refunded) == 1
 
 
-@CLOCK
 @pytest.mark.parametrize("said", [BY_HAND, {"kept": True}], ids=["by hand", "kept"])
 def test_what_was_dealt_with_wrongly_is_asked_again_though_the_workflow_has_failed(
-    bank: Bank, ada: User, said: dict[str, Any], set_back: bool
+    bank: Bank, ada: User, said: dict[str, Any]
 ) -> None:
     """Without the row of the undo the ledger would forget a refund that may have been paid."""
     workflow, task = undo_in_doubt(bank)
     charged_at = Effect.objects.get(undo=False).settled_at
     answer(task, ada, said)
     assert to_rest(workflow).status == "FAILED"
-    moved(set_back, minutes=10, where="undo")
+    moved(minutes=10, where="undo")
     retract(task, ada)
     assert states() == {"pay 1": "done", "undo pay": "unknown" if said == BY_HAND else "not_done"}
     paid = Effect.objects.get(undo=False)
@@ -154,8 +152,7 @@ def test_what_was_dealt_with_wrongly_is_asked_again_though_the_workflow_has_fail
     assert bank.refunded == [f"{workflow.key}:pay:undo"]
 
 
-@CLOCK
-def test_what_was_undone_by_hand_without_any_call_leaves_no_trace_of_one(bank: Bank, ada: User, set_back: bool) -> None:
+def test_what_was_undone_by_hand_without_any_call_leaves_no_trace_of_one(bank: Bank, ada: User) -> None:
     define([bank.step(undo=bank.refund), fail])
     bank.charged = ["before"]
     workflow = work(submit())
@@ -165,7 +162,7 @@ def test_what_was_undone_by_hand_without_any_call_leaves_no_trace_of_one(bank: B
     answer(task, ada, BY_HAND)
     to_rest(workflow)
     assert states() == {"pay 1": "undone", "undo pay": "done"}
-    moved(set_back, where="undo")
+    moved(where="undo")
     retract(task, ada)
     assert states() == {"pay 1": "done"}
     asked_again(workflow)

