@@ -52,14 +52,13 @@ def die() -> None:
 IN_DOUBT = [unknown, died_in_its_call]
 
 
-@pytest.mark.parametrize("doubtful", IN_DOUBT)
 @pytest.mark.parametrize(
-    ("error", "then"),
+    ("doubtful", "error", "then"),
     [
-        *((error, "unknown") for error in refuse()),
-        *((error, "not_done") for error in refuse(answers_key=True)),
-        (UnknownOutcome("no answer", answers_key=True), "unknown"),
-        (Suspend("for ever", wake_on=[], until=timezone.now()), "unknown"),
+        *((doubtful, error, "unknown") for doubtful in IN_DOUBT for error in refuse()),
+        *((unknown, error, "not_done") for error in refuse(answers_key=True)),
+        (died_in_its_call, UnknownOutcome("no answer", answers_key=True), "unknown"),
+        (died_in_its_call, Suspend("for ever", wake_on=[], until=timezone.now()), "unknown"),
     ],
 )
 def test_a_failed_repeat_leaves_the_call_in_doubt_unless_it_answers_to_the_key_itself(

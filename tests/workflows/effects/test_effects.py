@@ -97,17 +97,6 @@ def test_a_call_that_is_repeated_may_be_on_its_way_as_long_as_the_first_one(serv
 # --- What another worker, or another release, has left --------------------------------------------------
 
 
-def test_a_call_whose_worker_died_in_it_is_looked_up_and_not_repeated(service: Downstream) -> None:
-    service.errors, service.found = [ClaimLost("as good as a crash: nothing is written")], [{"number": 7}]
-    define([call_step(service, lookup=service.lookup)])
-    workflow = submit()
-    with pytest.raises(ClaimLost):
-        worker().process_next()
-    assert states() == {"call": "intent"}
-    workflow = again(workflow)
-    assert (workflow.context["number"], len(service.calls)) == (7, 1)
-
-
 def test_a_late_undo_does_not_overwrite_what_a_later_attempt_took_over(service: Downstream) -> None:
     """Stopped in the undo that it had started; the next worker has started it again, and cannot know the outcome."""
     define([call_step(service, undo=service.undo), fail])

@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 from functools import partial
-from itertools import permutations
 from typing import Any
 
 import pytest
@@ -188,7 +187,7 @@ def test_a_retry_asks_again_what_nobody_has_said_in_time() -> None:
     assert work(workflow).status == "COMPLETE"
 
 
-@pytest.mark.parametrize("order", list(permutations(["old", "new", "newest"])), ids="-".join)
+@pytest.mark.parametrize("order", [("old", "new", "newest"), ("newest", "old", "new")], ids="-".join)
 def test_releases_that_take_turns_make_the_call_of_a_renamed_step_once(
     service: Downstream, order: tuple[str, ...]
 ) -> None:
@@ -207,15 +206,6 @@ def test_releases_that_take_turns_make_the_call_of_a_renamed_step_once(
 def fail_twice(*, workflow: Workflow, context: Any) -> None:
     if Attempt.objects.filter(workflow=workflow).count() < 3:
         raise RetryableStepError
-
-
-def test_what_was_recorded_under_a_later_name_is_found_too(service: Downstream) -> None:
-    """As releases did before effects were recorded under the oldest one."""
-    define([call_step(service), fail_at_first])
-    workflow = work(submit())
-    define([Step(service.call, once=True, name="call", formerly=("call_first",)), fail_at_first])
-    assert again(workflow).status == "COMPLETE"
-    assert len(service.calls) == 1
 
 
 def test_a_field_recorded_by_another_release_is_ignored(service: Downstream) -> None:
@@ -246,22 +236,6 @@ def test_the_result_of_a_call_is_written_also_when_the_claim_is_lost(alias: str)
     assert Workflow.objects.get(pk=workflow.pk).status == "PENDING"
     assert work(workflow).context["number"] == 5
     assert calls == [1]
-
-
-def test_a_worker_that_lost_its_row_starts_no_further_call(service: Downstream) -> None:
-    """Stopped, say, and continued: the call in hand may finish, none is started."""
-
-    def lose_it(*, workflow: Workflow, context: Any) -> dict[str, Any]:
-        terminate("default")
-        return {}
-
-    define([Step(lose_it, once=True), call_step(service)])
-    submit()
-    this = worker()
-    with pytest.raises(ClaimLost):
-        this.process_next()
-    assert service.calls == []
-    assert not Effect.objects.filter(step="call").exists()
 
 
 @pytest.mark.parametrize("how", ["call", "lookup"])

@@ -16,7 +16,6 @@ from tests.engine import again, define, do_maintenance, elsewhere, last_attempt,
 from tests.workflows.outages.services import SECOND, Downstream, circuit, open_circuit, trial_is_due
 from tests.workflows.undoing import BY_HAND, World, ada, fail, in_doubt, states, to_rest
 from workflows import operations, waits
-from workflows.console.attempts import listed
 from workflows.definition import Retry, WorkflowDefinition, definitions
 from workflows.effects import KnownEffect
 from workflows.errors import RetryableStepError, StepError
@@ -97,17 +96,6 @@ def test_what_was_refused_and_still_stands_stays_a_question_and_is_looked_at_eve
     assert timedelta(minutes=59) < workflow.invisible_until - timezone.now() <= timedelta(hours=1)
 
 
-def test_looks_that_find_the_same_are_one_line_on_the_page_of_their_workflow(world: World, books: Ledgers) -> None:
-    workflow = asked_about_a_refusal(world, books)
-    for _ in range(3):
-        workflow = again(workflow)
-    newest, *others = listed(workflow)
-    assert (newest.attempt.number, newest.same, newest.first) == (last_attempt(workflow).number, 3, 5)
-    assert [each.attempt.number for each in others] == [4, 3, 2, 1]
-    books.found = {"reference": "re-7"}
-    assert listed(to_rest(workflow))[0].attempt.outcome == "compensated"
-
-
 def test_without_a_lookup_it_sleeps_until_somebody_answers(world: World) -> None:
     world.errors["undo charge"] = [StepError("No.", code="no_refunds")] * 3
     define([world.step("charge"), fail], retry=AT_ONCE)
@@ -152,25 +140,16 @@ def raising(error: BaseException) -> Callable[[], None]:
     return do
 
 
-@pytest.mark.parametrize(
-    "trouble",
-    [
-        raising(StepError("No.")),
-        raising(RetryableStepError("Not now.")),
-        raising(SystemExit(3)),
-        raising(ValueError("not JSON")),
-        swallow_a_database_error,
-    ],
-    ids=["refused", "not now", "exit", "a fault", "a broken transaction"],
-)
-def test_a_lookup_that_fails_changes_nothing(world: World, books: Ledgers, trouble: Callable[[], None]) -> None:
+def test_a_lookup_that_fails_changes_nothing(world: World, books: Ledgers) -> None:
     workflow = asked_about_a_refusal(world, books)
     before = Effect.objects.filter(undo=False).values_list("state", "undo_failures", "undo_unavailable", "error_code")
     expected = list(before)
-    books.found, books.before = {"reference": "re-7"}, trouble
-    workflow = again(workflow)
-    assert (list(before.all()), open_questions()) == (expected, 1)
-    assert (last_attempt(workflow).outcome, workflow.invisible_until > timezone.now()) == ("waiting", True)
+    books.found = {"reference": "re-7"}
+    for trouble in (raising(StepError("No.")), raising(SystemExit(3)), swallow_a_database_error):
+        books.before = trouble
+        workflow = again(workflow)
+        assert (list(before.all()), open_questions()) == (expected, 1)
+        assert (last_attempt(workflow).outcome, workflow.invisible_until > timezone.now()) == ("waiting", True)
 
 
 def test_a_lookup_may_not_wait(world: World, books: Ledgers) -> None:

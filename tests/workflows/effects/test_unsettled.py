@@ -31,7 +31,7 @@ def times_out(service: Downstream, **policy: Any) -> Workflow:
     return submit()
 
 
-@pytest.mark.parametrize("most", [1, 2, 5])
+@pytest.mark.parametrize("most", [1, 3])
 def test_a_step_whose_calls_time_out_makes_as_many_as_its_policy_says(service: Downstream, most: int) -> None:
     workflow = times_out(service, retry=Retry(max_attempts=most, base_delay=0, jitter_factor=0))
     counts = []

@@ -95,16 +95,6 @@ def test_two_in_a_hundred_at_fifty_a_second_never_turn_it_on(cause: Cause) -> No
         cause.after(1)
 
 
-def test_what_has_passed_all_the_time_does_not_outweigh_what_fails_now(cause: Cause) -> None:
-    for _ in range(280):
-        cause.pass_(49, client="a")
-        cause.pass_(49, client="b")
-        cause.fails("ab"[cause.row.now.second % 2])
-        cause.after(1)
-    failures = next(n for n in count(1) if cause.fails("ab"[n % 2]))
-    assert 5 <= failures <= 20
-
-
 def test_the_odd_payloads_of_one_client_are_that_clients_trouble_while_others_pass(cause: Cause) -> None:
     cause.fails("odd")
     for _ in range(100):
@@ -201,7 +191,8 @@ def test_a_clock_that_was_set_back_forgets_what_is_yet_to_come(cause: Cause) -> 
     assert not cause.fails()
 
 
-def test_so_many_clients_are_told_apart_and_no_more(cause: Cause) -> None:
-    for number in range(2 * causes.MOST_CLIENTS):
+def test_so_many_clients_are_told_apart_and_no_more(cause: Cause, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(causes, "MOST_CLIENTS", 5)
+    for number in range(10):
         cause.pass_(client=f"client {number}")
-    assert len(cause.row.tallies["one"]) == causes.MOST_CLIENTS + 1
+    assert len(cause.row.tallies["one"]) == 6

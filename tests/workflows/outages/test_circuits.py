@@ -152,13 +152,6 @@ def test_opened_again_within_a_minute_it_waits_for_longer_and_later_as_at_first(
     assert circuit.service.cool_off == 5
 
 
-def test_closed_without_an_answer_one_more_vote_opens_it(circuit: Circuit) -> None:
-    circuit.vote("FFFFF")
-    circuits.close(circuit.service, "no call", on_probation=True)
-    assert not circuit.is_open
-    assert circuit.vote("F").is_open
-
-
 def test_one_worker_at_a_time_tries_it_and_only_when_it_is_due(circuit: Circuit) -> None:
     circuit.vote("FFFFF")
     assert not circuits.take_trial(circuit.service)
@@ -191,9 +184,3 @@ def test_one_that_is_held_is_tried_when_the_hold_is_over(circuit: Circuit) -> No
     circuit.trial("A")
     assert not circuit.is_open
     assert [event.actor for event in CircuitEvent.objects.order_by("id")] == ["ada", ""]
-
-
-def test_one_that_is_to_be_tried_now_is(circuit: Circuit) -> None:
-    circuit.vote("FFFFF")
-    circuits.try_now(circuit.service, by="ada", reason="It is back.")
-    assert circuits.take_trial(circuit.service)
