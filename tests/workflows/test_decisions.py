@@ -45,14 +45,6 @@ def page(client: Client, workflow: Workflow) -> str:
     return client.get(f"/admin/workflows/workflow/{workflow.pk}/change/").content.decode()
 
 
-def test_an_approval_in_the_console_wakes_the_workflow_and_it_completes(anna: Client) -> None:
-    workflow = waiting()
-    assert "May it go out?" in page(anna, workflow)
-    decide(anna, "approve")
-    assert work(workflow).status == "COMPLETE"
-    assert "Complete since" in page(anna, workflow)
-
-
 def test_a_rejected_workflow_that_is_retried_asks_again_and_takes_the_new_answer(anna: Client) -> None:
     workflow = waiting()
     decide(anna, "reject")
@@ -66,18 +58,6 @@ def test_a_rejected_workflow_that_is_retried_asks_again_and_takes_the_new_answer
     assert work(workflow).status == "COMPLETE"
     told = Event.objects.filter(workflow=workflow).order_by("id").values_list("kind", flat=True)
     assert list(told) == ["waiting", "rejected", "failed", "retried", "waiting", "approved", "completed"]
-
-
-def test_a_waiting_workflow_that_is_run_now_waits_on_as_before(anna: Client) -> None:
-    workflow = waiting()
-    anna.post(f"/admin/workflows/workflow/{workflow.pk}/run_now/", {"reason": "Just looking."})
-    again = work(workflow)
-    assert (again.status, again.invisible_until, again.wake_on) == (
-        "PENDING",
-        workflow.invisible_until,
-        workflow.wake_on,
-    )
-    assert ManualTask.objects.count() == 1
 
 
 def test_who_knows_that_a_call_happened_says_so_on_the_page_with_its_result(anna: Client) -> None:

@@ -81,10 +81,6 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
     ("read", "sentence"),
     [
         ({}, WELL),
-        (
-            {"workers": 1, "failed": 0},
-            "All is well: 1 live worker; nothing waits for a worker; nothing failed in the last hour.",
-        ),
         # --- What definitions promise ---
         (
             {"slow": [Slow("onboarding", 6.0, 3.0)], "stuck": {"onboarding": 2}},
@@ -92,16 +88,13 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             "one of twenty of onboarding takes 6 s, where 3 s is promised.",
         ),
         # --- The oldest that waits ---
-        ({"oldest": waiting(seconds=4)}, WELL.replace("nothing waits for a worker", "the oldest waits 4 s")),
         ({"oldest": waiting(seconds=59)}, WELL.replace("nothing waits for a worker", "the oldest waits 59 s")),
         ({"oldest": waiting(seconds=-3)}, WELL.replace("nothing waits for a worker", "the oldest waits 0 s")),
         ({"oldest": waiting(minutes=1)}, "Slow: the oldest waits 1 min."),
         ({"oldest": waiting(minutes=14.9)}, "Slow: the oldest waits 14 min."),
         ({"oldest": waiting(minutes=15)}, "In trouble: the oldest waits 15 min."),
-        ({"oldest": waiting(days=3)}, "In trouble: the oldest waits 3 d."),
         # --- Workers ---
         ({"workers": 0}, "In trouble: no worker is live, so nothing is worked off."),
-        ({"workers": 0, "deserted": [waiting(hours=2)]}, "In trouble: no worker is live, so nothing is worked off."),
         ({"deserted": [waiting("slow", seconds=59)]}, WELL),
         (
             {"deserted": [waiting("slow", seconds=60)]},
@@ -125,19 +118,9 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             "In trouble: the maintenance task “wake expired” has failed since 2026-11-22 14:30 UTC.",
         ),
         # --- Services ---
-        ({"services": [down()]}, "Slow: payments has been down since 14:02 UTC."),
         ({"services": [down(since=None, parked=2)]}, "Slow: payments is down, 2 parked."),
         ({"services": [down(parked=212)]}, "Slow: payments has been down since 14:02 UTC, 212 parked."),
-        (
-            {"services": [down(parked=1, state=CircuitState.HELD)]},
-            "Slow: payments has been held since 14:02 UTC, 1 parked.",
-        ),
         ({"services": [down(parked=5, state=CircuitState.CLOSED)]}, "Slow: payments is called again, 5 still parked."),
-        (
-            {"services": [down(name) for name in "abcd"]},
-            "Slow: a has been down since 14:02 UTC; b has been down since 14:02 UTC; c has been down since 14:02 UTC; "
-            "other services are in trouble, too.",
-        ),
         # --- Steps where many fail ---
         (
             {"causes": [stopped(parked=41)]},
@@ -158,27 +141,15 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         ),
         ({"causes": [stopped(state=CircuitState.CLOSED)]}, WELL),
         (
-            {
-                "causes": [stopped(name) for name in ("a", "b", "c")]
-                + [stopped("d", state=CircuitState.CLOSED, parked=1)]
-            },
-            "In trouble: “A” has failed for many since 14:02 UTC (TypeError); “B” has failed for many since 14:02 UTC "
-            "(TypeError); “C” has failed for many since 14:02 UTC (TypeError).",
-        ),
-        (
             {"causes": [stopped(name) for name in ("a", "b", "c", "d")], "services": [down()]},
             "In trouble: “A” has failed for many since 14:02 UTC (TypeError); “B” has failed for many since 14:02 UTC "
             "(TypeError); “C” has failed for many since 14:02 UTC (TypeError); other steps have failed for many, too; "
             "payments has been down since 14:02 UTC.",
         ),
         # --- People ---
-        ({"overdue": 1}, "Slow: 1 task is overdue."),
         ({"overdue": 2}, "Slow: 2 tasks are overdue."),
         # --- Several: the worst decides, and comes first ---
-        (
-            {"oldest": waiting(minutes=6), "services": [down(parked=212)], "overdue": 2},
-            "Slow: the oldest waits 6 min; payments has been down since 14:02 UTC, 212 parked; 2 tasks are overdue.",
-        ),
+        ({"oldest": waiting(minutes=6), "overdue": 2}, "Slow: the oldest waits 6 min; 2 tasks are overdue."),
         (
             {"oldest": waiting(minutes=6), "failing_maintenance": [failing(hours=1)]},
             "In trouble: the maintenance task “wake expired” has failed since 13:30 UTC; the oldest waits 6 min.",

@@ -205,7 +205,7 @@ def test_nothing_is_answered_before_its_commit() -> None:
 
 
 @pytest.mark.usefixtures("refusing_the_commit")
-@pytest.mark.parametrize("sqlstate", ["54000", "40P01", "XX000", "0A000", "42501", "53200", "P0001"])
+@pytest.mark.parametrize("sqlstate", ["40P01", "42501", "P0001"])
 def test_what_the_server_may_take_later_harms_none_of_its_neighbours(sqlstate: str) -> None:
     good, bad, beside = enter_together(submission(), submission({"bad": sqlstate}), submission(), seconds=1.5)
     assert new(good)

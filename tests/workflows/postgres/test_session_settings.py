@@ -68,10 +68,12 @@ def is_known(setting: str) -> bool:
 def nothing(*, workflow: Workflow, context: Any) -> None: ...
 
 
-@pytest.mark.parametrize("alias", ["default", "attempt_log"])
 @pytest.mark.parametrize(
-    ("default", "stated"),
-    [("off", "on"), ("local", "on"), ("remote_write", "on"), ("on", "on"), ("remote_apply", "remote_apply")],
+    ("alias", "default", "stated"),
+    [
+        *((alias, "off", "on") for alias in ("default", "attempt_log")),
+        *(("default", "remote_write", "on"), ("attempt_log", "remote_apply", "remote_apply")),
+    ],
 )
 def test_what_was_committed_survives_a_crash_whatever_the_default_is(
     administrator: Administrator, alias: str, default: str, stated: str
