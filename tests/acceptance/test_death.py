@@ -116,31 +116,6 @@ def test_a_stopped_worker_keeps_its_row_for_the_time_of_its_lease(runworker: Sta
     assert attempts(workflow) == ["complete"]
 
 
-def test_a_stopped_worker_loses_its_row_and_starts_nothing_more(runworker: Start, effects: Path) -> None:
-    workflow = submit("held", effects)
-    stopped = runworker("HELD", WORKER_LEASE_SECONDS="2")
-    until(begun(workflow, effects), what=lambda: stopped.output)
-    holder = who_runs(workflow)
-    os.kill(holder, signal.SIGSTOP)
-    stopped_at = time.monotonic()
-    other = runworker("HELD")
-    until(begun(workflow, effects, 2), what=lambda: other.output)
-    assert time.monotonic() - stopped_at > 1
-    assert attempts(workflow) == ["vanished", ""]
-    open_gate(effects)
-    until(lambda: now(workflow).status == "COMPLETE", what=lambda: other.output)
-    other.signal(signal.SIGTERM)
-    assert other.wait() == 0
-
-    os.kill(holder, signal.SIGCONT)
-    until(lambda: attempts(workflow) == ["lost", "complete"], what=lambda: stopped.output)
-    assert done(effects, "end") == [workflow.pk], "the step in hand came to an end, and it began no other"
-    assert engine.kinds(workflow) == ["lost", "completed"]
-    next_one = submit("held", effects)
-    until(lambda: now(next_one).status == "COMPLETE", what=lambda: stopped.output)
-    assert stopped.children() == [holder], "the same process"
-
-
 @contextmanager
 def somebody_holding(attempt: Attempt) -> Iterator[None]:
     """Somebody else's transaction that has locked the attempt's row, until the end, or its own."""

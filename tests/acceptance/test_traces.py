@@ -145,19 +145,6 @@ def test_a_name_that_is_no_trace_id_and_a_clock_that_is_ahead_make_sound_spans(
     assert lasted(submission) == 0
 
 
-@pytest.mark.parametrize(
-    "variable",
-    [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_TRACES_SAMPLER", "always_off")],
-)
-def test_what_is_disabled_or_not_sampled_is_not_sent(
-    runworker: Start, effects: Path, collector: Collector, variable: tuple[str, str]
-) -> None:
-    submit("counted", effects)
-    name, value = variable
-    assert runworker("COUNTED", arguments=("--drain",), **collector.environment, **{name: value}).wait() == 0
-    assert collector.bodies == []
-
-
 def test_a_collector_that_is_away_costs_a_line_in_the_log(runworker: Start, effects: Path) -> None:
     workflow = submit("counted", effects)
     away = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY": "10"}

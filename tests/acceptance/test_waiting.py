@@ -11,11 +11,10 @@ from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, connections
+from django.db import connection
 
 from tests.acceptance.conftest import Start
-from tests.acceptance.outside import attempts, done, now, submit
-from tests.postgres import Restart
+from tests.acceptance.outside import now, submit
 from tests.processes import until
 from workflows import operations
 from workflows.models import ManualTask, Wait, Workflow
@@ -56,29 +55,6 @@ def tell(workflow: Workflow) -> None:
         case "children":
             for child in workflow.children.all():
                 tell(child)
-
-
-@pytest.mark.alone
-def test_everything_that_waits_survives_a_restart_of_postgresql_and_of_all_workers(
-    runworker: Start, effects: Path, restart_postgres: Restart
-) -> None:
-    waiting = [submit("waits", effects, {"wait": kind}, linking_id=str(uuid4())) for kind in KINDS * 4]
-    before = runworker("WAITS", arguments=("--processes", "2"))
-    until(lambda: all_wait(waiting) and all_wait(Workflow.objects.all()), what=lambda: before.output)  # children too
-    deadlines = dict(Wait.objects.values_list("pk", "deadline"))
-    before.kill()
-    connections.close_all()
-    restart_postgres()
-    after = runworker("WAITS", arguments=("--processes", "2"))
-    until(lambda: len(after.children()) == 2, what=lambda: after.output)
-    assert all_wait(waiting)
-    assert dict(Wait.objects.values_list("pk", "deadline")) == deadlines
-    for workflow in waiting:
-        tell(workflow)
-    until(lambda: are_complete(waiting), what=lambda: after.output)
-    for workflow in waiting:
-        assert [how for how in attempts(workflow) if how not in ("vanished", "lost")] == ["waiting", "complete"]
-        assert done(effects, "end").count(workflow.pk) == 1
 
 
 def wrong_clock(offset: str) -> dict[str, str]:

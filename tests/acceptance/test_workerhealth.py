@@ -8,19 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.conf import settings
 
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import begun, open_gate, submit, who_runs
-from tests.acceptance.test_runworker import end_group, run_a_supervisor
 from tests.processes import environment, is_alive, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-__all__ = ["end_group"]  # the fixture
 
 NOBODY_THERE = "postgres://onramp:hunter2@127.0.0.1:1/elsewhere"
 
@@ -95,20 +91,3 @@ def test_a_second_runworker_with_the_same_file_does_not_start(runworker: Start, 
     third = runworker("HELD", arguments=(*arguments, "--drain"))
     assert third.wait() == 0, third.output
     open_gate(effects)
-
-
-def test_the_supervisor_says_so_once_a_minute(effects: Path, end_group: Any) -> None:
-    """A minute takes a second here."""
-    shorter = """
-from workflows.engine import healthfile
-healthfile.MAX_SILENCE, healthfile.WARN_EVERY, healthfile.WRITE_EVERY = 1.0, 1.5, 0.1
-"""
-    supervisor = run_a_supervisor(effects, shorter, DATABASE_URL=NOBODY_THERE)
-    end_group(supervisor)
-    log = effects.with_name("supervisor.log")
-    began = time.monotonic()
-    until(lambda: log.read_text().count("no database for") == 3, what=log.read_text)
-    assert time.monotonic() - began > 3
-    assert re.search(
-        r"no database for \d s: OperationalError: connection refused, at 127\.0\.0\.1:1$", log.read_text(), re.M
-    )

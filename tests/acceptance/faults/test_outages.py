@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from datetime import datetime
 
@@ -12,7 +11,7 @@ from django.utils import timezone
 from onboarding.samples import Kind
 from tests.acceptance.faults.audit import of
 from tests.acceptance.faults.harness import System, assert_each_key_once, each_step_once
-from workflows.models import Attempt, CircuitEvent, Effect, Event, ManualTask, Service, WorkerProcess, Workflow
+from workflows.models import CircuitEvent, Effect, Event, ManualTask, Service, Workflow
 from workflows.models.service import FIRST_COOL_OFF
 from workflows.outages.circuits import JITTER, LONGEST_COOL_OFF
 
@@ -102,7 +101,6 @@ def assert_nobody_paid_while_it_was_down(system: System, given: list[Workflow], 
 
 OUTAGES: dict[str, dict[str, object]] = {
     "503": {"kind": "status", "status": 503},
-    "500": {"kind": "status", "status": 500},
     "silent": {"kind": "silent"},
     "broken connections": {"kind": "drop_after"},
 }
@@ -152,26 +150,3 @@ def test_refunds_that_are_due_in_an_outage_are_made_once_and_by_nobody(system: S
     assert not ManualTask.objects.exists()
     assert not Effect.objects.filter(undo_failures__gt=0).exists()
     assert 2 <= calls <= at_most
-
-
-def test_one_worker_of_four_whose_network_is_broken_opens_no_circuit(system: System) -> None:
-    """What failed is retried, each once. From when all are there: alone the broken one would rightly be believed."""
-    unhurried = {"SERVICES_TIMEOUT": "25"}  # no call is in vain but the broken worker's, however busy the machine is
-    with socket.socket() as closed:  # bound, and nobody listens
-        closed.bind(("127.0.0.1", 0))
-        system.work("NOTE", processes=WORKERS - 1, **unhurried)
-        system.work("NOTE", MESSAGES_URL=f"http://127.0.0.1:{closed.getsockname()[1]}")
-        system.wait_until(lambda: WorkerProcess.objects.filter(stopped_at=None).count() == WORKERS)
-        for _ in range(100):  # longer than it takes to open a circuit
-            for _ in range(4):
-                system.enter("note")
-            time.sleep(0.1)
-        pending = Workflow.objects.filter(status="PENDING")
-        system.wait_until(lambda: CircuitEvent.objects.exists() or not pending.exists())
-        system.stop()
-    assert not CircuitEvent.objects.exists()
-    broken = Attempt.objects.filter(outcome="retry")
-    assert broken.count() > 10
-    assert len(set(broken.values_list("worker", flat=True))) == 1
-    assert not Event.objects.filter(kind="parked").exists()
-    assert set(Workflow.objects.values_list("status", flat=True)) == {"COMPLETE"}

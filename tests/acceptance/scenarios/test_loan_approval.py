@@ -60,14 +60,3 @@ def test_a_large_loan_needs_two_people(runworker: Start, underwriters: dict[str,
     assert (paid.context["amount"], paid.context["conditions"]) == (40_000, "A guarantor.")
     assert (paid.context["approved_by"], paid.context["confirmed_by"]) == ("ada", "ben")
     assert [entry["amount"] for entry in services.entries() if entry.get("done") == "pay_out"] == [40_000]
-
-
-def test_a_loan_that_nobody_decides_fails(runworker: Start, underwriters: dict[str, User]) -> None:
-    loan, worker = a_loan(500), runworker(LOAN_APPROVAL)
-    task = asked(loan, "loan_terms", worker)
-    until_it(State.WAITING, loan, worker)
-    engine.expire(loan)
-    assert until_it(State.FAILED, loan, worker).last_error_code == "approval_expired"
-    with pytest.raises(NotAllowed, match="It expired"):
-        operations.approve(task.pk, user=underwriters["ada"], answer={"amount": 500})
-    assert done() == []

@@ -90,11 +90,3 @@ def told() -> Counter[str]:
     """How many signals there are about each job."""
     signals = Signal.objects.values_list("name", "workflow_id")
     return Counter(f"{name.removesuffix('.ended')} for {workflow}" for name, workflow in signals)
-
-
-def test_a_job_that_fails_fails_the_analysis(runworker: Start, jobs: Jobs) -> None:
-    analysis = an_analysis("unreadable")
-    jobs.begin({})
-    failed = until_it(State.FAILED, analysis, runworker(TISSUE_ANALYSIS))
-    assert (failed.last_error_code, failed.current_step) == ("unreadable", "await_upload")
-    assert ran() == {(analysis.pk, "upload"): 1}
