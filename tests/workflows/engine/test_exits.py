@@ -13,7 +13,7 @@ from workflows.engine import exits, process_status
 from workflows.engine.exits import DeathRegister
 from workflows.engine.process_status import WorkerStatus
 from workflows.errors import ClaimLost
-from workflows.models import Attempt, Event, Workflow
+from workflows.models import Attempt, Workflow
 
 pytestmark = engine.ENGINE
 
@@ -72,16 +72,6 @@ def register(*attempts: Attempt, how: str = "SIGSEGV") -> DeathRegister:
         status = WorkerStatus(attempt_id=each.pk, step="charge")
         made.add(exits.Death(status, Attempt.Outcome.CRASHED, how))
     return made
-
-
-def test_an_open_attempt_is_closed_with_what_is_known() -> None:
-    workflow = submit()
-    register(attempt(workflow)).flush()
-    closed = last_attempt(workflow)
-    assert (closed.outcome, closed.died_in, closed.died_how) == ("crashed", "charge", "SIGSEGV")
-    assert closed.closed_at is not None
-    event = Event.objects.get(workflow=workflow)
-    assert (event.kind, event.attempt, event.step, event.detail) == ("crashed", 1, "charge", {"how": "SIGSEGV"})
 
 
 def test_it_corrects_what_the_next_worker_found() -> None:

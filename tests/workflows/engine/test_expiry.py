@@ -26,12 +26,6 @@ def overdue(**fields: Any) -> Workflow:
     return workflow
 
 
-def test_one_that_takes_too_long_fails_before_its_next_run() -> None:
-    define([nothing])
-    workflow = work(overdue())
-    assert (workflow.status, workflow.last_error_code, workflow.cancelled_at) == ("FAILED", "expired", None)
-
-
 def test_one_that_waits_is_woken_when_its_time_is_over_and_undone() -> None:
     define([CHARGE, ask])
     workflow = work(submit())

@@ -72,18 +72,6 @@ def test_a_column_that_is_ahead_of_this_release_fails_nothing(table: str, best_e
     assert last_attempt(workflow).outcome == ("complete" if step.once else "waiting")
 
 
-def test_a_server_that_becomes_read_only_fails_nothing() -> None:
-    def become_read_only(*, workflow: Workflow, context: Any) -> None:
-        with connections["attempt_log"].cursor() as cursor:
-            cursor.execute("SET default_transaction_read_only = on")
-
-    define([become_read_only, Step(call, once=True)])
-    workflow = submit()
-    workflow = lose(workflow)
-    assert_put_back(workflow)
-    assert CALLED == []
-
-
 def test_prepared_statements_that_are_gone_fail_nothing() -> None:
     """As behind a pooler that lends the session to others between two statements."""
     define([Step(call, once=True), pause])

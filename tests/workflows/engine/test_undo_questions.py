@@ -34,15 +34,11 @@ def exhausted(world: World) -> tuple[Workflow, ManualTask]:
     return workflow, task
 
 
-def test_after_three_failures_a_person_is_asked_and_the_earlier_ones_wait(world: World) -> None:
-    workflow, _ = exhausted(world)
+def test_after_three_failures_the_earlier_ones_wait_for_a_person_who_has_undone_it_by_hand(world: World) -> None:
+    workflow, task = exhausted(world)
     assert Workflow.objects.with_state().get(pk=workflow.pk).state == State.COMPENSATING
     assert again(workflow).waiting_for
     assert "undo reserve" not in world.log
-
-
-def test_a_person_has_undone_it_by_hand(world: World) -> None:
-    workflow, task = exhausted(world)
     charged_at = Effect.objects.get(step="charge", undo=False).settled_at
     operations.approve(task.pk, user=ada(), reason="By phone.", answer=BY_HAND)
     assert to_rest(workflow).status == "FAILED"
