@@ -49,12 +49,6 @@ def test_a_groups_own_tasks_are_not_decided_by_a_permission_to_resolve() -> None
     assert row.state == "open"
 
 
-def test_an_approver_is_told_that_it_is_for_the_team() -> None:
-    carla, row = user("carla", teams=("approver",)), question()
-    with pytest.raises(NotAllowed, match=r"^It is for the team operations, and you are not in it\.$"):
-        operations.approve(row.pk, user=carla)
-
-
 def test_an_approver_who_is_in_the_group_too_decides_both() -> None:
     carla = user(
         "carla",

@@ -47,15 +47,6 @@ def told(row: ManualTask) -> list[tuple[str, str, Any]]:
 # --- Claim and release --------------------------------------------------------------------------
 
 
-def test_a_claimed_task_is_somebodys_since_a_moment(anna: User) -> None:
-    row = task()
-    operations.claim_task(row.pk, user=anna, reason=" My patient. ")
-    row.refresh_from_db()
-    assert (row.assignee, row.state) == (anna, "open")
-    assert row.claimed_at is not None
-    assert told(row) == [("task_claimed", "anna", {"reason": "My patient.", "task": row.pk})]
-
-
 def test_what_somebody_has_claimed_is_theirs_and_the_others_are_told_their_name(
     anna: User, ben: User, boss: User
 ) -> None:
