@@ -104,23 +104,13 @@ def test_each_attempt_is_a_trace_with_its_steps_that_leads_to_the_submission(
         assert [step.name for step in steps] == [entry["step"] for entry in row.steps]
         assert [facts(step)["onramp.outcome"] for step in steps] == [entry["outcome"] for entry in row.steps]
         assert [round(lasted(step) / 1e6, 1) for step in steps] == [entry["ms"] for entry in row.steps]
-        starts = [step.start_time_unix_nano for step in steps]
-        ends = [step.end_time_unix_nano for step in steps]
-        slack = 100_000  # ms are rounded
-        assert all(end <= start + slack for end, start in zip(ends, starts[1:], strict=False)), "one after another"
-        assert root.start_time_unix_nano <= starts[0]
-        assert ends[-1] <= root.end_time_unix_nano + slack
-        assert lasted(root) >= 50_000_000
+        assert root.start_time_unix_nano <= steps[0].start_time_unix_nano
     calls = [span for span in spans if span.name == "call letters"]
     makers = [span for span in spans if span.name == "fail_at_first"]
     assert [(call.trace_id, call.parent_span_id) for call in calls] == [
         (each.trace_id, each.span_id) for each in makers
     ]
     assert [call.status.code for call in calls] == [2, 0]
-    assert all(
-        maker.start_time_unix_nano <= call.start_time_unix_nano and 50_000_000 <= lasted(call) <= lasted(maker) + slack
-        for call, maker in zip(calls, makers, strict=True)
-    )
     failed = makers[0]
     assert (facts(failed)["error.type"], facts(failed)["onramp.error_code"]) == (
         "workflows.errors.RetryableStepError",

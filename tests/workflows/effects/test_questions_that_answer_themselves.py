@@ -96,15 +96,6 @@ def test_what_was_refused_and_still_stands_stays_a_question_and_is_looked_at_eve
     assert timedelta(minutes=59) < workflow.invisible_until - timezone.now() <= timedelta(hours=1)
 
 
-def test_without_a_lookup_it_sleeps_until_somebody_answers(world: World) -> None:
-    world.errors["undo charge"] = [StepError("No.", code="no_refunds")] * 3
-    define([world.step("charge"), fail], retry=AT_ONCE)
-    workflow = work(submit())
-    for _ in range(4):
-        workflow = again(workflow)
-    assert workflow.invisible_until - timezone.now() > timedelta(days=29)
-
-
 def test_what_failed_for_an_outage_alone_and_still_stands_is_undone_now(world: World, books: Ledgers) -> None:
     workflow = asked_about_an_outage(world, books)
     assert to_rest(workflow).status == "FAILED"

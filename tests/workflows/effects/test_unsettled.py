@@ -12,7 +12,7 @@ from tests.engine import again, define, submit
 from tests.workflows.downstream import Downstream, call_step
 from workflows.definition import Retry
 from workflows.errors import UnknownOutcome
-from workflows.models import Event, Workflow
+from workflows.models import Workflow
 
 pytestmark = engine.ENGINE
 
@@ -52,14 +52,3 @@ def test_the_failures_of_another_step_before_it_are_not_its_own(service: Downstr
     workflow = again(workflow)
     Workflow.objects.update(current_step="another", retry_count=4)
     assert again(workflow).retry_count == 0
-
-
-def test_the_history_says_why_it_is_tried_later_and_counts_nothing() -> None:
-    workflow = again(again(times_out(Downstream(), retry=Retry(max_attempts=5))))
-    first, second = Event.objects.filter(workflow=workflow).order_by("id")
-    assert (first.detail["failures"], first.detail["max_attempts"]) == (1, 5)
-    assert (second.kind, second.detail["error_code"], second.detail.get("failures")) == (
-        "retry_scheduled",
-        "unsettled",
-        None,
-    )

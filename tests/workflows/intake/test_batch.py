@@ -68,12 +68,6 @@ def test_the_second_of_two_equal_keys_waits_for_the_next_batch(loop: asyncio.Abs
     assert not queue
 
 
-def test_those_that_wait_keep_their_order(loop: asyncio.AbstractEventLoop) -> None:
-    queue = deque(row(loop, key) for key in (1, 1, 2, 2, 3, 4))
-    Batch.take(queue, rows=3)
-    assert numbers(queue) == [1, 2, 4]
-
-
 def test_what_is_answered_already_is_dropped(loop: asyncio.AbstractEventLoop) -> None:
     queue = deque(row(loop, key) for key in (1, 2, 3))
     queue[0].answer.cancel()

@@ -377,23 +377,3 @@ def test_its_sessions_are_told_what_all_sessions_are_told() -> None:
             assert asyncio.run(show()) == ["UTC", "on"]
         finally:
             cursor.execute(f"ALTER DATABASE {database} RESET ALL")
-
-
-def test_a_statement_that_is_not_answered_in_time_is_given_up_and_so_is_its_connection() -> None:
-    async def use() -> float:
-        link = Link(seconds=0.5)
-        try:
-            await link.fetch("SELECT 1", ())
-            proxy.fall_silent()
-            began = monotonic()
-            with pytest.raises(DatabaseUnavailable):
-                await asyncio.wait_for(link.fetch("SELECT 1", ()), 10)
-            took = monotonic() - began
-            proxy.connect()
-            assert await link.fetch("SELECT 2", ()) == [(2,)]
-            return took
-        finally:
-            await link.close()
-
-    with Proxy() as proxy, connecting_to_all(proxy):
-        assert asyncio.run(use()) < 3

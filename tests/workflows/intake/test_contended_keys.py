@@ -57,19 +57,6 @@ def test_a_key_that_another_transaction_holds_holds_up_nobody_else() -> None:
     assert Workflow.objects.count() == 31
 
 
-def test_it_is_stored_when_that_transaction_is_rolled_back() -> None:
-    stuck = submission()
-
-    async def use(batches: Batches) -> Any:
-        waiting = asyncio.ensure_future(batches.enter(stuck))
-        await asyncio.sleep(0.5)
-        await asyncio.to_thread(other.rollback)
-        return await waiting
-
-    with held(stuck.key) as other:
-        assert new(with_batches(use))
-
-
 def test_a_key_that_is_held_for_too_long_is_503_and_holds_up_no_batch_when_it_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

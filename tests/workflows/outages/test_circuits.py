@@ -152,6 +152,13 @@ def test_opened_again_within_a_minute_it_waits_for_longer_and_later_as_at_first(
     assert circuit.service.cool_off == 5
 
 
+def test_closed_without_an_answer_one_more_vote_opens_it(circuit: Circuit) -> None:
+    circuit.vote("FFFFF")
+    circuits.close(circuit.service, "no call", on_probation=True)
+    assert not circuit.is_open
+    assert circuit.vote("F").is_open
+
+
 def test_one_worker_at_a_time_tries_it_and_only_when_it_is_due(circuit: Circuit) -> None:
     circuit.vote("FFFFF")
     assert not circuits.take_trial(circuit.service)
