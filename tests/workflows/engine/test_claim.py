@@ -81,6 +81,13 @@ def test_three_of_four_claims_are_of_what_has_started() -> None:
     assert taken() == [*begun[:3], fresh[0], *begun[3:6], fresh[1], *begun[6:], *fresh[2:]]
 
 
+def test_what_has_started_is_taken_in_every_claim_when_nothing_else_is_due() -> None:
+    define([nothing])
+    begun = [submit(begun=True).pk for _ in range(9)]
+    drain()
+    assert taken() == begun
+
+
 def test_what_a_dead_worker_leaves_is_the_first_of_what_has_not_started() -> None:
     """A death decides nothing, and writes nothing: the row is due at once, since when it was due before."""
     define([nothing])

@@ -44,6 +44,16 @@ def test_of_what_is_held_nothing_begins_and_what_has_begun_goes_on(key: str) -> 
     assert len(taken()) == 2
 
 
+def test_beside_a_type_that_is_held_others_begin() -> None:
+    define([nothing])
+    hold("type:another")
+    hold("queue:another")
+    submit(workflow_type="another")
+    free = submit()
+    worker().run(drain=True)
+    assert taken() == [free.pk]
+
+
 def test_what_lost_its_worker_goes_on_though_it_is_held() -> None:
     define([nothing])
     left, retried, _ = submit(), submit(), submit()

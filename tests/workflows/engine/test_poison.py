@@ -112,6 +112,14 @@ def test_a_clock_that_was_set_back_since_a_person_retried_it_hides_no_death(kind
     assert work(workflow).last_error_code == "poison"
 
 
+def test_that_the_history_tells_of_a_death_hides_none() -> None:
+    workflow = submit()
+    for number in (1, 2, 3):
+        Event.objects.create(workflow=workflow, kind="crashed", attempt=number)
+    after("crashed", "crashed", "crashed", workflow=workflow)
+    assert work(workflow).last_error_code == "poison"
+
+
 # --- Killed and vanished ------------------------------------------------------------------------------------------
 
 

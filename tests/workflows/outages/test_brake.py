@@ -155,6 +155,16 @@ def test_a_failure_that_the_wording_explains_is_no_vote(program: Program, bug: S
     assert Service.objects.exists() is on
 
 
+def test_what_has_passed_a_moment_before_the_first_failure_counts(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workflows.outages.brake.JUST_NOW", 60.0)
+    program.bug = TypeError("for a few")
+    well, odd = [submit({"well": True}) for _ in range(10)], [submit() for _ in range(5)]
+    work_due()
+    assert statuses(well + odd) == ["COMPLETE"] * 10 + ["FAILED"] * 5
+
+
 def test_a_trial_that_passes_lets_all_go_on_and_each_is_charged_once(program: Program) -> None:
     workflows = braked(program, 8)
     trial_is_due(CAUSE)
@@ -209,6 +219,17 @@ def test_a_worker_of_another_release_tries_at_once_and_the_others_take_up_nothin
     WorkerProcess.objects.filter(release="bad").update(stopped_at=timezone.now())
     parking.release_parked()
     assert circuit(CAUSE).opened_at is None
+
+
+def test_a_release_whose_first_one_fails_joins_those_that_have_met_it(program: Program, settings: Any) -> None:
+    settings.RELEASE = "bad"
+    (fifth,) = met(program)
+    WorkerProcess.objects.create(name="new", host="h", pid=2, release="new", queue="default")
+    assert parking.release_parked().changed == 1
+    settings.RELEASE = "new"
+    work_due()
+    assert Workflow.objects.get(pk=fifth.pk).parked_on == CAUSE
+    assert circuit(CAUSE).releases == ["bad", "new"]
 
 
 def test_a_call_in_doubt_is_neither_looked_up_nor_asked_about_while_the_brake_is_on(program: Program) -> None:

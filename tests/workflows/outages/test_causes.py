@@ -95,6 +95,16 @@ def test_two_in_a_hundred_at_fifty_a_second_never_turn_it_on(cause: Cause) -> No
         cause.after(1)
 
 
+def test_what_has_passed_all_the_time_does_not_outweigh_what_fails_now(cause: Cause) -> None:
+    for _ in range(280):
+        cause.pass_(49, client="a")
+        cause.pass_(49, client="b")
+        cause.fails("ab"[cause.row.now.second % 2])
+        cause.after(1)
+    failures = next(n for n in count(1) if cause.fails("ab"[n % 2]))
+    assert 5 <= failures <= 20
+
+
 def test_the_odd_payloads_of_one_client_are_that_clients_trouble_while_others_pass(cause: Cause) -> None:
     cause.fails("odd")
     for _ in range(100):

@@ -99,6 +99,11 @@ def test_three_workflows_open_the_circuit_and_the_next_one_makes_no_call(program
     assert 59 * 60 < (late.invisible_until - timezone.now()).total_seconds() <= 3600
 
 
+def test_a_call_that_is_not_made_has_not_happened(programs: Downstream) -> None:
+    parked(programs, steps=[Step(programs.step, once=True, key_ttl=HOUR)])
+    assert Effect.objects.get().state == Effect.State.NOT_DONE
+
+
 def test_unless_the_same_step_has_made_another_call_before(programs: Downstream) -> None:
     other = Downstream("payments")
 
