@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from html import unescape
 from itertools import islice
 from typing import Any
 
@@ -231,10 +229,6 @@ def test_nothing_can_be_asked_of_users_that_is_no_filter_of_the_list(house: Hous
     ]
     answers = {query: house.client.get(f"/admin/auth/user/?{query}").status_code for query in asked}
     assert answers == dict.fromkeys(asked, 400)
-    offered = re.findall(r'href="(\?[^"]+)"', house.client.get("/admin/auth/user/").content.decode())
-    assert len(offered) > 6
-    for each in offered:
-        assert house.client.get(f"/admin/auth/user/{unescape(each)}").status_code == 200
 
 
 def test_only_what_they_have_is_offered(house: House) -> None:
@@ -251,17 +245,3 @@ def test_the_name_of_a_group_is_for_superusers_to_change(house: House) -> None:
     house.client.force_login(house.root)
     house.client.post(url, form)
     assert Group.objects.get(pk=house.reception.pk).name == "front desk"
-
-
-def test_a_superuser_does_everything(house: House) -> None:
-    house.client.force_login(house.root)
-    assert "is_superuser" in house.client.get("/admin/auth/user/").content.decode()
-    form = {
-        "username": "colleague",
-        **AT_WORK,
-        "is_superuser": "on",
-        "groups": [house.engineers.pk],
-        "user_permissions": [permission(LACKS).pk],
-    }
-    assert house.client.post(f"/admin/auth/user/{house.colleague.pk}/change/", form).status_code == 302
-    assert "superuser" in rights(house.colleague)

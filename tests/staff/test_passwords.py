@@ -33,29 +33,27 @@ def password_of(user: User) -> str:
     return User.objects.values_list("password", flat=True).get(pk=user.pk)
 
 
-@pytest.mark.parametrize("weak", WEAK)
-def test_a_weak_password_is_refused_for_a_new_user_another_and_oneself(root: Client, ada: User, weak: str) -> None:
+def test_a_weak_password_is_refused_for_a_new_user_another_and_oneself(root: Client, ada: User) -> None:
     before = password_of(ada)
-    another = {"usable_password": "true", "set-password": "1", "password1": weak, "password2": weak}
-    assert root.post(f"/admin/auth/user/{ada.pk}/password/", another).status_code == 200
-    mine = {"old_password": PASSWORD, "new_password1": weak, "new_password2": weak}
-    assert root.post("/admin/password_change/", mine).status_code == 200
+    form = {"username": "adalovelace2", "usable_password": "true"}
+    for weak in WEAK:
+        another = {"usable_password": "true", "set-password": "1", "password1": weak, "password2": weak}
+        assert root.post(f"/admin/auth/user/{ada.pk}/password/", another).status_code == 200
+        mine = {"old_password": PASSWORD, "new_password1": weak, "new_password2": weak}
+        assert root.post("/admin/password_change/", mine).status_code == 200
+        assert root.post("/admin/auth/user/add/", {**form, "password1": weak, "password2": weak}).status_code == 200
     assert password_of(ada) == before
-    form = {"username": "adalovelace2", "usable_password": "true", "password1": weak, "password2": weak}
-    assert root.post("/admin/auth/user/add/", form).status_code == 200
     assert not User.objects.filter(username="adalovelace2").exists()
-    form |= {"password1": PASSWORD, "password2": PASSWORD}
-    assert root.post("/admin/auth/user/add/", form).status_code == 302
+    good = {**form, "password1": PASSWORD, "password2": PASSWORD}
+    assert root.post("/admin/auth/user/add/", good).status_code == 302
 
 
-@pytest.mark.parametrize("weak", WEAK)
-def test_createsuperuser_takes_no_weak_password_from_the_environment(
-    db: None, monkeypatch: pytest.MonkeyPatch, weak: str
-) -> None:
+def test_createsuperuser_takes_no_weak_password_from_the_environment(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     command: dict[str, Any] = {"interactive": False, "username": "adalovelace", "email": "ada@example.com"}
-    monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", weak)
-    with pytest.raises(CommandError, match="DJANGO_SUPERUSER_PASSWORD: "):
-        call_command("createsuperuser", **command)
+    for weak in WEAK:
+        monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", weak)
+        with pytest.raises(CommandError, match="DJANGO_SUPERUSER_PASSWORD: "):
+            call_command("createsuperuser", **command)
     assert not User.objects.exists()
     monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", PASSWORD)
     call_command("createsuperuser", **command, stdout=io.StringIO())
@@ -92,8 +90,3 @@ def test_changepassword_takes_no_weak_password(ada: User) -> None:
     with patch("getpass.getpass", lambda **_: "1"), pytest.raises(CommandError):
         call_command("changepassword", "ada", stdout=io.StringIO(), stderr=io.StringIO())
     assert password_of(ada) == before
-
-
-def test_no_page_about_ones_password_is_kept_by_a_browser(root: Client) -> None:
-    for page in ("password_change/", "password_change/done/"):
-        assert "no-store" in root.get(f"/admin/{page}").get("Cache-Control", ""), page

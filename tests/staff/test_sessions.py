@@ -86,12 +86,6 @@ def test_the_button_of_the_warning_is_activity_but_not_beyond_8_hours(client: Cl
     assert is_signed_in(client)
 
 
-def test_the_button_needs_a_csrf_token(client: Client) -> None:
-    strict = Client(enforce_csrf_checks=True)
-    strict.cookies = client.cookies
-    assert strict.post("/admin/session/").status_code == 403
-
-
 def test_nobody_has_no_session_to_ask_about(db: None) -> None:
     assert Client().get("/admin/session/").status_code == 401
     assert Client().post("/admin/session/").status_code == 401
@@ -108,13 +102,11 @@ def test_a_form_of_an_ended_session_does_nothing_and_leads_back_to_its_page(clie
     assert Workflow.objects.filter(pk=workflow.pk).values().get() == before
 
 
-@pytest.mark.parametrize(
-    "referer", ["http://evil.example/admin/", "", "http://testserver/admin/login/", "http://[nowhere"]
-)
-def test_a_form_of_another_place_leads_home(client: Client, passes: Clock, referer: str) -> None:
+def test_a_form_of_another_place_leads_home(client: Client, passes: Clock) -> None:
     passes(16 * MINUTE)
-    answer = client.post("/admin/logout/", headers={"Referer": referer})
-    assert answer["Location"] == "/admin/login/?next=/admin/"
+    for referer in ("http://evil.example/admin/", "", "http://testserver/admin/login/", "http://[nowhere"):
+        answer = client.post("/admin/logout/", headers={"Referer": referer})
+        assert answer["Location"] == "/admin/login/?next=/admin/"
 
 
 def test_a_key_that_no_session_can_have_is_nobodys(db: None) -> None:
@@ -127,15 +119,6 @@ def test_a_key_that_no_session_can_have_is_nobodys(db: None) -> None:
 def test_a_form_of_nobody_says_that_nothing_was_done(db: None) -> None:
     client = Client()
     assert "You are not signed in. Nothing was done" in sign_in_page(client, client.post("/admin/password_change/"))
-
-
-def test_a_session_of_the_release_before_starts_to_count(client: Client, passes: Clock) -> None:
-    session = client.session
-    del session[sessions.BEGAN], session[sessions.SEEN]
-    session.save()
-    assert is_signed_in(client)
-    passes(15 * MINUTE)
-    assert not is_signed_in(client)
 
 
 def test_a_burst_of_pages_writes_the_session_once(client: Client, passes: Clock, monkeypatch: Any) -> None:
@@ -158,10 +141,8 @@ def test_the_page_tells_its_script_how_long_there_is_and_who_it_is(client: Clien
     assert 'data-user=""' in Client().get("/admin/login/").content.decode()
 
 
-@pytest.mark.parametrize("name", ["sessionid", "csrftoken"])
-def test_the_cookies_are_not_for_scripts_nor_for_other_sites(db: None, hasher: Any, name: str) -> None:
+def test_the_cookies_are_not_for_scripts_nor_for_other_sites(db: None, hasher: Any) -> None:
     User.objects.create_superuser("ada", password="correct horse battery")
     answer = Client().post("/admin/login/", {"username": "ada", "password": "correct horse battery"})
-    cookie = answer.cookies[name]
-    assert cookie["httponly"]
-    assert cookie["samesite"] == "Lax"
+    for name in ("sessionid", "csrftoken"):
+        assert (bool(answer.cookies[name]["httponly"]), answer.cookies[name]["samesite"]) == (True, "Lax")

@@ -36,7 +36,7 @@ def test_a_sign_in_leads_nowhere_else_and_then_home(ada: User) -> None:
             assert Client().post(SIGN_IN, form, query_params=query)["Location"] == "/admin/"
 
 
-@pytest.mark.parametrize("told", [{}, {"address": "198.51.100.{}"}, {"HTTP_USER_AGENT": "browser {}"}], ids=str)
+@pytest.mark.parametrize("told", [{}, {"address": "198.51.100.{}", "HTTP_USER_AGENT": "browser {}"}], ids=str)
 def test_wrong_passwords_cost_five_hashes_whatever_sends_them(
     ada: User, hasher: type[CountingHasher], told: dict[str, str]
 ) -> None:
@@ -158,11 +158,9 @@ def test_a_header_of_the_client_does_not_tell_its_address(ada: User) -> None:
 @pytest.mark.parametrize(
     ("told", "address"),
     [
-        ("10.0.0.1, 203.0.113.9", "203.0.113.9"),  # what our proxy has appended, not what the client claims
-        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("10.0.0.1, ::ffff:203.0.113.9", "203.0.113.9"),  # what our proxy has appended, not what the client claims
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
         ("nonsense", None),
-        ("", None),
     ],
 )
 def test_behind_a_proxy_its_header_tells_the_address(ada: User, settings: Any, told: str, address: str | None) -> None:
