@@ -47,16 +47,6 @@ def test_more_than_can_be_stored_is_503_and_may_be_sent_again(key: str) -> None:
     assert answer.headers["Retry-After"] == "5"
 
 
-def test_a_body_that_ends_early_is_400(intake: Served, key: str) -> None:
-    headers = [
-        ("Authorization", f"Bearer {key}"),
-        ("Idempotency-Key", str(uuid4())),
-        ("Content-Type", "application/json"),
-        ("Content-Length", "3"),
-    ]
-    assert_problem(intake.request("POST", "/v1/submissions", headers, b"{}"), 400, "body_incomplete")
-
-
 def test_a_header_sent_twice_is_both_together(intake: Served, key: str) -> None:
     headers = [("Authorization", f"Bearer {key}"), ("Idempotency-Key", str(uuid4())), ("Idempotency-Key", "x")]
     assert_problem(intake.request("POST", "/v1/submissions", headers), 400, "idempotency_key_invalid")

@@ -96,13 +96,6 @@ def test_tasks_are_told_by_type_with_the_age_of_the_oldest(client: Client) -> No
     assert 120 <= samples["oldest_task_seconds", ("undo_in_doubt",)] < 150
 
 
-def test_live_workers_are_told_by_release(client: Client) -> None:
-    for pid, fields in enumerate([{}, {}, {"release": "r8", "queue": "nightly"}, {"stopped_at": timezone.now()}]):
-        rows.worker(pid, **fields)
-    samples = told(client)
-    assert [samples["workers_by_release", (release,)] for release in ("r7", "r8")] == [2, 1]
-
-
 @pytest.mark.parametrize(
     ("code", "number"), [("card_declined", 0), ("rotated", 1), ("", 1), ("expired", 0), ("broken_session", 1)]
 )

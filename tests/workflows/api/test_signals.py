@@ -50,19 +50,14 @@ BODIES: list[tuple[bytes | dict[str, Any], int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "status", "code"), BODIES)
 def test_what_is_refused_of_a_webhook_leaves_no_row_and_no_trace(
-    client: Client,
-    secret: str,
-    body: bytes | dict[str, Any],
-    status: int,
-    code: str,
-    caplog: pytest.LogCaptureFixture,
+    client: Client, secret: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    response = deliver(client, secret, body)
-    assert_problem(response, status, code)
-    assert CANARY.encode() not in response.content
+    for body, status, code in BODIES:
+        response = deliver(client, secret, body)
+        assert_problem(response, status, code)
+        assert CANARY.encode() not in response.content
     assert CANARY not in caplog.text
     assert secret not in caplog.text
     assert not Signal.objects.exists()
@@ -103,14 +98,6 @@ def test_what_a_workflow_that_has_ended_is_told_is_stored_as_ignored(
     assert deliver(client, secret, {**body, "workflow": workflow.key}).status_code == 202
     assert tell(client, key, workflow.key, body).status_code == 202
     assert [(s.ignored, s.closed_at is not None) for s in Signal.objects.all()] == [(True, True)] * 2
-
-
-@pytest.mark.parametrize("path", ["/v1/signals/parcels", f"/v1/workflows/{A_KEY}/signals"])
-def test_another_method_is_405(client: Client, path: str) -> None:
-    for method in ("GET", "PUT", "DELETE"):
-        response = client.generic(method, path)
-        assert_problem(response, 405, "method_not_allowed")
-        assert response.headers["Allow"] == "POST"
 
 
 # --- API clients --------------------------------------------------------------------------------------

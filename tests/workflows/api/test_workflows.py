@@ -186,15 +186,15 @@ INVALID: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("sent", "expected"), INVALID)
 def test_an_invalid_input_is_refused_by_the_names_of_its_fields(
-    client: Client, key: str, sent: dict[str, Any], expected: str, caplog: pytest.LogCaptureFixture
+    client: Client, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    response = start(client, key, body(workflow_type="order", input=sent))
-    assert_problem(response, 422, "input_invalid")
-    assert expected in response.json()["detail"]
-    assert CANARY not in response.json()["detail"]
+    for sent, expected in INVALID:
+        response = start(client, key, body(workflow_type="order", input=sent))
+        assert_problem(response, 422, "input_invalid")
+        assert expected in response.json()["detail"]
+        assert CANARY not in response.json()["detail"]
     assert CANARY not in caplog.text
     assert not Workflow.objects.exists()
 
@@ -219,19 +219,12 @@ REFUSED: list[tuple[bytes | dict[str, Any], int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("sent", "status", "code"), REFUSED, ids=range(len(REFUSED)))
-def test_what_is_refused_leaves_no_row_and_no_trace(
-    client: Client,
-    key: str,
-    sent: bytes | dict[str, Any],
-    status: int,
-    code: str,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_is_refused_leaves_no_row_and_no_trace(client: Client, key: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    response = start(client, key, sent)
-    assert_problem(response, status, code)
-    assert CANARY.encode() not in response.content
+    for sent, status, code in REFUSED:
+        response = start(client, key, sent)
+        assert_problem(response, status, code)
+        assert CANARY.encode() not in response.content
     assert CANARY not in caplog.text
     assert not Workflow.objects.exists()
 
