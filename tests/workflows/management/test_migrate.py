@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import DataError, OperationalError, connection, transaction
+from django.db import DataError, OperationalError, connection
 from pytest_django import Settings
 
 from tests import engine
@@ -151,16 +151,6 @@ def test_it_gives_up_says_why_and_lets_the_workers_go_on() -> None:
     assert applied() == {"0000_thing"}, "what came before it"
 
 
-def test_what_is_in_nobodys_way_is_migrated_at_once_and_stops_nobody() -> None:
-    done = Migrating("0001")
-    done.end()
-    assert done.out.getvalue().rstrip().endswith("Applying migrating.0001_column... OK")
-    assert " in use" not in done.out.getvalue()
-    again = Migrating("0001")
-    again.end()
-    assert "No migrations to apply." in again.out.getvalue()
-
-
 def test_an_index_is_built_beside_claims_and_submissions_however_long_the_claims_are() -> None:
     Migrating("0001").end()
     with a_claim() as release:
@@ -208,14 +198,6 @@ def test_what_changes_no_table_waits_for_nobody() -> None:
         Migrating("0001", fake=True).end()
     assert applied() == {"0000_thing", "0001_column"}
     assert columns() == set()
-
-
-def test_within_somebody_elses_transaction_nothing_can_be_tried_again() -> None:
-    """A test's, for one: there it is Django's own."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        call_command("migrate", "migrating", "0001", verbosity=0)
-        cursor.execute("SHOW lock_timeout")
-        assert cursor.fetchone() == ("0",)
 
 
 def test_two_at_once_wait_both() -> None:

@@ -28,16 +28,3 @@ def test_an_index_is_built_concurrently_and_what_cannot_be_tried_again_does_noth
             sql = [line for line in loader.collect_sql([(migration, False)]) if not line.startswith("--")]
             assert builds_under_a_lock(sql) == [], name
             assert migration.atomic or [each for each in sql if " CONCURRENTLY " not in each] == [], name
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        'CREATE INDEX "due" ON "workflows_wait" ("deadline")',
-        'ALTER TABLE "workflows_wait" ADD CONSTRAINT "once" UNIQUE ("name")',
-    ],
-)
-def test_it_is_seen_where_it_is_not(sql: str) -> None:
-    """Of a table that is there; a new one is empty."""
-    assert builds_under_a_lock([sql]) == [sql]
-    assert builds_under_a_lock(['CREATE TABLE "workflows_wait" ("name" text)', sql]) == []

@@ -87,7 +87,3 @@ def test_a_longer_time_is_summed_up_from_hours_and_programs_read_json(counted: N
 def test_it_refuses_what_it_does_not_understand(arguments: list[str], said: str) -> None:
     with pytest.raises(CommandError, match=said):
         stats(*arguments)
-
-
-def test_it_says_when_nothing_is_counted() -> None:
-    assert "does one run?" in stats()

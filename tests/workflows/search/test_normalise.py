@@ -12,8 +12,7 @@ from workflows.search.search_keys import LONGEST_TEXT, SearchKey
     "text",
     [
         "jane.doe+web@example.com",
-        "Jane.Doe+WEB@Example.COM",
-        "  jane.doe+web@example.com\n",
+        "  Jane.Doe+WEB@Example.COM\n",
         "\u200bjane.doe+web@example.com\ufeff",
         "\uff4aane.doe+web\uff20example.com",  # full width
         "mailto:jane.doe+web@example.com",
@@ -44,7 +43,6 @@ def test_what_is_no_email_address_has_no_reading(text: str) -> None:
     "text",
     [
         "+15550102323",
-        "+1 (555) 010-2323",
         "+1 555.010.2323",
         "1 555 010 2323",
         "(555) 010-2323",

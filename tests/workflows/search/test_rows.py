@@ -69,7 +69,7 @@ def test_it_gives_old_rows_the_keys_that_a_submission_would_have() -> None:
     assert "0 were missing" in run("fill")
 
 
-@pytest.mark.parametrize("email", [None, 5, {"a": 1}, ["a@example.com"], "nobody", "a" * 400 + "@example.com"])
+@pytest.mark.parametrize("email", [None, {"a": 1}, "nobody", "a" * 400 + "@example.com"])
 def test_it_gives_exactly_what_the_intake_gives(email: Any) -> None:
     entered = send('{"patient": {"email": "x"}}')
     connection.cursor().execute(

@@ -21,7 +21,7 @@ from workflows.postgres import statements
 from workflows.postgres.jsonb import parse
 from workflows.sealing.envelopes import FROM_SECRET_KEY
 from workflows.search import normalise, search_keys
-from workflows.search.search_keys import SearchKey, hashes_to_find, hashes_to_store, keys
+from workflows.search.search_keys import SearchKey, hashes_to_find, keys
 from workflows.waits import Child, wait_for_children
 
 pytestmark = engine.ENGINE
@@ -63,10 +63,6 @@ def test_a_submission_is_found_by_each_of_its_search_keys() -> None:
     assert found("email", " CANARY-7f3a@example.com") == [mine.id]
     assert found("phone", "(555) 010-2323") == [mine.id, other.id]
     assert found("email", "jane@example.com") == []
-
-
-def test_a_kind_is_part_of_its_hash() -> None:
-    assert hashes_to_find("email", ["a"]) != hashes_to_find("phone", ["a"])
 
 
 def test_what_is_stored_is_a_hash_of_sixteen_bytes_and_nothing_of_the_value() -> None:
@@ -115,20 +111,14 @@ def test_a_workflow_that_is_started_by_its_business_key_has_them_too() -> None:
     assert found("phone", "5550102323") == [entry.id]
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        "{}",
+def test_what_cannot_be_normalised_gets_no_key_and_is_taken_as_any_other() -> None:
+    for payload in (
         '{"patient": null}',
         '{"patient": {"email": 1, "phone": 15550102323}}',
-        '{"patient": {"email": "nobody", "phone": "none"}}',
-        '{"patient": {"email": ["a@example.com"], "phone": {"a": 1}}}',
-        '{"patient": "a@example.com"}',
+        '{"patient": {"email": ["a@example.com"], "phone": "none"}}',
         '{"patient": {"email": "%s"}}' % ("a" * 1000 + "@example.com"),
-    ],
-)
-def test_what_cannot_be_normalised_gets_no_key_and_is_taken_as_any_other(payload: str) -> None:
-    assert not send(payload).replayed
+    ):
+        assert not send(payload).replayed
     assert not SearchKeyHash.objects.exists()
 
 
@@ -191,12 +181,6 @@ def test_without_a_setting_it_is_made_of_the_secret_key_and_is_not_that(settings
     assert found("email", CANARY) == []
     settings.SEARCH_KEYS, settings.SECRET_KEY = [], "another"
     assert found("email", CANARY) == []
-
-
-def test_hashes_are_in_one_order_and_each_is_there_once() -> None:
-    values = {"email": CANARY, "phone": "+15550102323"}
-    assert hashes_to_store(BY, values) == sorted(hashes_to_store(BY, values))
-    assert len(hashes_to_store({"a": BY["email"]}, {"a": CANARY})) == 1
 
 
 def test_every_insert_of_a_workflow_is_one_that_knows_search_keys() -> None:

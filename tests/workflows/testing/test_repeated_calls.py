@@ -18,7 +18,6 @@ from tests.workflows.testing.order import (
     check_order,
     find_charge,
     order_of,
-    pay,
     review,
     ship,
     shop,
@@ -119,20 +118,6 @@ def test_a_last_mail_behind_a_wait_is_found_by_the_crash_of_the_run_that_complet
     assert found == ["before_commit:complete"]
 
 
-def test_a_mail_before_a_wait_is_found_in_the_compensation_matrix_and_in_a_child() -> None:
-    with pytest.raises(AssertionError, match=REPEATED):
-        testing.check_compensation(order_of(TELL, review, ship), LARGE, testing.Failure("ship"))
-    waiting = order_of(tell, Step(pay))
-    with pytest.raises(AssertionError, match=REPEATED):
-        testing.run(ORDERS, {"skus": ["A"]}, children=[waiting], signals={"payment.confirmed": {"by": "ada"}})
-
-
-def test_every_step_that_repeats_its_call_is_named() -> None:
-    with pytest.raises(AssertionError) as found:
-        testing.run(order_of(tell, Step(tell, name="tell_again"), review), LARGE)
-    assert all(f"The step {name} of order" in str(found.value) for name in ("tell", "tell_again"))
-
-
 @pytest.mark.parametrize("of_a_child", [False, True])
 @pytest.mark.parametrize("function", [tell, tell_in_a_thread])
 def test_a_once_step_that_calls_and_says_that_it_did_not_is_found(function: WorkflowStep, of_a_child: bool) -> None:
@@ -170,14 +155,6 @@ def test_no_other_step_has_repeated_its_call(step: WorkflowStep, beside: Any, pa
 def test_a_call_of_each_child_is_not_the_parents_repeated() -> None:
     run = testing.run(ORDERS, {"skus": ["A", "B"]}, children=[order_of(tell)])
     assert run.context["parcel"] == "COMPLETE, COMPLETE"
-
-
-def test_a_once_step_that_does_not_apply_has_asked_for_no_key() -> None:
-    def skip(*, workflow: Workflow, context: OrderContext) -> None:
-        return None
-
-    run = testing.run(order_of(Step(skip, **ONCE), Step(charge, once=True, lookup=find_charge)), PAYLOAD)
-    assert run.effects == {"skip": "skipped", "charge": "done"}
 
 
 def test_an_undo_and_a_lookup_may_come_again() -> None:

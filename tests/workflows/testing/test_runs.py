@@ -9,10 +9,10 @@ import pytest
 from django.contrib.auth.models import User
 from pydantic import BaseModel
 
-from tests.workflows.testing.order import ORDER, ORDERS, PAYLOAD, OrderContext, check_order, pay, shop, with_step
+from tests.workflows.testing.order import ORDER, ORDERS, PAYLOAD, OrderContext, check_order, pay, with_step
 from workflows import testing
-from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.errors import RetryableStepError, Suspend
+from workflows.definition import Step, WorkflowDefinition
+from workflows.errors import RetryableStepError
 from workflows.models import Attempt, ManualTask, Workflow
 from workflows.waits import require_approval, wait_for_signal, wait_for_time
 
@@ -40,16 +40,6 @@ def test_a_run_is_no_duplicate_of_another_one() -> None:
 def test_whatever_fails_is_undone(failure: testing.Failure) -> None:
     run = testing.check_compensation(ORDER, PAYLOAD, failure)
     assert run.status == "FAILED"
-
-
-@testing.every_crash(ORDER)
-def test_a_crash_changes_nothing(boundary: str) -> None:
-    run = testing.run(ORDER, PAYLOAD, crash=boundary)
-    assert run.crashed
-    assert run.status == "COMPLETE"
-    assert run.effects == {"reserve": "done", "charge": "done", "ship": "done"}
-    assert len(shop.done) == len({key for _, key in run.calls if key}) == 3
-    assert run.called("charge") == 1  # it has a lookup, and is not repeated
 
 
 def test_the_matrix_has_every_step_and_every_call() -> None:
@@ -135,20 +125,6 @@ def test_children_are_run_too_and_their_parent_waits_for_what_they_wait_for() ->
     assert run.workflow.waiting_for == "the workflows that it has started (orders)"
     late = testing.run(ORDERS, {"skus": ["A"]}, children=[waiting], overdue=["orders"])
     assert (late.status, late.workflow.last_error_code) == ("FAILED", "wait_expired")
-
-
-def test_what_waits_for_anything_else_is_given_back_as_it_is() -> None:
-    def wait(*, workflow: Workflow, context: OrderContext) -> None:
-        raise Suspend("a parcel", wake_on=["parcel"], until=workflow.created_at + timedelta(days=1))
-
-    run = testing.run(with_step("ship", Step(wait)), PAYLOAD)
-    assert (run.status, run.workflow.waiting_for) == ("PENDING", "a parcel")
-
-
-def test_the_projects_own_definitions_are_known_again_afterwards() -> None:
-    before = list(definitions())
-    testing.run(ORDER, PAYLOAD)
-    assert list(definitions()) == before
 
 
 def test_the_row_is_as_a_submission_makes_it() -> None:
