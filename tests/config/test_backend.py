@@ -6,13 +6,6 @@ from tests import postgres
 pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"]), pytest.mark.slow]
 
 
-def test_the_suite_has_a_database_of_its_own() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_database(), current_setting('server_version_num')::int >= 150000")
-        assert cursor.fetchone() == (connection.settings_dict["NAME"], True)
-    assert connection.settings_dict["NAME"].startswith("test_")
-
-
 def test_the_attempt_log_is_another_connection_to_the_same_database() -> None:
     pids = set()
     for alias in ["default", "attempt_log"]:

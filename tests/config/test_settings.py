@@ -57,10 +57,6 @@ def test_it_refuses_to_start_in_production(environment: dict[str, str], complain
         settings_of(**{**PRODUCTION, **environment})
 
 
-def test_it_runs_in_debug_with_nothing_set() -> None:
-    assert settings_of(DEBUG="1")["DATABASES"]["default"]["ENGINE"] == "config.embedded"
-
-
 def test_a_socket_folder_can_stand_in_the_database_url() -> None:
     url = "postgres://onramp@%2Fvar%2Frun%2Fpostgresql/onramp"
     database = settings_of(**{**PRODUCTION, "DATABASE_URL": url})["DATABASES"]["default"]
@@ -105,26 +101,10 @@ def test_the_cookies_of_production_are_for_https_only(environment: dict[str, str
     assert (made.get("SESSION_COOKIE_SECURE"), made.get("CSRF_COOKIE_SECURE")) == (secure, secure)
 
 
-def test_debug_answers_plain_http() -> None:
-    assert answers({"DEBUG": "1", "ALLOWED_HOSTS": "onramp.example.com"}, "/nothing/") == "404"
-
-
 def test_the_header_of_a_proxy_is_believed_when_it_is_named() -> None:
     forwarded = {"x-forwarded-proto": "https"}
     assert answers(PRODUCTION, "/nothing/", **forwarded).startswith("301")
     assert answers({**PRODUCTION, "SECURE_PROXY_SSL_HEADER": "X-Forwarded-Proto"}, "/nothing/", **forwarded) == "404"
-
-
-@pytest.mark.slow
-def test_logs_go_to_stderr_one_readable_line_each() -> None:
-    code = "import django, logging; django.setup(); logging.getLogger('workflows.engine.loop').info('Claimed %s', 7)"
-    environment = {**os.environ, **UNSET, "DEBUG": "1", "DJANGO_SETTINGS_MODULE": "config.settings"}
-    result = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd=settings.BASE_DIR, capture_output=True, text=True, check=True
-    )
-    assert result.stdout == ""
-    assert result.stderr.rstrip().endswith("workflows.engine.loop: Claimed 7")
-    assert "INFO" in result.stderr
 
 
 @pytest.mark.slow

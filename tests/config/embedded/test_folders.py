@@ -1,14 +1,12 @@
 """Where the embedded server keeps its data and its socket, as which account, and what it says when it cannot."""
 
 import os
-import pwd
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from config.embedded.accounts import ACCOUNTS
 from config.embedded.errors import EmbeddedServerError
 from config.embedded.server import Server
 from tests.config.embedded.servers import Prepare, ask, elsewhere, mode
@@ -38,12 +36,6 @@ def test_a_long_path_gets_a_short_socket_folder_which_is_used_again_while_it_is_
         server.remove()
     assert not second.exists()
     first.rmdir()
-
-
-@as_root
-def test_as_root_it_runs_as_an_unprivileged_account(server: Server) -> None:
-    assert pwd.getpwuid(server.data.stat().st_uid).pw_name in ACCOUNTS
-    assert not server.home.is_symlink()
 
 
 @as_root
@@ -96,12 +88,6 @@ def test_a_full_disk_is_a_clear_error(open_folder: Path) -> None:
     finally:
         server.remove()
         subprocess.run(["umount", disk], check=True)
-
-
-def test_a_data_folder_that_cannot_be_made_is_a_clear_error(open_folder: Path) -> None:
-    (open_folder / "var").write_text("a file where a folder should be")
-    with pytest.raises(EmbeddedServerError, match=r"cannot be opened \(.*\)[\s\S]*DATABASE_URL=postgres://"):
-        Server(open_folder / "var" / "postgres").start()
 
 
 def test_a_platform_without_the_wheel_is_a_clear_error(open_folder: Path) -> None:

@@ -42,16 +42,6 @@ def test_what_it_is_started_with_holds_after_a_restart_until_it_is_stopped(serve
     assert ask(server, "SHOW fsync") == "on"
 
 
-def test_it_stops_once_and_starts_once(server: Server) -> None:
-    assert server.stop() is True
-    assert server.pid() is None
-    assert server.stop() is False
-    assert server.start() is True
-    pid = server.pid()
-    assert server.start() is False
-    assert server.pid() == pid
-
-
 def test_of_many_that_start_it_at_once_one_does_also_after_an_initdb_that_was_killed(new_server: Server) -> None:
     unfinished = new_server.cluster / "data.new"
     unfinished.mkdir(parents=True)
