@@ -10,7 +10,7 @@ from django.test import Client
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
-from workflows.models import FollowUp, Workflow
+from workflows.models import Workflow
 
 NOTE = "The patient was called."
 
@@ -40,26 +40,3 @@ def test_what_is_acknowledged_leaves_the_list_and_its_page_says_who_did_so(
     assert "Acknowledge" not in [verb.label for verb, _ in response.context["verbs"]]
     html = support.post(f"{page}acknowledge/", {"seen": seen, "reason": NOTE}, follow=True).content.decode()
     assert "ome-support has acknowledged it already" in html
-
-
-def test_a_form_without_a_note_or_of_a_failure_that_was_not_seen_acknowledges_nothing(as_: Login) -> None:
-    row, support = rows.failed(), as_("support")
-    url = f"/admin/workflows/workflow/{row.pk}/acknowledge/"
-    (seen,) = re.findall(r'name="seen" value="(\d+)"', support.get(url).content.decode())
-    assert "reason" in support.post(url, {"seen": seen, "reason": " "}).context["form"].errors
-    for stale in ({}, {"seen": int(seen) - 1}):
-        html = support.post(url, {**stale, "reason": NOTE}, follow=True).content.decode()
-        assert "It has failed anew since you looked" in html
-    assert len(listed(support)) == 1
-
-
-def test_home_leaves_out_what_was_acknowledged(as_: Login) -> None:
-    rows.given_up()
-    (row,) = FollowUp.objects.all()
-    FollowUp.objects.update(acknowledged_failure=row.created_at)
-    support = as_("support")
-    assert support.get("/admin/").context["needs_a_person"] == "0"
-    assert (
-        "Not done: “Thank”, given up."
-        in support.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode()
-    )

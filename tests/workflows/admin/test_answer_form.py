@@ -13,7 +13,6 @@ from django import forms
 from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_serializer, model_validator
 
 from workflows.console.answer_form import AnswerForm
-from workflows.wording import Wording
 
 
 class Colour(Enum):
@@ -61,34 +60,6 @@ GIVEN = {
 
 def form(model: type[BaseModel] = Everything, **typed: str) -> AnswerForm:
     return AnswerForm(model, {f"answer-{name}": value for name, value in typed.items()})
-
-
-def test_each_type_has_its_field_and_widget() -> None:
-    fields = AnswerForm(Everything).fields
-    kinds = {
-        name: (type(field).__name__.strip("_"), type(field.widget).__name__, getattr(field.widget, "input_type", ""))
-        for name, field in fields.items()
-    }
-    assert kinds == {
-        "name": ("CharField", "TextInput", "text"),
-        "story": ("CharField", "Textarea", ""),
-        "remark": ("CharField", "Textarea", ""),
-        "nested": ("CharField", "Textarea", ""),
-        "pieces": ("IntegerField", "NumberInput", "number"),
-        "weight": ("FloatField", "NumberInput", "number"),
-        "price": ("DecimalField", "NumberInput", "number"),
-        "fragile": ("TypedChoiceField", "RadioSelect", "radio"),
-        "insured": ("TypedChoiceField", "RadioSelect", "radio"),
-        "rush": ("TypedChoiceField", "RadioSelect", "radio"),
-        "sent": ("DateField", "DateInput", "date"),
-        "arrived": ("DateTimeField", "DateTimeInput", "datetime-local"),
-        "size": ("TypedChoiceField", "Select", "select"),
-        "level": ("TypedChoiceField", "Select", "select"),
-        "colour": ("TypedChoiceField", "Select", "select"),
-        "parts": ("JsonField", "Textarea", ""),
-        "limits": ("JsonField", "Textarea", ""),
-        "anything": ("JsonField", "Textarea", ""),
-    }
 
 
 def test_labels_help_limits_and_what_is_required_are_the_models() -> None:
@@ -245,11 +216,3 @@ def test_json_is_empty_until_somebody_types_an_empty_list_is_an_answer_and_an_id
         assert answer.is_valid(), answer.errors
         assert answer.answer == {"names": [], "more": {}, "receipt": kept}
     assert not AnswerForm(Listed, {"answer-names": "null"}).is_valid()
-
-
-def test_a_field_is_called_by_the_models_title_or_as_the_definition_labels_results_of_that_name() -> None:
-    wording = Wording(results={"name": "Not this", "pieces": "Parcels"})
-    form = AnswerForm(Everything, wording=wording)
-    labels = [form.fields[name].label for name in ("name", "pieces", "weight")]
-    assert labels == ["Full name", "Parcels", "Weight"]
-    assert AnswerForm(Everything).fields["pieces"].label == "Pieces"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
-from workflows.console.attempts import ATTEMPTS_SHOWN, listed
+from workflows.console.attempts import listed
 from workflows.models import Attempt, Workflow
 
 pytestmark = pytest.mark.django_db
@@ -70,11 +69,6 @@ def test_those_that_looked_and_found_the_same_are_one_line(as_: Login) -> None:
     assert "before these" not in html
 
 
-def test_of_two_the_first_is_named(as_: Login) -> None:
-    html = as_("support").get(f"/admin/workflows/workflow/{reversal(looks=2).pk}/change/").content.decode()
-    assert summaries(html)[0].endswith("; attempt 3 found the same")
-
-
 def test_one_that_found_something_else_has_a_line_of_its_own() -> None:
     row = reversal(looks=3)
     look(row, range(6, 8), **DOWN)
@@ -99,24 +93,8 @@ def test_what_has_reversed_or_called_anything_is_never_folded(outcome: str, entr
     assert shown(row) == [(number, 0) for number in (5, 4, 3, 2, 1)]
 
 
-def test_one_that_reversed_something_and_then_waits_is_never_folded() -> None:
-    row = reversal(looks=0)
-    for number in (3, 4):
-        rows.attempt(row, number, outcome="waiting", steps=[{**LOOK, "outcome": "undone"}, LOOK])
-    assert shown(row) == [(number, 0) for number in (4, 3, 2, 1)]
-
-
 def test_after_a_month_of_looks_what_came_before_them_is_found_in_few_reads() -> None:
     row = reversal(looks=720)
     with CaptureQueriesContext(connection) as queries:
         assert shown(row) == [(722, 719), (2, 0), (1, 0)]
     assert len(queries) < 10
-
-
-def test_of_other_attempts_no_more_are_read_than_are_shown() -> None:
-    row = rows.retrying()
-    for number in range(1, 2 * ATTEMPTS_SHOWN):
-        rows.attempt(row, number, outcome="retry", closed_at=timezone.now() - timedelta(minutes=number))
-    with CaptureQueriesContext(connection) as queries:
-        assert len(listed(row)) == ATTEMPTS_SHOWN
-    assert len(queries) == 1

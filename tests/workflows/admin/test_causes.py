@@ -17,7 +17,7 @@ from django.utils import timezone
 from onboarding.samples import Kind, sample
 from tests.engine import again
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login, queries
+from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from tests.workflows.admin.test_services import SERVICES, at, shown
 from tests.workflows.outages.services import circuit, open_cause, open_circuit, trial_is_due
@@ -97,30 +97,10 @@ def test_its_page_says_since_when_in_which_release_and_what_waits(as_: Login) ->
     assert sentence(client) == f"Workflows go on since {at(service.opened_at)}. 2 workflows are being released."
 
 
-def test_of_a_reversal_it_says_that_refunds_wait(as_: Login) -> None:
-    name = open_cause(UNDO).pk
-    parked(on=name, compensating=True)
-    assert "failed at the reversal of “Charge the card” since" in sentence(as_("support"), name)
-    assert "1 workflow waits to be reversed, and for refunds, until that is mended." in sentence(as_("support"), name)
-
-
 def test_only_who_may_see_attempts_sees_where_in_the_code_it_fails(as_: Login) -> None:
     open_cause(traceback="File programs.py, in enroll")
     assert "in enroll" in shown(as_("engineer"), page_of())
     assert "in enroll" not in shown(as_("support"), page_of())
-
-
-@pytest.mark.parametrize("step", ["a b/c: d?e=1&f", "%00_5F", "x" * 100])
-def test_a_cause_may_have_any_name(as_: Login, step: str) -> None:
-    name = open_cause(step, "y" * 200).pk
-    parked(on=name)
-    client = as_("engineer")
-    assert f'<a href="{page_of(name)}"' in client.get(SERVICES).content.decode()
-    html = client.get(page_of(name)).content.decode()
-    (link,) = re.findall(r'href="([^"]*\?parked_on=[^"]*)"', html)[:1]
-    assert client.get(unescape(link)).context["cl"].result_count == 1
-    client.post(page_of(name, "try_now"), {"reason": "It is mended."})
-    assert circuit(name).retry_at <= timezone.now()  # type: ignore[operator]
 
 
 def failed_before(client: Client, name: str, **also: str) -> list[int]:
@@ -198,9 +178,6 @@ def test_what_needs_a_person_counts_and_names_the_causes_for_who_may_see_service
     for query in ("?kind=failed", "?whose=mine"):
         assert "Enrol in the program" not in shown(as_("support"), listed + query)
     assert "Enrol in the program" not in shown(as_("support"), "/admin/workflows/manualtask/")
-    few = queries(as_("support"), listed)
-    open_cause(code="ValueError")
-    assert queries(as_("support"), listed) == few
 
 
 # --- A workflow that is parked on it ----------------------------------------------------------------
@@ -232,20 +209,13 @@ def test_a_workflow_that_is_reversed_waits_for_the_mend_and_links_to_it(as_: Log
     name = open_cause(UNDO).pk
     (row,) = parked(on=name, compensating=True, waiting_for="the mend of the reversal")
     client = as_("support")
+    assert "1 workflow waits to be reversed, and for refunds, until that is mended." in sentence(client, name)
     html = client.get(f"{WORKFLOWS}{row.pk}/change/").content.decode()
     assert "It waits for the mend of the reversal of “Charge the card”, where many fail, and goes on" in words(html)
     assert f'<a href="{page_of(name)}">What is done about it</a>' in html
     (other,) = parked(on="payments")
     assert "A system that we need is down." in client.get(f"{WORKFLOWS}{other.pk}/change/").context["to_tell"]
     assert page_of(name) not in as_("approver").get(f"{WORKFLOWS}{row.pk}/change/").content.decode()
-
-
-def test_the_list_of_workflows_offers_a_cause_by_its_step(as_: Login) -> None:
-    open_cause()
-    (row,) = parked()
-    html = as_("support").get(WORKFLOWS).content.decode()
-    (link,) = re.findall(r'href="([^"]*parked_on=[^"]*)">“Enrol in the program”: TypeError<', html)
-    assert [each.pk for each in as_("support").get(WORKFLOWS + unescape(link)).context["cl"].result_list] == [row.pk]
 
 
 # --- Verbs ------------------------------------------------------------------------------------------

@@ -51,11 +51,6 @@ def test_a_retry_tells_which_calls_are_on_record_and_which_are_made() -> None:
     assert "Why it failed: The program is full. A retry alone may not fix that." in told
 
 
-@pytest.mark.parametrize("fields", [{"last_error_code": "unreachable"}, {"cancelled_at": timezone.now()}])
-def test_what_may_pass_or_was_cancelled_needs_no_warning(fields: dict[str, Any]) -> None:
-    assert not [line for line in of_retry(failed(**fields)) if "may not mend" in line]
-
-
 def test_only_the_latest_call_of_a_step_counts() -> None:
     row = failed()
     call(row, "execute_checkout", "undone", charge_id="ch_1")
@@ -138,11 +133,6 @@ def test_run_now_is_offered_where_a_wait_may_have_ended(
     assert may_run_early(row) == may
 
 
-def test_it_is_offered_for_what_failed_and_for_what_is_parked() -> None:
-    assert may_run_early(asleep(retry_count=1))
-    assert may_run_early(asleep(waiting_for="the service", parked_on="programs", parked_at=timezone.now()))
-
-
 def asleep(**fields: Any) -> Workflow:
     return onboarding(invisible_until=timezone.now() + LATER, **fields)
 
@@ -165,10 +155,3 @@ def test_a_retry_has_the_usual_reasons_and_none_is_chosen_for_anybody(as_: Login
     assert not Event.objects.exists()
     post(client, row, "retry", why="The cause is mended.", reason="Ticket 12.")
     assert Event.objects.get(kind="retried").detail["reason"] == "The cause is mended. Ticket 12."
-
-
-def test_what_takes_something_away_looks_like_it(as_: Login) -> None:
-    row, client = onboarding(invisible_until=timezone.now() + LATER), as_("support")
-    for page in ("change", "cancel"):
-        assert "button-danger" in client.get(f"/admin/workflows/workflow/{row.pk}/{page}/").content.decode()
-    assert "button-danger" not in client.get(f"/admin/workflows/workflow/{failed().pk}/retry/").content.decode()

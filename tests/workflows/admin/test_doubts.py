@@ -50,26 +50,6 @@ def test_whether_a_call_happened_has_a_typed_field_for_each_that_its_step_return
     assert Signal.objects.get().payload["answer"] == {key.partition("-")[2]: value for key, value in PAID.items()}
 
 
-def test_its_fields_are_called_as_the_definition_labels_what_calls_return(as_: Login) -> None:
-    row = rows.open_task(
-        rows.waiting(task=False, workflow_type="onboarding"), about="start_visit", task_type="effect_in_doubt"
-    )
-    assert re.findall(r'<label for="id_answer-visit_uuid">(.*?)</label>', page(as_("approver"), row)) == ["Visit"]
-
-
-def test_a_field_of_a_call_that_happened_is_told_what_is_wrong_with_it(as_: Login) -> None:
-    client, row = as_("approver"), unclear_call()
-    for typed, said in [
-        ({"answer-charge_id": " "}, "This field is required."),
-        ({"answer-payment_status": ""}, "This field is required."),
-        ({"answer-payment_status": "gone"}, "Select a valid choice."),
-        ({"answer-receipt": "null"}, "Enter a valid UUID."),
-    ]:
-        assert said in decide(client, row, **{"decision": "approve", **PAID, **typed})
-    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
-    assert "Your answer is kept" in decide(client, row, decision="reject", reason="Not there.", **typed)
-
-
 def test_of_a_step_that_does_not_say_what_it_returns_an_object_has_to_be_typed(as_: Login) -> None:
     client, row = as_("approver"), task(**IN_DOUBT)
     for text in ("", "null", "[]", '"ch_1"', "7"):
@@ -130,13 +110,11 @@ TYPED = f"Charge id ch_1, Payment status paid, Receipt {PAID['answer-receipt']}"
     ("make", "typed", "said"),
     [
         (unclear_call, {"decision": "approve", **PAID}, f"It happened: {TYPED}"),
-        (unclear_call, {"decision": "reject"}, "It did not happen"),
         (undo_task, {"decision": "approve", "answer-how": "kept"}, "Left as it is"),
         (
             *(undo_task, {"decision": "approve", "answer-how": "undone", "answer-reference": "re-9"}),
             "Reversed by hand: Reference re-9",
         ),
-        (undo_task, {"decision": "reject"}, "To be tried again"),
     ],
 )
 def test_the_history_and_the_tasks_page_say_what_was_answered(
@@ -162,13 +140,6 @@ def test_what_was_typed_as_a_result_and_is_somebodys_is_not_in_the_history(as_: 
         assert value not in str(detail)
         assert "•••" in detail["fields"]["charge_id"]
         assert Signal.objects.get(workflow=row.workflow_id).payload["answer"]["charge_id"] == value
-
-
-def test_what_is_nobodys_may_be_in_the_history(as_: Login) -> None:
-    client, row = as_("superuser"), unclear_call()
-    Workflow.objects.update(payload={"order": {"program": "ch_b9"}})
-    decide(client, row, decision="approve", **{**PAID, "answer-charge_id": "ch_b9"})
-    assert Event.objects.get().detail["fields"]["charge_id"] == "ch_b9"
 
 
 def test_of_a_step_that_does_not_say_what_it_returns_no_values_but_references_are_told(as_: Login) -> None:

@@ -63,12 +63,6 @@ def test_the_pages_of_both_say_which_is_which_and_lead_to_each_other(as_: Login)
     assert "a call of it was left as it is. Look at that one" in page(client, third)
 
 
-def test_before_the_first_is_cancelled_the_page_says_that_the_second_goes_on(as_: Login) -> None:
-    first, second = sent(HOLDER), waits()
-    html = as_("support").get(f"/admin/workflows/workflow/{first.pk}/cancel/").content.decode()
-    assert f"What waits for this one then goes on: workflow {second.pk}." in html
-
-
 @pytest.mark.parametrize("make", [waits, ended])
 def test_a_lead_says_that_it_is_none_and_support_is_told_to_ask_one(as_: Login, make: Any) -> None:
     sent(HOLDER)

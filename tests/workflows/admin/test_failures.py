@@ -11,16 +11,14 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login, queries
+from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from tests.workflows.operations.test_bulk import carry_out
 from workflows import operations
-from workflows.console import home
 from workflows.console.links import failures_of
 from workflows.errors import NotAllowed
 from workflows.health import failures
@@ -148,12 +146,6 @@ def test_many_groups_are_on_several_pages(as_: Login, monkeypatch: pytest.Monkey
     assert 'page=2" rel="next"' in support.get(PAGE).content.decode()
 
 
-@pytest.mark.parametrize("query", ["?show=x&page=-1&workflow_type=%00", "?page=99"])
-def test_what_is_asked_for_and_is_not_there_changes_nothing(as_: Login, query: str) -> None:
-    rows.failed()
-    assert len(shown(as_("support"), query)) == 1
-
-
 def test_only_the_newest_are_grouped_and_the_page_says_so(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "MOST", 2)
     [rows.failed() for _ in range(3)]
@@ -161,24 +153,6 @@ def test_only_the_newest_are_grouped_and_the_page_says_so(as_: Login, monkeypatc
     (line,) = shown(support)
     assert line.number == "2+"
     assert "The newest 2 failures" in words(support.get(PAGE).content.decode())
-
-
-def test_as_many_statements_for_many_groups_as_for_one_and_only_indexes(as_: Login) -> None:
-    support = as_("support")
-    rows.failed()
-    one = queries(support, PAGE)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, status, completed_at,
-                                               current_step)
-               SELECT gen_random_uuid(), 'parcel', '{}', CASE n % 4 WHEN 0 THEN 'FAILED' ELSE 'COMPLETE' END,
-                      now() - n * interval '1 s', 'step_' || n % 200 FROM generate_series(1, 8000) n"""
-        )
-        cursor.execute("ANALYZE workflows_workflow")
-        assert queries(support, PAGE) == one <= 12
-        cursor.execute(f"EXPLAIN {failures.statement(failures.UNACKNOWLEDGED_SQL)}", {"limit": 50})
-        plan = "\n".join(line for (line,) in cursor.fetchall())
-    assert "Index Only Scan Backward using workflow_failures_left" in plan
 
 
 # --- A group ------------------------------------------------------------------------------------
@@ -195,14 +169,6 @@ def test_the_list_of_a_group_says_what_its_workflows_have_in_common(as_: Login) 
     assert "1 failed in release r1" not in words(support.get(f"/admin/workflows/workflow/?{cause}").content.decode()), (
         "it has more than failures"
     )
-
-
-@pytest.mark.parametrize("role", ["support", "auditor"])
-def test_who_may_acknowledge_is_offered_all_of_a_group(as_: Login, role: str) -> None:
-    rows.failed(), rows.failed()
-    client = as_(role)
-    page = words(client.get(shown(client)[0].url).content.decode())
-    assert ("Acknowledge all 2" in page) == (role == "support")
 
 
 def test_a_group_is_acknowledged_with_one_note_and_each_has_an_outcome(as_: Login) -> None:
@@ -287,12 +253,3 @@ def test_only_who_may_acknowledge_failures_looks_after_them_or_says_who_does(as_
     with pytest.raises(NotAllowed):
         operations.assign_cause(group.cause, user=supporter, to=supporter.pk)
     assert not AssignedCause.objects.exists()
-
-
-def test_home_puts_no_more_groups_into_words_than_it_shows(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    line = home.failures.line
-    monkeypatch.setattr(home.failures, "line", lambda group: told.append(group) or line(group))
-    for number in range(home.FIRST + 2):
-        rows.failed(last_error_code=f"code_{number}")
-    assert len(as_("support").get("/admin/").context["first_lines"]) == len(told) == home.FIRST

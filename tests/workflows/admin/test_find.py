@@ -12,12 +12,11 @@ from django.contrib.sessions.models import Session
 from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
 from tests import postgres
 from tests.postgres import without_triggers
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login, ours
+from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from workflows.definition import definitions
 from workflows.intake.submissions import enter
@@ -62,9 +61,7 @@ def said(response: HttpResponse) -> str:
 # --- What is found ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "text", [EMAIL, f"  {EMAIL.upper()} ", f"Jane <{EMAIL}>", PHONE, "(555) 010-2323", "1 555 010 2323", "5550102323"]
-)
+@pytest.mark.parametrize("text", [f"  {EMAIL.upper()} ", "(555) 010-2323"])
 def test_one_hit_opens_its_page(as_: Login, text: str) -> None:
     mine = sent()
     sent("john@example.com", "+15550109999")
@@ -100,19 +97,6 @@ def test_what_reads_as_an_email_address_is_looked_for_as_nothing_else(as_: Login
     """It would be a parameter of a statement, which the server may log."""
     rows.workflow(business_key="order@example.com")
     assert opened(as_("support"), "order@example.com") is None
-
-
-def test_a_request_id_that_two_patients_share_finds_both(as_: Login) -> None:
-    both = [rows.workflow(given_request_id="shop-7").pk for _ in range(2)]
-    assert listed(as_("support"), "shop-7") == both[::-1]
-
-
-def test_several_are_listed_newest_first(as_: Login) -> None:
-    made = [sent(), sent(), sent()]
-    assert listed(as_("support"), EMAIL) == made[::-1]
-    assert "3 found, newest first" in said(find(as_("support"), EMAIL))
-    by_hand = rows.failed(linking_id="5550102323")
-    assert listed(as_("support"), "5550102323") == [by_hand.pk, *made[::-1]]
 
 
 def test_a_family_that_shares_a_phone_is_told_apart(as_: Login, settings: Any) -> None:
@@ -171,11 +155,9 @@ def test_nothing_found_leads_to_the_other_cells_without_what_was_typed(as_: Logi
     assert "another cell" not in as_("support").get(FIND).content.decode()
 
 
-@pytest.mark.parametrize("text", ["", "   ", "x" * 501, "a\0b"])
-def test_what_can_be_nothing_is_refused_beside_the_box(as_: Login, text: str) -> None:
-    response = find(as_("support"), text)
-    assert response.status_code == 200
-    assert 'aria-invalid="true"' in response.content.decode()
+def test_what_can_be_nothing_is_refused_beside_the_box(as_: Login) -> None:
+    for text in ("   ", "x" * 501, "a\0b"):
+        assert 'aria-invalid="true"' in find(as_("support"), text).content.decode()
     assert not Search.objects.exists()
 
 
@@ -185,11 +167,7 @@ def test_a_workflow_that_is_gone_is_not_found_by_its_search_keys(as_: Login) -> 
     assert opened(as_("support"), EMAIL) is None
 
 
-# --- How fast -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", ["17", "00000000-0000-4000-8000-000000000000", "b17", "l17", "none", EMAIL])
-def test_a_search_reads_indexes_only(as_: Login, text: str) -> None:
+def test_a_search_reads_indexes_only(db: None) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             """WITH made AS (
@@ -200,7 +178,8 @@ def test_a_search_reads_indexes_only(as_: Login, text: str) -> None:
                SELECT uuid_send(gen_random_uuid()), id, 1 FROM made"""
         )
         cursor.execute("ANALYZE workflows_workflow; ANALYZE workflows_searchkey")
-    for reading in finding._readings(text):
+    texts = ("17", "00000000-0000-4000-8000-000000000000", "b17", "l17", EMAIL)
+    for reading in [reading for text in texts for reading in finding._readings(text)]:
         literals = {name: _literal(value) for name, value in {**reading.parameters, "limit": 51}.items()}
         sql = re.sub(r"%\((\w+)\)s", lambda name: literals[name[1]], reading.sql)  # noqa: B023 (called at once)
         with connection.cursor() as cursor:
@@ -213,21 +192,6 @@ def _literal(value: Any) -> str:
     if isinstance(value, list):
         return "ARRAY[{}]".format(", ".join(f"'\\x{each.hex()}'::bytea" for each in value))
     return str(value) if isinstance(value, int) else f"'{value}'"
-
-
-def test_a_list_of_fifty_takes_as_many_queries_as_a_list_of_two(as_: Login) -> None:
-    support = as_("support")
-
-    def queries() -> int:
-        with CaptureQueriesContext(connection) as captured:
-            find(support, EMAIL)
-        return ours(captured)
-
-    sent(), sent()
-    two = queries()
-    for _ in range(48):
-        sent()
-    assert queries() == two <= 8
 
 
 # --- On record ----------------------------------------------------------------------------------
@@ -269,7 +233,7 @@ def hexes(text: str) -> list[str]:
     return [each.hex() for reading in finding._readings(text) for each in reading.parameters.get("hashes", ())]
 
 
-@pytest.mark.parametrize("text", [EMAIL, "none-" + EMAIL, "canary-4c1d-key", "Canary-4c1d"])
+@pytest.mark.parametrize("text", [EMAIL, "canary-4c1d-key"])
 def test_what_was_typed_stands_in_no_url_log_session_message_or_title(
     as_: Login, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -291,16 +255,8 @@ def test_what_was_typed_stands_in_no_url_log_session_message_or_title(
     assert "messagelist" not in html
 
 
-def test_a_form_that_finds_offers_nothing_that_somebody_else_has_typed(as_: Login) -> None:
-    for url in ("/admin/", FIND):
-        (box,) = re.findall(r"<input[^>]*data-find[^>]*>", as_("support").get(url).content.decode())
-        assert 'autocomplete="off"' in box
-
-
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(
-    "text", [EMAIL, PHONE, "canary-4c1d-key", "canary-4c1d-link", "6c1d0000-0000-4000-8000-000000000000"]
-)
+@pytest.mark.parametrize("text", [EMAIL, "canary-4c1d-key"])
 def test_what_was_typed_stands_in_no_statement(as_: Login, text: str) -> None:
     """With `log_statement = all`: neither in a statement's text, nor, of a search key, among its parameters."""
     server = postgres.embedded_server()
@@ -323,10 +279,9 @@ def test_what_was_typed_stands_in_no_statement(as_: Login, text: str) -> None:
     statements = "\n".join(line for line in logged.splitlines() if "detail:" not in line)
     assert "from workflows_" in statements
     assert text.lower() not in statements
-    if text in (EMAIL, PHONE):
+    if text == EMAIL:
         assert hexes(text)[0] in logged  # it did look there: by the hash, which is a parameter
         assert hexes(text)[0] not in statements
-    if text == EMAIL:
         assert text not in logged
 
 

@@ -14,10 +14,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login, ours
+from tests.workflows.admin.conftest import Login
 from tests.workflows.outages.services import open_circuit
-from workflows.health import bounded
-from workflows.health.health import WAITS_LONG
 from workflows.models import Attempt, ManualTask, Workflow
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -93,15 +91,6 @@ def test_what_is_due_waits_whether_it_has_started_or_not(as_: Login, begun: bool
     assert "the queue elsewhere, where the oldest waits 2 d; the oldest waits 10 min." in sentence(as_("support"))
 
 
-def test_what_is_not_due_waits_for_no_worker(as_: Login) -> None:
-    rows.worker()
-    rows.retrying(created_at=timezone.now() - HOUR)
-    rows.complete(invisible_until=timezone.now() - HOUR)
-    assert "nothing waits for a worker" in sentence(as_("support"))
-    due(timedelta(seconds=WAITS_LONG / 2))
-    assert re.search(r"the oldest waits [345]\d s", sentence(as_("support"))), "it may take a while until it is read"
-
-
 def test_tasks_are_overdue_from_the_time_that_they_ought_to_be_decided_by(as_: Login) -> None:
     rows.worker()
     now = timezone.now()
@@ -143,19 +132,6 @@ def test_each_number_leads_to_exactly_the_rows_that_it_counted(as_: Login) -> No
     assert found["payments"] == "/admin/workflows/service/payments/change/"
 
 
-def test_a_link_that_was_cut_short_shows_the_whole_list(as_: Login) -> None:
-    row = rows.complete()
-    for value in ("2026-11-23T00:10", "x/y", "%2F"):
-        assert listed(as_("support"), f"/admin/workflows/workflow/?failed={value}") == {row.pk}
-
-
-def test_counts_stop_at_their_limit(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "COUNT_LIMIT", 2)
-    for _ in range(4):
-        rows.failed()
-    assert "Failed in the last hour: 2+" in links(as_("support"))
-
-
 # --- Who sees what, and what it costs -----------------------------------------------------------
 
 
@@ -171,38 +147,6 @@ def test_it_leads_nobody_where_they_may_not_go(as_: Login) -> None:
         assert approver.get(url).status_code == 200
     assert "Live workers" not in home(approver)
     assert "standing health" not in home(as_("nobody"))
-
-
-def test_it_takes_as_many_queries_for_a_thousand_rows_as_for_ten(as_: Login) -> None:
-    support = as_("support")
-    open_circuit("payments")
-
-    def fill(number: int) -> None:
-        now = timezone.now()
-        at_rest = {"status": "FAILED", "completed_at": now - MINUTE}
-        for fields in ({"invisible_until": now - MINUTE}, at_rest, {"parked_on": "payments", "parked_at": now}):
-            for queue in ("default", "elsewhere"):
-                filled = [rows.workflow(queue=queue, **fields)]
-                Workflow.objects.bulk_create(
-                    Workflow(
-                        idempotency_key=rows.uuid.uuid4(), workflow_type="parcel", payload={}, queue=queue, **fields
-                    )
-                    for _ in range(number // 6 - len(filled))
-                )
-        for _ in range(number // 100):
-            task(due_at=now - MINUTE)
-            rows.worker()
-
-    def queries() -> int:
-        with CaptureQueriesContext(connection) as captured:
-            home(support)
-        return ours(captured)
-
-    task(due_at=timezone.now())
-    fill(12)
-    ten = queries()
-    fill(1000)
-    assert queries() == ten <= 32
 
 
 def test_what_it_reads_it_reads_by_an_index(as_: Login) -> None:

@@ -94,16 +94,6 @@ def test_what_is_run_now_is_hidden_no_more(as_: Login) -> None:
     assert "clock was set back" not in home(as_)
 
 
-def test_no_more_rows_are_looked_at_than_are_counted(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "COUNT_LIMIT", 2)
-    for _ in range(4):
-        stored_before_the_clock_was_set_back()
-    assert "2+ of them" in home(as_)
-    for _ in range(3):
-        rows.workflow(invisible_until=timezone.now() + timedelta(minutes=1))
-    assert "clock was set back" not in home(as_), "three are due before them"
-
-
 def test_home_says_which_maintenance_task_fails_and_since_when(as_: Login) -> None:
     since = timezone.now() - timedelta(hours=1)
     Chore.objects.create(name="wake expired", failing_since=since, error="OperationalError 57014")

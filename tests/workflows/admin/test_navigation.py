@@ -6,7 +6,6 @@ import re
 
 from django.test import Client
 
-from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 
 BAR = re.compile(r'<nav class="bar".*?</nav>', re.DOTALL)
@@ -33,30 +32,6 @@ def bar(html: str) -> dict[str, tuple[str, str]]:
 
 def page(client: Client, url: str) -> str:
     return client.get(url).content.decode()
-
-
-def test_it_says_where_one_is(as_: Login) -> None:
-    row = rows.failed()
-    support = as_("support")
-
-    def current(url: str) -> dict[str, str]:
-        return {label: current for label, (_, current) in bar(page(support, url)).items() if current}
-
-    assert current("/admin/") == {}
-    assert current("/admin/find/") == {"Find": "page"}
-    assert current("/admin/workflows/workflow/?state=failed") == {"Workflows": "page"}
-    assert current(f"/admin/workflows/workflow/{row.pk}/change/") == {"Workflows": "true"}
-    assert current("/admin/workflows/workerprocess/") == {"Workers": "page"}
-
-
-def test_the_keyboard_may_skip_it(as_: Login) -> None:
-    html = page(as_("support"), "/admin/")
-    skip, start = html.index('href="#content-start"'), html.index('id="content-start"')
-    assert skip < html.index('<nav class="bar"') < start
-
-
-def test_it_is_not_there_before_the_sign_in(db: None) -> None:
-    assert "bar" not in page(Client(), "/admin/login/").split("<body")[1].split("<main")[0]
 
 
 def test_other_lists_are_behind_more(as_: Login) -> None:

@@ -12,8 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tests.workflows.admin.conftest import Login, queries
-from tests.workflows.admin.test_needs_a_person import one_of_each
+from tests.workflows.admin.conftest import Login
 from workflows.health import bounded
 from workflows.health.needs_a_person import Item, Place, Rank, Source
 
@@ -98,12 +97,3 @@ def test_a_page_reads_as_much_of_a_large_table_as_of_a_small_one(as_: Login, mon
             # By other statistics of users the overdue thousand are read and sorted, three pages each. All: 30,000.
             assert pages(plans) < 5000, (url, place, plans)
             assert not {*scanned(plans)} & FILLED, (url, place)
-
-
-def test_a_full_page_takes_as_many_queries_as_a_short_one(as_: Login) -> None:
-    support = as_("support")
-    one_of_each()
-    short = queries(support, LIST)
-    for _ in range(11):
-        one_of_each()
-    assert queries(support, LIST) == short <= 13

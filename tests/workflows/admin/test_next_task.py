@@ -90,32 +90,6 @@ def test_when_somebody_else_was_quicker_it_says_so_and_leads_to_the_list(as_: Lo
     assert "There is no other task of this type that you may decide." in said
 
 
-def test_a_refused_form_stays_and_still_offers_the_next(as_: Login) -> None:
-    client = as_("approver")
-    row, _another = task(), task()
-    html = client.post(
-        url(row, "decide") + "?next=1", {"decision": "reject", "reason": ""}, follow=True
-    ).content.decode()
-    assert "and next (1 left)" in html
-    row.refresh_from_db()
-    assert row.state == "open"
-
-
-def test_an_answer_about_a_call_has_no_next(as_: Login) -> None:
-    client = as_("support lead")
-    row = task(task_type="effect_in_doubt", about="reserve", team="operations")
-    task(task_type="effect_in_doubt", about="reserve", team="operations")
-    assert "and next" not in page(client, row)
-
-
-def test_types_are_in_plain_words_and_the_workflow_is_a_link(as_: Login) -> None:
-    row = task(task_type="undo_in_doubt")
-    html = as_("approver").get("/admin/workflows/manualtask/").content.decode()
-    assert f'<a href="/admin/workflows/workflow/{row.workflow_id}/change/">{row.workflow_id}</a>' in html
-    assert words(html.split('id="content"')[1]).count("Failed reversal") == 2  # in the list, and in its filter
-    assert "Undo in doubt" not in html
-
-
 def test_reject_and_next_rejects_and_goes_on(as_: Login) -> None:
     client = as_("approver")
     first, second = task(**hours(1)), task(**hours(2))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -11,7 +10,7 @@ from django.utils import timezone
 
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import PAID, decide, page, task, url, words
-from workflows.models import Effect, ManualTask, Workflow
+from workflows.models import ManualTask, Workflow
 
 
 def retract(client: Client, row: ManualTask, **data: str) -> str:
@@ -42,23 +41,6 @@ def test_an_answer_is_retracted_on_a_page_that_says_what_will_happen(as_: Login)
     assert f"Answer retracted by some-approver {said}" in history
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"status": "FAILED", "completed_at": timezone.now()}, "it asks again when somebody retries it"),
-        ({"status": "PENDING"}, "The workflow asks again at once"),
-    ],
-)
-def test_when_it_will_be_asked_again_is_said(as_: Login, fields: dict[str, Any], said: str) -> None:
-    client, row = as_("approver"), task(task_type="effect_in_doubt")
-    decide(client, row, decision="approve", **PAID)
-    Workflow.objects.update(**fields)
-    assert said in words(client.get(url(row, "take_back")).content.decode())
-    Effect.objects.update(has_undo=True)
-    said = "is taken up again to reverse “Charge”" if fields["status"] == "FAILED" else said
-    assert said in words(client.get(url(row, "take_back")).content.decode())
-
-
 def test_an_answer_that_stands_offers_no_button_and_its_page_says_why(as_: Login) -> None:
     client, row = as_("approver"), task(task_type="effect_in_doubt")
     decide(client, row, decision="approve", **PAID)
@@ -66,10 +48,3 @@ def test_an_answer_that_stands_offers_no_button_and_its_page_says_why(as_: Login
     assert "Retract the answer" not in page(client, row)
     html = words(client.get(url(row, "take_back")).content.decode())
     assert "Nothing: it cannot be retracted. Its workflow is complete" in html
-
-
-def test_what_a_step_has_asked_offers_no_retracting(as_: Login) -> None:
-    client, row = as_("approver"), task()
-    assert "A decision is final." in page(client, row)
-    decide(client, row, decision="approve")
-    assert "Retract the answer" not in page(client, row)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 from django.contrib.sessions.models import Session
@@ -60,29 +59,6 @@ def test_what_the_sender_put_there_is_cut_escaped_or_masked(as_: Login, row: Wor
     assert "<dt>patient.email</dt><dd>••••</dd>" in html
     assert f"<dd>&lt;script&gt;{'x' * 92}…</dd>" in html
     assert "<dt>address.line1</dt><dd>not given</dd>" in html
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(
-    "wrong", [{"reason": " "}, {"reason": ""}, {"fields_asked": []}, {"fields_asked": ["patient.password"]}]
-)
-def test_without_a_purpose_or_a_field_that_can_be_revealed_it_asks_again(
-    as_: Login, row: Workflow, wrong: dict[str, Any]
-) -> None:
-    answer = as_("support lead").post(url(row), {**FORM, **wrong})
-    assert PHONE not in answer.content.decode()
-    assert "errorlist" in answer.content.decode()
-    assert "revealed" not in kinds()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_nobody_else_is_offered_it_or_can_send_the_form(as_: Login, row: Workflow) -> None:
-    for group in ("support", "engineer", "approver", "operations", "auditor"):
-        client = as_(group)
-        assert "Reveal</a>" not in client.get(url(row, "change")).content.decode()
-        assert client.get(url(row)).status_code == client.post(url(row), FORM).status_code == 403
-    assert kinds() == ["viewed"] * 5
-    assert as_("support lead", csrf=True).post(url(row), FORM).status_code == 403
 
 
 def test_a_type_that_reveals_nothing_does_not_offer_it(as_: Login) -> None:

@@ -7,18 +7,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login, queries
+from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from tests.workflows.outages.services import circuit, open_circuit, trial_is_due
 from workflows.console import service as page_module
-from workflows.console import site
-from workflows.health import bounded, services
+from workflows.health import services
 from workflows.models import CircuitEvent, Service, Workflow
 
 SERVICES = "/admin/workflows/service/"
@@ -86,16 +84,6 @@ def test_a_hold_says_whose_it_is_and_why_and_until_when(as_: Login) -> None:
     assert sentence(as_("support")).startswith(f"Down since {at(service.opened_at)}. No workflow waits for it. A trial")
 
 
-def test_what_is_released_says_how_many_together(as_: Login) -> None:
-    closed, released = timezone.now() - 2 * MINUTE, timezone.now() - MINUTE
-    Service.objects.create(name="programs", closed_at=closed, cohort=8, released_at=released)
-    assert sentence(as_("support")) == f"Up since {at(closed)}: workflows call it as usual."
-    parked(12)
-    assert sentence(as_("support")) == (
-        f"Up since {at(closed)}. 12 workflows are being released, the last 8 of them at {at(released)}."
-    )
-
-
 def test_what_has_no_row_has_a_page_as_long_as_something_is_parked_on_it(as_: Login) -> None:
     client = as_("engineer")
     assert client.get(PROGRAMS).status_code == 404
@@ -107,8 +95,8 @@ def test_what_has_no_row_has_a_page_as_long_as_something_is_parked_on_it(as_: Lo
     assert not Service.objects.exists()
 
 
-@pytest.mark.parametrize("name", ["a_b", "care team/eu?x=1&y", "ÄÖ%00", "_5F"])
-def test_a_service_may_have_any_name(as_: Login, name: str) -> None:
+def test_a_service_may_have_any_name(as_: Login) -> None:
+    name = "_5F/ÄÖ%00?x=1&y"
     open_circuit(name)
     client = as_("engineer")
     (url,) = re.findall(rf'<a href="({SERVICES}[^"]*change/)"', client.get(SERVICES).content.decode())
@@ -117,10 +105,9 @@ def test_a_service_may_have_any_name(as_: Login, name: str) -> None:
     assert circuit(name).retry_at <= timezone.now()  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("name", ["%00", "x%00", "9" * 300])
-def test_a_name_that_no_service_can_have_is_not_found(as_: Login, name: str) -> None:
-    for page in ("change", "hold"):
-        assert as_("superuser").get(f"{SERVICES}{name}/{page}/").status_code == 404
+def test_a_name_that_no_service_can_have_is_not_found(as_: Login) -> None:
+    for page in ("%00/change", "x%00/hold", f"{'9' * 300}/hold"):
+        assert as_("superuser").get(f"{SERVICES}{page}/").status_code == 404
 
 
 # --- The page and the list ----------------------------------------------------------------------
@@ -174,14 +161,6 @@ def test_the_one_that_has_been_parked_the_longest_is_not_the_one_that_is_release
     assert text in shown(as_("support"), SERVICES)
 
 
-def test_a_count_of_what_is_parked_stops_at_its_limit(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "COUNT_LIMIT", 2)
-    open_circuit()
-    parked(4)
-    assert "2+ workflows wait for it." in sentence(as_("support"))
-    assert services.standings()[0].parked.number == 3, "no more are read"
-
-
 def test_what_is_parked_is_counted_along_its_index(db: None) -> None:
     open_circuit()
     with connection.cursor() as cursor:
@@ -205,18 +184,6 @@ def test_what_is_parked_is_counted_along_its_index(db: None) -> None:
     assert counted(reads) > before[1]
 
 
-def test_the_list_takes_as_many_queries_for_fifty_services_as_for_one(as_: Login) -> None:
-    support = as_("support")
-    open_circuit()
-    told()
-    one = queries(support, SERVICES)
-    for number in range(49):
-        open_circuit(f"s{number}")
-        told(service=f"s{number}")
-        parked(parked_on=f"s{number}")
-    assert queries(support, SERVICES) == one <= 8
-
-
 def test_the_list_of_workflows_is_filtered_by_the_service_that_they_are_parked_on(as_: Login) -> None:
     (waits,), _ = parked(), parked(parked_on="payments")
     parked(status="COMPLETE")
@@ -227,13 +194,6 @@ def test_the_list_of_workflows_is_filtered_by_the_service_that_they_are_parked_o
     assert '<a href="?parked_on=payments">' in page.content.decode()
     assert list(client.get(listed + "tokens").context["cl"].result_list) == [], "a link that is too old shows none"
     assert f'href="{listed}programs"' in client.get(PROGRAMS).content.decode()
-
-
-def test_the_page_of_a_parked_workflow_links_to_its_service(as_: Login) -> None:
-    (row,) = parked()
-    link = f'<a href="{PROGRAMS}">Service programs</a>'
-    assert link in as_("support").get(f"/admin/workflows/workflow/{row.pk}/change/").content.decode()
-    assert link not in as_("approver").get(f"/admin/workflows/workflow/{row.pk}/change/").content.decode()
 
 
 # --- Home ---------------------------------------------------------------------------------------
@@ -256,13 +216,6 @@ def test_home_has_a_line_for_each_service_in_trouble_and_for_no_other(as_: Login
     assert 'href="/admin/workflows/workflow/?parked_on=programs"' in html
 
 
-def test_home_has_no_more_of_them_than_a_screen_holds(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site, "TROUBLED_SHOWN", 2)
-    for name in ("a", "b", "c"):
-        open_circuit(name)
-    assert len(as_("support").get("/admin/").context["services"]) == 2
-
-
 def test_home_names_none_to_who_may_not_see_services(as_: Login) -> None:
     open_circuit()
     assert "programs" not in shown(as_("approver"), "/admin/")
@@ -274,7 +227,6 @@ def test_home_names_none_to_who_may_not_see_services(as_: Login) -> None:
 @pytest.mark.parametrize(
     ("role", "state", "offered"),
     [
-        ("engineer", {}, ["Hold", "Try now"]),
         ("engineer", {"held_by": "ada"}, ["Hold", "Try now"]),
         ("engineer", {"retry_at": timezone.now() - MINUTE}, ["Hold"]),
         ("engineer", {"opened_at": None}, ["Hold"]),
@@ -290,16 +242,6 @@ def test_the_buttons_follow_the_circuit_and_the_permissions(
     assert [verb.label for verb, _ in response.context["verbs"]] == offered
 
 
-@pytest.mark.parametrize(("may", "label"), [("hold", "Hold"), ("try", "Try now")])
-def test_a_button_is_for_who_has_its_own_permission(as_: Login, may: str, label: str) -> None:
-    open_circuit()
-    client = as_("support")
-    User.objects.get().user_permissions.add(Permission.objects.get(codename=f"{may}_service"))
-    assert [verb.label for verb, _ in client.get(PROGRAMS).context["verbs"]] == [label]
-    pages = {page: client.get(f"{SERVICES}programs/{page}/").status_code for page in ("hold", "try_now")}
-    assert sorted(pages.values()) == [200, 403]
-
-
 def test_a_hold_is_asked_for_with_its_end_and_a_reason(as_: Login) -> None:
     open_circuit()
     client, url = as_("engineer"), f"{SERVICES}programs/hold/"
@@ -311,26 +253,6 @@ def test_a_hold_is_asked_for_with_its_end_and_a_reason(as_: Login) -> None:
     assert "It is held." in html.content.decode()
     assert (circuit().retry_at, circuit().held_by) == (until, "some-engineer")
     assert "This takes the place of the hold of some-engineer." in shown(client, url)
-
-
-@pytest.mark.parametrize(
-    ("data", "field", "error"),
-    [
-        ({"reason": "They migrate."}, "until", "This field is required."),
-        ({"until": "soon", "reason": "They migrate."}, "until", "Enter a valid date/time."),
-        ({"until": "2020-01-01T10:00", "reason": "They migrate."}, "until", "That time is over"),
-        ({"until": "9999-01-01T10:00", "reason": "They migrate."}, "until", "7 days at the most"),
-        ({"until": "2020-01-01T10:00", "reason": " "}, "reason", "This field is required."),
-    ],
-)
-def test_what_is_wrong_with_a_hold_stands_beside_what_was_typed(
-    as_: Login, data: dict[str, str], field: str, error: str
-) -> None:
-    open_circuit()
-    response = as_("engineer").post(f"{SERVICES}programs/hold/", data)
-    assert error in str(response.context["form"].errors[field])
-    assert data["reason"] in response.content.decode()
-    assert not CircuitEvent.objects.exists()
 
 
 def test_a_trial_is_asked_for_with_a_reason(as_: Login) -> None:

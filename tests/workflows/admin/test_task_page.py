@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
@@ -15,7 +15,7 @@ from onboarding.wording import STEPS
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import offered, page, task, url, words
-from workflows.models import Effect, Event, ManualTask
+from workflows.models import Event, ManualTask
 from workflows.wording import StepWords
 
 PRICE = {"checkout": {"amount_cents": 14500, "currency": "USD"}}
@@ -40,7 +40,6 @@ def test_it_says_whose_it_is_until_when_and_what_happens_then(as_: Login) -> Non
     ("fields", "said"),
     [
         ({}, "it expires, and the workflow fails"),
-        ({"on_expiry": "approved"}, "it counts as approved, and the workflow goes on"),
         ({"on_expiry": "approved", "state": "expired"}, "nobody decided in time. That counts as approved."),
         ({"task_type": "effect_in_doubt"}, "the workflow fails, and asks again when it is retried"),
         ({"task_type": "step_undeclared"}, "Then it is asked again"),
@@ -80,61 +79,9 @@ def test_what_would_be_refused_is_not_offered_and_the_page_says_why(as_: Login) 
     assert offered(page(as_("support"), task())) == []
 
 
-def test_of_a_claim_that_counts_for_nothing_the_page_says_so_and_offers_the_task(as_: Login) -> None:
-    client, gone = as_("approver"), User.objects.create_superuser("gone")
-    row = task(assignee=gone, claimed_at=timezone.now(), facts=[["Weight", "ninety-two"]])
-    assert "can no longer decide it" not in page(client, row)
-    User.objects.filter(pk=gone.pk).update(is_active=False)
-    html = page(client, row)
-    assert re.search(r"Assigned to gone, since [-0-9]+ [:0-9]+ UTC, but can no longer decide it", words(html))
-    assert "ninety-two" in html
-    assert offered(html) == ["Assign to me", "Unassign", "Approve", "Reject"]
-    assert "Assigned to gone, but can no longer decide it" in words(page(client, task(assignee=gone)))
-    html = client.post(url(row, "claim"), follow=True).content.decode()
-    assert re.search(r"It is yours\..*Assigned to some-approver, since [-0-9]+ [:0-9]+ UTC Expires", words(html))
-    assert "can no longer" not in page(client, task(assignee=gone, state="expired")), "nobody asks any more"
-
-
 def assigned(client: Client, row: ManualTask, to: User, **data: str) -> str:
     form = {"to": str(to.pk), "reason": "", **data}
     return words(client.post(url(row, "assign"), form, follow=True).content.decode())
-
-
-def test_it_is_assigned_to_a_colleague_with_a_note(as_: Login) -> None:
-    client, row, boss = as_("approver"), task(), User.objects.create_superuser("boss")
-    User.objects.create_user("stranger", is_staff=True)
-    assert url(row, "assign") in page(client, row)
-    asked = client.get(url(row, "assign")).content.decode()
-    assert "Now it is unassigned." in words(asked)
-    assert re.findall(r"<option[^>]*>([^<]+)<", asked) == ["Choose somebody", "boss", "some-approver"]
-    said = assigned(client, row, boss, reason="You know him.")
-    assert "It is assigned to boss." in said
-    assert "Assigned to boss" in said
-    assert url(row, "assign") not in page(client, row), "it is boss's now"
-    history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
-    assert "Task assigned" in history
-    assert "To boss: You know him." in history
-
-
-def test_who_is_in_a_team_sees_its_facts(as_: Login) -> None:
-    client, row = as_("approver"), task(team="clinicians", facts=[["Weight", "ninety-two"]])
-    assert "ninety-two" not in page(client, row)
-    User.objects.get().groups.add(Group.objects.create(name="clinicians"))
-    assert "ninety-two" in page(client, row)
-
-
-def test_it_shows_the_money_and_the_note_it_was_handed_over_with(as_: Login) -> None:
-    carla = User.objects.create_user("carla")
-    row = rows.open_task(rows.waiting(task=False, workflow_type="onboarding", payload=PRICE), assignee=carla)
-    charge = {"step": "execute_checkout", "state": "done", "result": {"charge_id": "ch_1"}, "attempt": 1}
-    Effect.objects.create(workflow=row.workflow, idempotency_key="k", **charge)
-    rows.event(row.workflow, "task_assigned", actor="lea", detail={"task": row.pk, "to": "carla", "reason": "Mind it."})
-    rows.event(row.workflow, "task_assigned", actor="lea", detail={"task": 0, "to": "carla", "reason": "Another."})
-    told = words(page(as_("approver"), row))
-    assert "Money $145.00 charged at" in told
-    assert "ch_1" in told
-    assert "Note from lea Mind it." in told
-    assert "Another." not in told
 
 
 def test_an_unclear_call_says_where_to_look_with_a_search_and_an_example(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import pytest
 from django.contrib import admin
 from django.contrib.admin.utils import label_for_field
 
@@ -51,6 +50,5 @@ NOT_SAID = [
 ]
 
 
-@pytest.mark.parametrize("word", NOT_SAID)
-def test_none_of_the_engines_words_is_on_the_screen(word: str) -> None:
-    assert [text for text in shown() if re.search(word, text, re.IGNORECASE)] == []
+def test_none_of_the_engines_words_is_on_the_screen() -> None:
+    assert [text for text in shown() if re.search("|".join(NOT_SAID), text, re.IGNORECASE)] == []

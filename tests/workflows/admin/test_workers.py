@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login, queries
+from tests.workflows.admin.conftest import Login
 
 WORKERS = "/admin/workflows/workerprocess/"
 
@@ -46,12 +46,6 @@ def test_what_it_runs_is_the_attempt_that_is_open_and_not_what_the_last_heartbea
     assert "Charge" not in page, "that was a step of the one before"
 
 
-def test_it_says_of_a_worker_that_it_takes_reversals_only(as_: Login) -> None:
-    row = rows.worker(only="compensation")
-    assert "default (reversals only)" in html(as_("support"))
-    assert "default (reversals only)" in html(as_("support"), f"{WORKERS}{row.pk}/change/")
-
-
 @pytest.mark.parametrize(
     ("fields", "label"),
     [
@@ -67,13 +61,3 @@ def test_its_state_is_a_word(as_: Login, fields: dict[str, object], label: str) 
     page = html(as_("engineer"), f"{WORKERS}{row.pk}/change/")
     assert f">{label}</span>" in page
     assert ("by SIGSEGV" in page) == (label == "Died")
-
-
-def test_it_takes_as_many_queries_for_fifty_workers_as_for_one(as_: Login) -> None:
-    support = as_("support")
-    rows.worker(0)
-    one = queries(support, WORKERS)
-    for pid in range(1, 50):
-        rows.attempt(rows.workflow(), worker=f"host-a:{pid}", closed_at=None)
-        rows.worker(pid)
-    assert queries(support, WORKERS) == one <= 8

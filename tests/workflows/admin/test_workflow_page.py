@@ -76,14 +76,6 @@ def test_one_whose_claim_was_lost_says_so(as_: Login) -> None:
     assert sentence(page(as_("support"), lost)) == said
 
 
-def test_one_that_is_retried_is_paused_by_nothing_that_was_before(as_: Login) -> None:
-    row = rows.retrying()
-    rows.event(row, "put_back", attempt=1, detail={"reason": "The worker was stopped."})
-    rows.event(row, "retry_scheduled", attempt=2, detail={})
-    rows.event(row, "put_back", detail={"reason": "It waits for a release."})
-    assert sentence(page(as_("support"), row)).startswith("“Charge” failed twice in a row")
-
-
 def test_it_says_why_a_workflow_is_undone_and_what_comes_next(as_: Login) -> None:
     support = as_("support")
     row = rows.compensating()
@@ -127,14 +119,6 @@ def test_the_steps_are_those_of_the_run_that_failed_and_not_of_what_came_after(a
     assert as_("support").get(f"/admin/workflows/workflow/{row.pk}/change/").context["attempt"].number == 1
 
 
-def test_an_undo_that_fails_is_told_beside_its_effect(as_: Login) -> None:
-    row = rows.compensating()
-    Effect.objects.update(undo_failures=2, error_code="busy")
-    told = re.search(r"Done; its reversal failed 2 times(.*?)</td>", page(as_("support"), row))
-    assert told
-    assert told[1] == '<div class="error">busy</div>'
-
-
 def steps_of(row: Workflow) -> list[tuple[str, str, str]]:
     attempt = Attempt.objects.filter(workflow=row, closed_at__isnull=False).order_by("-number").first()
     lines = step_lines(definitions().get(row.workflow_type), attempt)
@@ -165,32 +149,6 @@ def workflow_page_step(name: str, **policy: Any) -> Any:
     from workflows.definition import Step
 
     return Step(rows.thank, name=name, **policy)
-
-
-def test_a_workflow_of_a_type_that_this_release_does_not_know_still_has_a_page(as_: Login) -> None:
-    row = rows.failed(workflow_type="letter")
-    assert [name for name, *_ in steps_of(row)] == ["reserve", "review", "charge"]
-    assert "charge" in page(as_("support"), row)
-
-
-def test_earlier_attempts_fold_away_and_the_earliest_are_only_counted(as_: Login) -> None:
-    row = rows.retrying()
-    for number in range(1, 24):
-        rows.attempt(row, number, outcome="retry")
-    html = page(as_("support"), row)
-    assert "Steps in attempt 23" in html
-    assert "Attempt 22:" in html
-    assert "Attempt 3:" not in html
-    assert "And 3 before these." in html
-
-
-def test_the_steps_of_a_running_workflow_are_those_of_the_attempt_before(as_: Login) -> None:
-    row = rows.workflow()
-    rows.attempt(row, 1, outcome="retry", steps=[{"step": "reserve", "outcome": "ran", "ms": 1}])
-    Attempt.objects.create(workflow=row, number=2, worker="host-b:7")
-    html = page(as_("support"), row)
-    assert "Steps in attempt 1" in html
-    assert "Attempt 2: running since" in html
 
 
 def test_a_traceback_is_for_engineers(as_: Login) -> None:
@@ -269,39 +227,3 @@ def test_it_says_what_to_tell_the_patient_who_they_are_and_where_their_money_is(
     assert f"ending {patient['phone'][-2:]}" in html
     for value in (patient["email"], patient["phone"], patient["first_name"] + " "):
         assert value not in html
-
-
-def test_steps_stand_in_phases_with_their_titles(as_: Login) -> None:
-    row = onboarding()
-    failure = {"error_class": "StepError", "error_code": "card_invalid", "error_message": "No."}
-    steps = [
-        {"step": "validate_payload", "outcome": "ran", "ms": 2},
-        {"step": "attach_payment_card", "outcome": "best_effort_failed", "ms": 9, **failure},
-    ]
-    rows.attempt(row, outcome="waiting", steps=steps)
-    html = unescape(page(as_("support"), row))
-    assert "Attach the card: The card cannot be used." in html
-    told = "The card cannot be used. The patient is enrolled, and the payment is due."
-    assert f'<div class="error">{told}</div><div class="quiet name">card_invalid: No.</div>' in html
-    assert re.search(r'<details class="phase phase-failed"[^>]* open>\s*<summary>Payment', html)
-    assert re.search(r'<details class="phase phase-current"[^>]* open>\s*<summary>Account', html)
-    assert re.search(r'<details class="phase phase-ahead"[^>]*">\s*<summary>Enrolment', html)
-
-
-def test_the_page_of_one_under_way_keeps_itself_up_to_date(as_: Login) -> None:
-    html = page(as_("support"), rows.workflow())
-    assert 'data-at-rest="no"' in html
-    assert "Tell me when this ends" in html
-    html = page(as_("support"), rows.complete())
-    assert 'data-at-rest="yes"' in html
-    assert "Tell me when this ends" not in html
-
-
-def test_the_steps_shown_are_those_of_the_run_that_completed_it(as_: Login) -> None:
-    row = rows.complete()
-    rows.attempt(row, outcome="complete", steps=[{"step": "charge", "outcome": "ran", "ms": 1}])
-    rows.attempt(row, 2, outcome="follow_up_failed", steps=[{"step": "confirm", "outcome": "failed", "ms": 1}])
-    rows.event(row, "followed_up", step="confirm")
-    shown = page(as_("support"), row)
-    assert f'<p class="quiet small-print">attempt 1, request {row.idempotency_key.hex}</p>' in shown
-    assert "“Confirm” has been done." in shown

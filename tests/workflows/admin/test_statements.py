@@ -1,0 +1,66 @@
+"""Each page takes as many statements for many rows as for few."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login, ours
+from tests.workflows.outages.services import open_cause, open_circuit
+from workflows.console.base import ConsoleAdmin
+from workflows.models import CircuitEvent, Workflow
+
+PAGES = (
+    *("", "needs-a-person/", "failures/", "audit/", "workflows/workflow/", "workflows/workflow/?state=failed"),
+    *("workflows/manualtask/", "workflows/manualtask/?state=all", "workflows/service/", "workflows/workerprocess/"),
+)
+
+
+def one_of_each(user: User, root: Workflow, number: int) -> None:
+    """Of each kind a row, each in a group of its own, and one more beside the root."""
+    for make in (rows.workflow, rows.running, rows.retrying, rows.compensating, rows.cancelled, rows.given_up):
+        make(queue=f"q{number}") if make is rows.workflow else make()
+    rows.failed(current_step=f"step_{number}", acknowledged_failure=None)
+    rows.open_task(rows.waiting(task=False), due_at=timezone.now())
+    rows.open_task(rows.waiting(task=False), assignee=user, team="operations", task_type="effect_in_doubt")
+    rows.attempt(rows.workflow(), worker=f"host-a:{number}", closed_at=None)
+    rows.worker(number, queue=f"q{number}")
+    open_circuit(f"s{number}"), open_cause(code=f"Error{number}")
+    rows.parked(parked_on=f"s{number}")
+    CircuitEvent.objects.create(service=f"s{number}", kind="held", actor="ada")
+    rows.event(root, "retried", actor="ada")
+    signal = root.signals.create(source="x", dedupe_key=f"{number}", name="sent", closed_at=timezone.now())
+    root.waits.create(name=f"{number}", kind="signal", deadline=timezone.now(), signal=signal)
+    rows.workflow(parent=root, parent_wait="all", child_key=f"{number}")
+
+
+def test_a_page_takes_as_many_statements_for_many_rows_as_for_few(
+    as_: Login, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ConsoleAdmin, "list_per_page", 10)  # or the short lists are not counted
+    settings.METRICS_TOKEN = "token"
+    boss, scrape = as_("superuser"), Client(headers={"Authorization": "Bearer token"})
+    user, root = User.objects.get(), rows.workflow(linking_id="link-4711")
+
+    def taken() -> dict[str, int]:
+        found = {}
+        for page in (*(f"/admin/{page}" for page in PAGES), f"/admin/workflows/workflow/{root.pk}/change/", "/metrics"):
+            with CaptureQueriesContext(connection) as captured:
+                assert (scrape if page == "/metrics" else boss).get(page).status_code == 200
+            found[page] = ours(captured)
+        return found
+
+    for number in range(3):
+        one_of_each(user, root, number)
+    taken()  # what Django keeps from then on
+    few = taken()
+    for number in range(3, 5):
+        one_of_each(user, root, number)
+    assert taken() == few
