@@ -63,14 +63,6 @@ def test_a_second_demo_makes_new_passwords_and_takes_back_what_a_login_was_given
     assert list(support.groups.values_list("name", flat=True)) == ["support"]
 
 
-def test_a_group_that_was_deleted_has_no_login_and_the_superuser_acts_for_it() -> None:
-    Group.objects.get(name="approver").delete()
-    made = logins.make_logins()
-    assert "demo-approver" not in {login.name for login in made}
-    assert logins.someone(made, "approver").get_username() == "demo"
-    assert logins.someone(made, "support lead").get_username() == "demo-support-lead"
-
-
 def test_without_debug_there_are_no_logins(settings: Any) -> None:
     settings.DEBUG = False
     with pytest.raises(DemoError, match="DEBUG=1 only"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -17,7 +16,7 @@ from tests.sandbox_process import SandboxProcess
 from tests.workflows.outages.services import open_circuit, trial_is_due
 from workflows import operations
 from workflows.engine.compensation import MAX_UNDO_FAILURES
-from workflows.models import Attempt, Effect, ManualTask, Service, Workflow
+from workflows.models import Effect, ManualTask, Service, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
 
@@ -39,7 +38,7 @@ def new_patient() -> Sample:
     return sample(Kind.NET_NEW, seed=int(uuid4()))
 
 
-@pytest.mark.parametrize("sample", list(samples(2 * len(Kind), seed=2026)), ids=lambda sample: sample.kind)
+@pytest.mark.parametrize("sample", list(samples(len(Kind), seed=2026)), ids=lambda sample: sample.kind)
 def test_each_kind_comes_to_rest_where_it_should_with_its_effects_once(sample: Sample, sandbox: SandboxProcess) -> None:
     if sample.account and sample.kind is not Kind.LINKED:
         sandbox.account(**sample.account)
@@ -61,19 +60,8 @@ def test_each_kind_comes_to_rest_where_it_should_with_its_effects_once(sample: S
     assert sandbox.effects_of(workflow.key) == list(sample.effects)
 
 
-def test_what_people_read_of_a_workflow_holds_no_secret(sandbox: SandboxProcess) -> None:
-    sample = next(samples(1, seed=77))
-    workflow = work(enter(sample))
-    [attempt] = Attempt.objects.filter(workflow=workflow)
-    copies = json.dumps([workflow.context, attempt.steps, attempt.traceback])
-    assert workflow.context["patient_uuid"] in copies
-    assert "access_token" not in copies
-    for secret in (sample.payload["patient"]["password"], sample.payload["patient"]["email"]):
-        assert secret not in copies
-
-
 # A service that never answers takes its whole timeout.
-NO_ANSWER = [pytest.param("timeout_after", marks=pytest.mark.slow), "drop_after", "half"]
+NO_ANSWER = [pytest.param("timeout_after", marks=pytest.mark.slow), "drop_after"]
 LOOKED_UP = [
     ("accounts", "create_account", "create_account"),
     ("payments", "charge", "execute_checkout"),
@@ -203,15 +191,6 @@ def test_a_patient_whose_session_does_not_prove_whose_account_it_is_changes_noth
     assert (workflow.status, workflow.last_error_code) == ("FAILED", code)
     assert workflow.current_step == "look_up_account"
     assert sandbox.effects_of(workflow.key) == []
-
-
-def test_support_reads_our_own_sentences_whole(sandbox: SandboxProcess) -> None:
-    """With a payload whose words stand in them: the program is called "body", and "Some" is a name."""
-    sample = next(s for s in samples(40, seed=int(uuid4())) if s.kind is Kind.EMAIL_TAKEN)
-    sample.payload["patient"]["last_name"] = "Some"
-    sandbox.account(**sample.account or {})
-    workflow = work(enter(sample))
-    assert workflow.last_error_message == "Somebody else has an account with this e-mail address."
 
 
 def test_who_was_enrolled_as_unpaid_is_not_charged_when_the_card_can_be_attached_later(

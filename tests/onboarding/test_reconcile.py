@@ -73,7 +73,7 @@ def run(own_sandbox: SandboxProcess, settings: Any, seed: int) -> Callable[[Kind
 Run = Callable[[Kind], Workflow]
 
 
-@pytest.mark.parametrize("kind", [Kind.NET_NEW, Kind.EXISTING, Kind.CARD_INVALID, Kind.PROGRAM_FULL])
+@pytest.mark.parametrize("kind", [Kind.EXISTING, Kind.CARD_INVALID, Kind.PROGRAM_FULL])
 def test_nothing_differs(run: Run, kind: Kind) -> None:
     run(kind)
     assert reconcile() == []
@@ -174,7 +174,7 @@ def test_a_lost_refund_is_told_once(run: Run) -> None:
     assert reconcile() == [("not_on_ledger", "undo execute_checkout", "")]
 
 
-@pytest.mark.parametrize("state", ["not_done", "unknown", "skipped"])
+@pytest.mark.parametrize("state", ["not_done", "unknown"])
 def test_a_call_that_the_service_made_and_the_ledger_has_in_another_state(run: Run, state: str) -> None:
     run(Kind.NET_NEW)
     Effect.objects.filter(step="enroll_in_program").update(state=state, result=None)

@@ -16,9 +16,7 @@ from workflows.doctor.replay import replay
 pytestmark = testing.databases()
 
 
-@pytest.mark.parametrize(
-    "step", ["", "create_account", "request_clinical_review", "execute_checkout", "enroll_in_program"]
-)
+@pytest.mark.parametrize("step", ["", "request_clinical_review", "enroll_in_program"])
 def test_the_list_that_it_ran_on_does_the_same_and_calls_no_service(
     step: str, seed: int, sandbox: SandboxProcess
 ) -> None:

@@ -40,20 +40,3 @@ def test_a_port_that_is_taken_is_a_clear_message(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         refused(f"Cannot listen on 127.0.0.1:{port}: the port is taken.", "--port", port, "--state", str(tmp_path))
-
-
-def test_a_state_that_is_none_is_a_clear_message(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    refused("Cannot keep state in", "--port", "0", "--state", str(tmp_path / "file"))
-    (tmp_path / "sandbox.sqlite3").write_text("this is no database, and long enough to show it" * 100)
-    refused("Cannot keep state in", "--port", "0", "--state", str(tmp_path))
-
-
-def test_a_second_sandbox_on_the_same_state_is_a_clear_message(sandbox_process: SandboxProcess) -> None:
-    refused("Another sandbox is running on", "--port", "0", "--state", str(sandbox_process.state))
-
-
-@pytest.mark.parametrize("key_ttl", ["0", "-1", "nan", "1e12", "a day"])
-def test_a_time_for_keys_that_makes_no_sense_is_a_clear_message(tmp_path: Path, key_ttl: str) -> None:
-    told = "--key-ttl: a number of seconds is needed, up to a year"
-    refused(told, "--port", "0", "--state", str(tmp_path), f"--key-ttl={key_ttl}")

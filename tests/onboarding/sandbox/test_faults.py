@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,7 +9,7 @@ import pytest
 
 from onboarding.sandbox import faults
 from onboarding.sandbox.store import Store
-from tests.onboarding.sandbox.test_server import attach_card, charge, configure_billing, new_patient
+from tests.onboarding.sandbox.test_server import attach_card, new_patient
 from tests.sandbox_process import SandboxProcess
 
 
@@ -58,39 +57,7 @@ def test_a_fault_of_one_key_strikes_no_other(sandbox: SandboxProcess, patient: s
     assert statuses == {"b:card": 201, "a:card": 503, "a:card:2": 503, "a:": 201}
 
 
-def test_faults_of_one_key_strike_in_the_order_in_which_they_were_asked_for(
-    sandbox: SandboxProcess, patient: str
-) -> None:
-    for status in (503, 401):
-        sandbox.fault("payments", "attach_card", "status", idempotency_key="c:card", status=status, count=1)
-    assert [attach_card(sandbox, patient, "c:card").status_code for _ in range(3)] == [503, 401, 201]
-
-
-def test_slow_waits_and_then_performs(sandbox: SandboxProcess, patient: str) -> None:
-    sandbox.fault("payments", None, "slow", delay_s=0.3, count=1)
-    began = time.monotonic()
-    assert attach_card(sandbox, patient, str(uuid4())).status_code == 201
-    assert time.monotonic() - began >= 0.3
-
-
 # --- capacity ------------------------------------------------------------------------------------
-
-
-def test_beyond_its_capacity_an_operation_is_answered_503_and_not_performed(
-    sandbox: SandboxProcess, patient: str
-) -> None:
-    fault = sandbox.fault("payments", "attach_card", "capacity", per_second=3)
-    keys = [str(uuid4()) for _ in range(8)]
-    began = time.monotonic()
-    answers = [attach_card(sandbox, patient, key) for key in keys]
-    assert time.monotonic() < began + 1, "this machine is too slow for this test"
-    assert [answer.status_code for answer in answers] == [201] * 3 + [503] * 5
-    assert (answers[-1].json(), answers[-1].headers["Retry-After"]) == ({"code": "unavailable"}, "1")
-    assert [key for key in keys if sandbox.effects(idempotency_key=key)] == keys[:3]
-    assert listed(sandbox) == [fault | {"fired": 5}], "those that got through are within it"
-    assert configure_billing(sandbox, patient).status_code == 201, "another operation"
-    time.sleep(max(0.0, began + 1.1 - time.monotonic()))
-    assert attach_card(sandbox, patient, keys[-1]).status_code == 201
 
 
 class Clock:
@@ -162,19 +129,6 @@ def test_replay_500_answers_its_key_so_every_time_until_faults_are_cleared(
     assert attach_card(sandbox, patient, key).status_code == 201, "also when there are faults again"
 
 
-def test_a_fault_of_one_operation_leaves_the_others_alone(sandbox: SandboxProcess, patient: str) -> None:
-    sandbox.fault("payments", "charge", "status", status=500)
-    assert attach_card(sandbox, patient, str(uuid4())).status_code == 201
-    assert charge(sandbox, patient, str(uuid4())).status_code == 500
-
-
-def test_a_rate_strikes_some_and_a_count_ends_it(sandbox: SandboxProcess, patient: str) -> None:
-    sandbox.fault("payments", None, "status", status=500, rate=0.5, count=10)
-    statuses = [attach_card(sandbox, patient, str(uuid4())).status_code for _ in range(80)]
-    assert statuses.count(500) == 10
-    assert statuses[:10] != [500] * 10
-
-
 GOOD = {"service": "payments", "operation": None, "kind": "status", "status": 500}
 
 
@@ -182,19 +136,10 @@ GOOD = {"service": "payments", "operation": None, "kind": "status", "status": 50
     ("changes", "reason"),
     [
         ({"service": "pharmacy"}, "service: one of accounts, tokens"),
-        ({"service": None}, "service: "),
         ({"operation": "chrage"}, "operation: null for all, or one of attach_card, charge"),
-        ({"kind": "gremlins"}, "kind: "),
         ({"status": None}, "kind status needs a status"),
-        ({"status": 200}, "status: "),
-        ({"kind": "capacity"}, "kind capacity needs per_second"),
         ({"kind": "capacity", "per_second": 0}, "per_second: "),
-        ({"kind": "capacity", "per_second": 1.5}, "per_second: "),
-        ({"kind": "slow"}, "kind slow needs delay_s"),
-        ({"kind": "slow", "delay_s": -1}, "delay_s: "),
         ({"rate": 1.5}, "rate: "),
-        ({"rate": "always"}, "rate: "),
-        ({"count": 0}, "count: "),
         ({"colour": "red"}, "colour: "),
     ],
 )

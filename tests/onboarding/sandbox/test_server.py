@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import json
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -79,41 +76,6 @@ def test_the_same_key_at_the_same_moment_performs_once(sandbox: SandboxProcess) 
 def test_a_change_needs_a_key(sandbox: SandboxProcess) -> None:
     answer = attach_card(sandbox, new_patient(sandbox), "")
     assert (answer.status_code, answer.json()["code"]) == (400, "idempotency_key_missing")
-
-
-def test_what_a_key_was_answered_can_be_read_without_asking_the_service(sandbox: SandboxProcess) -> None:
-    patient, key = new_patient(sandbox), f"{uuid4()}:with a colon/and a slash"
-    assert sandbox.answer_to("payments", key) is None
-    attached = attach_card(sandbox, patient, key).json()
-    sandbox.fault("payments", None, "status", status=503)
-    assert sandbox.answer_to("payments", key) == attached
-    assert sandbox.answer_to("visits", key) is None
-
-
-def test_effects_can_be_filtered(sandbox: SandboxProcess) -> None:
-    patient = new_patient(sandbox)
-    attach_card(sandbox, patient, str(uuid4()))
-    charge(sandbox, patient, "a key")
-    [charged] = sandbox.effects(patient_uuid=patient, operation="charge")
-    assert sandbox.effects(patient_uuid=patient, since=charged["at"]) == [charged]
-    assert sandbox.effects(patient_uuid=patient, service="visits") == []
-    assert len(sandbox.effects(patient_uuid=patient, since="2020-01-01T00:00:00+00:00")) == 3
-    for query in ({"since": "yesterday"}, {"colour": "red"}):
-        assert sandbox.http.get("/_effects", params=query).status_code == 400
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/"),
-        ("GET", "/nothing/here"),
-        ("POST", "/payments/nothing"),
-        ("DELETE", "/payments/charges"),
-        ("GET", "/_x"),
-    ],
-)
-def test_what_it_does_not_have_is_404(sandbox: SandboxProcess, method: str, path: str) -> None:
-    assert sandbox.http.request(method, path).status_code == 404
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'"text"', b"\xff"])
@@ -192,38 +154,3 @@ def test_killed_under_load_and_started_again_it_has_forgotten_nothing(own_sandbo
     headers = {"Idempotency-Key": str(uuid4()), "Authorization": f"Bearer {token}"}
     phone = own_sandbox.http.put(f"/profiles/patients/{patient}/phone", json={"phone": "+12025550123"}, headers=headers)
     assert phone.status_code == 201
-
-
-# --- HTTP ----------------------------------------------------------------------------------------
-
-
-def test_one_connection_carries_many_requests(sandbox: SandboxProcess) -> None:
-    with socket.create_connection(("127.0.0.1", sandbox.port)) as connection, connection.makefile("rb") as answers:
-        for _ in range(3):
-            connection.sendall(b"GET /_healthz HTTP/1.1\r\nHost: sandbox\r\n\r\n")
-            assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
-            length = 0
-            while (line := answers.readline()) != b"\r\n":
-                if line.lower().startswith(b"content-length:"):
-                    length = int(line.split(b":")[1])
-            assert json.loads(answers.read(length)) == {"status": "ok"}
-
-
-@pytest.mark.parametrize("header", [{"Content-Length": "9999999"}, {"Content-Length": "-1"}])
-def test_a_body_of_no_sane_length_is_refused(sandbox: SandboxProcess, header: dict[str, str]) -> None:
-    with socket.create_connection(("127.0.0.1", sandbox.port)) as connection:
-        lines = "".join(f"{name}: {value}\r\n" for name, value in header.items())
-        connection.sendall(f"POST /payments/cards HTTP/1.1\r\nHost: sandbox\r\n{lines}\r\n".encode())
-        assert connection.recv(100).startswith(b"HTTP/1.1 400")
-
-
-def test_arranging_an_account_again_is_the_same_account(sandbox: SandboxProcess) -> None:
-    email = f"{uuid4()}@example.com"
-    first, again = sandbox.account(email=email), sandbox.account(email=email, linking_id=f"link_{email}")
-    assert first["patient_uuid"] == again["patient_uuid"]
-    assert sandbox.effects(patient_uuid=first["patient_uuid"]) == [], "what another flow did is no effect of ours"
-
-
-@pytest.mark.parametrize("body", [{}, {"email": 7}, {"email": "a@b.example", "session_expires_in_s": "soon"}])
-def test_an_account_that_makes_no_sense_is_refused(sandbox: SandboxProcess, body: dict[str, Any]) -> None:
-    assert sandbox.http.post("/_accounts", json=body).status_code == 400

@@ -95,11 +95,6 @@ def test_the_refund_of_another_charge_gives_nothing_back(monkeypatch: pytest.Mon
     assert found == ["re_1", None]
 
 
-def test_the_end_of_another_enrolment_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    unfiltered(monkeypatch, {"withdrawals": [{"enrollment_id": "en_1"}]})
-    assert (programs.has_ended("en_1"), programs.has_ended("en_2")) == (True, False)
-
-
 def test_an_enrolment_that_has_ended_is_found_and_ended_once(patient: UUID, token: str) -> None:
     visit = visits.start(patient, "body", token=token, idempotency_key=key())
     checkout = parse(sample(Kind.NET_NEW).payload).checkout

@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 
 from onboarding.services import accounts, http, messages, payments
 from tests.sandbox_process import SandboxProcess
@@ -98,12 +97,6 @@ def test_a_host_that_takes_no_connection_is_retryable_within_the_timeout(setting
     assert not isinstance(error.value, UnknownOutcome)
 
 
-def test_a_service_without_an_address_is_a_mistake_of_ours(settings: Any) -> None:
-    settings.SERVICES = {"messages": ""}
-    with pytest.raises(ImproperlyConfigured, match="SERVICES_URL"):
-        confirm(uuid4())
-
-
 def test_a_call_says_for_which_request_it_is_made(settings: Any) -> None:
     with raw_server(settings, *[response("200 OK", CONFIRMATION)] * 2) as requests:
         confirm(uuid4())
@@ -183,17 +176,6 @@ def test_a_status_says_whether_a_change_is_unknown_retryable_or_refused_for_good
 
 
 # --- what else a server can do -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "delay"),
-    [*(("30", 37.5), ("1", 2), ("0", 2)), *((no_number, None) for no_number in ("-5", "soon", "Fri, 31 Dec 1999"))],
-)
-def test_retry_after_leaves_room_for_the_jitter(settings: Any, value: str, delay: float | None) -> None:
-    answer = response("503 Service Unavailable", b"", f"Retry-After: {value}")
-    with raw_server(settings, answer), pytest.raises(RetryableStepError) as error:
-        confirm(uuid4())
-    assert (error.value.base_delay, error.value.code) == (delay, "not_ready")
 
 
 @pytest.mark.parametrize(("value", "least", "most"), [("30", 30, 45), ("240", 240, 360), ("86400", 240, 360)])
