@@ -104,7 +104,7 @@ def begin() -> Progress:
 
 def check(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
     """Open each secret, the newest first, and count how they are kept; report progress after each slice."""
-    for secrets in chain(_slices(progress, rest), _other_keys()):
+    for secrets in _slices(progress, rest):
         for secret in secrets:
             progress.kept_as[secret.kept_as] += 1
             try:
@@ -121,7 +121,7 @@ def reseal(progress: Progress, *, rest: Callable[[float], None] = time.sleep) ->
     """
     for definition in _with_secrets():
         _take_from_originals(definition)
-    for secrets in chain(_slices(progress, rest), _other_keys()):
+    for secrets in _slices(progress, rest):
         _reseal(progress, secrets)
         yield progress
     for _ in range(ROUNDS):
@@ -171,15 +171,21 @@ def _write(secret: Secret, new: str) -> int:
 
 
 def _slices(progress: Progress, rest: Callable[[float], None]) -> Iterator[list[Secret]]:
-    while progress.below > 1:
+    began = time.monotonic()
+    for secrets in chain(_of_workflows(progress), _other_keys()):
+        yield secrets
+        rest(min(time.monotonic() - began, LONGEST_REST))
         began = time.monotonic()
+
+
+def _of_workflows(progress: Progress) -> Iterator[list[Secret]]:
+    while progress.below > 1:
         ids = fetch_all(
             "SELECT id FROM workflows_workflow WHERE id < %s ORDER BY id DESC LIMIT %s", [progress.below, SLICE]
         )
         last = ids[-1][0] if len(ids) == SLICE else 1
         yield _read("id >= %s AND id < %s", last, progress.below)
         progress.below = last
-        rest(min(time.monotonic() - began, LONGEST_REST))
 
 
 def _other_keys() -> Iterator[list[Secret]]:
