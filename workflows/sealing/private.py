@@ -13,8 +13,11 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -245,9 +248,26 @@ def opened_or_deleted(stored: dict[str, Any]) -> dict[str, Any]:
     return read
 
 
+# The keys that are read together, once one of them is needed.
+_together: ContextVar[Callable[[], dict[UUID, str]]] = ContextVar("_together", default=dict)
+
+
 def find_key(row: UUID, using: str = DEFAULT_DB_ALIAS) -> Key:
     """The key of a workflow. Raises Unreadable."""
-    return Key.of(row, ContentKey.objects.using(using).filter(pk=row).values_list("wrapped", flat=True).first())
+    alone = ContentKey.objects.using(using).filter(pk=row).values_list("wrapped", flat=True)
+    return Key.of(row, _together.get()().get(row) or alone.first())
+
+
+@contextmanager
+def keys_together(ids: Collection[int]) -> Iterator[None]:
+    """For a page of several: the keys of these workflows are read by one statement, when the first is needed."""
+    rows = Workflow.objects.filter(pk__in=ids).values("idempotency_key")
+    keys = ContentKey.objects.filter(pk__in=rows).values_list("pk", "wrapped")
+    token = _together.set(cache(lambda: dict(keys)))
+    try:
+        yield
+    finally:
+        _together.reset(token)
 
 
 def _parts(envelope: Any) -> tuple[UUID, str, str]:

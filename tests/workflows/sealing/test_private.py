@@ -12,6 +12,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from tests import engine
 from tests.dumps import dump, restored
@@ -189,6 +190,20 @@ def test_what_is_no_key_opens_nothing(wrapped: str) -> None:
     ContentKey.objects.update(wrapped=wrapped)
     drain()
     assert (seen, ManualTask.objects.get().task_type) == ([], "secrets_unreadable")
+
+
+def test_a_page_of_several_reads_their_keys_by_one_statement(as_: Login) -> None:
+    search_keys = {"name": SearchKey("name", normalise.plain)}
+    engine.define([Step(remembers, once=True, returns=("text",))], private=True, search_keys=search_keys)
+    sent = [send().id for _ in range(3)]
+    drain()
+    ContentKey.objects.filter(pk=Workflow.objects.get(pk=sent[0]).idempotency_key).delete()
+    support = as_("support")
+    with CaptureQueriesContext(connection) as queries:
+        html = support.post("/admin/find/", {"q": CANARY}).content.decode()
+    assert all(f"/workflow/{pk}/" in html for pk in sent)
+    of_keys = [each["sql"] for each in queries if "contentkey" in each["sql"]]
+    assert len(of_keys) == 3, "of the one without a key each sealed value looks again"
 
 
 def test_a_key_that_a_restore_has_left_behind_is_replaced() -> None:
