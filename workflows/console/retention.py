@@ -121,7 +121,7 @@ def lines(row: Workflow) -> list[tuple[str, int]]:
             f"{words.ended(hold.reason)} Nothing of it is deleted before, whatever its age and whoever asks.",
             hold.pk,
         )
-        for hold in (holds.on(row.pk) if _is_kept(row) else ())
+        for hold in holds.on(row.pk)
     ]
 
 
@@ -308,9 +308,7 @@ class ErasureAdmin(ConsoleAdmin):
 
     @admin.display(description="Decided")
     def decided(self, row: Erasure) -> str:
-        if row.decided_at is None or row.decided_by is None:
-            return ""
-        return f"{words.clock(row.decided_at)}, by {row.decided_by.get_username()}"
+        return f"{words.clock(row.decided_at)}, by {row.decided_by}" if row.decided_at else ""
 
 
 def _linked(ids: Sequence[int]) -> SafeString:

@@ -234,7 +234,7 @@ class EffectRows:
         if isinstance(result, Unopened):
             return json.dumps(result.stored)
         if content := self.attempt.content:
-            return content.key.seal_result(definitions().get(self.workflow.workflow_type), result)
+            return content.key.seal_result(definitions()[self.workflow.workflow_type], result)
         return json.dumps(dict(result))
 
     def _opened(self, result: str | None) -> dict[str, Any] | None:

@@ -83,10 +83,11 @@ def addresses_in(workflow_type: str, payload: Mapping[str, Any]) -> dict[bytes, 
     Else what is to be held, or erased, with it would be taken for this one alone.
     """
     definition = definitions().get(workflow_type)
-    addresses = [each for each in definition.search_keys.values() if each.only_as_hash] if definition else []
-    if addresses and isinstance(payload, Unopened):
+    if definition is None:
+        return {}
+    if isinstance(payload, Unopened) and any(each.only_as_hash for each in definition.search_keys.values()):
         raise NotAllowed("What it was sent cannot be read, nor its e-mail address: name that, with the command.")
-    return search_keys.hashes_of_addresses_in(definition, payload) if definition else {}
+    return search_keys.hashes_of_addresses_in(definition, payload)
 
 
 @contextmanager

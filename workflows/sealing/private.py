@@ -88,9 +88,9 @@ class Key:
     def seal_payload(self, definition: WorkflowDefinition | None, text: str) -> str:
         return self.seal(PAYLOAD, text, money_in(definition, json.loads(text)))
 
-    def seal_result(self, definition: WorkflowDefinition | None, result: Mapping[str, Any]) -> str:
+    def seal_result(self, definition: WorkflowDefinition, result: Mapping[str, Any]) -> str:
         """What a call has returned, with what names its charge or refund in clear; null if it has none."""
-        money = definition.wording.money if definition else None
+        money = definition.wording.money
         named = {name: result.get(name) for name in (money.reference, money.refund)} if money else {}
         return self.seal(RESULT, json.dumps(result), named)
 

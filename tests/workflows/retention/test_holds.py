@@ -102,8 +102,12 @@ def test_it_has_a_reason_and_an_end_and_takes_the_permission(ada: User) -> None:
     for lasts in (timedelta(0), timedelta(days=9000)):
         with pytest.raises(NotAllowed, match="twenty years"):
             place(ada, workflow_id=old().pk, lasts=lasts)
-    with pytest.raises(NotAllowed, match="no e-mail address"):
+    with pytest.raises(NotAllowed, match="That is no e-mail address"):
         place(ada, email="ann")
+    with pytest.raises(NotAllowed, match="not there"):
+        place(ada, workflow_id=0)
+    with pytest.raises(NotAllowed, match="It has no e-mail address"):  # as far as this release knows
+        place(ada, workflow_id=old(workflow_type="of another release").pk, of_person=True)
     with pytest.raises(PermissionDenied):
         place(User.objects.create_user("eve", is_staff=True), workflow_id=1)
 

@@ -43,7 +43,8 @@ def test_a_hold_is_placed_shown_extended_and_lifted(as_: Login) -> None:
     assert "A legal hold is on it" in told(auditor, f"{of_row}/place_hold/", until=day(9), reason="A court asks.")
     hold = Hold.objects.get()
     assert f"A legal hold is on it until {day(9)}" in page(as_("support"), f"{of_row}/change/")
-    assert "A court asks." in page(auditor, f"{HOLDS}/{hold.pk}/change/")
+    of_hold = page(auditor, f"{HOLDS}/{hold.pk}/change/")
+    assert all(said in of_hold for said in ("A court asks.", ">Held<", f"{of_row}/change/"))
     extend = f"{HOLDS}/{hold.pk}/extend/"
     assert "as long as that already" in told(auditor, extend, until=day(9), reason="It goes on.")
     assert "Another hold" in told(auditor, extend, until=day(99), reason="It goes on.")
@@ -51,6 +52,7 @@ def test_a_hold_is_placed_shown_extended_and_lifted(as_: Login) -> None:
     assert (first.until, first.reason, second.workflow_id) == (hold.until, hold.reason, row.pk)
     for each in (first, second):
         assert "It is lifted" in told(auditor, f"{HOLDS}/{each.pk}/lift/", reason="The court has decided.")
+    assert ">Ended<" in page(auditor, f"{HOLDS}/{hold.pk}/change/")
     assert "has ended" in told(auditor, extend, until=day(100), reason="It goes on.")
     assert "A legal hold is on it" not in page(auditor, f"{of_row}/change/")
 
@@ -60,10 +62,12 @@ def test_a_hold_is_on_all_of_the_address_of_a_workflow_too(as_: Login) -> None:
     of_all = {"until": day(9), "reason": "A court asks.", "of_person": "on"}
     told(lead, f"{WORKFLOWS}/{row.pk}/place_hold/", **of_all)
     assert "A legal hold is on it" in page(lead, f"{WORKFLOWS}/{other.pk}/change/")
-    told(lead, f"{HOLDS}/{Hold.objects.get().pk}/extend/", until=day(99), reason="It goes on.")
+    hold = Hold.objects.get()
+    assert "an e-mail address" in page(lead, f"{HOLDS}/{hold.pk}/change/").partition("Until")[0]
+    told(lead, f"{HOLDS}/{hold.pk}/extend/", until=day(99), reason="It goes on.")
     assert Hold.objects.filter(hash=Hold.objects.earliest("pk").hash, workflow=None).count() == 2
     without = rows.complete()
-    assert "no e-mail address" in told(lead, f"{WORKFLOWS}/{without.pk}/place_hold/", **of_all)
+    assert "It has no e-mail address" in told(lead, f"{WORKFLOWS}/{without.pk}/place_hold/", **of_all)
 
 
 def test_an_erasure_is_asked_for_by_one_and_approved_by_another_who_finds_it(as_: Login) -> None:
@@ -80,9 +84,11 @@ def test_an_erasure_is_asked_for_by_one_and_approved_by_another_who_finds_it(as_
     home = [client.get("/admin/").context["needs_a_person"] for client in (colleague, lead)]
     assert home == ["1", "0"]
     assert "another user approves it" in told(lead, f"{of_erasure}/approve/")
+    assert f"{of_erasure}/approve/" in page(colleague, f"{of_erasure}/change/")
     assert not is_emptied(row)
     receipt = told(colleague, f"{of_erasure}/approve/")
-    assert all(said in receipt for said in ("some-support lead", "some-superuser", "Ticket 812.", "the receipt"))
+    assert all(said in receipt for said in ("some-support lead", ", by some-superuser", "Ticket 812.", "the receipt"))
+    assert f"{of_erasure}/approve/" not in page(colleague, f"{of_erasure}/change/")
     assert (is_emptied(row), is_emptied(other)) == (True, True)
     assert "Ask to erase" not in page(lead, f"{WORKFLOWS}/{row.pk}/change/")
 

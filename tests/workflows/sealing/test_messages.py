@@ -80,6 +80,7 @@ def test_one_from_before_is_redelivered_as_it_was() -> None:
     define()
     operations.redeliver(row.pk, user=ada())
     assert Signal.objects.get().payload == {"name": CANARY}
+    assert Arrived.kept(UndeliveredMessage(topic="orders", partition=0, offset=8, headers=[])).value == b""
 
 
 def test_one_whose_key_is_deleted_is_not_delivered_but_discarded() -> None:
@@ -110,7 +111,8 @@ def test_the_key_of_a_message_is_rotated(settings: Settings) -> None:
     assert json.loads(Arrived.kept(row).value) == MESSAGE
     ContentKey.objects.update(wrapped=private.Key.new(uuid4()).wrapped)
     with pytest.raises(CommandError, match="1 rows"):
-        datakeys("check")
+        call_command("datakeys", "check", stdout=(out := StringIO()))
+    assert f"the key {ContentKey.objects.get().pk}: " in out.getvalue()
 
 
 # --- Keys of what is not there any more ---------------------------------------------------------------

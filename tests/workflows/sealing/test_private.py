@@ -33,7 +33,7 @@ from workflows.models.search import SearchKeyHash
 from workflows.operations import corrections, payments
 from workflows.postgres.jsonb import SEALED, parse
 from workflows.postgres.statements import fetch_row
-from workflows.retention import content
+from workflows.retention import content, holds
 from workflows.sealing import private
 from workflows.sealing.envelopes import KeyLacking, Unreadable
 from workflows.sealing.key_register import require_keys
@@ -224,6 +224,7 @@ def test_what_is_emptied_has_no_key_and_no_search_key(settings: Any, *, opens: b
     assert SearchKeyHash.objects.exists()
     if not opens:
         settings.DATA_KEYS = ["another"]
+    assert holds.addresses_in("test", Workflow.objects.get().payload) == {}, "it has none, whether it opens or not"
     content.empty([entry.id])
     assert not ContentKey.objects.exists()
     assert not SearchKeyHash.objects.exists()
@@ -263,6 +264,8 @@ def test_content_of_another_row_or_column_is_not_run() -> None:
         cursor.execute("UPDATE workflows_workflow SET payload = context, status = 'PENDING', completed_at = NULL")
     drain()
     assert seen == ["grace"]
+    asked = ManualTask.objects.filter(task_type="secrets_unreadable").values_list("workflow", flat=True)
+    assert set(asked) == {entry.id, other.id}
 
 
 def test_what_a_call_returned_is_sealed_but_for_what_names_the_charge() -> None:
