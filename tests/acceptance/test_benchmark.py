@@ -48,7 +48,7 @@ def test_each_measure_runs_and_prints_and_leaves_no_database_behind(tmp_path: Pa
         assert all(finding["rounds"] for finding in measure["findings"]), name
         assert f"{name}: {measure['title']}" in printed
     assert {target["measure"].partition(",")[0] for target in told["targets"]} == {
-        *("intake", "drain", "pickup", "claim", "waking", "memory", "bytes"),
+        *("intake", "drain", "pickup", "claim", "purge", "waking", "memory", "bytes"),
     }
     assert f"of {len(told['targets'])} targets met" in " ".join(printed.split())
     with connection.cursor() as cursor:

@@ -26,7 +26,7 @@ PAYLOAD = ROOT / "docs" / "examples" / "net_new.json"
 # Rows that one statement inserts, so that it is seen how far it has come.
 PIECE = 50_000
 METRICS_TOKEN = "m" * 43
-DEFINITIONS = ("NO_OPS", "PLAIN", "HELD", "AWAITS", "ENTERED", "ENTERED_WITH_KEYS")
+DEFINITIONS = ("NO_OPS", "SECRETS", "PLAIN", "HELD", "AWAITS", "ENTERED", "ENTERED_WITH_KEYS", "ENTERED_WITH_SECRETS")
 ONBOARDING = "onboarding.workflow.ONBOARDING"
 
 
@@ -119,6 +119,7 @@ def production(url: str, *more_definitions: str) -> dict[str, str]:
         "DATABASE_URL": url,
         "SECRET_KEY": "only-for-the-benchmark-long-and-of-many-characters-0123456789",
         "SEARCH_KEYS": "k" * 43,
+        "DATA_KEYS": "d" * 43,
         "ALLOWED_HOSTS": "localhost,testserver",
         "SERVICES_URL": "https://services.example.com",
         "SUBMISSION_WORKFLOW": "",

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from onboarding.workflow import SEARCH_KEYS
+from onboarding.workflow import SEARCH_KEYS, SECRET_FIELDS
 from tests.benchmark import STEPS
 from workflows.definition import Step, WorkflowDefinition
 from workflows.models import Attempt, Workflow
@@ -48,10 +48,14 @@ NO_OPS = _defined(
     "no_ops",
     *(Step(call_nobody, once=True, name=name, key_ttl=timedelta(days=1), returns=("reference",)) for name in NAMES),
 )
+SECRETS = _defined("secrets", *NO_OPS.steps, secret_fields=SECRET_FIELDS)
 # Nothing is recorded of these but the attempt, and what is decided.
 PLAIN = _defined("plain", *(Step(do_nothing, name=name) for name in NAMES))
 HELD = _defined("held", Step(hold_at_first))
 AWAITS = _defined("awaits", Step(await_paid))
-# What a submission costs on its way in: the second as onboarding's, with an e-mail address and a phone number.
+# What a submission costs on its way in: the last as onboarding's, with an e-mail address, a phone number and secrets.
 ENTERED = _defined("entered", Step(call_nobody))
 ENTERED_WITH_KEYS = _defined("entered_with_keys", Step(call_nobody), search_keys=SEARCH_KEYS)
+ENTERED_WITH_SECRETS = _defined(
+    "entered_with_secrets", Step(call_nobody), search_keys=SEARCH_KEYS, secret_fields=SECRET_FIELDS
+)

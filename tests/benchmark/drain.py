@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tests.benchmark import STEPS
 from tests.benchmark.database import BenchmarkError, Database
 from tests.benchmark.findings import Finding, Report, in_turns, ratios
+from tests.benchmark.inside import Inside
 from tests.benchmark.peers import PEERS, PLAIN, RECORDED
 from tests.benchmark.peers.contest import running
 from tests.benchmark.setting import Setting
@@ -22,13 +24,15 @@ ENGINE = "engine"
 
 
 class Drain(NamedTuple):
-    """A kind of workflow, and the least ratio to others that is the goal: to bare loops, and to peers of this kind."""
+    """A kind of workflow, and the least ratio to others that is the goal: to bare loops, to peers of this kind, and to
+    workflows of another type."""
 
     workflow_type: str
     steps: str
     times: int  # as many workflows as are asked for
     loops: Mapping[str, float]
     peers: Mapping[str, float]
+    types: Mapping[str, float] = MappingProxyType({})
 
 
 DRAINS = [
@@ -38,6 +42,7 @@ DRAINS = [
         peers={"procrastinate": 2.0, "django_tasks_db": 2.0},
     ),
     Drain("no_ops", RECORDED, 1, loops={"bare loop, recorded": 0.65}, peers={"dbos": 4.0}),
+    Drain("secrets", "recorded, with secrets", 1, loops={}, peers={}, types={"no_ops": 0.95}),
 ]
 
 
@@ -56,7 +61,8 @@ def _contestants(setting: Setting, drain: Drain) -> dict[str, Callable[[], float
     count = setting.sizes.workflows * drain.times
     return {
         **{loop: partial(_run_bare_loop, setting, drain, loop, count) for loop in drain.loops},
-        ENGINE: partial(_run_engine, setting, drain, count),
+        **{name: partial(_run_engine, setting, name, count) for name in drain.types},
+        ENGINE: partial(_run_engine, setting, drain.workflow_type, count),
         **{
             each.name: partial(each.drain, max(2, int(count * each.peer.share)), setting.sizes.processes)
             for each in setting.peers
@@ -67,7 +73,7 @@ def _contestants(setting: Setting, drain: Drain) -> dict[str, Callable[[], float
 
 def findings(drain: Drain, rounds: Sequence[Mapping[str, float]], missing: Mapping[str, str]) -> list[Finding]:
     """The speed of each, and the engine's ratio to each of the others, of neighbours in time."""
-    goals = {**drain.loops, **drain.peers}
+    goals = {**drain.loops, **drain.peers, **drain.types}
     speeds = {name: [each[name] for each in rounds] for name in rounds[0]}
     to = {name: ratios(speeds[ENGINE], speed) for name, speed in speeds.items() if name != ENGINE}
     why = {name: f"left out: {how}" for name, how in missing.items() if PEERS[name].steps == drain.steps}
@@ -91,8 +97,8 @@ def _run_bare_loop(setting: Setting, drain: Drain, loop: str, workflows: int) ->
     return _rate(database, workflows, log.read_text())
 
 
-def _run_engine(setting: Setting, drain: Drain, workflows: int) -> float:
-    _prepare(setting.database, drain.workflow_type, workflows)
+def _run_engine(setting: Setting, workflow_type: str, workflows: int) -> float:
+    _prepare(setting.database, workflow_type, workflows)
     with setting.working("--drain") as worker:
         worker.wait(PATIENCE + PATIENCE_PER_WORKFLOW * workflows)
         return _rate(setting.database, workflows, worker.output)
@@ -100,7 +106,8 @@ def _run_engine(setting: Setting, drain: Drain, workflows: int) -> float:
 
 def _prepare(database: Database, workflow_type: str, workflows: int) -> None:
     database.begin_anew()
-    database.submit(workflow_type, workflows)
+    with Inside(database.url, "tests.benchmark.worker:submit") as submit:
+        submit(workflow_type, workflows)
     database.analyze()
 
 

@@ -6,19 +6,24 @@ import time
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
+from uuid import uuid4
 
 from django.db import transaction
 from django.db.models.functions import Now
 
 from tests.benchmark.claim import EXPLAINED, FIRST
+from tests.benchmark.database import PAYLOAD
 from tests.clock import Clock
 from tests.plans import Plan, explained
+from workflows.definition import definitions
 from workflows.engine import claim, heartbeat, maintenance
 from workflows.engine.claim import DueWorkflows
 from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.listening import MAX_IDLE_DELAY
 from workflows.engine.process_status import WorkerStatus
+from workflows.intake.submissions import enter
 from workflows.models import Workflow
+from workflows.postgres.jsonb import parse
 from workflows.signals import store
 from workflows.state import attempt_log
 
@@ -26,6 +31,14 @@ from workflows.state import attempt_log
 SECONDS_SHARED, SECONDS_ALONE = 10.0, 1.0
 
 Costs = dict[str, tuple[float, float]]
+
+
+def submit(workflow_type: str, count: int) -> None:
+    """Store so many with a real submission's payload, as the intake does."""
+    definition, payload = definitions()[workflow_type], parse(PAYLOAD.read_bytes())
+    with transaction.atomic():
+        for _ in range(count):
+            enter(definition, idempotency_key=uuid4(), payload=payload, submitted_by="benchmark")
 
 
 def claims(count: int) -> Costs:
