@@ -57,8 +57,8 @@ class Entry(NamedTuple):
 
 def report(setting: Setting) -> Report:
     """In turns: a Django view that parses the body and inserts a row; our Django view, with the whole contract (API
-    key, limits, duplicates, search keys, secrets, time limits); the intake, with the same contract; without secrets; and without
-    search keys, too.
+    key, limits, duplicates, search keys, secrets, time limits); the intake, with the same contract; without
+    secrets; and without search keys, too.
     """
     sizes, _ = setting.sizes, setting.key  # which is made before the servers start
     with ExitStack() as stack:

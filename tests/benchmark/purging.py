@@ -18,8 +18,8 @@ TIMES = 5
 
 # Half is to be emptied, half was emptied long ago and is to be deleted. The oldest ones have all that belongs to them.
 _OLD = """
-    INSERT INTO workflows_workflow (id, idempotency_key, workflow_type, payload, status, begun, created_at, completed_at,
-                                    emptied_at)
+    INSERT INTO workflows_workflow (
+           id, idempotency_key, workflow_type, payload, status, begun, created_at, completed_at, emptied_at)
     SELECT n, gen_random_uuid(), 'no_ops', '{"name": "Ann"}', 'COMPLETE', true, at, at,
            CASE WHEN mod(n, 2) = 0 THEN at + interval '90 days' END
       FROM generate_series(%(first)s, %(last)s) n,

@@ -87,7 +87,8 @@ def release_parked(after: int = 0) -> Slice:
     on = Q(opened_at__isnull=False) | Q(let_fail_until__isnull=False)
     braked = Service.objects.exclude(step="").filter(on).values_list("name", flat=True)
     everything = sorted({*waited_for, *braked})
-    return Slice(sum(_release(name) for name in everything), rest=0.0 if waited_for else UNTIL_PARKED)
+    released = sum(_release(name) for name in everything)
+    return Slice(released, rest=0.0 if waited_for or released else UNTIL_PARKED)
 
 
 _NAMES = skip_scan("parked", "workflows_workflow", PARKED_SQL, "parked_on")

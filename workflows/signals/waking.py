@@ -34,7 +34,7 @@ ROWS_OF_A_SENDER = 1_000
 class Slice(NamedTuple):
     """What a slice of a maintenance task has changed, in rows, and after which id the next one starts: 0 is the start.
 
-    `rest`: seconds that the task can rest at the least, because nothing is in sight.
+    `rest`: seconds that the task rests at the least, because nothing is in sight, or to leave others their time.
     """
 
     changed: int
