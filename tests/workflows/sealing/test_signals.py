@@ -174,7 +174,7 @@ def test_a_wait_by_a_field_that_is_sealed_says_so_and_where_nothing_is_private_i
     row.refresh_from_db()
     assert (row.status, row.last_error_code) == ("FAILED", "matched_fields")
     define(private=False, matched_fields=())
-    row = engine.work(engine.submit({}))
+    row = engine.work(send())
     assert row.waiting_for == "the signal paid"
     with pytest.raises(ValueError, match="matched_fields"):
         define(matched_fields="invoice")
