@@ -217,17 +217,15 @@ class Content:
 
 
 def open_for_steps(workflow: Workflow) -> Content | None:
-    """Put the payload and the context of a claimed workflow in clear, in memory; None if it is not private.
+    """Put the payload of a claimed workflow in clear, in memory; None if it is not private. It has no context yet.
 
-    Raises Unreadable, and leaves both as they are.
+    Raises Unreadable, and leaves it as it is.
     """
     if not is_sealed(workflow.payload):
         return None
     rows = session_of().run(_FIND, {"row": workflow.idempotency_key})
     key = Key.of(workflow.idempotency_key, rows[0][0] if rows else None)
     payload = key.open(workflow.payload[SEALED], PAYLOAD)
-    if is_sealed(workflow.context):
-        workflow.context = json.loads(key.open(workflow.context[SEALED], CONTEXT))
     workflow.payload = json.loads(payload)
     return Content(key, payload)
 
