@@ -64,6 +64,14 @@ def test_rows_of_several_arms_are_chosen_once_each(as_: Login) -> None:
     assert ids() == made
 
 
+def test_who_may_not_do_it_is_not_offered_it_and_cannot_choose(as_: Login) -> None:
+    rows.failed()
+    client = as_("auditor")
+    assert "bulk_all" not in client.get(f"{LIST}?state=failed").content.decode()
+    assert choose(client, "state=failed").status_code == 403
+    assert not BulkOperation.objects.exists()
+
+
 def test_a_page_says_what_came_of_each_item_and_takes_as_many_queries_for_many(as_: Login) -> None:
     client = as_("support")
     by = User.objects.get()
