@@ -10,9 +10,12 @@ from django.utils import timezone
 
 from onboarding.samples import Kind, sample
 from tests.workflows import rows
+from tests.workflows.admin.tasks import task
+from tests.workflows.admin.test_connections import child, signal, wait
+from tests.workflows.outages.services import open_cause, open_circuit
 from workflows.definition import definitions
 from workflows.intake.submissions import enter
-from workflows.models import ManualTask, Workflow
+from workflows.models import Chore, CircuitEvent, ManualTask, Service, Workflow
 from workflows.postgres.jsonb import document_of
 
 EMAIL, PHONE = "ada.lovelace@example.com", "+15550102323"
@@ -86,3 +89,58 @@ def failed_reversal() -> ManualTask:
 def _asked(question: str) -> dict[str, Any]:
     later = timezone.now() + timedelta(days=30)
     return {"invisible_until": later, "waiting_for": question, "current_step": "execute_checkout"}
+
+
+def everything() -> Workflow:
+    """A workflow with something in each part of its page."""
+    stopped()
+    row = stopped()
+    Workflow.objects.filter(pk=row.pk).update(
+        linking_id="link-4711-abcd", business_key=f"order-4711-{row.pk}", tenant="east"
+    )
+    ran = {"step": "create_account", "outcome": "ran", "ms": 12}
+    failed = {"step": "enroll_in_program", "outcome": "failed", "ms": 90, "error_code": "program_full"}
+    passed = {"step": "attach_payment_card", "outcome": "best_effort_failed", "ms": 9, "error_code": "card_invalid"}
+    rows.attempt(
+        row, number=1, outcome="vanished", died_in="start_visit", died_how="by signal 9", traceback="Traceback"
+    )
+    rows.attempt(row, number=2, outcome="failed", steps=[ran, passed, failed], traceback="Traceback:\n" + "x" * 300)
+    for kind in ("retry_scheduled", "waiting", "retried", "failed", "undo_failed", "approved"):
+        rows.event(row, kind, attempt=1, step="start_visit", actor="ada", detail={"reason": "As it says. " * 20})
+    row.effects.create(step="start_visit", state="unknown", attempt=1, idempotency_key=f"{row.key}:start_visit")
+    wait(
+        row,
+        "review",
+        outcome="received",
+        resolved_at=timezone.now(),
+        signal=signal(row, f"{row.pk}:1", closed_at=timezone.now()),
+    )
+    signal(row, f"{row.pk}:2")
+    signal(row, f"{row.pk}:3", ignored=True, closed_at=timezone.now())
+    child(row, "one")
+    child(row, "two", rows.failed)
+    return row
+
+
+def cause() -> Service:
+    """A step where many fail, with all that its page can show."""
+    row = open_cause(traceback="File programs.py, in enroll", judged=[stopped().pk])
+    rows.parked(parked_on=row.pk)
+    open_cause("undo execute_checkout", elsewhere=True)
+    Service.objects.filter(pk=row.pk).update(asked_by="ada", asked_at=timezone.now(), asked_reason="They are told.")
+    for kind in CircuitEvent.Kind:
+        CircuitEvent.objects.create(service=row.pk, kind=kind, reason="5 of 6 workflows have failed at this step.")
+    return row
+
+
+def trouble() -> str:
+    """Home when there is all that it can show."""
+    rows.workflow(invisible_until=timezone.now() - timedelta(minutes=20))
+    rows.parked(parked_on="programs")
+    open_circuit()
+    task(due_at=timezone.now() - timedelta(hours=1))
+    cause()
+    Chore.objects.create(name="expire", failing_since=timezone.now(), error="It cannot.")
+    ahead = timezone.now() + timedelta(minutes=10)
+    rows.workflow(created_at=ahead, invisible_until=ahead)
+    return "/admin/"

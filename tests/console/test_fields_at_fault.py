@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 
 from tests.console.conftest import Open
 from tests.console.scenes import failed_reversal, of, unclear_call
-from tests.console.states import PASSWORD, task
 from tests.workflows import rows
-from tests.workflows.admin.targets import assign, hold, revoke, run_again
+from tests.workflows.admin.targets import assign, hold, run_again
+from tests.workflows.admin.walk.scene import PASSWORD
 
 # What somebody hears of the field that has the focus, besides its label; of a group of buttons the group says it.
 DESCRIBED = """() => {
@@ -52,11 +52,6 @@ def unfounded(page: Any) -> None:
     page.evaluate("for (const form of document.forms) form.noValidate = true")
 
 
-def without_its_reference(page: Any) -> None:
-    page.get_by_role("radio", name="It was reversed by hand").check()
-    page.fill("[name=reason]", "By phone.")
-
-
 def all_of_a_page(page: Any) -> None:
     rows.failed()
     page.reload()
@@ -75,21 +70,13 @@ MISTAKES = {
         *("Retry workflow", "reason", "Say why."),
         lambda page: page.check("[name=why][value=other]"),
     ),
-    "a retry for no reason": Mistake(lambda: of(rows.failed(), "retry"), "Retry workflow", "why", REQUIRED, unfounded),
     "a retry of several": Mistake(
         lambda: "/admin/workflows/workflow/", "Start the retry of 1 workflow", "reason", REQUIRED, all_of_a_page
-    ),
-    "a cancellation": Mistake(
-        lambda: of(rows.retrying(), "cancel"), "Cancel workflow", "reason", REQUIRED, say_nothing
     ),
     "a step that is run again": Mistake(
         lambda: run_again()[0],
         *("Run a failed step again", "step", "It has not failed, or was done since."),
         lambda page: page.evaluate("document.querySelector('[name=step]').value = 'another'"),
-    ),
-    "a rejection": Mistake(lambda: of(task()), "Reject", "reason", "Say why."),
-    "an unclear call that did not happen": Mistake(
-        lambda: of(unclear_call()), "It did not happen", "reason", "Say why."
     ),
     "an unclear call that happened": Mistake(
         lambda: of(unclear_call()),
@@ -104,24 +91,13 @@ MISTAKES = {
     "a failed reversal": Mistake(
         lambda: of(failed_reversal()), "It is settled", "answer-how", "Say which of the two.", unfounded
     ),
-    "a failed reversal without its reference": Mistake(
-        lambda: of(failed_reversal()),
-        *("It is settled", "answer-reference", "has a reference in the other system"),
-        without_its_reference,
-    ),
     "an assignment": Mistake(lambda: assign()[0], "Assign it to a colleague", "to", REQUIRED, unfounded),
-    "a key that is revoked": Mistake(lambda: revoke()[0], "Revoke", "reason", REQUIRED, say_nothing),
     "a hold": Mistake(
         lambda: hold()[0],
         *("Hold", "until", "That time is over"),
         fill(until="2020-01-01T10:00", reason="They migrate."),
     ),
     "a search": Mistake(lambda: "/admin/find/", "Find", "q", "Type what you know of the workflow."),
-    "a wrong old password": Mistake(
-        lambda: "/admin/password_change/",
-        *("Change my password", "old_password", "Your old password was entered incorrectly."),
-        fill(old_password="wrong", new_password1="a horse of course", new_password2="a horse of course"),
-    ),
     "two new passwords": Mistake(
         lambda: "/admin/password_change/",
         *("Change my password", "new_password2", "The two password fields"),
@@ -132,7 +108,6 @@ MISTAKES = {
         *("Save", "password2", "This password is too short."),
         fill(username="carla", password1="horse", password2="horse"),
     ),
-    "a new group": Mistake(lambda: "/admin/auth/group/add/", "Save", "name", REQUIRED),
 }
 
 
@@ -172,11 +147,8 @@ def test_a_sign_in_that_failed_starts_again_at_the_password(open_as: Open) -> No
 
 
 REQUIRED_BY_THE_BROWSER = {
-    "a cancellation": (lambda: of(rows.retrying(), "cancel"), "Cancel workflow", "reason"),
     "a retry": (lambda: of(rows.failed(), "retry"), "Retry workflow", "why"),
-    "an assignment": (lambda: assign()[0], "Assign it to a colleague", "to"),
     "an unclear call": (lambda: of(unclear_call()), "It happened", "answer-charge_id"),
-    "a failed reversal": (lambda: of(failed_reversal()), "It is settled", "answer-how"),
 }
 
 

@@ -40,13 +40,6 @@ def sit_down(request: Any, open_as: Open) -> Iterator[SitDown]:
     return lambda group: request.param(open_as(group))  # type: ignore[no-any-return]
 
 
-def test_say_whether_all_is_well_and_that_it_is(sit_down: SitDown) -> None:
-    rows.worker()
-    person = sit_down("support")
-    assert person.reads("All is well: 1 live worker; nothing waits for a worker; nothing failed in the last hour.")
-    assert person.has_used(clicks=0, keys=0) >= 0
-
-
 def test_say_whether_all_is_well_and_why_not(sit_down: SitDown) -> None:
     rows.worker()
     rows.workflow(invisible_until=timezone.now() - timedelta(minutes=20))

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 
 from tests.console.conftest import Open
 from tests.console.people import SEEN
-from tests.console.scenes import failed_reversal, of, stopped, unclear_call
+from tests.console.scenes import of, stopped, unclear_call
 from tests.workflows import rows
 from tests.workflows.admin.targets import hold
 
@@ -37,16 +37,11 @@ def administered_user() -> str:
 
 PATHS: dict[str, Callable[[], str]] = {
     "home": lambda: rows.failed() and "/admin/",
-    "find": lambda: "/admin/find/",
     "the list of workflows": lambda: rows.failed() and "/admin/workflows/workflow/",
-    "the inbox": lambda: unclear_call() and "/admin/workflows/manualtask/",
     "a workflow": lambda: of(stopped()),
-    "a retry": lambda: of(rows.failed(), "retry"),
     "an unclear call": lambda: of(unclear_call()),
-    "a failed reversal": lambda: of(failed_reversal()),
     "a hold": lambda: hold()[0],
     "a user": administered_user,
-    "a change of password": lambda: "/admin/password_change/",
 }
 
 
@@ -68,13 +63,3 @@ def test_all_of_a_page_is_reached_by_tab_in_sight_and_nothing_keeps_the_focus(
     else:
         raise AssertionError("there is no end of it")
     assert page.evaluate(NOT_VISITED) == []
-
-
-def test_the_first_tab_offers_to_skip_what_is_on_every_page(open_as: Open) -> None:
-    page = open_as("superuser", of(rows.failed()))
-    page.keyboard.press("Tab")
-    assert page.inner_text(":focus") == "Skip to main content"
-    assert page.evaluate(SEEN)
-    page.keyboard.press("Enter")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.closest('#content') !== null")

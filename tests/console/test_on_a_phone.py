@@ -6,15 +6,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from tests.console import states
 from tests.console.conftest import Open
-from tests.console.scenes import failed_reversal, stopped, unclear_call
+from tests.console.scenes import everything, failed_reversal, stopped, unclear_call
 from tests.workflows import rows
 from tests.workflows.admin.test_navigation import ALL
+from tests.workflows.admin.walk.scene import Scene
 from workflows.models import Pace, Workflow
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
@@ -26,9 +25,10 @@ WIDER = """() => [document.documentElement, ...document.querySelectorAll("body *
     .map((each) => `${each.tagName} ${each.id} ${each.className}: ${each.scrollWidth} in ${each.clientWidth}`)"""
 
 
-def everything() -> None:
-    """Rows of every kind, with the longest texts that they have."""
-    for make in states.IN_STATE.values():
+def rows_of_every_kind() -> None:
+    """With the longest texts that they have."""
+    Scene()
+    for make in rows.IN_STATE.values():
         make()
     stopped()
     unclear_call()
@@ -37,8 +37,6 @@ def everything() -> None:
     colleague = User.objects.create(username="a.colleague.with.a.long.name@support.example.com", is_staff=True)
     overdue = timezone.now() - timedelta(hours=1)
     rows.open_task(rows.waiting(task=False), assignee=colleague, team="operations", due_at=overdue)
-    for row_of in states.ROW_OF.values():
-        row_of()
 
 
 def found(page: Any) -> None:
@@ -65,10 +63,9 @@ LISTS: dict[str, Callable[[Any], None] | None] = {
 }
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_list_scrolls_sideways(open_as: Open, theme: str) -> None:
-    everything()
-    page = open_as("superuser", **PHONE, color_scheme=theme)
+def test_no_list_scrolls_sideways(open_as: Open) -> None:
+    rows_of_every_kind()
+    page = open_as("superuser", **PHONE)
     for path, then in LISTS.items():
         page.goto(path)
         if then:
@@ -81,7 +78,7 @@ def test_no_list_scrolls_sideways(open_as: Open, theme: str) -> None:
 
 
 def test_nor_does_the_page_of_a_workflow_in_which_all_has_happened_and_the_history_comes_first(open_as: Open) -> None:
-    row = states.everything()
+    row = everything()
     page = open_as("superuser", f"/admin/workflows/workflow/{row.pk}/change/", **PHONE)
     page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
     assert page.evaluate(WIDER) == []
@@ -109,19 +106,10 @@ def test_a_card_says_what_is_what(open_as: Open) -> None:
     page.wait_for_url(f"**/{row.pk}/change/")
 
 
-def test_all_rows_are_chosen_at_once_as_on_a_desk(open_as: Open) -> None:
-    for _ in range(2):
-        rows.failed()
-    page = open_as("superuser", "/admin/workflows/workflow/", **PHONE)
-    page.check("#action-toggle")
-    assert page.locator(".action-select:checked").count() == 2
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_all_of_the_bar_is_seen_and_nothing_is_wider_than_the_page(open_as: Open, theme: str) -> None:
+def test_all_of_the_bar_is_seen_and_nothing_is_wider_than_the_page(open_as: Open) -> None:
     rows.failed()
     rows.workflow(invisible_until=timezone.now() - timedelta(hours=1))
-    page = open_as("superuser", **PHONE, color_scheme=theme)
+    page = open_as("superuser", **PHONE)
     for path in ("/admin/", "/admin/find/", "/admin/needs-a-person/"):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -133,17 +121,6 @@ def test_all_of_the_bar_is_seen_and_nothing_is_wider_than_the_page(open_as: Open
 
 def _box(link: object) -> dict[str, float]:
     return link.bounding_box()  # type: ignore[attr-defined, no-any-return]
-
-
-def test_whether_all_is_well_is_read_at_once(open_as: Open) -> None:
-    """No click, and no scrolling."""
-    oldest = rows.workflow(invisible_until=timezone.now() - timedelta(minutes=20))
-    rows.worker()
-    page = open_as("superuser", **PHONE)
-    assert page.inner_text(".health") == "In trouble: the oldest waits 20 min."
-    assert page.locator(".health").bounding_box()["y"] < 700
-    page.click(".health a")
-    page.wait_for_url(f"**/admin/workflows/workflow/{oldest.pk}/change/")
 
 
 def test_a_queue_is_held_on_a_phone(open_as: Open) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -117,20 +116,3 @@ def test_a_reason_is_not_for_the_next_user_nor_kept_after_a_sign_out(page: Any, 
     with page.expect_navigation():
         page.click("#logout-form button")
     assert page.evaluate("sessionStorage.length") == 0
-
-
-def test_another_tab_that_is_used_keeps_the_session_without_a_warning(page: Any, url: str) -> None:
-    other = page.context.new_page()
-    began = slow_at = monotonic()
-    looks = 0
-    while looks < 10 or monotonic() < began + 14:
-        used_at = monotonic()
-        other.goto(url)
-        page.wait_for_timeout(700)
-        if monotonic() > used_at + 1.5:
-            slow_at = monotonic()  # then it may warn, for a moment
-        elif monotonic() > slow_at + 3:
-            assert not warning(page).is_visible()
-            looks += 1
-        assert monotonic() < began + 120, "the machine is too slow to tell"
-    assert page.url == url
