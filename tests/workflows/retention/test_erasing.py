@@ -21,6 +21,7 @@ from workflows.errors import NotAllowed
 from workflows.models import Effect, Erasure, Event, SearchKeyHash, Workflow
 from workflows.postgres.jsonb import SEALED
 from workflows.retention import erasing
+from workflows.search import search_keys
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,6 +52,7 @@ def test_all_of_the_address_is_emptied_and_the_record_says_by_whom(ada: User, bo
     business = SearchKeyHash.objects.create(hash=b"of its business key", workflow=row, key_id=1, role="holder")
     asked = ask(ada)
     assert asked.workflows == [row.pk, child.pk]
+    assert bytes(asked.hash) in search_keys.hashes_of_address(ADDRESS)
     assert not is_emptied(row)
     erasing.approve(asked.pk, user=bob)
     assert CANARY not in dump()
@@ -122,8 +124,8 @@ def test_what_somebody_has_in_hand_is_not_erased_in_part(ada: User, bob: User) -
 def test_the_reason_names_no_address_and_an_unknown_one_finds_nothing(ada: User) -> None:
     with pytest.raises(NotAllowed, match="name nobody"):
         ask(ada, reason=f"{ADDRESS} has asked.")
-    for nobody in ("ann@example.com", "no address"):
-        with pytest.raises(NotAllowed):
+    for nobody, why in (("ann@example.com", "Nothing of this person"), ("no address", "That is no e-mail address")):
+        with pytest.raises(NotAllowed, match=why):
             ask(ada, nobody)
 
 
