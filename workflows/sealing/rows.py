@@ -154,7 +154,8 @@ def _reseal(progress: Progress, secrets: Sequence[Secret]) -> None:
 def _write(secret: Secret, new: str) -> int:
     """Store its envelope; returns how many rows that has changed."""
     if secret.is_key:
-        return ContentKey.objects.filter(pk=secret.key).update(wrapped=new)
+        # Compared with what was read: what a restore has lost is sent again just now, say, and has another key.
+        return ContentKey.objects.filter(pk=secret.key, wrapped=secret.stored).update(wrapped=new)
     if secret.is_private:
         ((workflow_type, envelope),) = fetch_all(
             f"SELECT workflow_type, payload ->> '{SEALED}' FROM workflows_workflow WHERE id = %s",  # noqa: S608 (ours)

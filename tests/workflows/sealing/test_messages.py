@@ -26,10 +26,11 @@ from workflows.ingress import messages
 from workflows.ingress.messages import Arrived
 from workflows.intake.submissions import enter
 from workflows.models import ContentKey, Signal, UndeliveredMessage, Workflow
+from workflows.models.content_key import Unopened
 from workflows.postgres.jsonb import InputRefused, parse
 from workflows.postgres.statements import execute, fetch_row
 from workflows.retention import ages
-from workflows.sealing import key_register, lost_keys, private
+from workflows.sealing import key_register, lost_keys, private, rows
 
 __all__ = ["destinations"]
 
@@ -113,6 +114,15 @@ def test_the_key_of_a_message_is_rotated(settings: Settings) -> None:
     with pytest.raises(CommandError, match="1 rows"):
         call_command("datakeys", "check", stdout=(out := StringIO()))
     assert f"the key {ContentKey.objects.get().pk}: " in out.getvalue()
+
+
+def test_a_lost_key_that_is_replaced_while_it_is_rotated_stays_the_new_one(settings: Settings) -> None:
+    lost = lose()
+    settings.DATA_KEYS = ["the-new-one", *settings.DATA_KEYS]
+    (found,) = rows._other_keys()
+    send(lost.row)
+    rows._reseal(rows.begin(), found)
+    assert not isinstance(Workflow.objects.get().payload, Unopened)
 
 
 # --- Keys of what is not there any more ---------------------------------------------------------------
