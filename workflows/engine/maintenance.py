@@ -100,6 +100,7 @@ def _run_slice() -> bool:
             raise
         took = monotonic() - started
         rest = 0.0 if changed else min(took * REST, AFTER_FAILURE)
+        at_least = min(at_least, AFTER_FAILURE)
         _succeed(name, next_after, max(rest, at_least, 0.0 if changed or next_after else task.every))
         if changed:
             failpoints.reach("before_chore", name)
