@@ -87,6 +87,14 @@ def test_a_business_key_is_a_text_of_1_to_200_characters(
     assert refused.value.code == code
 
 
+def test_what_looks_like_a_sealed_value_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_form = replace(PLAIN, payload=lambda event: {event.body["field"]: "x"})
+    monkeypatch.setattr(sys.modules[__name__], "PLAIN", by_form)
+    with pytest.raises(InputRefused) as refused:
+        messages.deliver(message("accounts.v1", b'{"uuid": "u-1", "link": "L-1", "field": "(sealed)"}'))
+    assert refused.value.code == "reserved_name"
+
+
 def test_another_type_than_json_is_refused() -> None:
     with pytest.raises(UnsupportedMediaType):
         messages.deliver(message("accounts.v1", b'{"uuid": "u-1", "link": "L-1"}', content__type=b"text/plain"))
