@@ -155,11 +155,6 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
         _LATER,
         engineer=True,
     ),
-    "matched_fields": CodeWords(
-        "It waits for a signal by a field that is sealed. An engineer has to name it in matched_fields.",
-        _LATER,
-        ours=True,
-    ),
     "none_after_key": CodeWords(
         "A step is wrong: it may have made a call and did not say so. An engineer has to look.", _ASKED, ours=True
     ),

@@ -107,7 +107,7 @@ def require_go_ahead(
 
 
 def ask_to_try_again(workflow: Workflow, what: str, why: str) -> NoReturn:
-    """Ask whether what cannot be read may be tried again. Raises ApprovalRejected or ApprovalExpired."""
+    """Ask whether what an engineer has to mend may be tried again. Raises ApprovalRejected or ApprovalExpired."""
     for _ in range(2):  # a yes was to another try, and this was it: the question is asked anew
         require_go_ahead(
             workflow,

@@ -17,7 +17,7 @@ from workflows.sealing.envelopes import Unreadable
 from workflows.signals import store
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
-from workflows.waits.approval import opened_or_ask
+from workflows.waits.approval import ask_to_try_again, opened_or_ask
 from workflows.waits.wait import (
     WaitError,
     WaitExpired,
@@ -67,7 +67,7 @@ def wait_for_signal(
     It may have come before the workflow, or long before this wait; it answers one wait of a workflow. `name` is the
     wait's identity, `waiting_for` what people read; `timeout` runs from the first meeting. With `matching` only a
     signal counts whose payload has these fields with these values (PostgreSQL's jsonb containment, @>). Where signals
-    are sealed, `matched_fields` of the definition names these fields; else WaitError.
+    are sealed, `matched_fields` of the definition names these fields; else a person is asked.
 
     `look` is the fallback for a signal that never comes: it is called at once, after 5 s, 10 s, 20 s and so on, and
     then every `look_every`. Unless it returns None, its result is the answer, as the payload of a signal from "look".
@@ -104,16 +104,14 @@ def wait_for_signal(
 
 
 def _require_matchable(attempt: OpenAttempt, workflow: Workflow, matching: dict[str, Any]) -> None:
-    """Raise WaitError for a field that is sealed in the signals that may come: the wait would be deaf to them."""
+    """Ask a person, for an engineer, about a field that is sealed in the signals that may come: the wait would be deaf
+    to them, and to fail would undo what was done."""
     if not (matching and private.is_on() and (attempt.content or workflow.linking_id)):
         return
     definition = definitions().get(workflow.workflow_type)
     if unnamed := ", ".join(sorted(matching.keys() - {*(definition.matched_fields if definition else ())})):
-        raise WaitError(
-            f"Signals to {workflow.workflow_type} are sealed, and a wait matches {unnamed}: name it in the "
-            "definition's matched_fields.",
-            code="matched_fields",
-        )
+        why = f"Signals are sealed, but for matched_fields: {workflow.workflow_type} has to name {unnamed} there."
+        ask_to_try_again(workflow, f"It waits for a signal by {unnamed}, which is sealed.", why)
 
 
 def _answer(

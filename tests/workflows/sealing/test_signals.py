@@ -167,12 +167,15 @@ def test_the_key_of_a_signal_that_nobody_waited_for_goes_by_age() -> None:
     assert not ContentKey.objects.exists()
 
 
-def test_a_wait_by_a_field_that_is_sealed_says_so_and_where_nothing_is_private_it_waits() -> None:
+def test_a_wait_by_a_field_that_is_sealed_is_a_question_and_where_nothing_is_private_it_waits() -> None:
     define(matched_fields=())
     row = send()
     drain()
-    row.refresh_from_db()
-    assert (row.status, row.last_error_code) == ("FAILED", "matched_fields")
+    task = ManualTask.objects.get(workflow=row)
+    assert "by invoice" in task.question
+    define()
+    operations.approve(task.pk, user=ada())
+    assert engine.again(row).waiting_for == "the signal paid"
     define(private=False, matched_fields=())
     row = engine.work(send())
     assert row.waiting_for == "the signal paid"
