@@ -50,6 +50,13 @@ def hold(*, workflow: Workflow, context: Context) -> None:
         time.sleep(0.02)
 
 
+def take_some_time(*, workflow: Workflow, context: Context) -> None:
+    """Part of it in the database, part of it outside: a connection may be lost in either."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(0.005)")
+    time.sleep(0.005)
+
+
 def open_order(*, workflow: Workflow, context: Context) -> None:
     outbox.publish("order.opened", {"number": workflow.payload["number"]})
 
@@ -87,6 +94,7 @@ def collect(*, workflow: Workflow, context: Context) -> None:
 COLLECTED = WorkflowDefinition(name="collected", context_class=Context, steps=[collect])
 COUNTED = WorkflowDefinition(name="counted", context_class=Context, steps=[note])
 HELD = WorkflowDefinition(name="held", context_class=Context, steps=[begin, hold, end])
+LOADED = WorkflowDefinition(name="loaded", context_class=Context, steps=[note, take_some_time])
 SEALED = WorkflowDefinition(name="sealed", context_class=Context, steps=[use_secret], secret_fields=["token"])
 ASKED = WorkflowDefinition(name="asked", context_class=Context, steps=[begin, ask, end])
 
@@ -128,6 +136,24 @@ STUCK = WorkflowDefinition(
 HARMFUL = WorkflowDefinition(name="harmful", context_class=Context, steps=[begin, do_harm, end])
 
 
+def let_go_then_harm(*, workflow: Workflow, context: Context) -> None:
+    """Let go at first; followed up, it does what the payload says to its worker."""
+    if f"{workflow.pk} let_go " not in Path(workflow.payload["log"]).read_text():
+        _note(workflow, "let_go")
+        raise RetryableStepError("Not now.")
+    _note(workflow, "begin")
+    if workflow.payload["harm"] == "loop":
+        never_return(workflow=workflow, context=context)
+    do_harm(workflow=workflow, context=context)
+
+
+FOLLOWED = WorkflowDefinition(
+    name="followed",
+    context_class=Context,
+    steps=[Step(let_go_then_harm, best_effort=True, timeout=0.5, follow_up=Retry(base_delay=60))],
+)
+
+
 def hook_that_hangs(*, workflow: Workflow, context: Context) -> None:
     transaction.on_commit(lambda: time.sleep(3600))
 
@@ -145,6 +171,16 @@ def fail_at_first(*, workflow: Workflow, context: Context) -> None:
 
 
 FAILING_AT_FIRST = WorkflowDefinition(name="failing_at_first", context_class=Context, steps=[begin, fail_at_first, end])
+
+
+def call_slowly(*, workflow: Workflow, context: Context) -> None:
+    with call_to("letters"):
+        _note(workflow, "calls")
+        time.sleep(1)
+        _note(workflow, "called")
+
+
+CALLING_SLOWLY = WorkflowDefinition(name="calling_slowly", context_class=Context, steps=[call_slowly])
 
 
 def take_seconds(*, workflow: Workflow, context: Context) -> None:
