@@ -55,6 +55,12 @@ class Signal(models.Model):
                 fields=["linking_id", "name", "id"],
                 condition=Q(closed_at=None, linking_id__isnull=False),
             ),
+            # retention.content, which deletes those of a linking id; few are closed, for they stay open for others.
+            models.Index(
+                name="signal_closed_of_linking_id",
+                fields=["linking_id"],
+                condition=Q(closed_at__isnull=False, linking_id__isnull=False),
+            ),
             # The page of a workflow, which also shows closed signals.
             models.Index(name="signal_of_workflow", fields=["workflow", "id"], condition=~Q(workflow=None)),
         ]

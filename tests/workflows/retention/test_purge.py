@@ -43,6 +43,7 @@ from workflows.models import (
     Workflow,
 )
 from workflows.postgres.jsonb import parse
+from workflows.postgres.statements import execute, fetch_all
 from workflows.retention import content, purge
 from workflows.search import find
 from workflows.signals import store
@@ -448,3 +449,13 @@ def test_the_command_counts_and_then_empties() -> None:
     assert json.loads(said("--json")) == {"emptied": {"parcel": 2}, "deleted": {}, "stay": stay}
     assert all(map(is_emptied, rows_that_go))
     assert json.loads(said("--json", "--dry-run")) == {"emptied": {}, "deleted": {}, "stay": stay}
+
+
+def test_what_is_emptied_is_found_by_indexes() -> None:
+    """A table may hold what years have left."""
+    parameters = {"ids": [1, 2], "references": ["receipt"], "hashes": [b"1"], "of": [1]}
+    with transaction.atomic():
+        execute("SET LOCAL enable_seqscan = off", ())
+        for sql in (content._SIGNALS, content._KEYS, content._CONTENT_KEYS, *content._EMPTY):
+            plan = "\n".join(line for (line,) in fetch_all(f"EXPLAIN {sql}", parameters))
+            assert "Seq Scan" not in plan, plan
