@@ -120,15 +120,29 @@ def _answer(
     """Record the first of the signals that have come as the wait's outcome, before any step sees it.
 
     One of a linking id that is sealed is opened first: its key goes with the signal, which may be before this workflow
-    is emptied. The answer is sealed under the workflow's own.
+    is emptied. The answer is sealed under the workflow's own. So is one opened that a release has sealed which did not
+    know that its fields are matched; that wakes nobody, but is seen when the wait looks again, or ends.
     """
-    found: dict[str, Any] = {"found": None, "says": None}
+    found: dict[str, Any] = {"found": None, "says": None, "others": []}
     while rows := _record(attempt, workflow, wait, names, matching, found):
         ((outcome, result, signal_id),) = rows
         if outcome:
             return with_outcome(wait, [(outcome, result)])
-        found = {"found": signal_id, "says": _own(attempt, json.loads(result))}
+        stored = json.loads(result)
+        if matching.keys() <= stored.keys() or _matches(attempt, stored, matching):
+            found |= {"found": signal_id, "says": _own(attempt, stored)}
+        else:
+            found["others"].append(signal_id)
     return None
+
+
+def _matches(attempt: OpenAttempt, stored: dict[str, Any], matching: dict[str, Any]) -> bool:
+    """Whether a sealed signal is one that counts; not one that does not open."""
+    try:
+        both = [json.dumps(opened(attempt, stored)), json.dumps(matching)]
+    except Unreadable:
+        return False
+    return bool(attempt_log.execute("SELECT 1 WHERE %s::jsonb @> %s::jsonb", both))
 
 
 def _own(attempt: OpenAttempt, stored: dict[str, Any]) -> str:
@@ -143,6 +157,10 @@ def _sealed(attempt: OpenAttempt, payload: Mapping[str, Any]) -> str:
     """What has answered a wait, as JSON: of a private workflow sealed."""
     text = json.dumps(payload)
     return attempt.content.key.seal(private.SIGNAL, text) if attempt.content else text
+
+
+_MAY_COUNT = f"""(payload @> %(matching)s::jsonb OR payload ? '{SEALED}'
+                         AND NOT payload ?& %(matched)s::text[] AND id <> ALL (%(others)s::bigint[]))"""
 
 
 def _record(
@@ -166,10 +184,12 @@ def _record(
         f"""
         WITH candidate AS (
             SELECT first.* FROM unnest(%(names)s::text[]) wanted (name), LATERAL (
-                (SELECT id, name, payload, source, created_at, false AS is_to_be_opened FROM workflows_signal
+                (SELECT id, name, payload, source, created_at,
+                        NOT payload @> %(matching)s::jsonb AND id IS DISTINCT FROM %(found)s::bigint AS is_to_be_opened
+                   FROM workflows_signal
                   WHERE (workflow_id, name) >= (%(workflow_id)s, wanted.name)
                     AND (workflow_id, name) <= (%(workflow_id)s, wanted.name)
-                    AND closed_at IS NULL AND payload @> %(matching)s::jsonb
+                    AND closed_at IS NULL AND {_MAY_COUNT}
                   ORDER BY workflow_id, name, id LIMIT 1)
                 UNION ALL
                 (SELECT id, name, payload, source, created_at,
@@ -177,7 +197,7 @@ def _record(
                    FROM workflows_signal s
                   WHERE (linking_id, name) >= (%(linking_id)s, wanted.name)
                     AND (linking_id, name) <= (%(linking_id)s, wanted.name) AND linking_id IS NOT NULL
-                    AND closed_at IS NULL AND payload @> %(matching)s::jsonb
+                    AND closed_at IS NULL AND {_MAY_COUNT}
                     AND NOT EXISTS (
                         SELECT FROM workflows_wait a WHERE a.workflow_id = %(workflow_id)s AND a.signal_id = s.id)
                   ORDER BY linking_id, name, id LIMIT 1)) first
@@ -202,6 +222,7 @@ def _record(
         linking_id=workflow.linking_id,
         names=names,
         matching=json.dumps(matching),
+        matched=list(matching),
         wait_id=wait.id,
     )
 

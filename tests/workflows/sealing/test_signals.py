@@ -251,3 +251,15 @@ def test_while_the_keys_are_changed_a_signal_waits_for_a_worker_that_has_its_key
     settings.DATA_KEYS = new
     engine.again(row)
     assert seen == [SAID]
+
+
+@pytest.mark.parametrize("is_linked", [True, False])
+def test_what_a_release_has_sealed_that_knew_of_no_match_is_told_all_the_same(*, is_linked: bool) -> None:
+    row = send()
+    define(matched_fields=())
+    for invoice in (8, 7):
+        tell(None if is_linked else row, key=str(invoice), invoice=invoice)
+    define()
+    drain()
+    assert seen == [SAID]
+    assert leaks(every_column(), [CANARY]) == []
