@@ -263,6 +263,16 @@ def ignore_late_signals(after: int = 0) -> Slice:
         return Slice(0)
     slice_ = {"after": after, "last": last}
     in_slice = "s.closed_at IS NULL AND s.id > %(after)s AND s.id <= %(last)s"
+    # Stored by a transaction that was open while its workflow finished, and was emptied: nothing may be left of that.
+    execute(
+        f"""
+        WITH gone AS (
+            DELETE FROM workflows_signal s USING workflows_workflow w
+             WHERE {in_slice} AND w.id = s.workflow_id AND w.emptied_at IS NOT NULL AND s.name <> '{CANCEL_SIGNAL}'
+            RETURNING s.payload)
+        {private.DELETE_KEYS_OF_GONE.format(column="payload")}""",  # noqa: S608 (ours)
+        slice_,
+    )
     execute(
         f"""
         WITH finished AS MATERIALIZED (

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import transaction
 from pydantic import BaseModel
 
 from tests import engine
@@ -263,3 +264,14 @@ def test_what_a_release_has_sealed_that_knew_of_no_match_is_told_all_the_same(*,
     drain()
     assert seen == [SAID]
     assert leaks(every_column(), [CANARY]) == []
+
+
+def test_nothing_is_left_of_a_signal_that_was_being_stored_while_its_workflow_was_emptied() -> None:
+    row, other = send(), send()
+    with transaction.atomic():
+        store.store(source="shop", dedupe_key="late", name="paid", workflow_id=row.pk, payload=SAID)
+        engine.elsewhere(lambda: empty(row))
+    tell(other)
+    engine.do_maintenance()
+    assert Signal.objects.get().workflow_id == other.pk
+    assert ContentKey.objects.count() == 2
