@@ -44,6 +44,21 @@ def test_tenants_take_turns_and_a_claim_reads_a_handful_of_pages(no_vacuum: None
     assert max(plan.buffers for plan in lanes) <= 50
 
 
+def test_with_priorities_tenants_and_caps_at_once_a_claim_reads_a_handful_of_pages(no_vacuum: None) -> None:
+    define([say_one])
+    for key in ("queue:default", "type:test", "tenant:large"):
+        Pace.objects.create(key=key, at_once=50)
+    store(20_000, tenant="'large'", **OLD)
+    analyze()
+    first = {submit(tenant=f"tenant {n}", priority=5).pk for n in range(3)}
+    this, looks = worker(), list[Look]()
+    with explained(looks):
+        for _ in range(6):
+            assert this.process_next()
+    assert set(began()[:3]) == first
+    assert max(look.buffers for look in looks) <= 12
+
+
 def test_beside_what_is_held_a_claim_reads_a_handful_of_pages(no_vacuum: None) -> None:
     define([say_one])
     Pace.objects.create(key="type:held", held_until=timezone.now() + timedelta(hours=1))
@@ -88,6 +103,21 @@ def test_of_more_lanes_than_are_looked_for_each_has_its_turn(monkeypatch: pytest
         assert this.process_next()
         this._due._full_look_at = float("-inf")
     assert Workflow.objects.filter(pk__in=firsts, status="COMPLETE").values("tenant").distinct().count() == 5
+
+
+def test_a_tenant_with_100_000_due_does_not_delay_anothers_first() -> None:
+    define([say_one])
+    store(100_000, tenant="'large'", **OLD)
+    analyze()
+    this = worker()
+    for _ in range(20):
+        assert this.process_next()
+    first = submit(tenant="small")
+    until = timezone.now() + timedelta(seconds=1)
+    while timezone.now() < until:
+        assert this.process_next()
+    attempt = Attempt.objects.get(workflow=first)
+    assert attempt.opened_at - first.created_at < timedelta(seconds=1)
 
 
 def claims() -> bool:

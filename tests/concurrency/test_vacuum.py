@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from django.db import connection
 
 from tests import engine
@@ -9,8 +10,17 @@ from tests.concurrency.backlogs import analyze, say_one, store, store_backlog
 from tests.concurrency.looks import look_once
 from tests.engine import define, submit
 from tests.processes import until
+from workflows.models import Attempt, Signal, Wait, Workflow
 
 pytestmark = engine.ENGINE
+
+
+@pytest.mark.parametrize("model", [Workflow, Attempt, Signal, Wait])
+def test_what_is_worked_off_is_vacuumed_when_a_hundredth_of_it_is_dead(model: type) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT reloptions FROM pg_class WHERE relname = %s", [model._meta.db_table])  # type: ignore[attr-defined]
+        (options,) = cursor.fetchone()
+    assert {"autovacuum_vacuum_scale_factor=0.01", "vacuum_index_cleanup=on"} <= set(options)
 
 
 def test_a_vacuum_removes_what_was_drained_however_few_of_the_pages_it_was_in(no_vacuum: None) -> None:
