@@ -105,16 +105,16 @@ def keep_undelivered(message: Arrived, refused: InputRefused) -> None:
         key = private.Key.new(uuid4())
         whole = {"key": _in_base64(message.key), "value": _in_base64(message.value), "headers": headers}
         content = {"key": None, "value": None, "headers": key.seal(private.MESSAGE, json.dumps(whole))}
-        content |= {"row": key.row, "wrapped": key.wrapped}
-        keyed = _KEYED
+        content |= key.parameters
+        keyed = private.KEY_OF_ENTERED
     fetch_one(
-        f"""WITH kept AS (
+        f"""WITH entered AS (
            INSERT INTO workflows_undeliveredmessage (
                   topic, "partition", "offset", sent_at_ms, code, reason, key, value, headers)
            VALUES (%(topic)s, %(partition)s, %(offset)s, %(sent_at_ms)s, %(code)s, %(reason)s, %(key)s, %(value)s,
                    %(headers)s::jsonb)
            ON CONFLICT (topic, "partition", "offset", sent_at_ms) DO NOTHING RETURNING id){keyed}
-           SELECT id FROM kept""",  # noqa: S608 (ours)
+           SELECT id FROM entered""",  # noqa: S608 (ours)
         {
             "topic": message.topic,
             "partition": message.partition,
@@ -125,11 +125,6 @@ def keep_undelivered(message: Arrived, refused: InputRefused) -> None:
             **content,
         },
     )
-
-
-_KEYED = """,
-           keyed AS (
-           INSERT INTO workflows_contentkey (idempotency_key, wrapped) SELECT %(row)s::uuid, %(wrapped)s FROM kept)"""
 
 
 def _in_base64(value: bytes | None) -> str | None:

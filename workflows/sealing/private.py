@@ -46,6 +46,12 @@ DELETE_KEYS_OF_GONE = f"""
     DELETE FROM workflows_contentkey k USING gone
      WHERE k.idempotency_key = split_part(gone.{{column}} ->> '{SEALED}', ':', 1)::uuid"""  # noqa: S608 (ours)
 
+# And the key of what a statement has `entered` under a key of its own: with `Key.parameters`.
+KEY_OF_ENTERED = """,
+        keyed AS (
+            INSERT INTO workflows_contentkey (idempotency_key, wrapped)
+            SELECT %(row)s::uuid, %(wrapped)s FROM entered)"""
+
 _FIND = "SELECT wrapped FROM workflows_contentkey WHERE idempotency_key = %(row)s"
 
 
@@ -63,6 +69,10 @@ class Key:
     row: UUID
     wrapped: str = field(repr=False)
     _cipher: AESGCM = field(repr=False)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"row": self.row, "wrapped": self.wrapped}
 
     @classmethod
     def new(cls, row: UUID) -> Key:
@@ -168,8 +178,10 @@ def seal_signal(payload: Document, workflow_id: int | None, clear: Collection[st
     """
     if not is_on() or payload.value.keys() <= set(clear):
         return payload, None
-    matched: Collection[str] = matched_fields()
-    if workflow_id is not None:
+    matched: Collection[str]
+    if workflow_id is None:
+        matched = matched_fields()
+    else:
         sql = f"SELECT workflow_type, payload ? '{SEALED}' FROM workflows_workflow WHERE id = %s"  # noqa: S608 (ours)
         workflow_type, is_private = fetch_one(sql, [workflow_id]) or ("", False)
         if not is_private:

@@ -104,7 +104,7 @@ def store(
         "linking_id": linking_id,
         "sent_at_ms": sent_at_ms,
         **stored.parameters,
-        **({"row": key.row, "wrapped": key.wrapped} if key else {}),
+        **(key.parameters if key else {}),
     }
     # The same statement reads whether the workflow has finished; if it finishes just now, maintenance ignores the
     # signal. The row of a finished workflow is locked until the caller commits, or a retry would miss the signal to
@@ -121,7 +121,7 @@ def store(
                   %(sent_at_ms)s::bigint, CASE WHEN w.finished THEN clock_timestamp() END, w.finished
              FROM (SELECT count(*) > 0, count(emptied_at) = 0 FROM finished) w (finished, keeps_content)
             WHERE w.keeps_content
-           ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id){_KEYED if key else ""}
+           ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id){private.KEY_OF_ENTERED if key else ""}
         SELECT id FROM entered""",  # noqa: S608 (ours)
         signal,
     )
@@ -141,12 +141,6 @@ def store(
     if not (is_addressed_so and (private.says(sealed, document) if sealed else is_equal)):
         raise DedupeKeyReused
     return None
-
-
-_KEYED = """,
-        keyed AS (
-            INSERT INTO workflows_contentkey (idempotency_key, wrapped)
-            SELECT %(row)s::uuid, %(wrapped)s FROM entered)"""
 
 
 # --- Requests to cancel -----------------------------------------------------------------------------

@@ -129,28 +129,24 @@ def _answer(
         if outcome:
             return with_outcome(wait, [(outcome, result)])
         stored = json.loads(result)
-        if matching.keys() <= stored.keys() or _matches(attempt, stored, matching):
-            found |= {"found": signal_id, "says": _own(attempt, stored)}
+        try:
+            payload = opened(attempt, stored)
+        except Unreadable:  # it does not count by what is sealed; if it does by what is in clear, a person is asked
+            counts, says = matching.keys() <= stored.keys(), json.dumps(stored)
+        else:
+            counts = matching.keys() <= stored.keys() or _contains(payload, matching)
+            says = _sealed(attempt, payload)
+        if counts:
+            found |= {"found": signal_id, "says": says}
         else:
             found["others"].append(signal_id)
     return None
 
 
-def _matches(attempt: OpenAttempt, stored: dict[str, Any], matching: dict[str, Any]) -> bool:
-    """Whether a sealed signal is one that counts; not one that does not open."""
-    try:
-        both = [json.dumps(opened(attempt, stored)), json.dumps(matching)]
-    except Unreadable:
-        return False
+def _contains(payload: dict[str, Any], matching: dict[str, Any]) -> bool:
+    """As PostgreSQL's `@>`, which judges what is in clear."""
+    both = [json.dumps(payload), json.dumps(matching)]
     return bool(attempt_log.execute("SELECT 1 WHERE %s::jsonb @> %s::jsonb", both))
-
-
-def _own(attempt: OpenAttempt, stored: dict[str, Any]) -> str:
-    """The payload of a signal as it is stored with this workflow; as it was if it does not open: a person is asked."""
-    try:
-        return _sealed(attempt, opened(attempt, stored))
-    except Unreadable:
-        return json.dumps(stored)
 
 
 def _sealed(attempt: OpenAttempt, payload: Mapping[str, Any]) -> str:
