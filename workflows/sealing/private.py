@@ -229,15 +229,17 @@ class Content:
 
 
 def open_for_steps(workflow: Workflow) -> Content | None:
-    """Put the payload of a claimed workflow in clear, in memory; None if it is not private. It has no context yet.
+    """Put the payload and the context of a claimed workflow in clear, in memory; None if it is not private.
 
-    Raises Unreadable, and leaves it as it is.
+    Raises Unreadable, and leaves both as they are.
     """
     if not is_sealed(workflow.payload):
         return None
     rows = session_of().run(_FIND, {"row": workflow.idempotency_key})
     key = Key.of(workflow.idempotency_key, rows[0][0] if rows else None)
     payload = key.open(workflow.payload[SEALED], PAYLOAD)
+    if is_sealed(workflow.context):  # one that has waited has the copy of its last attempt
+        workflow.context = json.loads(key.open(workflow.context[SEALED], CONTEXT))
     workflow.payload = json.loads(payload)
     return Content(key, payload)
 

@@ -160,6 +160,21 @@ def test_each_workflow_keeps_its_answer_when_another_of_the_linking_id_is_emptie
     assert seen == [SAID] * 3
 
 
+def test_a_step_finds_the_context_of_the_attempt_before_in_clear() -> None:
+    def first(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        seen.append(workflow.context.get("number"))
+        return {"number": 5}
+
+    define(first, told)
+    row = send()
+    drain()
+    tell()
+    drain()
+    assert seen == [None, 5, SAID]
+    row.refresh_from_db()
+    assert row.status == "COMPLETE"
+
+
 def test_the_key_of_a_signal_that_nobody_waited_for_goes_by_age() -> None:
     tell()
     assert ContentKey.objects.count() == 1
