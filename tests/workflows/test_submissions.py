@@ -1,6 +1,5 @@
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
@@ -12,7 +11,6 @@ from django.db import DataError, connection
 from pydantic import BaseModel
 
 from tests.processes import until
-from tests.servers import Proxy, connecting_to
 from workflows.definition import WorkflowDefinition
 from workflows.intake.submissions import Entry, KeyReused, enter
 from workflows.models import Workflow
@@ -154,22 +152,6 @@ def test_a_statement_that_waits_for_a_lock_is_given_up_and_cancelled() -> None:
     assert query_in_time(lambda: Workflow.objects.count()) == 0
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_database_that_falls_silent_is_given_up(through_proxy: Proxy) -> None:
-    assert query_in_time(lambda: Workflow.objects.count()) == 0
-    through_proxy.fall_silent()
-    started = time.monotonic()
-    with pytest.raises(DatabaseUnavailable):
-        query_in_time(lambda: Workflow.objects.count(), seconds=0.5)
-    assert time.monotonic() - started < 3
-    started = time.monotonic()
-    with pytest.raises(DatabaseUnavailable):  # and it is not taken for alive because it accepts connections
-        query_in_time(lambda: Workflow.objects.count(), seconds=0.5)
-    assert time.monotonic() - started < 6
-    through_proxy.connect()
-    assert query_in_time(lambda: Workflow.objects.count()) == 0
-
-
 def _backend_pid() -> int:
     assert connection.connection is not None
     return connection.connection.info.backend_pid
@@ -185,9 +167,3 @@ def _from_elsewhere(sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
 
     with ThreadPoolExecutor(1) as other:
         return other.submit(query).result()
-
-
-@pytest.fixture
-def through_proxy(transactional_db: None) -> Iterator[Proxy]:
-    with Proxy() as proxy, connecting_to(proxy.port):
-        yield proxy

@@ -1,8 +1,6 @@
 """An event of a declared source becomes a signal once; what its source has sent and nobody can read is kept."""
 
 import json
-import random
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -25,9 +23,11 @@ pytestmark = pytest.mark.django_db
 PAYMENTS, IDENTITY, GITHUB, LETTERS = VENDORS
 # As somebody mends a declaration.
 MENDED = replace(sources.IDENTITY, linking_id=lambda event: event.body["subject"][:200])
-MALFORMED = 75
-# Of what is malformed, so many are not signed: nothing of these is kept.
-UNSIGNED = 15
+MALFORMED = [
+    b'{"cut": ', b"[" * 500, b'{"a": ' * 200 + b"1" + b"}" * 200, b'{"n": 1e999999}', b'{"n": ' + b"9" * 4301 + b"}",
+    b'{"s": "\\u0000"}', b'{"s": "\\ud800"}', b'{"a": 1, "a": 2}', b'{"n": NaN}', b'{"a": "\\x"}', b"[1]", b"null",
+    b"\xef\xbb\xbf{}", b"\xff\xfe", b"{}\x00",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -189,70 +189,21 @@ def test_the_id_of_another_event_is_refused_and_kept(client: Client, secrets: di
 # --- Malformed events of each -----------------------------------------------------------------------
 
 
-def malformed(vendor: Vendor, secret: str) -> Iterator[tuple[bool, bytes, dict[str, Any]]]:
-    """Bodies that are signed, and what is wrong with them; then those that nobody has signed. Each is another one."""
-    chosen = random.Random(vendor.name)
-    good = vendor.good.decode()
-
-    def body_of(number: int) -> bytes:
-        kinds = [
-            good[: chosen.randrange(1, len(good) - 1)],
-            "[" * (500 + number),
-            '{"a": ' * 200 + str(number) + "}" * 200,
-            f'{{"n": {number}e999999}}',
-            f'{{"n": {"9" * (4301 + number)}}}',
-            f'{{"s": "{number}\\u0000"}}',
-            f'{{"s": "\\ud800{number}"}}',
-            f'{{"a": 1, "a": {number}}}',
-            f'{{"n": NaN, "a": {number}}}',
-            f'{{"a": "{number}\\x"}}',
-            chosen.choice(["[{}]", '"{}"', "{}", "null{}"]).replace("{}", str(number)),
-            f"\ufeff{{}}{number}",
-        ]
-        return chosen.choice(kinds).encode() + b" " * number + chosen.choice([b"", b"\x00", b"\xff\xfe"])
-
-    for number in range(MALFORMED - UNSIGNED):
-        changed: dict[str, Any] = {}
-        # In binary mode the data may be any JSON value: there an attribute is wrong as well.
-        if vendor is IDENTITY:
-            wrong = chosen.choice(["%", "%zz", "%C0%A0", "é", "", "\x00", "%00", "a,a\n" * 3, "0.3", "1.0,1.0"])
-            changed["headers"] = {"ce-specversion": wrong} if number % 2 else {"ce-id": wrong, "ce-type": ""}
-        if number % 5 == 0:
-            changed["content_type"] = chosen.choice(
-                [
-                    "text/html",
-                    "application/cloudevents-batch+json",
-                    "multipart/form-data; boundary=x",
-                    "a" * 900,
-                    "\x01",
-                ]
-            )
-        yield True, body_of(number), changed
-    for number in range(UNSIGNED):
-        wrong = chosen.choice(["", "x", "é" * 99, "v1,", "t=1,v1=a", "sha256=" + "0" * 64, "Bearer " + "0" * 40])
-        right = vendor.proof(secret, body_of(number))
-        proof = chosen.choice(
-            [
-                right if vendor is not IDENTITY else {},  # the signature of another body
-                dict.fromkeys(right, wrong),
-                {name: f"{value},{value}" for name, value in right.items()} | {"Authorization": f"Bearer x,{wrong}"},
-                {},
-            ]
-        )
-        yield False, body_of(1000 + number), {"proof": lambda *_, proof=proof: proof}
-
-
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
 def test_malformed_events_are_refused_and_kept_each_and_what_nobody_signed_is_not(
     client: Client, secrets: dict[str, str], vendor: Vendor
 ) -> None:
-    signed = 0
-    for is_signed, body, changed in malformed(vendor, secrets[vendor.name]):
-        response = vendor.send(client, secrets[vendor.name], body, **changed)
-        allowed = (400, 404, 415, 422) if is_signed else (401,)
-        assert response.status_code in allowed, (response.content, body[:80], changed)
-        signed += is_signed
-    assert (signed, UndeliveredMessage.objects.count()) == (MALFORMED - UNSIGNED,) * 2
+    secret = secrets[vendor.name]
+    # In binary mode the data may be any JSON value: there an attribute is missing as well.
+    headers = {"ce-id": ""} if vendor is IDENTITY else {}
+    for body in MALFORMED:
+        assert vendor.send(client, secret, body, headers=headers).status_code in (400, 404, 422), body[:80]
+    right = vendor.proof(secret, b"another body")
+    twice = {name: f"{value},{value}" for name, value in right.items()}
+    for wrong in ({}, twice, dict.fromkeys(right, "t=1,v1=a"), {} if vendor is IDENTITY else right):
+        response = vendor.send(client, secret, MALFORMED[0] + b" ", proof=lambda *_, wrong=wrong: wrong)
+        assert response.status_code == 401
+    assert UndeliveredMessage.objects.count() == len(MALFORMED)
     assert not Signal.objects.exists()
 
 

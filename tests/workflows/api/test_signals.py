@@ -68,15 +68,6 @@ def test_ids_and_names_of_the_longest_length_are_taken(client: Client, secret: s
     assert deliver(client, secret, body, delivery_id="x" * 200).status_code == 202
 
 
-def test_a_question_to_a_person_cannot_be_answered_from_outside(client: Client, secret: str, key: str) -> None:
-    workflow = rows.waiting()
-    name = workflow.wake_on[0] if workflow.wake_on else "decision:1"
-    body = {"name": name, "payload": {"approved": True}}
-    assert_problem(deliver(client, secret, {**body, "workflow": workflow.key}), 422, "signal_name_invalid")
-    assert_problem(tell(client, key, workflow.key, body), 422, "signal_name_invalid")
-    assert not Signal.objects.exists()
-
-
 def test_the_sizes_and_types_of_a_webhook_are_those_of_a_submission(client: Client, secret: str) -> None:
     largest = json.dumps({**DELIVERED, "payload": {"a": ""}}).encode()
     largest = largest.replace(b'"a": ""', b'"a": "' + b"x" * (requests.MAX_BYTES - len(largest)) + b'"')

@@ -45,8 +45,10 @@ def test_a_known_key_costs_no_query(clock: Clock) -> None:
     assert table.client_of(key) == "shop"
     clock.now += api_keys.MAX_AGE_SECONDS - 0.1
     with CaptureQueriesContext(connection) as queries:
-        assert table.client_of(key) == "shop"
+        assert table.client_of(key) == table.client_at_once(key) == "shop"
     assert len(queries) == 0
+    clock.now += 0.2
+    assert table.client_at_once(key) is None
 
 
 def test_a_revocation_made_elsewhere_is_known_within_the_stated_time(clock: Clock) -> None:

@@ -137,15 +137,6 @@ def test_a_rejection_needs_a_reason(boss: User) -> None:
     assert ManualTask.objects.get().state == "open"
 
 
-def test_a_second_decision_is_told_who_was_first_and_when(boss: User) -> None:
-    rows.waiting()
-    task = ManualTask.objects.get()
-    operations.approve(task.pk, user=User.objects.create_superuser("anna"))
-    with pytest.raises(NotAllowed, match=r"^anna approved it already, at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\.$"):
-        operations.reject(task.pk, user=boss, reason="No.")
-    assert (Signal.objects.count(), Event.objects.count()) == (1, 1)
-
-
 # --- API keys -----------------------------------------------------------------------------------
 
 
@@ -179,6 +170,10 @@ VERBS: list[tuple[tuple[str, ...], Callable[..., Any], dict[str, Any]]] = [
     ((operations.ASSIGN, *operations.MAY_DECIDE), operations.assign, {"to": 1, "seen": []}),
     ((operations.ASSIGN, *operations.MAY_DECIDE), operations.release_task, {}),
     ((operations.REVOKE,), operations.revoke, {}),
+    ((operations.SETTLE,), operations.redeliver, {}),
+    ((operations.SETTLE,), operations.discard, {"reason": "A test."}),
+    ((operations.SETTLE,), operations.redeliver_event, {}),
+    ((operations.SETTLE,), operations.discard_event, {"reason": "A test."}),
 ]
 
 

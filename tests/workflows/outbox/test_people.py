@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.test import Client
 from django.utils import timezone
@@ -17,14 +15,14 @@ from pytest_django import Settings
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_
 from tests.workflows.operations.conftest import boss
-from tests.workflows.operations.test_bulk import carry_out, member
+from tests.workflows.operations.test_bulk import carry_out
 from tests.workflows.outages.services import open_circuit
 from tests.workflows.outbox.receiver import Receiver
 from tests.workflows.outbox.test_relay import Told, crm, later, now, relay
 from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.health import counts, outbox
-from workflows.health.health import Level, judge
+from workflows.health.health import judge
 from workflows.models import BulkItem, OutboxEvent, Service
 from workflows.operations import bulk, bulk_previews
 
@@ -63,14 +61,6 @@ def test_of_an_event_that_is_discarded_the_destination_is_never_told(crm: Receiv
     assert (now(given_up).state, now(given_up).settled_at is not None) == ("discarded", True)
     relay().send_next()
     assert crm.ids == [str(behind.event_id)]
-
-
-@pytest.mark.parametrize("operation", [operations.redeliver_event, operations.discard_event])
-def test_who_may_not_settle_messages_may_not_settle_events(operation: Any) -> None:
-    event = rows.outbox_event()
-    with pytest.raises(PermissionDenied):
-        operation(event.pk, user=member("support"), reason="x")
-    assert now(event).state == "given_up"
 
 
 @pytest.mark.parametrize(("verb", "then"), [("redeliver_event", ""), ("discard_event", "discarded")])
@@ -123,23 +113,13 @@ def test_a_destination_that_answered_410_is_told_until_somebody_has_it_tried(as_
     assert "events are sent to it as usual" in client.get(f"{SERVICE}change/").content.decode()
 
 
-def test_home_says_so_and_metrics_count() -> None:
-    assert standing("crm") == outbox.Standing(
-        "crm", outbox._count(0, "crm", "open"), None, outbox._count(0, "crm", "given_up")
-    )
-    assert judge(counts.read()).level == Level.TROUBLE  # no worker lives
-    rows.outbox_event(state="", since=later(-2 * HOUR))
-    rows.outbox_event(destination="lake")
-    reasons = str(judge(counts.read()))
-    assert "the destination crm has been told nothing of an event for 2 h" in reasons
-    assert "1 event was given up for the destination lake" in reasons
-    assert (standing("crm").waiting.number, standing("lake").given_up.number) == (1, 1)
-
-
-def test_metrics_tell_of_each_destination(client: Client, settings: Settings) -> None:
+def test_home_and_metrics_tell_of_each_destination(client: Client, settings: Settings) -> None:
     settings.METRICS_TOKEN = "token"
     rows.outbox_event(state="", since=later(-2 * HOUR))
     rows.outbox_event(destination="gone")
+    reasons = str(judge(counts.read()))
+    assert "the destination crm has been told nothing of an event for 2 h" in reasons
+    assert "1 event was given up for the destination gone" in reasons
     text = client.get("/metrics", headers={"Authorization": "Bearer token"}).content.decode()
     for line in (
         'onramp_outbox_waiting_events{destination="crm"} 1.0',

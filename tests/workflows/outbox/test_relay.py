@@ -200,7 +200,7 @@ def test_what_commits_late_is_sent_though_a_later_number_was_sent_before(crm: Re
 
 
 def test_relays_that_race_send_each_event_once_and_in_its_order(crm: Receiver) -> None:
-    workflows = [rows.workflow() for _ in range(25)]
+    workflows = [rows.workflow() for _ in range(10)]
     made = [event(each, body={"n": number}) for number in range(4) for each in workflows]
 
     def work_off() -> None:

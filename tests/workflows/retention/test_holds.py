@@ -19,6 +19,7 @@ from tests.engine import another_connection, until_blocked, with_its_connections
 from tests.workflows.retention.test_purge import CANARY, empty_old, is_emptied, old
 from workflows.errors import NotAllowed
 from workflows.models import Hold, Workflow
+from workflows.operations import guards
 from workflows.retention import erasing, holds
 from workflows.search import rows as search_rows
 
@@ -59,7 +60,8 @@ def test_all_of_an_address_are_held_and_only_its_hash_is_kept(ada: User) -> None
     assert empty_old() == 1
 
 
-def test_it_waits_for_what_is_being_deleted_just_now(ada: User) -> None:
+def test_it_waits_for_what_is_being_deleted_just_now(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "LOCK_TIMEOUT", "100ms")
     row = old()
     (hold,) = place(ada, workflow_id=row.pk)
     later = timezone.now() + 2 * LATER

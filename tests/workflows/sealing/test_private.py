@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -422,17 +421,6 @@ def test_the_keys_of_what_is_complete_are_rotated_whole(settings: Any) -> None:
     assert Workflow.objects.get().payload == {"name": CANARY, "n": 1}
 
 
-def test_what_a_person_is_shown_is_sealed() -> None:
-    def asks(*, workflow: Workflow, context: Any) -> None:
-        require_approval(workflow, "w", question="May it?", facts={"Name": CANARY}, timeout=timedelta(days=1))
-
-    define(asks)
-    send()
-    drain()
-    assert ManualTask.objects.get().facts == [["Name", CANARY]]
-    assert CANARY not in str(fetch_row("SELECT facts FROM workflows_manualtask"))
-
-
 def test_without_its_key_no_call_is_undone_but_a_person_asked(settings: Any) -> None:
     def call(*, workflow: Workflow, context: Any) -> dict[str, Any]:
         return {"text": "ch-1"}
@@ -478,14 +466,6 @@ def test_a_call_whose_result_cannot_be_read_is_not_undone_but_a_person_asked() -
     drain()
     assert not seen
     assert ManualTask.objects.get(state="open").task_type == "undo_in_doubt"
-
-
-def test_a_process_without_the_key_of_the_keys_does_not_start(settings: Any) -> None:
-    settings.DATA_KEYS = ["the-old-one"]
-    require_keys()
-    settings.DATA_KEYS = ["the-new-one"]
-    with pytest.raises(ImproperlyConfigured):
-        require_keys()
 
 
 def test_a_private_workflow_is_not_corrected() -> None:

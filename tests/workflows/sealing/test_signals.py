@@ -45,7 +45,8 @@ def told(*, workflow: Workflow, context: Any) -> None:
 
 
 def asks_and_looks(*, workflow: Workflow, context: Any) -> None:
-    seen.append(require_approval(workflow, "q", question="May it?", form=Form, timeout=DAY).answer.note)
+    facts = {"Name": CANARY}
+    seen.append(require_approval(workflow, "q", question="May it?", facts=facts, form=Form, timeout=DAY).answer.note)
     seen.append(wait_for_signal(workflow, "l", "never", timeout=DAY, look=lambda: {"note": CANARY}).payload["note"])
 
 
@@ -93,6 +94,7 @@ def test_nothing_that_was_told_asked_or_found_is_in_clear_and_no_key_is_left(*, 
     tell(None if is_linked else row)
     drain()
     task = ManualTask.objects.get()
+    assert task.facts == [["Name", CANARY]]
     operations.approve(task.pk, user=ada(), reason="Looks well.", answer={"note": CANARY})
     drain()
     assert Workflow.objects.get().status == "COMPLETE"

@@ -95,13 +95,6 @@ def test_without_its_search_keys_a_row_is_not_stored(monkeypatch: pytest.MonkeyP
     assert not Workflow.objects.exists()
 
 
-def test_sent_again_it_has_them_once() -> None:
-    key = uuid4()
-    send(key=key)
-    assert send(key=key).replayed
-    assert SearchKeyHash.objects.count() == 2
-
-
 def test_a_workflow_that_is_started_by_its_business_key_has_them_too() -> None:
     for _ in range(2):
         entry = start(
