@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import psycopg
 import pytest
-from django.db import connection, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 from pydantic import BaseModel
 
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep, definitions
@@ -157,6 +157,41 @@ def a_column_ahead(table: str, *, drop: bool = True) -> Iterator[None]:
         finally:
             connections.close_all()
             other.execute(f"ALTER TABLE {table} {'DROP COLUMN ahead' if drop else 'ALTER COLUMN ahead SET DEFAULT 1'}")
+
+
+@contextmanager
+def sent(alias: str = DEFAULT_DB_ALIAS) -> Iterator[list[str]]:
+    """The statements that are sent on this connection meanwhile."""
+    statements: list[str] = []
+
+    def look(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        statements.append(sql)
+        return execute(sql, *rest)
+
+    with connections[alias].execute_wrapper(look):
+        yield statements
+
+
+@contextmanager
+def at(statement: str, do: Callable[[], T], *, alias: str = DEFAULT_DB_ALIAS, before: bool = True) -> Iterator[list[T]]:
+    """Do it right before (or after) this statement is sent on the connection, once; yields what came of it."""
+    happened: list[T] = []
+    met: list[str] = []
+
+    def look(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        if statement not in sql or met:
+            return execute(sql, *rest)
+        met.append(sql)
+        if before:
+            happened.append(do())
+        result = execute(sql, *rest)
+        if not before:
+            happened.append(do())
+        return result
+
+    with connections[alias].execute_wrapper(look):
+        yield happened
+    assert met, f"{statement} was never sent"
 
 
 def is_locked(workflow: Workflow) -> bool:

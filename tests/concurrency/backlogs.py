@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import connection
-
 from tests.engine import worker
 from workflows.models import Workflow
+from workflows.postgres.statements import execute
 
 WAITING = 100_000
 DRAINED = 2_000
@@ -20,12 +19,11 @@ def say_one(*, workflow: Workflow, context: Any) -> dict[str, Any]:
 def store(count: int, *, payload: str, **columns: str) -> None:
     """Store `count` workflows; `payload` and `columns` are SQL."""
     columns = {"idempotency_key": "gen_random_uuid()", "workflow_type": "'test'", "payload": payload, **columns}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO workflows_workflow ({', '.join(columns)})"
-            f" SELECT {', '.join(columns.values())} FROM generate_series(1, %s) n",
-            [count],
-        )
+    execute(
+        f"INSERT INTO workflows_workflow ({', '.join(columns)})"
+        f" SELECT {', '.join(columns.values())} FROM generate_series(1, %s) n",
+        [count],
+    )
 
 
 def store_due(count: int = DRAINED) -> None:
@@ -46,8 +44,7 @@ def store_backlog(count: int = WAITING) -> None:
 
 
 def analyze() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE workflows_workflow")
+    execute("ANALYZE workflows_workflow")
 
 
 def drain() -> None:

@@ -13,6 +13,7 @@ from tests import engine
 from tests.engine import define, submit, work
 from tests.workflows.waits.signals import await_signals, tell
 from workflows.models import Workflow
+from workflows.postgres.statements import execute
 from workflows.state import attempt_log
 
 pytestmark = engine.ENGINE
@@ -22,12 +23,11 @@ OTHERS = 20_000
 
 def store_signals(name: str, address: str, value: str) -> None:
     """Store OTHERS signals; `value` is SQL, and so is the column `address`."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""INSERT INTO workflows_signal (source, dedupe_key, name, {address}, payload)
-                SELECT 'shop', gen_random_uuid(), %s, {value}, '{{"n": 1}}' FROM generate_series(1, %s) n""",
-            [name, OTHERS],
-        )
+    execute(
+        f"""INSERT INTO workflows_signal (source, dedupe_key, name, {address}, payload)
+            SELECT 'shop', gen_random_uuid(), %s, {value}, '{{"n": 1}}' FROM generate_series(1, %s) n""",
+        [name, OTHERS],
+    )
 
 
 def pages_to_answer(workflow: Workflow) -> int:
@@ -66,8 +66,7 @@ def test_a_wait_reads_a_few_pages_however_many_signals_are_open(
     address = ("linking_id", "'acc'") if linked else ("workflow_id", str(workflow.pk))
     for name in ("paid", "shipped"):
         store_signals(name, *address)
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE workflows_signal")
+    execute("ANALYZE workflows_signal")
     # Before PostgreSQL 17 the index is walked over all of the address, once, where none is of the name.
     assert pages_to_answer(workflow) <= (40 if connection.pg_version >= 170000 else 400)  # type: ignore[attr-defined]
     workflow.refresh_from_db()

@@ -13,6 +13,7 @@ from tests.concurrency.backlogs import WAITING, analyze, say_one, store
 from tests.engine import define, sweep
 from tests.plans import Plan, explained
 from workflows.models import Signal, Workflow
+from workflows.postgres.statements import execute
 from workflows.signals import store as inbox
 from workflows.signals import waking
 
@@ -56,8 +57,7 @@ def test_waking_reads_a_few_pages_however_many_of_a_linking_id_do_not_listen(no_
     others = {"payload": "'{}'", "linking_id": "'acc'", "invisible_until": "now() + interval '1 day'"}
     store(10_000, **others)
     store(10_000, status="'COMPLETE'", completed_at="now()", **others)
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE workflows_workflow, workflows_signal")
+    execute("ANALYZE workflows_workflow, workflows_signal")
     signal = Signal.objects.get().pk
     assert buffers_of(lambda: waking.wake_for(signal)) <= 15
     assert buffers_of(sweep) <= 30
@@ -70,8 +70,7 @@ def test_a_long_payload_is_read_once_however_many_wait(no_vacuum: None) -> None:
     store(1000, payload="'{}'", linking_id="'acc'", invisible_until="now() + interval '1 day'", **other)
     noise = "".join(random.Random(1).choices("0123456789abcdef", k=100_000))
     inbox.store(source="shop", dedupe_key="1", name="paid", linking_id="acc", payload={"noise": noise})
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE workflows_workflow, workflows_signal")
+    execute("ANALYZE workflows_workflow, workflows_signal")
     signal = Signal.objects.get().pk
     assert buffers_of(lambda: waking.wake_for(signal)) <= 200
 

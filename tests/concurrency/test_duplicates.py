@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.test import Client
 from pytest_django import Settings
 
@@ -24,6 +24,7 @@ from workflows.ingress.messages import Arrived
 from workflows.intake import submissions
 from workflows.models import Signal, Workflow
 from workflows.postgres.jsonb import InputRefused, document_of
+from workflows.postgres.statements import execute
 from workflows.signals import store
 from workflows.waits import Child, wait_for_children, wait_for_time
 
@@ -160,8 +161,7 @@ def test_a_signal_that_waited_for_one_that_was_retracted_is_stored() -> None:
 
 def put_in_the_way(table: str) -> None:
     """Let the next row get an id that is there: a constraint that no insert reckons with."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id), false) FROM {table}")
+    execute(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id), false) FROM {table}")
 
 
 def store_a_submission() -> None:

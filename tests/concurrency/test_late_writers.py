@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import OperationalError, connection, connections
+from django.db import OperationalError, connections
 from pydantic import BaseModel
 
 from tests import engine
@@ -30,26 +30,11 @@ pytestmark = engine.ENGINE
 HOUR = timedelta(hours=1)
 
 
-def lose_the_claim() -> None:
-    """The server ends the claim; this process has not noticed when that returns."""
-    pid = connection.connection.info.backend_pid
-    with engine.another_connection() as other:
-        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-
-
 def run_late_at(statement: str) -> None:
     """Let a worker run that loses its row just before it sends this statement on the attempt log, and sends it then."""
-    lost: list[str] = []
-
-    def look(execute: Any, sql: str, *rest: Any) -> Any:
-        if statement in sql and not lost:
-            lost.append(sql)
-            lose_the_claim()
-        return execute(sql, *rest)
-
-    with connections["attempt_log"].execute_wrapper(look), pytest.raises((ClaimLost, OperationalError)):
+    meanwhile = engine.at(statement, lambda: engine.terminate("default"), alias="attempt_log")
+    with meanwhile, pytest.raises((ClaimLost, OperationalError)):
         worker().process_next()
-    assert lost, "it never got there"
     connections.close_all()
 
 
@@ -358,7 +343,7 @@ def test_it_opens_no_first_attempt_either() -> None:
 def test_what_it_was_told_after_it_had_lost_the_row_is_no_failure_of_the_step() -> None:
     def lose_it_and_fail(*, workflow: Workflow, context: Any) -> None:
         if Attempt.objects.filter(workflow=workflow.pk).count() == 1:
-            lose_the_claim()
+            engine.terminate("default")
             raise ValueError
 
     define([lose_it_and_fail])
@@ -375,19 +360,13 @@ def test_what_it_was_told_after_it_had_lost_the_row_is_no_failure_of_the_undo(se
     """On a connection that is gone any error looks like the undo's own; three of them would be a person's to answer."""
 
     def lose_it_and_fail(*, workflow: Workflow, context: Any, effect: Any) -> None:
-        lose_the_claim()
+        engine.terminate("default")
         raise StepError("No.")
 
     define([service.step(undo=lose_it_and_fail), fail])
     work(submit())
-    sent: list[str] = []
-
-    def look(execute: Any, sql: str, *rest: Any) -> Any:
-        sent.append(sql)
-        return execute(sql, *rest)
-
-    with connections["attempt_log"].execute_wrapper(look), pytest.raises(ClaimLost):
+    with engine.sent("attempt_log") as statements, pytest.raises(ClaimLost):
         worker().process_next()
     connections.close_all()
     assert Effect.objects.get(undo=False).undo_failures == 0
-    assert not [sql for sql in sent if "SET undo_failures" in sql], "it was not even tried"
+    assert not [sql for sql in statements if "SET undo_failures" in sql], "it was not even tried"

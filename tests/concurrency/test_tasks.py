@@ -21,6 +21,7 @@ from workflows import operations
 from workflows.definition import Step
 from workflows.errors import NotAllowed
 from workflows.models import Effect, ManualTask, Signal, State, Wait, Workflow
+from workflows.postgres.statements import execute
 from workflows.waits import require_approval
 
 pytestmark = engine.ENGINE
@@ -56,11 +57,10 @@ def asked(rounds: int) -> list[ManualTask]:
         ManualTask(workflow_id=wait.workflow_id, wait=wait, task_type="approval", question="?", expires_at=later)
         for wait in waits
     )
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """UPDATE workflows_workflow w SET wake_on = ARRAY['decision:' || t.id]
-                 FROM workflows_manualtask t WHERE t.workflow_id = w.id"""
-        )
+    execute(
+        """UPDATE workflows_workflow w SET wake_on = ARRAY['decision:' || t.id]
+             FROM workflows_manualtask t WHERE t.workflow_id = w.id"""
+    )
     return tasks
 
 

@@ -11,6 +11,7 @@ from tests.concurrency.looks import look_once
 from tests.engine import define, submit
 from tests.processes import until
 from workflows.models import Attempt, Signal, Wait, Workflow
+from workflows.postgres.statements import execute
 
 pytestmark = engine.ENGINE
 
@@ -29,11 +30,10 @@ def test_a_vacuum_removes_what_was_drained_however_few_of_the_pages_it_was_in(no
     store(3_000, payload="'{}'", invisible_until="now() - interval '1 hour'")
     store_backlog()
     analyze()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE workflows_workflow SET status = 'COMPLETE', completed_at = now() WHERE invisible_until < now()"
-            " AND status = 'PENDING'"
-        )
+    execute(
+        "UPDATE workflows_workflow SET status = 'COMPLETE', completed_at = now() WHERE invisible_until < now()"
+        " AND status = 'PENDING'"
+    )
     submit()
     before = look_once().buffers
     assert before > 20

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connections, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from tests import engine
@@ -60,28 +59,6 @@ def decide_and_wake() -> bool:
     return wake(task)
 
 
-@contextmanager
-def at(statement: str, do: Callable[[], Any], *, alias: str = "default", before: bool = False) -> Iterator[list[Any]]:
-    """Let something happen elsewhere right after (or before) the worker's statement; yields what came of it."""
-    happened: list[Any] = []
-    sent: list[str] = []
-
-    def look(execute: Any, sql: str, *rest: Any) -> Any:
-        now = statement in sql and not sent
-        if now:
-            sent.append(sql)
-        if now and before:
-            happened.append(do())
-        result = execute(sql, *rest)
-        if now and not before:
-            happened.append(do())
-        return result
-
-    with connections[alias].execute_wrapper(look):
-        yield happened
-    assert sent, f"the worker has sent no {statement}"
-
-
 def attempts(workflow: Workflow) -> list[str]:
     return list(Attempt.objects.filter(workflow=workflow).order_by("number").values_list("outcome", flat=True))
 
@@ -105,7 +82,7 @@ def test_a_decision_at_any_moment_is_found(
     statement: str, alias: str, before: bool, woken: bool, runs: list[str]
 ) -> None:
     """While the row is held the sender wakes nobody; the worker's own look, after its commit, finds the signal."""
-    with at(statement, lambda: elsewhere(decide_and_wake), alias=alias, before=before) as found:
+    with engine.at(statement, lambda: elsewhere(decide_and_wake), alias=alias, before=before) as found:
         workflow = work(submit())
     assert found == [woken]
     if len(runs) > 1:
@@ -122,7 +99,7 @@ def test_the_sweep_finds_a_row_that_somebody_held_when_both_wanted_to_wake_it() 
             third.execute("SELECT 1 FROM workflows_workflow FOR NO KEY UPDATE")
             assert elsewhere(decide_and_wake) is False
 
-        with at(WAKES_ITS_OWN_ROW, hold, before=True):
+        with engine.at(WAKES_ITS_OWN_ROW, hold):
             workflow = work(submit())
         third.execute("ROLLBACK")
     assert workflow.invisible_until > timezone.now()

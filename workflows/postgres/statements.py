@@ -15,7 +15,7 @@ from workflows.postgres.django_connection import djangos_errors
 Parameters = Sequence[Any] | Mapping[str, Any]
 
 
-def execute(sql: str, parameters: Parameters) -> int:
+def execute(sql: str, parameters: Parameters = ()) -> int:
     """Run one statement of the engine; return how many rows it has changed."""
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)

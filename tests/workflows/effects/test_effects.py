@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -39,21 +37,6 @@ def release(*, workflow: Workflow, context: Any, effect: Any) -> None: ...
 def age(*columns: str, by: timedelta) -> None:
     """Let these times of all effects be further back."""
     Effect.objects.update(**{column: F(column) - by for column in columns})
-
-
-@contextmanager
-def at(statement: str, do: Callable[[], Any]) -> Iterator[list[Any]]:
-    """What `do` says right before this statement is sent on the attempt log, for the first time."""
-    said: list[Any] = []
-
-    def look(execute: Any, sql: str, *rest: Any) -> Any:
-        if statement in sql and not said:
-            said.append(do())
-        return execute(sql, *rest)
-
-    with connections["attempt_log"].execute_wrapper(look):
-        yield said
-    assert said, "it was never sent"
 
 
 # --- Times --------------------------------------------------------------------------------------------
@@ -164,15 +147,11 @@ def test_what_is_deferred_is_written_before_something_else_is_deferred() -> None
 def test_a_result_that_could_not_be_written_with_the_next_intent_is_written_by_the_recovery(
     service: Downstream,
 ) -> None:
-    def lose_the_attempt_log() -> None:
-        pid = connections["attempt_log"].connection.info.backend_pid
-        with engine.another_connection() as other:
-            other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-
     define([call_step(service), Step(reserve, once=True)])
     submit()
     this = worker()
-    with at("WITH before AS", lose_the_attempt_log), pytest.raises(ClaimLost):
+    lost = engine.at("WITH before AS", lambda: engine.terminate("attempt_log"), alias="attempt_log")
+    with lost, pytest.raises(ClaimLost):
         this.process_next()
     assert states() == {"call": "intent"}
     this.in_hand.close_lost()
@@ -188,7 +167,8 @@ def test_what_came_of_a_call_is_written_before_the_next_one_is_found_out(service
     workflow = work(submit())
     define([Step(reserve, once=True), call_step(service, settle=0, **policy)])
     make_due(workflow)
-    with at("SELECT pg_xact_status" if lookup else "INSERT INTO workflows_wait", states) as found:
+    next_one = "SELECT pg_xact_status" if lookup else "INSERT INTO workflows_wait"
+    with engine.at(next_one, states, alias="attempt_log") as found:
         work(workflow)
     assert found == [{"call": "unknown", "reserve": "done"}]
 
@@ -197,7 +177,7 @@ def test_what_came_of_an_undo_is_written_before_its_failure_is_counted(service: 
     define([call_step(service, undo=service.undo), fail])
     workflow = work(submit())
     service.undo_errors = [RetryableStepError()]
-    with at("SET undo_failures = ", states) as found:
+    with engine.at("SET undo_failures = ", states, alias="attempt_log") as found:
         work(workflow)
     assert found == [{"call": "done", "undo call": "not_done"}]
 
@@ -206,7 +186,7 @@ def test_an_undo_is_written_before_a_person_is_asked_about_the_next_one(service:
     define([call_step(service, undo=service.undo), Step(reserve, once=True, undo=release), fail])
     workflow = work(submit())
     Effect.objects.filter(step="call").update(undo_failures=3)
-    with at("INSERT INTO workflows_wait", states) as found:
+    with engine.at("INSERT INTO workflows_wait", states, alias="attempt_log") as found:
         workflow = work(workflow)
     assert workflow.waiting_for.startswith("The reversal of “Call” failed 3 times")
     assert found == [{"call": "done", "reserve": "undone", "undo reserve": "done"}]

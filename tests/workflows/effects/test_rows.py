@@ -177,36 +177,31 @@ def test_an_undo_that_was_begun_after_its_state_was_read_is_not_started_again(se
     begin_late = """INSERT INTO workflows_effect (workflow_id, step, undo, state, idempotency_key, attempt)
                     SELECT %s, 'call', true, 'intent', 'late', 1"""
 
-    def tell_late(execute: Any, sql: str, *rest: Any) -> Any:
-        found = execute(sql, *rest)
-        if sql.startswith("SELECT state FROM workflows_effect"):
-            with engine.another_connection() as other:
-                other.execute(begin_late, [workflow.pk])
-        return found
+    def tell_late() -> None:
+        with engine.another_connection() as other:
+            other.execute(begin_late, [workflow.pk])
 
-    with (
-        connections["attempt_log"].execute_wrapper(tell_late),
-        pytest.raises(ClaimLost, match="before the undo was started"),
-    ):
+    looked = engine.at("SELECT state FROM workflows_effect", tell_late, alias="attempt_log", before=False)
+    with looked, pytest.raises(ClaimLost, match="before the undo was started"):
         worker().process_next()
     connections.close_all()
     assert service.undone == []
 
 
-def test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call(service: Downstream) -> None:
+def test_an_intent_that_was_long_on_its_way_to_the_disk_is_written_again_before_the_call(
+    service: Downstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else the next worker might believe that the call can no longer be on its way, and it is only about to be made."""
     define([call_step(service)])
     workflow = submit()
-    delays = [rows.MAX_INTENT_SECONDS + 0.1]
+    monkeypatch.setattr(rows, "MAX_INTENT_SECONDS", 0.2)
 
-    def stall(execute: Any, sql: str, *rest: Any) -> Any:
-        found = execute(sql, *rest)
-        if "INSERT INTO workflows_effect AS e" in sql and delays:
-            sleep(delays.pop())
-            terminate("default")
-        return found
+    def stall() -> None:
+        sleep(0.3)
+        terminate("default")
 
-    with connections["attempt_log"].execute_wrapper(stall), pytest.raises(ClaimLost):
+    written = engine.at("INSERT INTO workflows_effect AS e", stall, alias="attempt_log", before=False)
+    with written, pytest.raises(ClaimLost):
         worker().process_next()
     assert (state(), service.calls, workflow.status) == ("intent", [], "PENDING")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from tests import engine
 from tests.engine import again, define, submit
@@ -13,14 +12,14 @@ from tests.workflows.downstream import Downstream, call_step
 from workflows.definition import Retry
 from workflows.errors import UnknownOutcome
 from workflows.models import Workflow
+from workflows.postgres.statements import execute
 
 pytestmark = engine.ENGINE
 
 
 def settle() -> None:
     """The call can no longer be on its way."""
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE workflows_effect SET begun_at = begun_at - interval '1 hour'")
+    execute("UPDATE workflows_effect SET begun_at = begun_at - interval '1 hour'")
 
 
 def times_out(service: Downstream, **policy: Any) -> Workflow:

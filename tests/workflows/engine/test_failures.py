@@ -92,7 +92,7 @@ NUMBERS_AND_NAMES: list[Any] = [
     pytest.param("base_delay", 10**400, id="base_delay-of-401-digits"),
     ("max_delay", float("inf")),
     ("wake_on", "paid"),
-    ("wake_on", ["a\x00b"]),
+    ("wake_on", ["a\x00b", "paid"]),
 ]
 
 
@@ -118,7 +118,7 @@ def test_whatever_an_error_of_a_step_s_own_states_it_is_retried() -> None:
         define([fail])
         workflow = work(submit())
         assert (workflow.status, workflow.retry_count) == ("PENDING", 1), attribute
-        assert workflow.wake_on == (["paid"] if value == "paid" else [])
+        assert workflow.wake_on == (["paid"] if "paid" in str(value) else [])
         Workflow.objects.update(status="COMPLETE")  # it may be due again at once
 
 

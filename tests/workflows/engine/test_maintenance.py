@@ -16,6 +16,7 @@ from tests.clock import Clock, standing_still
 from tests.engine import another_connection, define, do_maintenance, no_maintenance, submit, work, worker
 from workflows.engine import maintenance
 from workflows.models import Chore, Signal, Workflow
+from workflows.postgres.statements import execute
 from workflows.signals import store, waking
 from workflows.signals.waking import Slice
 from workflows.waits import wait_for_signal
@@ -147,13 +148,7 @@ def test_who_looks_for_what_is_parked_rests_longer_where_nothing_is(
 
 
 def test_where_there_is_no_signal_and_no_parent_nothing_is_looked_for_among_the_workflows(asleep: Workflow) -> None:
-    statements: list[str] = []
-
-    def note(execute: Any, sql: str, *rest: Any) -> Any:
-        statements.append(sql)
-        return execute(sql, *rest)
-
-    with connection.execute_wrapper(note):
+    with engine.sent() as statements:
         for do in (waking.wake_by_new_signals, waking.wake_by_signals, waking.wake_parents, store.ignore_late_signals):
             assert do(0) == Slice(0)
     assert not [sql for sql in statements if "UPDATE" in sql]
@@ -312,8 +307,7 @@ def test_a_maintenance_task_that_fails_is_logged_and_tried_again_a_minute_later_
     asleep: Workflow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(after: int) -> Slice:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1 / 0")
+        execute("SELECT 1 / 0")
         return Slice(0)
 
     tell_and_wake_nobody(asleep)
@@ -348,8 +342,7 @@ def test_since_when_a_maintenance_task_fails_stands_with_it_until_it_succeeds(mo
 
 def test_a_slice_that_takes_too_long_is_ended_by_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     def dawdle(after: int) -> Slice:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_sleep(30)")
+        execute("SELECT pg_sleep(30)")
         return Slice(0)
 
     monkeypatch.setattr(maintenance, "LONGEST_SLICE", 0.05)
@@ -367,7 +360,7 @@ def test_a_worker_that_is_stopped_in_a_slice_keeps_the_maintenance_task_from_nob
     monkeypatch.setattr(maintenance, "LONGEST_SILENCE", 0.2)
 
     def be_stopped(after: int) -> Slice:
-        time.sleep(1)
+        time.sleep(0.5)
         tell_and_wake_nobody(asleep)
         return Slice(0)
 
@@ -387,8 +380,7 @@ def test_a_maintenance_task_that_loses_the_connection_is_the_loops_business(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lose(after: int) -> Slice:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        execute("SELECT pg_terminate_backend(pg_backend_pid())")
         return Slice(0)
 
     only(monkeypatch, losing=lose)

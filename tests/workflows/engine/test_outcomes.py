@@ -1,8 +1,7 @@
 """DECIDE: what a worker makes of a workflow whose steps have run: their results, their writes, its history, the log."""
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -199,20 +198,6 @@ def written() -> set[str]:
     return set(Group.objects.filter(name__startswith="by ").values_list("name", flat=True))
 
 
-@contextmanager
-def savepoints() -> Iterator[list[str]]:
-    """The savepoints that are made on the claim's connection."""
-    made: list[str] = []
-
-    def look(execute: Any, sql: str, *rest: Any) -> Any:
-        if sql.startswith("SAVEPOINT"):
-            made.append(sql)
-        return execute(sql, *rest)
-
-    with connection.execute_wrapper(look):
-        yield made
-
-
 def test_ordinary_steps_share_one_savepoint_and_a_best_effort_step_has_its_own() -> None:
     """By the server's own count, too, of those that have written; its room is 64 (PGPROC_MAX_CACHED_SUBXIDS)."""
     counted = []
@@ -227,8 +212,8 @@ def test_ordinary_steps_share_one_savepoint_and_a_best_effort_step_has_its_own()
                 counted.append(other.execute(sql, [connection.connection.info.backend_pid]).fetchone())
 
     define([*steps_of_two_kinds(), Step(count)])
-    with savepoints() as made:
+    with engine.sent() as statements:
         workflow = work(submit())
     assert (workflow.status, len(written())) == ("COMPLETE", 102)
-    assert len(made) == 1 + 2
+    assert len([sql for sql in statements if sql.startswith("SAVEPOINT")]) == 1 + 2
     assert set(counted) <= {(1 + 2, False)}

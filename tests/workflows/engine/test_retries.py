@@ -14,6 +14,7 @@ from tests.workflows.engine.steps import write_a_group
 from workflows.definition import Retry, Step
 from workflows.errors import RetryableStepError
 from workflows.models import Event, Workflow
+from workflows.postgres.statements import execute
 
 pytestmark = engine.ENGINE
 
@@ -98,8 +99,7 @@ def test_it_waits_longer_after_each_failure_of_the_same_step() -> None:
 
 def test_the_back_off_counts_from_the_failure_and_not_from_the_claim() -> None:
     def take_a_moment(*, workflow: Workflow, context: Any) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_sleep(0.3)")
+        execute("SELECT pg_sleep(0.3)")
         raise RetryableStepError(base_delay=0.5, jitter_factor=0)
 
     define([take_a_moment])

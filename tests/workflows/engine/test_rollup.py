@@ -27,6 +27,7 @@ from workflows.errors import ServiceUnavailable
 from workflows.health.rates import quantile, series, totals
 from workflows.models import Attempt, Workflow
 from workflows.models.rollup import Grain, Metric, Rollup, RollupProgress
+from workflows.postgres.statements import execute
 from workflows.state import attempt_log
 
 pytestmark = engine.ENGINE
@@ -119,8 +120,7 @@ def test_a_slice_ends_with_a_transaction_and_leaves_the_rest(engine: None, monke
 def test_slices_follow_the_numbers_of_the_transactions(engine: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollup, "ROWS", 1)
     for xid in ("98", "99", "100"):
-        with connection.cursor() as cursor:
-            cursor.execute("UPDATE workflows_workflow SET entered_xid = %s::xid8 WHERE id = %s", [xid, submit().pk])
+        execute("UPDATE workflows_workflow SET entered_xid = %s::xid8 WHERE id = %s", [xid, submit().pk])
     assert [started(), started(), started()] == [1, 2, 3]
 
 
@@ -212,8 +212,7 @@ def test_a_run_of_what_an_earlier_attempt_has_run_is_a_rerun(engine: None) -> No
         Attempt.objects.create(
             workflow=of, number=number, worker="w:1", closed_at=timezone.now(), steps_in_short=in_short, outcome="retry"
         )
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE workflows_attempt SET closed_xid = pg_current_xact_id()")
+    execute("UPDATE workflows_attempt SET closed_xid = pg_current_xact_id()")
     look()
     assert [(point.step, point.count) for point in totals([Metric.RERUN])] == [("a(b", 1), ("charge", 1)]
 
@@ -354,10 +353,7 @@ def test_in_a_database_of_another_server_it_starts_anew(engine: None, seen: str)
     for _ in range(2):
         submit()
     look()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE workflows_workflow SET entered_xid = (pg_current_xact_id()::text::bigint + 3)::text::xid8"
-        )
+    execute("UPDATE workflows_workflow SET entered_xid = (pg_current_xact_id()::text::bigint + 3)::text::xid8")
     changed = {"server": "another"} if seen == "1:1:" else {}
     RollupProgress.objects.update(seen=seen, **changed)
     assert started() == 2

@@ -50,14 +50,6 @@ def copying() -> None:
         copy.write_row(["by a step"])
 
 
-def watch(seen: list[str]) -> Callable[..., Any]:
-    def look(execute: Any, sql: str, *rest: Any) -> Any:
-        seen.append(sql)
-        return execute(sql, *rest)
-
-    return look
-
-
 class Refusal(Exception):
     """What a step fails with."""
 
@@ -143,8 +135,7 @@ def test_what_takes_long_is_prepared_anew_a_second_later(session: Session, monke
 
 
 def test_who_watches_the_statements_of_a_connection_sees_these_too(session: Session) -> None:
-    seen: list[str] = []
-    with connection.execute_wrapper(watch(seen)), transaction.atomic():
+    with engine.sent() as seen, transaction.atomic():
         session.run(INSERT, {"name": "by ada", "divisor": 1})
         with session.savepoint():
             Group.objects.count()
@@ -247,8 +238,7 @@ def test_a_server_that_ends_the_session_says_why(session: Session) -> None:
 
 
 def test_where_nothing_is_sent_there_is_no_savepoint(session: Session) -> None:
-    seen: list[str] = []
-    with connection.execute_wrapper(watch(seen)), transaction.atomic():
+    with engine.sent() as seen, transaction.atomic():
         session.run("SELECT %(n)s::int", {"n": 1})
         with session.savepoint():
             assert not session.is_used

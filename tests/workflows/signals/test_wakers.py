@@ -76,16 +76,13 @@ def asleep(steps: Sequence[Any], **fields: Any) -> Workflow:
 
 def test_the_signal_is_committed_before_anybody_is_woken() -> None:
     """The worker that takes the row up at once must find it: else it sleeps again, and nobody wakes it any more."""
-    seen: list[Any] = []
 
-    def look(execute: Any, sql: str, *rest: Any) -> Any:
-        if "SET invisible_until = least" in sql:
-            with engine.another_connection() as other:
-                seen.append(other.execute("SELECT name FROM workflows_signal").fetchall())
-        return execute(sql, *rest)
+    def names() -> list[Any]:
+        with engine.another_connection() as other:
+            return other.execute("SELECT name FROM workflows_signal").fetchall()
 
     workflow = asleep([await_paid])
-    with connection.execute_wrapper(look):
+    with engine.at("SET invisible_until = least", names) as seen:
         store.send(source="shop", dedupe_key="1", name="paid", payload={"n": 7}, workflow_id=workflow.pk)
     assert seen == [[("paid",)]]
 

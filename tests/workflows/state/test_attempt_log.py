@@ -1,9 +1,7 @@
 """The fence: what only the holder of the row may write."""
 
-from typing import Any
-
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connections, transaction
 
 from tests import engine
 from tests.engine import define, last_attempt, submit, work
@@ -73,16 +71,13 @@ def test_waits_outside_a_run_say_so() -> None:
 
 def test_it_is_connected_before_the_claim_starts() -> None:
     """Opened after it, a server restarted in between would answer for another transaction of the same number."""
-    connected = []
 
-    def look(execute: Any, sql: str, *rest: Any) -> Any:
-        if "SKIP LOCKED" in sql:
-            connected.append(connections["attempt_log"].connection is not None)
-        return execute(sql, *rest)
+    def is_connected() -> bool:
+        return connections["attempt_log"].connection is not None
 
     define([lambda *, workflow, context: None])
     submit()
     connections["attempt_log"].close()
-    with connection.execute_wrapper(look):
+    with engine.at("SKIP LOCKED", is_connected) as connected:
         engine.worker().process_next()
-    assert connected[0]
+    assert connected == [True]
