@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ from django.test import Client
 from tests.engine import ENGINE, define, make_due, submit, work
 from workflows.definition import Step
 from workflows.errors import UnknownOutcome
-from workflows.models import Event, ManualTask, Wait, Workflow
-from workflows.waits import require_approval
+from workflows.models import ManualTask, Workflow
 
 pytestmark = ENGINE
 
@@ -25,39 +23,8 @@ def anna() -> Client:
     return client
 
 
-def review(*, workflow: Workflow, context: Any) -> None:
-    require_approval(workflow, "review", question="May it go out?", timeout=timedelta(hours=1))
-
-
-def waiting() -> Workflow:
-    define([review])
-    workflow = work(submit())
-    assert workflow.waiting_for == "May it go out?"
-    return workflow
-
-
-def decide(client: Client, decision: str) -> None:
-    task = ManualTask.objects.get(state="open")
-    client.post(f"/admin/workflows/manualtask/{task.pk}/decide/", {"decision": decision, "reason": "Too heavy."})
-
-
 def page(client: Client, workflow: Workflow) -> str:
     return client.get(f"/admin/workflows/workflow/{workflow.pk}/change/").content.decode()
-
-
-def test_a_rejected_workflow_that_is_retried_asks_again_and_takes_the_new_answer(anna: Client) -> None:
-    workflow = waiting()
-    decide(anna, "reject")
-    assert work(workflow).status == "FAILED"
-    assert "Rejected by anna: Too heavy." in page(anna, workflow)
-
-    anna.post(f"/admin/workflows/workflow/{workflow.pk}/retry/", {"why": "other", "reason": "It was weighed again."})
-    assert work(workflow).status == "PENDING"
-    assert list(Wait.objects.order_by("id").values_list("superseded", flat=True)) == [True, False]
-    decide(anna, "approve")
-    assert work(workflow).status == "COMPLETE"
-    told = Event.objects.filter(workflow=workflow).order_by("id").values_list("kind", flat=True)
-    assert list(told) == ["waiting", "rejected", "failed", "retried", "waiting", "approved", "completed"]
 
 
 def test_who_knows_that_a_call_happened_says_so_on_the_page_with_its_result(anna: Client) -> None:

@@ -12,6 +12,7 @@ from django.db import connection
 
 from tests import engine
 from tests.engine import define, outcomes, submit, work
+from workflows import timeouts
 from workflows.definition import Step
 from workflows.models import Workflow
 from workflows.timeouts import StepTimeout, call_within
@@ -40,11 +41,11 @@ def write_a_group(*, workflow: Workflow, context: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("slow", [loop, sleep])
 def test_a_step_that_takes_too_long_is_retried(slow: Any) -> None:
-    define([write_a_group, Step(slow, timeout=0.2)])
+    define([write_a_group, Step(slow, timeout=0.1)])
     workflow = work(submit())
     assert (workflow.status, workflow.retry_count, workflow.current_step) == ("PENDING", 1, slow.__name__)
     assert workflow.last_error_class == "workflows.timeouts.StepTimeout"
-    assert workflow.last_error_message == "It took longer than its timeout of 0.2 s."
+    assert workflow.last_error_message == "It took longer than its timeout of 0.1 s."
     assert not Group.objects.filter(name="after").exists()
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
@@ -52,15 +53,16 @@ def test_a_step_that_takes_too_long_is_retried(slow: Any) -> None:
 @pytest.mark.parametrize("slow", [loop, query])
 def test_a_best_effort_step_that_takes_too_long_holds_nothing_up(slow: Any) -> None:
     """Also in the middle of a query: the connection goes on to be used."""
-    define([Step(slow, timeout=0.2, best_effort=True), write_a_group])
+    define([Step(slow, timeout=0.1, best_effort=True), write_a_group])
     workflow = work(submit())
     assert workflow.status == "COMPLETE"
     assert outcomes(workflow)[slow.__name__] == "best_effort_failed"
     assert Group.objects.filter(name="after").exists()
 
 
-def test_a_step_cannot_swallow_its_timeout_for_good() -> None:
-    """Code that swallows everything is interrupted again, a second later; and `except Exception` does not catch it."""
+def test_a_step_cannot_swallow_its_timeout_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that swallows everything is interrupted again, a moment later; and `except Exception` does not catch it."""
+    monkeypatch.setattr(timeouts, "AGAIN_EVERY", 0.1)
 
     def careless(*, workflow: Workflow, context: Any) -> None:
         with suppress(BaseException):
@@ -74,9 +76,9 @@ def test_a_step_cannot_swallow_its_timeout_for_good() -> None:
 
 
 def test_a_step_in_time_is_left_alone_and_no_timer_is_left_behind() -> None:
-    assert call_within(0.5, lambda: 7) == 7
+    assert call_within(0.2, lambda: 7) == 7
     signal.raise_signal(signal.SIGALRM)  # one that was on its way as the call returned
-    time.sleep(0.7)
+    time.sleep(0.3)
 
 
 def test_a_step_that_takes_the_signal_for_itself_takes_it_for_no_other() -> None:

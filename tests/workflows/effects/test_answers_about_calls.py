@@ -35,8 +35,9 @@ def test_a_yes_holds_every_field_that_the_step_returns() -> None:
     workflow, task, ada = in_question()
     answer = {"number": 9, "text": "ch_9", "key": KEY}
     operations.approve(task.pk, user=ada, answer=answer)
-    workflow = work(workflow)
-    assert (workflow.status, Effect.objects.get().result) == ("COMPLETE", answer)
+    workflow, effect = work(workflow), Effect.objects.get()
+    assert (workflow.status, workflow.context["number"]) == ("COMPLETE", 9)
+    assert (effect.result, effect.settled_by) == (answer, "ada")
 
 
 def test_a_yes_that_is_not_what_the_step_returns_is_refused() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connections
 
 from tests import engine
 from tests.engine import (
@@ -149,14 +148,6 @@ def in_doubt(service: Downstream) -> tuple[Workflow, ManualTask, User]:
     return workflow, task, User.objects.create_superuser("ada")
 
 
-def test_a_person_says_that_it_happened_and_with_what_result(service: Downstream) -> None:
-    workflow, task, ada = in_doubt(service)
-    operations.approve(task.pk, user=ada, reason="Seen in the ledger of the bank.", answer={"number": 9})
-    workflow = work(workflow)
-    assert (workflow.status, workflow.context["number"], len(service.calls)) == ("COMPLETE", 9, 1)
-    assert Effect.objects.get().settled_by == "ada"
-
-
 @pytest.mark.parametrize("in_a_thread", [False, True], ids=["", "in a thread of the step"])
 def test_a_person_says_that_it_did_not_happen_and_it_gets_a_key_of_its_own(
     service: Downstream, in_a_thread: bool
@@ -256,16 +247,9 @@ def test_a_late_result_does_not_overwrite_what_a_later_attempt_took_over_or_deci
 
 def test_twenty_once_steps_make_one_commit_each_and_one_more(service: Downstream) -> None:
     """A DONE shares its statement with the next INTENT."""
-    statements = []
     define([Step(service.call, once=True, name=f"step_{n}") for n in range(20)])
     submit()
-
-    def count(execute: Any, sql: str, *rest: Any) -> Any:
-        if "workflows_effect" in sql and "SELECT id, step" not in sql:
-            statements.append(sql)
-        return execute(sql, *rest)
-
-    with connections["attempt_log"].execute_wrapper(count):
+    with engine.sent("attempt_log") as statements:
         worker().process_next()
     assert Effect.objects.filter(state="done").count() == 20
-    assert len(statements) == 21
+    assert len([sql for sql in statements if "workflows_effect" in sql and "SELECT id, step" not in sql]) == 21

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 
 from tests import engine
 from tests.engine import (
@@ -104,28 +103,14 @@ def test_a_best_effort_call_does_not_swallow_the_request(ada: User, gate: Gate, 
 def test_between_steps_that_make_no_call_it_is_seen_too(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a second, when the worker speaks on its claim."""
     monkeypatch.setattr(worker_boundary, "CHECK_EVERY", 0.0)
-    other = Flag()
 
     def cancel_from_elsewhere(*, workflow: Workflow, context: Any) -> None:
-        thread = threading.Thread(target=cancel, args=(workflow.pk, ada))
-        thread.start()
-        thread.join(30)
+        elsewhere(lambda: operations.cancel(workflow.pk, user=ada, reason=BY_PHONE))
 
-    def tell(*, workflow: Workflow, context: Any) -> None:
-        other.set()
-
-    define([cancel_from_elsewhere, tell])
-    submit()
-    worker().process_next()
-    assert not other.is_set()
-    assert Workflow.objects.get().cancelled_at is not None
-
-
-def cancel(workflow_id: int, user: User) -> None:
-    try:
-        operations.cancel(workflow_id, user=user, reason=BY_PHONE)
-    finally:
-        connection.close()
+    define([cancel_from_elsewhere, nothing])
+    workflow = work(submit())
+    assert workflow.cancelled_at is not None
+    assert [entry["step"] for entry in last_attempt(workflow).steps] == ["cancel_from_elsewhere"]
 
 
 def test_one_that_completes_first_is_complete_and_the_person_is_told(ada: User, gate: Gate, run: Any) -> None:

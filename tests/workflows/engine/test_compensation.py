@@ -41,14 +41,6 @@ def test_it_undoes_in_reverse_order_and_fails_then(world: World) -> None:
     assert Event.objects.get(kind="compensated").detail == {"undone": ["charge", "reserve"]}
 
 
-def test_what_it_failed_with_stays_on_the_row(world: World) -> None:
-    define([world.step("charge"), fail], retry=Retry(base_delay=0, jitter_factor=0))
-    world.errors["undo charge"] = [UnknownOutcome("no answer")]
-    workflow = to_rest(submit())
-    assert (workflow.current_step, workflow.last_error_code, workflow.last_error_message) == ("fail", "refused", "No.")
-    assert workflow.completed_at is not None
-
-
 def test_what_did_not_happen_is_not_undone(world: World) -> None:
     define([world.step("reserve"), world.step("charge")])
     world.errors["charge"] = [StepError("No.", code="declined")]
@@ -105,8 +97,11 @@ def test_an_undo_that_fails_is_retried_and_holds_the_earlier_ones(world: World) 
 def test_what_is_undone_is_not_undone_again(world: World) -> None:
     define([world.step("reserve"), world.step("charge"), fail], retry=Retry(base_delay=0))
     world.errors["undo reserve"] = [UnknownOutcome(), UnknownOutcome()]
-    to_rest(submit())
+    workflow = to_rest(submit())
     assert world.log == ["reserve", "charge", "undo charge", "undo reserve", "undo reserve", "undo reserve"]
+    # What it failed with stays on the row.
+    assert (workflow.current_step, workflow.last_error_code, workflow.last_error_message) == ("fail", "refused", "No.")
+    assert workflow.completed_at is not None
     # In the history all of it, also what an earlier attempt has undone.
     assert Event.objects.get(kind="compensated").detail == {"undone": ["charge", "reserve"]}
 
@@ -199,9 +194,6 @@ def test_a_retry_does_it_again_under_new_keys_and_undoes_that_too(world: World) 
     assert keys == {key, f"{key}:undo", f"{key}:2", f"{key}:2:undo", f"{workflow.key}:note"}
 
 
-# --- Its pool -----------------------------------------------------------------------------------------
-
-
 # --- The order, also if a clock was set back --------------------------------------------------------
 
 
@@ -214,14 +206,6 @@ def begun_earlier(step: str) -> None:
 
 def undone(world: World) -> list[str]:
     return [line for line in world.log if line.startswith("undo")]
-
-
-def test_a_clock_that_was_set_back_between_two_calls_changes_no_order(world: World) -> None:
-    define([world.step("reserve"), world.step("charge"), world.step("ship"), fail])
-    workflow = work(submit())
-    begun_earlier("charge")
-    to_rest(workflow)
-    assert undone(world) == ["undo ship", "undo charge", "undo reserve"]
 
 
 def test_a_call_that_was_started_again_counts_from_then(world: World) -> None:
@@ -237,7 +221,7 @@ def test_a_call_that_was_started_again_counts_from_then(world: World) -> None:
     assert undone(world) == ["undo charge", "undo reserve"]
 
 
-def test_an_undo_by_lookup_keeps_its_place(world: World) -> None:
+def test_a_clock_that_was_set_back_changes_no_order_nor_does_a_lookup(world: World) -> None:
     define([world.step("reserve"), world.step("charge", lookup=world.lookup, settle=0), world.step("ship"), fail])
     world.found["charge"] = {"tags": ["charge"]}
     workflow = work(submit())

@@ -8,16 +8,16 @@ from typing import Any
 import psycopg
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
+from django.db import transaction
 
 from tests import engine
 from tests.engine import define, last_attempt, submit, work, worker
 from tests.workflows.cancelling import nothing
-from workflows.definition import Step
+from workflows.definition import Retry, Step
 from workflows.engine import loop, process_status
 from workflows.engine.process_status import WorkerStatus
-from workflows.errors import RetryableStepError
 from workflows.models import Effect, Workflow
+from workflows.postgres.statements import execute
 
 pytestmark = engine.ENGINE
 
@@ -28,10 +28,9 @@ def test_what_the_database_cannot_do_now_is_retried_and_nothing_else(once: bool)
     for sqlstate in (not_now := ["40001", "25006", "08006", "42703"]) + ["23505", "53400"]:
 
         def collide(*, workflow: Workflow, context: Any, sqlstate: str = sqlstate) -> None:
-            with connection.cursor() as cursor:
-                cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$")
+            execute(f"DO $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$")
 
-        define([Step(collide, once=once)])
+        define([Step(collide, once=once, retry=Retry(base_delay=300))])
         workflow = work(submit())
         expected = ("PENDING", 1) if sqlstate in not_now else ("FAILED", 0)
         assert (workflow.status, workflow.retry_count) == expected, sqlstate
@@ -69,8 +68,7 @@ def test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits() -> 
 
 
 def divide() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1 / 0")
+    execute("SELECT 1 / 0")
 
 
 def mark_for_rollback() -> None:
@@ -106,18 +104,6 @@ def test_a_hook_that_fails_after_the_commit_changes_nothing() -> None:
     assert called == [True]
     assert workflow.status == "COMPLETE"
     assert last_attempt(workflow).outcome == "complete"
-
-
-def test_a_hook_of_a_failed_attempt_is_never_called() -> None:
-    called = []
-
-    def hook(*, workflow: Workflow, context: Any) -> None:
-        transaction.on_commit(lambda: called.append(True))
-        raise RetryableStepError
-
-    define([hook])
-    work(submit())
-    assert called == []
 
 
 # --- How long the hooks may take --------------------------------------------------------------------

@@ -28,7 +28,7 @@ from tests.workflows.outages.services import Downstream, open_circuit, trial_is_
 from workflows.definition import Step
 from workflows.engine import deferred_steps
 from workflows.engine.deferred_steps import MAX_TRIES
-from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
+from workflows.errors import RetryableStepError, StepError, UnknownOutcome
 from workflows.models import Attempt, Effect, Event, FollowUp, Workflow
 from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.signals import store
@@ -218,24 +218,6 @@ def test_what_no_worker_comes_to_the_end_of_is_tried_later_each_time_and_given_u
     assert kinds(workflow)[-1] == "follow_up_given_up"
     assert Event.objects.filter(kind="follow_up_given_up").get().detail["error_code"] == "poison"
     assert not Attempt.objects.filter(outcome="").exists()
-
-
-def test_a_claim_that_is_lost_decides_nothing(messages: Downstream, monkeypatch: pytest.MonkeyPatch) -> None:
-    let_go(messages)
-    messages.state = "well"
-    with monkeypatch.context() as patched:
-        patched.setattr("workflows.engine.deferred_steps._finish", _lose)
-        with pytest.raises(ClaimLost):
-            follow_up()
-    row = FollowUp.objects.get()
-    assert row.tries == 1
-    assert follow_up()
-    assert not FollowUp.objects.exists()
-    assert len(messages.calls) == 2, "its call is on the ledger"
-
-
-def _lose(*args: Any) -> None:
-    raise ClaimLost("lost")
 
 
 def test_a_worker_that_stops_gives_it_back(messages: Downstream) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
 from tests import engine
+from tests.clock import standing_still
 from tests.engine import define, do_maintenance, submit, work, worker
 from tests.plans import Plan, explained
 from tests.workflows.cancelling import CHARGE, ask, nothing, reread
 from workflows import operations
 from workflows.models import Effect, Event, State, Workflow
+from workflows.postgres.statements import execute
 from workflows.signals import waking
 
 pytestmark = engine.ENGINE
@@ -21,16 +24,14 @@ pytestmark = engine.ENGINE
 
 def overdue(**fields: Any) -> Workflow:
     workflow = submit(**fields)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() - interval '1 second'")
+    execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() - interval '1 second'")
     return workflow
 
 
 def test_one_that_waits_is_woken_when_its_time_is_over_and_undone() -> None:
     define([CHARGE, ask])
     workflow = work(submit())
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() - interval '1 second'")
+    execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() - interval '1 second'")
     this = worker()
     do_maintenance()
     assert this.process_next()
@@ -68,18 +69,15 @@ def test_what_has_expired_is_found_by_its_index_whatever_waits() -> None:
     assert plan.buffers <= 10
 
 
-def test_one_that_runs_ends_between_two_steps() -> None:
+def test_one_that_runs_ends_between_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = standing_still(monkeypatch, "workflows.engine.worker_boundary")
+
     def outlast(*, workflow: Workflow, context: Any) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT greatest(0, extract(epoch FROM expires_at - clock_timestamp())) FROM workflows_workflow"
-            )
-            cursor.execute("SELECT pg_sleep(%s)", [float(cursor.fetchone()[0]) + 0.1])
+        clock.now += 60
 
     define([outlast, nothing])
     workflow = submit()
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() + interval '2 seconds'")
+    execute("UPDATE workflows_workflow SET expires_at = clock_timestamp() + interval '1 minute'")
     workflow = work(workflow)
     assert (workflow.last_error_code, workflow.current_step) == ("expired", "nothing")
 

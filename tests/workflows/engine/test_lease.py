@@ -31,25 +31,20 @@ def as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(database, "OPTIONS", database.get("OPTIONS", {}))
 
 
-@pytest.mark.parametrize(
-    ("alias", "setting", "value"),
-    [
-        # A claim may be silent longer than the longest step takes, and no longer.
-        ("default", "idle_in_transaction_session_timeout", "2min"),
-        ("default", "statement_timeout", "2min"),
-        ("attempt_log", "statement_timeout", "0"),
-        ("attempt_log", "idle_in_transaction_session_timeout", "10s"),
-        # The claim may hold what the attempt log waits for; and a statement may run for a worker that is long gone.
-        ("default", "client_connection_check_interval", "1s"),
-        ("attempt_log", "client_connection_check_interval", "1s"),
-        ("attempt_log", "lock_timeout", "5s"),
-        ("default", "lock_timeout", "0"),
-    ],
-)
-def test_neither_end_waits_for_ever_for_the_other(alias: str, setting: str, value: str) -> None:
+def test_neither_end_waits_for_ever_for_the_other() -> None:
+    """A claim may be silent longer than the longest step takes, and no longer.
+
+    The claim may hold what the attempt log waits for; and a statement may run for a worker that is long gone.
+    """
     define([step, Step(step, timeout=90, name="longest"), Step(step, timeout=0.5, name="short")])
     lease.describe_connections("test-host:1")
-    assert session(alias, setting) == value
+    asked = {
+        "default": {"idle_in_transaction_session_timeout": "2min", "statement_timeout": "2min", "lock_timeout": "0"},
+        "attempt_log": {"idle_in_transaction_session_timeout": "10s", "statement_timeout": "0", "lock_timeout": "5s"},
+    }
+    for alias, values in asked.items():
+        settings = {**values, "client_connection_check_interval": "1s"}
+        assert {setting: session(alias, setting) for setting in settings} == settings
 
 
 def test_a_lookup_before_the_call_takes_its_time_too() -> None:

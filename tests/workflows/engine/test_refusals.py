@@ -28,6 +28,7 @@ from workflows.effects import KnownEffect
 from workflows.engine import poison, worker_boundary
 from workflows.errors import ClaimLost, RetryableStepError, StepError
 from workflows.models import Attempt, Effect, Wait, Workflow
+from workflows.postgres.statements import execute
 from workflows.signals import store
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("nothing_called")]
@@ -38,10 +39,7 @@ pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("nothing_called")]
 
 @pytest.mark.parametrize(
     ("step", "sqlstate"),
-    [
-        *((Step(call, once=True), state) for state in ("22P02", "42703", "53100")),
-        *((pause, "23502"), (ask, "25006")),
-    ],
+    [(Step(call, once=True), "42703"), (pause, "53100"), (ask, "25006")],
 )
 def test_whatever_the_attempt_log_raises_the_claim_is_lost(step: Any, sqlstate: str) -> None:
     define([say_one, step, say_one])
@@ -248,13 +246,13 @@ def test_what_is_lost_twice_in_a_row_is_rescheduled_longer_each_time_whichever_w
     define([ask])
     workflow, delays = submit(), []
     with a_column_ahead("workflows_wait"):
-        for _ in range(9):
+        for _ in range(6):
             due_again(workflow)
             before = Workflow.objects.get(pk=workflow.pk).invisible_until
             workflow = lose(workflow)
             delays.append(0 if workflow.invisible_until == before else round(seconds_until_due(workflow)))
-    assert delays == pytest.approx([0, 60, 120, 240, 480, 900, 900, 900, 900], abs=2)
-    assert kinds(workflow) == ["lost", *["lost", "put_back"] * 8]
+    assert delays == pytest.approx([0, 60, 120, 240, 480, 900], abs=2)
+    assert kinds(workflow) == ["lost", *["lost", "put_back"] * 5]
 
 
 # --- A step's own errors ------------------------------------------------------------------------------------------
@@ -262,8 +260,7 @@ def test_what_is_lost_twice_in_a_row_is_rescheduled_longer_each_time_whichever_w
 
 def test_a_step_s_own_database_error_is_its_own_wherever_it_is_raised() -> None:
     def divide(*, workflow: Workflow, context: Any) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1 / 0")
+        execute("SELECT 1 / 0")
 
     def divide_by_psycopg(*, workflow: Workflow, context: Any) -> None:
         raw: Any = connection.connection
@@ -282,8 +279,7 @@ def test_a_step_s_own_database_error_is_its_own_wherever_it_is_raised() -> None:
 
 
 def ask_the_database(_: Any) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1 / 0")
+    execute("SELECT 1 / 0")
 
 
 class Lazy(UserDict[str, Any]):
@@ -356,8 +352,7 @@ def test_nothing_is_decided_while_the_attempt_is_not_to_be_seen(error: Exception
 
     define([fail_once])
     workflow = submit()
-    with connection.cursor() as cursor:
-        cursor.execute("SET default_transaction_isolation = 'repeatable read'")
+    execute("SET default_transaction_isolation = 'repeatable read'")
     lose(workflow)
     assert work(workflow).status == "COMPLETE"
     assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["lost", "complete"]

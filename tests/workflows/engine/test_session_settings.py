@@ -18,6 +18,7 @@ from workflows.definition import Step
 from workflows.engine import lease
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Workflow
+from workflows.postgres.statements import execute
 
 pytestmark = engine.ENGINE
 
@@ -119,8 +120,7 @@ def test_what_a_step_sets_for_the_session_ends_with_its_attempt(name: str, value
     """Left alone it holds for the engine, which finds no table, and for the next workflow, whose times are wrong."""
 
     def set_it(*, workflow: Workflow, context: Any) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(f"SET {name} = '{value}'")
+        execute(f"SET {name} = '{value}'")
 
     define([set_it])
     with connection.cursor() as cursor:

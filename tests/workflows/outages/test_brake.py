@@ -288,6 +288,10 @@ def test_a_step_that_crashes_the_workers_of_five_workflows_is_not_tried_again_by
     assert crashed.opened_at
     assert crashed.retry_at is None
     assert parking.release_parked().changed == 0
+    trial_is_due(crashed.name)  # a person has it tried, in vain
+    crash(workflows[5], number=9)
+    again(workflows[5])
+    assert circuit(crashed.name).retry_at is None, "it waits for the next person"
 
 
 def test_an_outage_is_no_cause(programs: Downstream) -> None:
@@ -329,7 +333,7 @@ def test_what_people_let_fail_fails_is_refunded_and_what_is_parked_later_is_not(
 
 
 def test_a_verdict_waits_for_the_vote_of_another_worker(program: Program) -> None:
-    braked(program, 4)
+    met(program, 0)
     fifth = submit()
     with another_connection() as other, other.transaction():
         other.execute("SELECT FROM workflows_service WHERE name = %s FOR UPDATE", [CAUSE])
@@ -349,23 +353,8 @@ def test_what_expires_while_it_is_parked_fails_and_has_its_charge_back(program: 
     assert (fifth.status, fifth.last_error_code, fifth.pk in program.refunded) == ("FAILED", "expired", True)
 
 
-def test_a_crash_cause_that_a_person_has_tried_in_vain_waits_for_the_next_person(program: Program) -> None:
-    program.bug = RetryableStepError("Not yet.")
-    for _ in range(5):
-        crash(submit())
-    work_due()
-    name = "test/enroll: worker_crashed"
-    trial_is_due(name)
-    parked = Workflow.objects.get(parked_on=name)
-    Attempt.objects.create(
-        workflow=parked, number=9, worker="w", outcome="crashed", died_in="enroll", closed_at=timezone.now()
-    )
-    again(parked)
-    assert circuit(name).retry_at is None
-
-
 def test_a_cause_that_nobody_has_met_for_a_day_is_forgotten_unless_something_waits_for_it(program: Program) -> None:
-    braked(program)
+    met(program)
     Service.objects.update(failed_at=timezone.now() - timedelta(days=2))
     assert causes.forget_old() == 0
     trial_is_due(CAUSE)
@@ -414,7 +403,7 @@ def test_a_workflow_whose_vote_was_heard_before_the_brake_was_let_go_is_not_judg
 def test_failures_of_an_earlier_step_are_not_taken_for_those_of_the_step_that_it_is_parked_at(
     program: Program,
 ) -> None:
-    braked(program, 4)
+    met(program, 0)
     fifth = submit()
     Workflow.objects.filter(pk=fifth.pk).update(current_step="charge", retry_count=9)
     fifth = work(fifth)

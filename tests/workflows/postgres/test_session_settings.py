@@ -150,7 +150,7 @@ def test_no_limit_of_the_servers_ends_a_worker_at_its_work(administrator: Admini
     def rest(*, workflow: Workflow, context: Any) -> None:
         with engine.another_connection() as other:
             other.execute("SET transaction_timeout = 0" if limit == "transaction_timeout" else f"SET {limit} = 0")
-            other.execute("SELECT pg_sleep(0.3)")
+            other.execute("SELECT pg_sleep(0.2)")
 
     define([rest, rest])
     workflow = submit()

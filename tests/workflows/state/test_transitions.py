@@ -16,6 +16,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Workflow
+from workflows.postgres.statements import execute
 from workflows.state import transitions
 
 PACKAGE = Path(transitions.__file__).parents[1]
@@ -44,7 +45,9 @@ def sources() -> Iterator[Path]:
 
 def faults_in(source: str) -> list[str]:
     """What of a module's source writes the schedule of a workflow, or may."""
-    faults = []
+    faults: list[str] = []
+    if "update" not in source.lower():  # to parse it takes long
+        return faults
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and WRITES.search(node.value):
             if not INTAKE.search(node.value):
@@ -124,8 +127,7 @@ def test_whatever_the_row_was_before_the_schedule_is_whole() -> None:
     transitions.fail(row, step="undo ship", failures=transitions.Failures(1), extra_columns={})
     assert schedule_of(row) == ("FAILED", False, True, True, "", [], {}, None, "", "undo ship", 1, 0)
     transitions.reopen(row.pk, expires_after=None)
-    with connection.cursor() as cursor:
-        cursor.execute(transitions.complete_sql(), {"workflow_id": row.pk, "context": '{"parcel": 1}'})
+    execute(transitions.complete_sql(), {"workflow_id": row.pk, "context": '{"parcel": 1}'})
     assert schedule_of(row) == ("COMPLETE", False, True, True, "", [], {}, None, "", "", 0, 0)
     row.refresh_from_db()
     assert (row.context, row.last_error_code) == ({"parcel": 1}, "")

@@ -26,7 +26,7 @@ busy: set[str] = set()
 
 def check(*, workflow: Workflow, context: Context) -> dict[str, Any]:
     if workflow.child_key in busy:
-        raise RetryableStepError("Busy.")
+        raise RetryableStepError("Busy.", base_delay=300)
     if workflow.child_key in refused:
         raise StepError("Refused.", code="refused")
     return {"text": workflow.payload["policy"]}

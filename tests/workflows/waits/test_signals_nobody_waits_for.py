@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import OperationalError, connection
+from django.db import OperationalError
 from django.utils import timezone
 
 from tests import engine
@@ -14,6 +14,7 @@ from tests.workflows.waits.signals import await_signals, tell
 from workflows import operations
 from workflows.errors import ClaimLost, RetryableStepError
 from workflows.models import Attempt, Signal, Workflow
+from workflows.postgres.statements import execute
 
 pytestmark = engine.ENGINE
 
@@ -47,8 +48,7 @@ def test_a_retry_is_cut_short_by_a_signal_that_its_error_names_and_its_attempt_h
 def test_a_signal_does_not_wake_what_is_rescheduled_because_its_claim_is_lost_again_and_again() -> None:
     def lose_the_claim(*, workflow: Workflow, context: Any) -> None:
         if Attempt.objects.filter(workflow=workflow.pk).count() > 1:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+            execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
     define([lose_the_claim, await_signals("paid")])
     workflow = work(submit())
@@ -70,20 +70,10 @@ def test_a_signal_that_came_with_a_copy_of_the_database_wakes_no_retry_in_a_hot_
     define([fail_until_told])
     workflow = submit(linking_id="acc-1")
     tell(None if linked else workflow, "account.created", 1, linking_id="acc-1")
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE workflows_signal SET stored_in = (stored_in::text::bigint + 1000000)::text::xid8")
+    execute("UPDATE workflows_signal SET stored_in = (stored_in::text::bigint + 1000000)::text::xid8")
     work(workflow)
     do_maintenance()
     assert worker().process_next() is False
-
-
-def test_names_that_no_row_could_hold_leave_the_retry_what_it_is() -> None:
-    def fail(*, workflow: Workflow, context: Any) -> None:
-        raise RetryableStepError("Not yet.", wake_on=["a\x00b", "paid"], base_delay=300)
-
-    define([fail])
-    workflow = work(submit())
-    assert (workflow.retry_count, workflow.wake_on) == (1, ["paid"])
 
 
 # --- The end of a workflow ----------------------------------------------------------------------------
