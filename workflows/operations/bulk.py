@@ -10,12 +10,11 @@ item has exactly one outcome, whatever dies: it is done, skipped (that function 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import EmptyResultSet
@@ -101,6 +100,10 @@ def _seen(item: BulkItem) -> list[int]:
     return [] if item.seen is None else [item.seen]
 
 
+def _on_its_row(operation: Callable[..., object]) -> Act:
+    return lambda item, **who: operation(item.row, **who)
+
+
 def _acknowledge(item: BulkItem, **who: Any) -> None:
     row = Workflow.objects.filter(pk=item.row).first()
     given_up = row is not None and row.status == Workflow.Status.COMPLETE
@@ -113,8 +116,8 @@ VERBS = {
         act=lambda item, **who: retry(item.row, in_bulk=True, seen=_seen(item), **who),
         seen=_ITS_END,
     ),
-    "run_now": BulkVerb(permission=RUN_NOW, act=lambda item, **who: run_now(item.row, **who)),
-    "cancel": BulkVerb(permission=CANCEL, act=lambda item, **who: cancel(item.row, **who), takes_away=True),
+    "run_now": BulkVerb(permission=RUN_NOW, act=_on_its_row(run_now)),
+    "cancel": BulkVerb(permission=CANCEL, act=_on_its_row(cancel), takes_away=True),
     "acknowledge": BulkVerb(permission=ACKNOWLEDGE, act=_acknowledge, seen=_ITS_END, is_quiet=True),
     "assign": BulkVerb(
         permission=ASSIGN,
@@ -123,35 +126,17 @@ VERBS = {
         seen="chosen.assignee_id",
         is_quiet=True,
     ),
-    "redeliver": BulkVerb(
-        permission=SETTLE, act=lambda item, **who: redeliver(item.row, **who), model=UndeliveredMessage
-    ),
-    "discard": BulkVerb(
-        permission=SETTLE,
-        act=lambda item, **who: discard(item.row, **who),
-        model=UndeliveredMessage,
-        takes_away=True,
-    ),
-    "redeliver_event": BulkVerb(
-        permission=SETTLE, act=lambda item, **who: redeliver_event(item.row, **who), model=OutboxEvent
-    ),
-    "discard_event": BulkVerb(
-        permission=SETTLE, act=lambda item, **who: discard_event(item.row, **who), model=OutboxEvent, takes_away=True
-    ),
+    "redeliver": BulkVerb(permission=SETTLE, act=_on_its_row(redeliver), model=UndeliveredMessage),
+    "discard": BulkVerb(permission=SETTLE, act=_on_its_row(discard), model=UndeliveredMessage, takes_away=True),
+    "redeliver_event": BulkVerb(permission=SETTLE, act=_on_its_row(redeliver_event), model=OutboxEvent),
+    "discard_event": BulkVerb(permission=SETTLE, act=_on_its_row(discard_event), model=OutboxEvent, takes_away=True),
 }
 
 
 # --- What people do -------------------------------------------------------------------------------------
 
 
-def choose(
-    verb: str,
-    rows: QuerySet[Any, Any],
-    *,
-    user: User,
-    chosen_by: str,
-    arguments: Mapping[str, Any] = MappingProxyType({}),
-) -> BulkOperation:
+def choose(verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str) -> BulkOperation:
     """Store which rows a bulk operation is about: those of a query for ids, as they are now. Nothing is done yet."""
     chosen, of = VERBS[verb], VERBS[verb].model._meta.db_table
     require(user, chosen.permission)
@@ -160,9 +145,7 @@ def choose(
         # Locked first: one that is started at this moment is not forgotten.
         forgotten = list(old.select_for_update(skip_locked=True).values_list("pk", flat=True))
         BulkOperation.objects.filter(pk__in=forgotten).delete()
-        made = BulkOperation.objects.create(
-            verb=verb, arguments=dict(arguments), chosen_by=chosen_by, selected=0, asked_by=user, pace=USUAL_PACE
-        )
+        made = BulkOperation.objects.create(verb=verb, chosen_by=chosen_by, selected=0, asked_by=user, pace=USUAL_PACE)
         try:
             sql, parameters = rows.query.get_compiler(connection=connection).as_sql()
         except EmptyResultSet:  # of no ids: nothing was ticked
@@ -206,7 +189,7 @@ def why_four_eyes(bulk: BulkOperation, user: User) -> str:
 def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE, **arguments: Any) -> str:
     """Have it carried out, in this user's name; of too many for one person another has to approve it first.
 
-    `arguments` are those of the verb that were not known when the rows were chosen: `to` whom tasks are assigned.
+    `arguments` are those of the verb: `to` whom tasks are assigned.
     """
     require_reason(reason, "a bulk operation")
     if not 1 <= pace <= FASTEST:
@@ -214,8 +197,7 @@ def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE, **ar
     with _locked(bulk_id, user, State.DRAFT) as bulk:
         if bulk.asked_by_id != user.pk:
             raise NotAllowed(f"{bulk.asked_by.get_username()} has chosen these; choose your own.")
-        bulk.reason, bulk.pace = stated(reason), pace
-        bulk.arguments = {**bulk.arguments, **arguments}
+        bulk.reason, bulk.pace, bulk.arguments = stated(reason), pace, arguments
         bulk.four_eyes = bool(why_four_eyes(bulk, user))
         bulk.state = State.ASKED if bulk.four_eyes else State.RUNNING
         bulk.asked_at = bulk.next_at = ClockTimestamp()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -65,11 +65,17 @@ class Progress:
     since: datetime = _START
 
 
+# What is old, in order: its number, type and end.
+Old = list[tuple[int, str, datetime]]
+# Empties or deletes a slice of it, or counts what would be, in a dry run; the type that it is only of.
+SliceOf = Callable[[Progress, bool, str], Old]
+
+
 def _archives() -> dict[str, str]:
     return {name: archive for name, each in definitions().items() if (archive := each.retention.archive)}
 
 
-def _old(since: datetime, *, emptied: bool, only: str = "") -> list[tuple[int, str, datetime]]:
+def _old(since: datetime, *, emptied: bool, only: str = "") -> Old:
     """The oldest, from a time on, of what is to be emptied; or, once it is `emptied`, to be deleted.
 
     What is deleted is of `only` one type, or of those without an archive: one that fails stops no other type.
@@ -87,30 +93,22 @@ def _old(since: datetime, *, emptied: bool, only: str = "") -> list[tuple[int, s
 
 def empty_old(after: int = 0) -> Slice:
     """The maintenance task. `after` is a time in microseconds: of what had finished by then all has gone that may."""
-    began = time.monotonic()
-    found = _old(moment(after), emptied=False)
-    go, _ = _lock_settled([pk for pk, *_ in found])
-    if go:
-        empty(go)
-    return Slice(len(go), _next(found, len(go)), REST * (time.monotonic() - began))
+    return _slice(_empty_slice, after)
 
 
 def delete_old(after: int = 0, *, only: str = "") -> Slice:
     """The same for the rows of what is emptied."""
-    began = time.monotonic()
-    found = _old(moment(after), emptied=True, only=only)
-    gone = rows.delete([pk for pk, *_ in found], _archives().get(only, ""))
-    return Slice(len(gone), _next(found, len(gone)), REST * (time.monotonic() - began))
+    return _slice(_delete_slice, after, only)
 
 
-def _lock_settled(ids: Sequence[int]) -> tuple[list[int], dict[int, str]]:
-    if not ids:
-        return [], {}
-    let_holds_wait()
-    return settled([pk for (pk,) in fetch_all(_LOCK, [list(ids)])])
+def _slice(do: SliceOf, after: int, only: str = "") -> Slice:
+    began, progress = time.monotonic(), Progress(since=moment(after))
+    found = do(progress, False, only)
+    changed = (progress.emptied + progress.deleted).total()
+    return Slice(changed, _next(found, changed), REST * (time.monotonic() - began))
 
 
-def _next(found: Sequence[tuple[int, str, datetime]], changed: int) -> int:
+def _next(found: Old, changed: int) -> int:
     """Where the next slice begins: at 0, the start, when there are no more."""
     if len(found) < SLICE:
         return 0
@@ -118,7 +116,7 @@ def _next(found: Sequence[tuple[int, str, datetime]], changed: int) -> int:
     return microseconds(found[-1][2]) + (0 if changed else 1)
 
 
-def purge(progress: Progress, *, dry_run: bool, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
+def purge(progress: Progress, *, dry_run: bool) -> Iterator[Progress]:
     """Empty and delete all that may go, or count it; report progress after each slice. Stopped, it may start again."""
     of_archives = [(_delete_slice, name) for name in _archives()]
     for slice_of, only in ((_empty_slice, ""), (_delete_slice, ""), *of_archives):
@@ -138,13 +136,16 @@ def purge(progress: Progress, *, dry_run: bool, rest: Callable[[float], None] = 
             if len(found) < SLICE:
                 break
             progress.since = found[-1][2] + timedelta(microseconds=1)
-            rest(time.monotonic() - began)
+            time.sleep(time.monotonic() - began)
 
 
-def _empty_slice(progress: Progress, dry_run: bool, only: str) -> list[tuple[int, str, datetime]]:
+def _empty_slice(progress: Progress, dry_run: bool, only: str) -> Old:
     found = _old(progress.since, emptied=False)
     ids = [pk for pk, *_ in found]
-    go, stay = settled(ids) if dry_run else _lock_settled(ids)
+    if ids and not dry_run:
+        let_holds_wait()
+        ids = [pk for (pk,) in fetch_all(_LOCK, [ids])]
+    go, stay = settled(ids)
     if go and not dry_run:
         empty(go)
     progress.emptied.update(name for pk, name, _ in found if pk in go)
@@ -152,7 +153,7 @@ def _empty_slice(progress: Progress, dry_run: bool, only: str) -> list[tuple[int
     return found
 
 
-def _delete_slice(progress: Progress, dry_run: bool, only: str) -> list[tuple[int, str, datetime]]:
+def _delete_slice(progress: Progress, dry_run: bool, only: str) -> Old:
     found = _old(progress.since, emptied=True, only=only)
     ids = [pk for pk, *_ in found]
     gone = [pk for pk, _ in rows.may_go(ids, lock=False)] if dry_run else rows.delete(ids, _archives().get(only, ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
@@ -102,9 +102,9 @@ def begin() -> Progress:
     return Progress(newest + 1, newest)
 
 
-def check(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
+def check(progress: Progress) -> Iterator[Progress]:
     """Open each secret, the newest first, and count how they are kept; report progress after each slice."""
-    for secrets in _slices(progress, rest):
+    for secrets in _slices(progress):
         for secret in secrets:
             progress.kept_as[secret.kept_as] += 1
             try:
@@ -114,20 +114,20 @@ def check(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> 
         yield progress
 
 
-def reseal(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
+def reseal(progress: Progress) -> Iterator[Progress]:
     """Seal each secret under the key that writes, the newest first; report progress after each slice.
 
     Stopped, it may start again: what is sealed already stays. Rows that workers hold are done when they are free.
     """
     for definition in _with_secrets():
         _take_from_originals(definition)
-    for secrets in _slices(progress, rest):
+    for secrets in _slices(progress):
         _reseal(progress, secrets)
         yield progress
     for _ in range(ROUNDS):
         if not progress.busy:
             return
-        rest(BETWEEN)
+        time.sleep(BETWEEN)
         ids, progress.busy = sorted(progress.busy), set()
         _reseal(progress, _read("id = ANY (%s)", ids))
         yield progress
@@ -171,11 +171,11 @@ def _write(secret: Secret, new: str) -> int:
     return Workflow.objects.filter(pk=secret.id).update(payload=changed)
 
 
-def _slices(progress: Progress, rest: Callable[[float], None]) -> Iterator[list[Secret]]:
+def _slices(progress: Progress) -> Iterator[list[Secret]]:
     began = time.monotonic()
     for secrets in chain(_of_workflows(progress), _other_keys()):
         yield secrets
-        rest(min(time.monotonic() - began, LONGEST_REST))
+        time.sleep(min(time.monotonic() - began, LONGEST_REST))
         began = time.monotonic()
 
 

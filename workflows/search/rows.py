@@ -6,7 +6,7 @@ Hashes of business keys, too, with the part that each workflow has (`workflows.e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -96,7 +96,7 @@ def begin(below: int | None = None) -> Progress:
     return Progress(newest + 1 if below is None else min(below, newest + 1), newest)
 
 
-def fill(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
+def fill(progress: Progress) -> Iterator[Progress]:
     """Give each workflow the search keys that it lacks, the newest first; report progress after each slice.
 
     Stopped, it goes on later from `below`. It may run beside the intake, and twice: existing keys stay.
@@ -114,10 +114,10 @@ def fill(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> I
         progress.below, size = last, SLICE
         progress.written += written
         yield progress
-        rest(min(time.monotonic() - began, LONGEST_REST))
+        time.sleep(min(time.monotonic() - began, LONGEST_REST))
 
 
-def remove_old(progress: Progress, *, rest: Callable[[float], None] = time.sleep) -> Iterator[Progress]:
+def remove_old(progress: Progress) -> Iterator[Progress]:
     """Remove the search keys that were made with another key, after `fill` has given all workflows ours."""
     hash_, workflow_id = b"", 0
     while True:
@@ -141,7 +141,7 @@ def remove_old(progress: Progress, *, rest: Callable[[float], None] = time.sleep
         progress.of_other_types += of_other_types
         progress.too_new += too_new
         yield progress
-        rest(min(time.monotonic() - began, LONGEST_REST))
+        time.sleep(min(time.monotonic() - began, LONGEST_REST))
 
 
 def replace(workflow_id: int, definition: WorkflowDefinition, payload: Mapping[str, Any]) -> None:

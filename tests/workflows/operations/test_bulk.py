@@ -31,10 +31,10 @@ def member(group: str, name: str = "") -> User:
     return user
 
 
-def chosen(user: User, verb: str = "retry", **arguments: Any) -> BulkOperation:
+def chosen(user: User, verb: str = "retry") -> BulkOperation:
     """All workflows."""
     every = Workflow.objects.order_by().values("pk")
-    return bulk.choose(verb, every, user=user, chosen_by="all of them", arguments=arguments)
+    return bulk.choose(verb, every, user=user, chosen_by="all of them")
 
 
 def started(user: User, verb: str = "retry", **how: Any) -> BulkOperation:
