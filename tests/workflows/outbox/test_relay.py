@@ -377,8 +377,7 @@ def test_a_relay_that_stood_still_begins_nothing(crm: Receiver, monkeypatch: pyt
 def open_circuit(sender: Told) -> None:
     """As many failures of different workflows as it takes."""
     for _ in range(circuits.VOTES):
-        for _ in range(4):
-            event()
+        event(), event()
         sender.does.append(failing())
         relay(sender).send_next()
         OutboxEvent.objects.update(due_at=later(-1))
@@ -416,7 +415,7 @@ def test_a_trial_takes_what_would_be_tried_later_but_nothing_in_hand_and_all_goe
 
 def test_one_of_five_that_fails_is_no_outage(crm: Receiver) -> None:
     told = Told()
-    for _ in range(12):
+    for _ in range(circuits.VOTES + 2):
         for number in range(5):
             event(topic=f"t{number}")
         told.does.append(lambda taken: Outcome("HTTP 500") if taken.topic == "t0" else SENT)
@@ -426,9 +425,10 @@ def test_one_of_five_that_fails_is_no_outage(crm: Receiver) -> None:
 
 
 def test_what_fails_for_one_workflow_alone_opens_nothing(crm: Receiver) -> None:
-    told = Told(*[failing()] * 9)
+    tries = circuits.VOTES + 1
+    told = Told(*[failing()] * tries)
     event()
-    for _ in range(9):
+    for _ in range(tries):
         relay(told).send_next()
         OutboxEvent.objects.update(due_at=later(-1))
         Service.objects.update(since=later(-5))

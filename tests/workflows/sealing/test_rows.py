@@ -167,7 +167,6 @@ def test_while_the_keys_are_changed_a_worker_that_lacks_one_leaves_its_rows_to_o
     assert list(Workflow.objects.values_list("status", flat=True)) == ["FAILED"] * 2
 
 
-@BOTH
 def test_a_field_that_only_another_release_calls_secret_is_opened_and_rotated_all_the_same(settings: Any) -> None:
     payload = {"token": SECRET, "patient": {"password": SECRET}}
     engine.define([nothing], secret_fields=["token", "patient.password"])
@@ -210,7 +209,6 @@ def test_an_undo_gets_the_value_too_and_goes_on_without_one_that_does_not_open(s
     assert Workflow.objects.get().status == "FAILED"
 
 
-@BOTH
 def test_a_deferred_step_finds_the_value_emptied() -> None:
     def best_effort(*, workflow: Workflow, context: Any) -> None:
         uses(workflow=workflow, context=context)
