@@ -39,18 +39,6 @@ def send(payload: str, *, key: UUID, client: str = "shop") -> Entry:
     return enter(definition(), idempotency_key=key, payload=parse(payload.encode()), submitted_by=client)
 
 
-def test_it_becomes_one_row_that_is_due() -> None:
-    key = uuid4()
-    entry = send('{"patient": {"account": "acc-1"}}', key=key)
-    row = Workflow.objects.get(idempotency_key=key)
-    assert entry == Entry(row.pk, key, "PENDING", "queued", replayed=False)
-    assert (row.workflow_type, row.queue, row.submitted_by) == ("test", "pool", "shop")
-    assert (row.linking_id, row.status, row.retry_count) == ("acc-1", "PENDING", 0)
-    assert row.payload == {"patient": {"account": "acc-1"}}
-    assert row.invisible_until == row.created_at
-    assert row.expires_at == row.created_at + timedelta(hours=1)
-
-
 def test_nothing_that_the_engine_adds_runs_a_trigger() -> None:
     """None that notifies, for one: no statement of ours would show it, and all commits would wait for each other.
 

@@ -30,16 +30,6 @@ def test_a_webhook_becomes_a_signal_for_its_linking_id_and_wakes_who_waits(clien
     assert workflow.created_at < workflow.invisible_until <= timezone.now()
 
 
-def test_a_webhook_may_name_the_workflow_by_its_key(client: Client, secret: str) -> None:
-    workflow = waiting()
-    body = {"name": "parcel.delivered", "workflow": workflow.key.upper(), "linking_id": None, "payload": None}
-    assert deliver(client, secret, body).status_code == 202
-    signal = Signal.objects.get()
-    assert (signal.linking_id, signal.workflow_id, signal.payload) == (None, workflow.pk, {})
-    workflow.refresh_from_db()
-    assert workflow.created_at < workflow.invisible_until <= timezone.now()
-
-
 def test_a_delivery_repeated_is_told_once(client: Client, secret: str) -> None:
     assert deliver(client, secret, DELIVERED).json() == {"replayed": False}
     respelt = json.dumps({**DELIVERED, "payload": {"at": "noon"}}, indent=2).encode()

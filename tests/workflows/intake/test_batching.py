@@ -131,14 +131,6 @@ def test_a_duplicate_is_answered_as_the_view_answers_it_and_harms_nobody() -> No
     assert Workflow.objects.count() == 8
 
 
-def test_a_replay_says_where_it_stands_now() -> None:
-    one = submission()
-    enter_together(one)
-    Workflow.objects.update(status="FAILED")
-    (again,) = enter_together(one)
-    assert (again.status, again.state, again.replayed) == ("FAILED", "failed", True)
-
-
 @pytest.fixture
 def refusing(transactional_db: None) -> Iterator[None]:
     """PostgreSQL refuses a payload whose `number` is none (22P02), or negative (23514)."""

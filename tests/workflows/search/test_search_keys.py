@@ -17,7 +17,6 @@ from tests.servers import ROOT
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.intake.submissions import Entry, enter, start
 from workflows.models import SearchKeyHash, Workflow
-from workflows.postgres import statements
 from workflows.postgres.jsonb import parse
 from workflows.sealing.envelopes import FROM_SECRET_KEY
 from workflows.search import normalise, search_keys
@@ -71,21 +70,6 @@ def test_what_is_stored_is_a_hash_of_sixteen_bytes_and_nothing_of_the_value() ->
     assert [len(bytes(each["hash"])) for each in stored] == [16, 16]
     assert "canary" not in str(stored)
     assert {each["key_id"] for each in stored} == {keys()[0].id}
-
-
-def test_it_is_one_statement_with_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    executed: list[str] = []
-    execute = statements.psycopg.Cursor.execute
-
-    def listening(self: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
-        executed.append(str(query))
-        return execute(self, query, *args, **kwargs)
-
-    send()
-    monkeypatch.setattr(statements.psycopg.Cursor, "execute", listening)
-    send()
-    assert len(executed) == 1
-    assert CANARY not in executed[0]
 
 
 def test_without_its_search_keys_a_row_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
