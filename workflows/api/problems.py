@@ -130,12 +130,8 @@ def problem_of(error: Exception) -> Problem:
             text = "We lack a key of our own, and nothing was stored. Send it again."
             return Problem(503, "key_missing", text, Retry_After=retry_after)
         case _:
-            return _internal_error(error)
-
-
-def _internal_error(error: Exception) -> Problem:
-    logger.error("Error handling a request: %s", type(error).__name__, exc_info=error)
-    return Problem(500, "internal_error", "The error is ours. Send it again later with the same key.")
+            logger.error("Error handling a request: %s", type(error).__name__, exc_info=error)
+            return Problem(500, "internal_error", "The error is ours. Send it again later with the same key.")
 
 
 @api()

@@ -31,7 +31,7 @@ REDELIVER = Verb(
     permission=operations.SETTLE,
     operation=operations.redeliver_event,
     applies=lambda row: row.state == State.GIVEN_UP,
-    consequences=lambda row: bulk_operations.HOW["redeliver_event"],
+    consequences=lambda row: bulk_operations.OF_VERB["redeliver_event"].how,
     form=OptionalReasonForm,
     done="A relay sends it as soon as it can.",
 )
@@ -41,7 +41,7 @@ DISCARD = Verb(
     permission=operations.SETTLE,
     operation=operations.discard_event,
     applies=lambda row: row.state in (State.OPEN, State.GIVEN_UP),
-    consequences=lambda row: bulk_operations.HOW["discard_event"],
+    consequences=lambda row: bulk_operations.OF_VERB["discard_event"].how,
     done="It is discarded.",
     dangerous=True,
 )

@@ -32,7 +32,7 @@ REDELIVER = Verb(
     permission=operations.SETTLE,
     operation=operations.redeliver,
     applies=_is_open,
-    consequences=lambda row: bulk_operations.HOW["redeliver"][:1],
+    consequences=lambda row: bulk_operations.OF_VERB["redeliver"].how[:1],
     form=OptionalReasonForm,
     done="It is delivered.",
 )

@@ -39,14 +39,9 @@ def register() -> None:
     DataKey.objects.bulk_create([DataKey(id=keys()[0].id)], ignore_conflicts=True)
 
 
-def is_in_use(key_id: str) -> bool:
-    """Whether a process seals, or has sealed, under this key."""
-    return DataKey.objects.filter(pk=key_id).exists()
-
-
 def is_left_to_others(unreadable: Exception) -> bool:
     """Whether another process may open it: while the keys are changed one has a key that this one lacks."""
-    return isinstance(unreadable, KeyLacking) and is_in_use(unreadable.key_id)
+    return isinstance(unreadable, KeyLacking) and DataKey.objects.filter(pk=unreadable.key_id).exists()
 
 
 def forget_others() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.utils import timezone
 
@@ -15,69 +15,57 @@ from workflows.wording import length
 
 State, Outcome = BulkOperation.State, BulkItem.Outcome
 
-# What each verb is called in a sentence, and what it has done to an item.
-NOUNS = {
-    "retry": "retry",
-    "run_now": "early run",
-    "cancel": "cancellation",
-    "acknowledge": "acknowledgement",
-    "assign": "assignment",
-    "redeliver": "redelivery",
-    "discard": "discarding",
-    "redeliver_event": "redelivery",
-    "discard_event": "discarding",
-}
-DID = {
-    "retry": "retried",
-    "run_now": "run now",
-    "cancel": "cancelled",
-    "acknowledge": "acknowledged",
-    "assign": "assigned",
-    "redeliver": "redelivered",
-    "discard": "discarded",
-    "redeliver_event": "redelivered",
-    "discard_event": "discarded",
-}
 
-# What it does to each row, beside which money moves.
-HOW: dict[str, list[str]] = {
-    "retry": [
+class Words(NamedTuple):
+    """What a verb is called in a sentence, what it has done to an item, and what it does to each row."""
+
+    noun: str
+    did: str
+    how: list[str]  # beside which money moves
+
+
+OF_VERB = {
+    "retry": Words("retry", "retried", [
         "Each waits its turn behind what is queued, and starts again from the first step.",
         "What it has done in other systems stays done and is not done again; what was reversed is done again.",
         consequences.QUESTIONS,
-    ],
-    "run_now": [
+    ]),
+    "run_now": Words("early run", "run now", [
         "A worker takes each up at once. What it waits for may not have happened: then it waits again as before."
-    ],
-    "cancel": ["What each has done in other systems is reversed where it can be. Each can be retried afterwards."],
-    "acknowledge": [
+    ]),
+    "cancel": Words("cancellation", "cancelled", [
+        "What each has done in other systems is reversed where it can be. Each can be retried afterwards."
+    ]),
+    "acknowledge": Words("acknowledgement", "acknowledged", [
         "Each leaves the list of what needs a person, and has your note in its history.",
         "It stays failed, and can still be retried. If it fails again, it needs a person again.",
-    ],
-    "assign": [
+    ]),
+    "assign": Words("assignment", "assigned", [
         "Your colleague finds them in the inbox, under “Mine”, with your note in the history of each workflow.",
         "One that your colleague may not decide, or that somebody takes meanwhile, is skipped and says so.",
-    ],
-    "redeliver": [
+    ]),
+    "redeliver": Words("redelivery", "redelivered", [
         "Each is read as if it came now: a workflow that waits for it goes on. One that was delivered before is not "
         "delivered twice.",
         "One that still cannot be delivered is skipped, and stays.",
-    ],
-    "discard": ["No workflow gets them. They are kept, and cannot be redelivered."],
-    "redeliver_event": [
+    ]),
+    "discard": Words("discarding", "discarded", [
+        "No workflow gets them. They are kept, and cannot be redelivered."
+    ]),
+    "redeliver_event": Words("redelivery", "redelivered", [
         "Each is sent again under its own id, in the order of its workflow: the receiver takes it once.",
         "One that cannot be sent for some days is given up again.",
-    ],
-    "discard_event": [
+    ]),
+    "discard_event": Words("discarding", "discarded", [
         "The destination is never told. The later events of each workflow are sent without it.",
-    ],
-}
+    ]),
+}  # fmt: skip
 WHAT = {"workflow": "workflow", "manualtask": "task", "undeliveredmessage": "message", "outboxevent": "event"}
 
 
 def name_of(row: BulkOperation) -> str:
     what = WHAT[str(bulk.VERBS[row.verb].model._meta.model_name)]
-    return f"{NOUNS[row.verb]} of {row.selected:,} {what}{'s' if row.selected != 1 else ''}"
+    return f"{OF_VERB[row.verb].noun} of {row.selected:,} {what}{'s' if row.selected != 1 else ''}"
 
 
 def of_start(row: BulkOperation, user: Any, *, pace: int | None = None) -> Iterator[str]:
@@ -91,7 +79,7 @@ def why_not_start(row: BulkOperation, user: Any) -> str:
     """Why this user cannot start it, in a sentence; empty if they can."""
     if row.asked_by_id != user.pk:
         return f"{row.asked_by.get_username()} has chosen these; choose your own."
-    return "" if previewed(row, user).can else f"None of the {row.selected:,} chosen can be {DID[row.verb]}."
+    return "" if previewed(row, user).can else f"None of the {row.selected:,} chosen can be {OF_VERB[row.verb].did}."
 
 
 def of_items(row: BulkOperation, user: Any, *, pace: int | None = None) -> Iterator[str]:
@@ -100,12 +88,12 @@ def of_items(row: BulkOperation, user: Any, *, pace: int | None = None) -> Itera
     which = f"All {shown.can:,}" if shown.can == row.selected > 1 else f"{shown.can:,} of the {row.selected:,}"
     pace = pace or (bulk.usual_pace(row.verb) if row.state == State.DRAFT else row.pace)
     takes = length(max(shown.can / pace, 1))
-    yield f"{which} chosen {'is' if shown.can == 1 else 'are'} {DID[row.verb]}."
+    yield f"{which} chosen {'is' if shown.can == 1 else 'are'} {OF_VERB[row.verb].did}."
     yield f"At {pace} a second that takes {takes}."
     for number, why in shown.cannot:
         yield f"{number:,} {'is' if number == 1 else 'are'} left alone: {words.ended(why)}"
     yield from shown.money
-    yield from HOW[row.verb]
+    yield from OF_VERB[row.verb].how
     yield "Others that come to match from now on are not touched. You can pause it, or cancel the rest, at any time."
 
 

@@ -222,7 +222,7 @@ def _change(user: User, options: dict[str, Any], *, operation: Callable[..., str
 def _of_many() -> Iterator[tuple[str, Subcommand]]:
     for verb in (*OF_FAILURES, *OF_WHAT_IS_UNDER_WAY):
         what = "failed workflows" if verb in OF_FAILURES else "workflows that are under way"
-        told = f"{bulk_operations.NOUNS[verb].capitalize()} of many {what}, chosen by filters."
+        told = f"{bulk_operations.OF_VERB[verb].noun.capitalize()} of many {what}, chosen by filters."
         arguments, run = partial(_add_filters, verb=verb), partial(_start, verb=verb)
         yield f"bulk {verb.replace('_', '-')}", Subcommand(told, arguments, run, EXAMPLES[verb])
     yield "bulk list", Subcommand(f"The newest {LISTED} bulk operations.", lambda parser: None, _list, changes=False)
