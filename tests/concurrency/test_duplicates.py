@@ -35,6 +35,7 @@ KEY = uuid4()
 
 Payload = dict[str, Any]
 Answer = tuple[int, str | bool]
+Ask = Callable[[str, Payload], Any]
 
 keys: dict[str, str] = {}
 offsets = count()
@@ -93,28 +94,20 @@ def answer_of(request: Callable[[], Any], *, meeting: Callable[[], Any], committ
 
 
 @pytest.mark.parametrize(
-    ("client", "payload", "answer"),
+    ("ask", "client", "payload", "answer"),
     [
-        ("shop", {"a": 1.0}, (202, True)),
-        ("shop", {"a": 2}, (422, "idempotency_key_reused")),
-        ("another", {"a": 1}, (409, "idempotency_key_taken")),
+        (send, "shop", {"a": 1.0}, (202, True)),
+        (send, "shop", {"a": 2}, (422, "idempotency_key_reused")),
+        (send, "another", {"a": 1}, (409, "idempotency_key_taken")),
+        (start, "shop", {"a": 1.0}, (202, True)),
+        (start, "shop", {"a": 2}, (409, "business_key_taken")),
+        (start, "another", {"a": 1}, (409, "business_key_taken")),
     ],
 )
-def test_a_submission_is_answered_by_the_one_that_it_waited_for(client: str, payload: Payload, answer: Answer) -> None:
-    assert answer_of(lambda: send(client, payload), meeting=lambda: send("shop", {"a": 1})) == answer
-    assert Workflow.objects.get().payload == {"a": 1}
-
-
-@pytest.mark.parametrize(
-    ("client", "payload", "answer"),
-    [
-        ("shop", {"a": 1.0}, (202, True)),
-        ("shop", {"a": 2}, (409, "business_key_taken")),
-        ("another", {"a": 1}, (409, "business_key_taken")),
-    ],
-)
-def test_a_workflow_is_answered_by_the_one_that_it_waited_for(client: str, payload: Payload, answer: Answer) -> None:
-    assert answer_of(lambda: start(client, payload), meeting=lambda: start("shop", {"a": 1})) == answer
+def test_a_workflow_is_answered_by_the_one_that_it_waited_for(
+    ask: Ask, client: str, payload: Payload, answer: Answer
+) -> None:
+    assert answer_of(lambda: ask(client, payload), meeting=lambda: ask("shop", {"a": 1})) == answer
     assert Workflow.objects.get().payload == {"a": 1}
 
 
@@ -139,7 +132,7 @@ def test_a_signal_is_answered_by_the_one_that_it_waited_for(payload: Payload, an
 
 
 @pytest.mark.parametrize("ask", [send, start])
-def test_what_waited_for_one_that_was_retracted_is_stored(ask: Callable[[str, Payload], Any]) -> None:
+def test_what_waited_for_one_that_was_retracted_is_stored(ask: Ask) -> None:
     def first() -> None:
         ask("shop", {"a": 1})
 

@@ -103,8 +103,7 @@ def _take(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
         run = session_of(ALIAS).run
         _lock(run, hashes)
         # A new statement, and so a new snapshot: it sees what the one before us has written.
-        found = run(_HOLDERS, {"hashes": [each for each, _ in hashes], "charges": list(definition.charge_names)})
-        holders = [Holder(*row) for row in found]
+        holders = _holders(run, definition, hashes)
         if any(each.workflow_id == workflow.pk for each in holders):
             return None
         first = next((each for each in holders if each.is_in_the_way), None)
@@ -115,14 +114,21 @@ def _take(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
     return first
 
 
-def _hashes(definition: WorkflowDefinition, workflow: Workflow) -> list[tuple[bytes, int]]:
+def _hashes(definition: WorkflowDefinition | None, workflow: Workflow) -> list[tuple[bytes, int]]:
     """The hashes under each key, with its id: all are written, or two workers with other settings would both go on."""
+    if definition is None or not definition.business_key:
+        return []
     values = {field: value_at(workflow.payload, field) for field in definition.business_key}
     business_key = search_keys.business_key_of(definition, workflow.tenant, values)
     return sorted(search_keys.business_hashes(business_key)) if business_key else []
 
 
 Run = Callable[[str, Parameters], list[Row]]
+
+
+def _holders(run: Run, definition: WorkflowDefinition, hashes: Sequence[tuple[bytes, int]]) -> list[Holder]:
+    parameters = {"hashes": [each for each, _ in hashes], "charges": list(definition.charge_names)}
+    return [Holder(*row) for row in run(_HOLDERS, parameters)]
 
 
 def _lock(run: Run, hashes: Sequence[tuple[bytes, int]]) -> None:
@@ -209,8 +215,7 @@ def is_one(workflow: Workflow) -> bool:
 
 def make_holder(workflow: Workflow) -> None:
     """Let a workflow run beside those of its business key, in the caller's transaction: it is none of them."""
-    definition = definitions().get(workflow.workflow_type)
-    if definition and (hashes := _hashes(definition, workflow)):
+    if hashes := _hashes(definitions().get(workflow.workflow_type), workflow):
         run = session_of().run
         _lock(run, hashes)
         _write(run, hashes, workflow, HOLDER)
@@ -219,9 +224,8 @@ def make_holder(workflow: Workflow) -> None:
 def in_place_of(workflow: Workflow) -> int | None:
     """The workflow that does, or has done, what this one was sent for, and has taken its place; None if none has."""
     definition = definitions().get(workflow.workflow_type)
-    hashes = [each for each, _ in _hashes(definition, workflow)] if definition and definition.business_key else []
-    parameters = {"hashes": hashes, "charges": list(definition.charge_names) if definition else []}
-    holders = [Holder(*row) for row in fetch_all(_HOLDERS, parameters)] if hashes else []
+    hashes = _hashes(definition, workflow)
+    holders = _holders(fetch_all, definition, hashes) if definition and hashes else []
     if any(each.workflow_id == workflow.pk for each in holders):
         return None
     return next((each.workflow_id for each in holders if each.is_in_the_way), None)
@@ -251,8 +255,7 @@ _SAME = """
 
 def others_of(workflow: Workflow) -> list[Other]:
     """The other workflows of the same business key that workers have taken up: those that may run come first."""
-    definition = definitions().get(workflow.workflow_type)
-    hashes = _hashes(definition, workflow) if definition and definition.business_key else []
+    hashes = _hashes(definitions().get(workflow.workflow_type), workflow)
     parameters = {"hashes": [each for each, _ in hashes], "workflow_id": workflow.pk, "limit": OTHERS_SHOWN}
     each_kind = [_SAME.format(which=which) for which in ("= 'holder'", "<> 'holder'")] if hashes else []
     return [Other(*row) for sql in each_kind for row in fetch_all(sql, parameters)]
