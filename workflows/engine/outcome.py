@@ -57,7 +57,7 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Atte
         case Failed():
             ended, error = _fail(workflow, attempt, outcome), outcome.error
         case WorkerStopping():
-            ended = _give_back(workflow, attempt, outcome)
+            ended = _give_back(attempt, outcome)
         case Rescheduled():
             ended = _reschedule(workflow, attempt, outcome)
         case Held():
@@ -299,7 +299,7 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
     return Attempt.Outcome.RETRY
 
 
-def _give_back(workflow: Workflow, attempt: OpenAttempt, outcome: WorkerStopping) -> Attempt.Outcome:
+def _give_back(attempt: OpenAttempt, outcome: WorkerStopping) -> Attempt.Outcome:
     """Leave the row as it is: due, for the next worker."""
     history.record_in(attempt, Event.Kind.RESCHEDULED, outcome.step.name, reason="The worker was stopped.")
     return Attempt.Outcome.RESCHEDULED

@@ -33,8 +33,7 @@ def open_content(
     try:
         attempt.content = private.open_for_steps(workflow)
     except Unreadable as unreadable:
-        if is_left_to_others(unreadable) or not workflow.compensating:
-            return _instead(definition, workflow, unreadable, "What was sent cannot be read.")
+        return _instead(definition, workflow, unreadable, "What was sent cannot be read.")
     return None
 
 
@@ -46,17 +45,17 @@ def open_secrets(definition: WorkflowDefinition, workflow: Workflow) -> Held | F
     try:
         payloads.open_for_steps(definition, workflow)
     except Unreadable as unreadable:
-        if is_left_to_others(unreadable) or not workflow.compensating:
-            return _instead(definition, workflow, unreadable, "A secret that was sent cannot be read.")
+        if instead := _instead(definition, workflow, unreadable, "A secret that was sent cannot be read."):
+            return instead
         payloads.open_for_steps(definition, workflow, strict=False)
     return None
 
 
 def _instead(
     definition: WorkflowDefinition, workflow: Workflow, unreadable: Unreadable, what: str
-) -> Held | Failed | Rescheduled:
+) -> Held | Failed | Rescheduled | None:
     if not is_left_to_others(unreadable):
-        return _ask(definition, workflow, what, str(unreadable))
+        return None if workflow.compensating else _ask(definition, workflow, what, str(unreadable))
     logger.error("workflow %s: %s It is left to others.", workflow.pk, unreadable)
     reason = "It waits for a worker that has the key of its secrets."
     return Rescheduled(ClockTimestamp() + LEFT_TO_OTHERS, reason, step=workflow.current_step)
