@@ -50,13 +50,6 @@ def hold(*, workflow: Workflow, context: Context) -> None:
         time.sleep(0.02)
 
 
-def take_some_time(*, workflow: Workflow, context: Context) -> None:
-    """Part of it in the database, part of it outside: a connection may be lost in either."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_sleep(0.005)")
-    time.sleep(0.005)
-
-
 def open_order(*, workflow: Workflow, context: Context) -> None:
     outbox.publish("order.opened", {"number": workflow.payload["number"]})
 
@@ -94,7 +87,6 @@ def collect(*, workflow: Workflow, context: Context) -> None:
 COLLECTED = WorkflowDefinition(name="collected", context_class=Context, steps=[collect])
 COUNTED = WorkflowDefinition(name="counted", context_class=Context, steps=[note])
 HELD = WorkflowDefinition(name="held", context_class=Context, steps=[begin, hold, end])
-LOADED = WorkflowDefinition(name="loaded", context_class=Context, steps=[note, take_some_time])
 SEALED = WorkflowDefinition(name="sealed", context_class=Context, steps=[use_secret], secret_fields=["token"])
 ASKED = WorkflowDefinition(name="asked", context_class=Context, steps=[begin, ask, end])
 

@@ -27,7 +27,7 @@ AT_ONCE = 15.0
 def test_a_killed_workers_row_is_held_again_at_once(runworker: Start, effects: Path) -> None:
     workers = [runworker("HELD") for _ in range(2)]
     waits = []
-    for _ in range(5):
+    for _ in range(2):
         workflow = submit("held", effects)
         until(begun(workflow, effects), what=lambda: workers[0].output + workers[1].output)
         killed_at = time.monotonic()

@@ -114,9 +114,9 @@ def raw_post(key: str, body: bytes, *headers: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def test_a_thousand_submissions_each_sent_twice_at_once_become_a_thousand_rows(server: Gunicorn, key: str) -> None:
+def test_400_submissions_each_sent_twice_at_once_become_400_rows(server: Gunicorn, key: str) -> None:
     """16 connections; each submission is sent by two of them at the same moment."""
-    keys = [str(uuid4()) for _ in range(1000)]
+    keys = [str(uuid4()) for _ in range(400)]
     barriers = [threading.Barrier(2, timeout=60) for _ in range(8)]
 
     def send(sender: int) -> list[tuple[str, dict[str, Any]]]:
@@ -133,11 +133,11 @@ def test_a_thousand_submissions_each_sent_twice_at_once_become_a_thousand_rows(s
     with ThreadPoolExecutor(16) as pool:
         answers = [answer for sent in pool.map(send, range(16)) for answer in sent]
 
-    assert len(answers) == 2000
+    assert len(answers) == 800
     ids = {idempotency_key: answer["id"] for idempotency_key, answer in answers}
     assert all(ids[idempotency_key] == answer["id"] for idempotency_key, answer in answers)
-    assert len(set(ids.values())) == 1000
-    assert sum(answer["replayed"] for _, answer in answers) == 1000
+    assert len(set(ids.values())) == 400
+    assert sum(answer["replayed"] for _, answer in answers) == 400
     rows = {str(row.idempotency_key): row for row in Workflow.objects.all()}
     assert rows.keys() == set(keys)
     assert all(row.payload == {"of": idempotency_key} for idempotency_key, row in rows.items())

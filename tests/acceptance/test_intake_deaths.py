@@ -27,7 +27,7 @@ from workflows.models import Workflow
 pytestmark = pytest.mark.django_db(transaction=True)
 
 NAME = "intake-under-fire"
-SENDERS, EACH = 8, 60
+SENDERS, EACH = 8, 30
 
 
 @pytest.fixture

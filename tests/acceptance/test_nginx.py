@@ -106,16 +106,13 @@ def test_a_submission_passes_and_what_is_refused_is_a_problem_in_the_form_of_the
     assert away.headers["Retry-After"] == "5"
 
 
-def test_64_idle_sockets_hold_nobody_up_and_one_whose_headers_are_slow_is_cut(nginx: Nginx) -> None:
+def test_idle_sockets_hold_nobody_up_slow_headers_are_cut_and_an_address_has_so_many_connections(nginx: Nginx) -> None:
+    key = api_keys.create("shop")
     with ExitStack() as stack:
         for _ in range(64):
             stack.enter_context(nginx.connect())
-        assert post(nginx, api_keys.create("shop")).status == 202
+        assert post(nginx, key).status == 202
     assert send_raw(nginx, b"POST /v1/subm", half_close=False) == b""
-
-
-def test_an_address_has_so_many_connections_and_no_more(nginx: Nginx) -> None:
-    key = api_keys.create("shop")
     unfinished = raw_post(key, b"", "Content-Length: 2")
     with ExitStack() as stack:
         held = [stack.enter_context(nginx.connect(unfinished)) for _ in range(MOST)]

@@ -141,8 +141,6 @@ ATTACH = Step(attach, once=True, key_ttl=KEY_TTL, timeout=STEP_TIMEOUT, returns=
 CHARGE = Step(charge, once=True, lookup=find_charge, settle=SETTLE, timeout=STEP_TIMEOUT, returns=("charge_id",))
 CONFIRM = Step(confirm, once=True, key_ttl=KEY_TTL, timeout=STEP_TIMEOUT, returns=())
 
-# One call, and as quick as may be: the service is what it waits for.
-NOTE = WorkflowDefinition(name="note", steps=[Step(confirm, repeatable=True)], context_class=Context, retry=IMPATIENT)
 PAID = WorkflowDefinition(name="paid", steps=[ATTACH, CHARGE, CONFIRM], context_class=Context, retry=RETRY)
 
 

@@ -12,7 +12,7 @@ from workflows.models import Attempt, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-CRASHES = 10
+CRASHES = 6
 LOAD = 12
 
 

@@ -5,11 +5,13 @@ The ledger is held against the services' log at every rest, and before anything 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
+from pytest_django import Settings
 
+from onboarding.services import http
 from tests import engine
 from tests.acceptance.faults.audit import of, paid
 from tests.acceptance.faults.definitions import LEASE
@@ -37,27 +39,35 @@ TURNED_AWAY = {
 }
 
 
+@pytest.fixture
+def here(till: Till, settings: Settings) -> Iterator[None]:
+    """Workers of this process reach the services, too."""
+    settings.SERVICES, settings.SERVICES_TIMEOUT = till.sandbox.services(), 1
+    yield
+    http.close()
+    connections["attempt_log"].close()
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
 @pytest.mark.parametrize("how", TURNED_AWAY)
-def test_a_repeat_that_is_turned_away_settles_no_doubt(till: Till, how: str) -> None:
+def test_a_repeat_that_is_turned_away_settles_no_doubt(till: Till, here: None, how: str) -> None:
     """A charge is made, its answer is lost, and its repeat, under the same key, turned away.
 
     That settles nothing, neither at once nor when all has come to its end, one way or the other.
     """
     end = {"waived_from": 2} if how == "does not apply" else {}
     workflow = till.pay("step_by_step", calls=["lost", *filter(None, [TURNED_AWAY[how]])], **end)
-    till.drain("STEP_BY_STEP")
+    till.drain()
     assert (charges(till, workflow), Effect.objects.get(step="collect").state) == (1, "unknown")
     if how == "unreachable":
         till.sandbox.kill()
-    till.drain("STEP_BY_STEP")
+    till.drain()
     if how == "unreachable":
         till.sandbox.start()
     assert len(attempts(workflow)) > 1
     till.assert_the_books_are_right()
     till.forget_the_keys()  # a day passes, and people answer
-    till.work("STEP_BY_STEP")
-    till.wait_until(lambda: till.hurry() or till.at_rest())
-    till.stop()
+    till.wait_until(lambda: till.drain() or till.at_rest())
     till.assert_the_books_are_right()
     row = Workflow.objects.get(pk=workflow.pk)
     assert paid(of(row, till.sandbox.effects())) == {"COMPLETE": 1, "FAILED": 0}[row.status]

@@ -16,8 +16,8 @@ from workflows.models import Effect, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-PAIRS = 40
-WORKERS = 8
+PAIRS = 20
+WORKERS = 6
 
 
 def test_of_two_submissions_of_one_patient_one_is_charged(system: System) -> None:
