@@ -76,8 +76,10 @@ def check(**environment: str) -> None:
         call_command("check", deploy=True, fail_level="WARNING", databases=None)
 
 
-def test_production_passes_the_deployment_checks() -> None:
+def test_production_passes_the_deployment_checks_which_say_what_lacks() -> None:
     check(**PRODUCTION)
+    with pytest.raises(SystemCheckError, match=r"(?s)workflows\.W016.*SEARCH_KEYS=<new>,from-SECRET_KEY"):
+        check(**{**PRODUCTION, "SEARCH_KEYS": ""})
 
 
 def answers(environment: dict[str, str], path: str, **headers: str) -> str:
@@ -87,11 +89,8 @@ def answers(environment: dict[str, str], path: str, **headers: str) -> str:
     return f"{answer.status_code} {answer.headers.get('Location', '')}".strip()
 
 
-def test_production_answers_plain_http_with_a_redirect() -> None:
+def test_production_answers_plain_http_with_a_redirect_but_for_its_health() -> None:
     assert answers(PRODUCTION, "/nothing/") == "301 https://onramp.example.com/nothing/"
-
-
-def test_health_is_answered_in_plain_http() -> None:
     assert not answers(PRODUCTION, "/healthz").startswith("301")
 
 
@@ -148,11 +147,6 @@ def test_gunicorns_own_lines_are_json_as_well(application: str, tmp_path: Path) 
     lines = [json.loads(line) for line in server.printed().splitlines()]
     assert sum(line["message"].startswith("Refused what is not HTTP") for line in lines) == 1
     assert "Ada" not in server.printed()
-
-
-def test_without_a_secret_for_search_keys_the_deployment_checks_say_what_to_do() -> None:
-    with pytest.raises(SystemCheckError, match=r"(?s)workflows\.W016.*SEARCH_KEYS=<new>,from-SECRET_KEY"):
-        check(**{**PRODUCTION, "SEARCH_KEYS": ""})
 
 
 def test_the_secrets_of_search_keys_are_a_list() -> None:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
@@ -22,7 +21,7 @@ from onboarding.demo import report
 from onboarding.samples import Sample, samples
 from tests.groups import make_groups
 from tests.processes import Runworker, children_of, is_alive, until
-from workflows.models import Event, WorkerProcess, Workflow
+from workflows.models import WorkerProcess, Workflow
 
 PURPOSES = ("intake", "console", "sandbox")
 
@@ -71,15 +70,14 @@ def start_demo(ports: dict[str, int], tmp_path: Path) -> Iterator[Callable[[int]
             demo.wait(60)
 
 
-@pytest.mark.parametrize("purpose", PURPOSES[:1])
 def test_a_port_that_is_taken_is_a_clear_message_before_anything_is_started(
-    purpose: str, ports: dict[str, int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ports: dict[str, int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(settings, "DEBUG", True)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     flags = [f"--{name}-port={port}" for name, port in ports.items()]
-    told = f"(?s)Port {ports[purpose]}, for the {purpose}, is taken.*--{purpose}-port"
-    with socket.create_server(("127.0.0.1", ports[purpose])), pytest.raises(CommandError, match=told):
+    told = f"(?s)Port {ports['intake']}, for the intake, is taken.*--intake-port"
+    with socket.create_server(("127.0.0.1", ports["intake"])), pytest.raises(CommandError, match=told):
         call_command("demo", *flags)
     assert "Starting" not in capsys.readouterr().out
 
@@ -190,16 +188,3 @@ def test_it_tells_of_each_submission_that_is_not_as_expected(sample: Sample) -> 
     ]
     Workflow.objects.update(status="FAILED", last_error_code="card_declined")
     assert faults(sample, {key: effects}) == [f"Workflow {row.pk} is failed card_declined; it should be complete."]
-
-
-# --- The outage ---------------------------------------------------------------------------------
-
-
-def parked(sample: Sample, **fields: Any) -> Workflow:
-    row = complete(sample)
-    Event.objects.create(workflow=row, kind="parked", step="start_visit", detail={"service": "visits"})
-    Workflow.objects.filter(pk=row.pk).update(**fields)
-    return row
-
-
-PARKED = {"status": "PENDING", "completed_at": None, "parked_on": "visits", "invisible_until": "2100-01-01T00:00Z"}

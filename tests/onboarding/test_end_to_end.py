@@ -58,6 +58,10 @@ def test_each_kind_comes_to_rest_where_it_should_with_its_effects_once(sample: S
     assert (workflow.status, workflow.last_error_code) == (sample.status, sample.code)
     assert workflow.current_step == sample.failed_step
     assert sandbox.effects_of(workflow.key) == list(sample.effects)
+    if sample.kind is Kind.NET_NEW:  # the ledger agrees with the services one to one; the answers are repeatable
+        recorded = Effect.objects.filter(workflow=workflow, state="done").values_list("idempotency_key", flat=True)
+        assert len(recorded) == len(sample.effects) - 1
+        assert set(recorded) <= {effect["idempotency_key"] for effect in sandbox.effects()}
 
 
 # A service that never answers takes its whole timeout.
@@ -88,26 +92,6 @@ def test_a_call_whose_answer_never_came_is_looked_up_and_not_repeated(
     assert sandbox.effects_of(workflow.key) == list(sample.effects)
 
 
-def test_the_ledger_agrees_with_the_services_one_to_one(sandbox: SandboxProcess) -> None:
-    sample = new_patient()
-    workflow = work(enter(sample))
-    performed = {effect["idempotency_key"] for effect in sandbox.effects()}
-    recorded = Effect.objects.filter(workflow=workflow, state="done").values_list("idempotency_key", flat=True)
-    assert len(recorded) == len(sample.effects) - 1  # the answers are repeatable
-    assert set(recorded) <= performed
-
-
-def test_a_failure_late_in_the_list_repeats_no_call_of_a_once_step(sandbox: SandboxProcess) -> None:
-    sandbox.fault("programs", "enroll", "status", status=503, count=1)
-    workflow = work(enter(new_patient()))
-    assert workflow.current_step == "enroll_in_program"
-    done = set(Effect.objects.filter(workflow=workflow, state="done").values_list("step", flat=True))
-    assert done >= {"create_account", "start_visit", "update_address", "attach_payment_card", "execute_checkout"}
-    workflow = again(workflow)
-    assert workflow.status == "COMPLETE"
-    assert {name for name, outcome in outcomes(workflow).items() if outcome == "recorded"} == done
-
-
 @pytest.fixture
 def returning_patient(sandbox: SandboxProcess) -> Sample:
     """An existing patient's submission, with the account that it counts on."""
@@ -129,10 +113,12 @@ def test_an_attempt_hours_later_needs_no_session_and_leaves_the_bill_as_it_was_c
     exchanges = sandbox.fault("tokens", "exchange_session", "slow", delay_s=0)
     set_bills = sandbox.fault("payments", "configure_billing", "slow", delay_s=0)
     workflow = stopped_at_the_enrolment(sandbox, returning_patient)
+    done = set(Effect.objects.filter(workflow=workflow, state="done").values_list("step", flat=True))
+    assert done >= {"look_up_account", "start_visit", "update_address", "configure_billing", "execute_checkout"}
     sandbox.account(**returning_patient.account or {}, session_expires_in_s=0)
     workflow = again(workflow)
-    did = outcomes(workflow)
-    assert (workflow.status, did["look_up_account"], did["configure_billing"]) == ("COMPLETE", "recorded", "recorded")
+    assert workflow.status == "COMPLETE"
+    assert {name for name, outcome in outcomes(workflow).items() if outcome == "recorded"} == done, "none is repeated"
     performed = sandbox.effects_of(workflow.key)
     assert performed == list(returning_patient.effects)
     assert performed.index(("payments", "configure_billing")) < performed.index(("payments", "charge"))

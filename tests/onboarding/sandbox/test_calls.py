@@ -2,15 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from onboarding.sandbox import calls
-from onboarding.sandbox.calls import CallLog
 from tests.onboarding.sandbox.test_server import attach_card, new_patient
 from tests.sandbox_process import SandboxProcess, SandboxThread
 
@@ -44,26 +42,3 @@ def test_the_calls_of_each_service_are_told_by_second(own_sandbox: SandboxProces
     of_all = own_sandbox.http.get("/_calls").json()["calls"]
     assert [each for each in of_all if each["service"] == "payments"] == told
     assert [(each["service"], each["calls"]) for each in of_all if each not in told] == [("tokens", 1)]
-
-
-START = datetime(2030, 1, 1, 9, tzinfo=UTC)
-
-
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> CallLog:
-    """With calls at these seconds of a clock that was set back, and room for the last three seconds."""
-    monkeypatch.setattr(calls, "SECONDS_KEPT", 3)
-
-    class Clock(datetime):
-        at = START
-
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return cls.at
-
-    monkeypatch.setattr(calls, "datetime", Clock)
-    log = CallLog()
-    for second in (0, 9000, 9001, 60, 61):
-        Clock.at = START + timedelta(seconds=second)
-        log.add("payments", answered_5xx=False)
-    return log

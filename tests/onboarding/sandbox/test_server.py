@@ -20,19 +20,8 @@ def attach_card(
     return sandbox.http.post("/payments/cards", json=body, headers={"Idempotency-Key": key}, timeout=timeout)
 
 
-def configure_billing(sandbox: SandboxProcess, patient: str) -> httpx.Response:
-    body = {"program": "body", "plan": "monthly", "postal_code": "10001"}
-    return sandbox.http.put(f"/payments/billing/{patient}", json=body, headers={"Idempotency-Key": str(uuid4())})
-
-
 def new_patient(sandbox: SandboxProcess) -> str:
     return sandbox.account(email=f"{uuid4()}@example.com")["patient_uuid"]
-
-
-def charge(sandbox: SandboxProcess, patient: str, key: str) -> httpx.Response:
-    card = attach_card(sandbox, patient, str(uuid4())).json()["card_id"]
-    body = {"patient_uuid": patient, "card_id": card, "amount_cents": 100, "currency": "usd"}
-    return sandbox.http.post("/payments/charges", json=body, headers={"Idempotency-Key": key})
 
 
 # --- idempotency and effects ---------------------------------------------------------------------
