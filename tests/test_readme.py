@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tests.acceptance.conftest import Start, runworker
+from tests.acceptance.conftest import Start, runworker, started
 from tests.sandbox_process import SandboxProcess
 from tests.servers import bash, gunicorn
 from workflows.models import Workflow
 
-__all__ = ["runworker"]
+__all__ = ["runworker", "started"]
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 

@@ -7,6 +7,9 @@ import pytest
 
 from tests.kafka import Cluster, Consumekafka
 from tests.processes import Runworker
+from tests.sandbox_process import SandboxProcess
+from tests.servers import Proxy
+from workflows.ingress import api_keys
 
 
 class Start(Protocol):
@@ -18,20 +21,43 @@ class Consume(Protocol):
 
 
 @pytest.fixture
-def runworker(tmp_path: Path) -> Iterator[Start]:
-    """Starts `manage.py runworker` for definitions (see `tests.processes.environment`); ends all it has started."""
+def started() -> Iterator[list[Runworker]]:
+    """What the test has started: it is ended with the test."""
     started: list[Runworker] = []
+    yield started
+    for each in started:
+        each.kill()
+
+
+@pytest.fixture
+def runworker(tmp_path: Path, started: list[Runworker]) -> Start:
+    """Starts `manage.py runworker` for definitions (see `tests.processes.environment`)."""
 
     def start(*definitions: str, arguments: tuple[str, ...] = (), **environ: str) -> Runworker:
-        log = tmp_path / f"runworker-{len(started)}.log"
-        started.append(Runworker(log, definitions, arguments, **environ))
+        started.append(Runworker(tmp_path / f"process-{len(started)}.log", definitions, arguments, **environ))
         return started[-1]
 
-    try:
-        yield start
-    finally:
-        for each in started:
-            each.kill()
+    return start
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
+    """A sandbox of the test's own, whose log is about nothing else."""
+    sandbox = SandboxProcess(tmp_path / "sandbox")
+    yield sandbox
+    sandbox.kill()
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    with Proxy() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def key() -> str:
+    """An API key."""
+    return api_keys.create("shop")
 
 
 @pytest.fixture
@@ -58,18 +84,14 @@ def topic(cluster: Cluster) -> str:
 
 
 @pytest.fixture
-def consume(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[Consume]:
-    """Starts `manage.py consumekafka` for the test's topic, in a group called like it; ends all it has started."""
-    started: list[Consumekafka] = []
+def consume(cluster: Cluster, topic: str, tmp_path: Path, started: list[Runworker]) -> Consume:
+    """Starts `manage.py consumekafka` for the test's topic, in a group called like it."""
 
     def start(*arguments: str, **environ: str) -> Consumekafka:
         kafka = {"KAFKA_BROKERS": cluster.brokers, "KAFKA_TOPICS": topic, "KAFKA_GROUP": topic}
         environ = {**kafka, "KAFKA_OPTIONS": cluster.OPTIONS, **environ}
-        started.append(Consumekafka(tmp_path / f"consumekafka-{len(started)}.log", (), arguments, **environ))
-        return started[-1]
+        consumer = Consumekafka(tmp_path / f"process-{len(started)}.log", (), arguments, **environ)
+        started.append(consumer)
+        return consumer
 
-    try:
-        yield start
-    finally:
-        for each in started:
-            each.kill()
+    return start

@@ -24,29 +24,23 @@ class Door(Protocol):
     def start(self, *arguments: str, again: bool = False, **environ: str) -> Runworker: ...
     def dead(self) -> list[tuple[str, str]]: ...
     def is_empty(self) -> bool: ...
-    def close(self) -> None: ...
 
 
 class Started:
     """`again`: reads the dead letters."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._started: list[Runworker] = []
+    def __init__(self, folder: Path, started: list[Runworker]) -> None:
+        self._folder, self._started = folder, started
 
     def log(self) -> Path:
-        return self._folder / f"consumer-{len(self._started)}.log"
-
-    def close(self) -> None:
-        for each in self._started:
-            each.kill()
+        return self._folder / f"process-{len(self._started)}.log"
 
 
 class OfKafka(Started):
     PARTITIONS = 4
 
-    def __init__(self, cluster: Cluster, topic: str, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, cluster: Cluster, topic: str, *started: Any) -> None:
+        super().__init__(*started)
         self._cluster, self.topic = cluster, f"{topic}-s"
         cluster.create_topic(self.topic, self.PARTITIONS)
         cluster.create_topic(f"{self.topic}.dead")
@@ -93,8 +87,8 @@ class OfKafka(Started):
 
 
 class OfSqs(Started):
-    def __init__(self, server: Server, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, server: Server, *started: Any) -> None:
+        super().__init__(*started)
         self._server = server
         self.queue, self._dead, self._again = (server.queue() for _ in range(3))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ from workflows.ingress import api_keys
 
 pytestmark = pytest.mark.django_db(transaction=True)
 EXAMPLES = PROJECT / "docs" / "examples"
-
-
-@pytest.fixture
-def sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
-    sandbox = SandboxProcess(tmp_path / "sandbox")
-    yield sandbox
-    sandbox.kill()
 
 
 @pytest.mark.parametrize(("program", "file"), [(sys.executable, "client.py"), ("node", "client.mjs")])

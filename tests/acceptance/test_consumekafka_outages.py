@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,12 +20,6 @@ from workflows.models import Signal, UndeliveredMessage
 pytestmark = pytest.mark.django_db(transaction=True)
 
 OFFSET_COMMIT = 8  # https://kafka.apache.org/protocol#protocol_api_keys
-
-
-@pytest.fixture
-def proxy() -> Iterator[Proxy]:
-    with Proxy() as proxy:
-        yield proxy
 
 
 # --- Stopping, crashing, starting again ----------------------------------------------------------------------------

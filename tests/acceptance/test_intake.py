@@ -40,11 +40,6 @@ def server(
         yield server
 
 
-@pytest.fixture
-def key() -> str:
-    return api_keys.create("shop")
-
-
 class Answer:
     def __init__(self, response: HTTPResponse) -> None:
         self.status = response.status

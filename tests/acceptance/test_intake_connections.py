@@ -16,17 +16,11 @@ import pytest
 from tests.acceptance.test_intake import connected, get, post, raw_post, send_raw
 from tests.processes import children_of, meanwhile, until
 from tests.servers import Gunicorn, database_url
-from workflows.ingress import api_keys
 from workflows.models import Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
-@pytest.fixture
-def key() -> str:
-    return api_keys.create("shop")
 
 
 @contextmanager

@@ -21,18 +21,12 @@ from tests import engine
 from tests.acceptance.test_intake import connected, post
 from tests.processes import children_of, meanwhile
 from tests.servers import Gunicorn, database_url, gunicorn
-from workflows.ingress import api_keys
 from workflows.models import Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 NAME = "intake-under-fire"
 SENDERS, EACH = 8, 30
-
-
-@pytest.fixture
-def key() -> str:
-    return api_keys.create("shop")
 
 
 @pytest.fixture

@@ -19,16 +19,10 @@ from tests import engine
 from tests.acceptance.test_intake import get, post, send_raw
 from tests.processes import children_of, until
 from tests.servers import Gunicorn, database_url, gunicorn
-from workflows.ingress import api_keys
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 TOKEN = "prometheus"
-
-
-@pytest.fixture
-def key() -> str:
-    return api_keys.create("shop")
 
 
 @pytest.fixture

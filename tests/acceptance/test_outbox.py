@@ -52,16 +52,13 @@ StartRelay = Callable[..., Relayoutbox]
 
 
 @pytest.fixture
-def relayoutbox(tmp_path: Path) -> Iterator[StartRelay]:
-    started: list[Relayoutbox] = []
-
+def relayoutbox(tmp_path: Path, started: list[Runworker]) -> StartRelay:
     def start(*arguments: str, **environ: str) -> Relayoutbox:
-        started.append(Relayoutbox(tmp_path / f"relay-{len(started)}.log", ("TOLD",), arguments, **environ))
-        return started[-1]
+        relay = Relayoutbox(tmp_path / f"process-{len(started)}.log", ("TOLD",), arguments, **environ)
+        started.append(relay)
+        return relay
 
-    yield start
-    for each in started:
-        each.kill()
+    return start
 
 
 def destinations(**receivers: Receiver) -> dict[str, str]:

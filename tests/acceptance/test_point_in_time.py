@@ -18,6 +18,7 @@ from psycopg.types.json import Jsonb
 from config.embedded.accounts import account_of, run_as
 from config.embedded.server import DATABASE, PORT, USER, Server
 from onboarding.samples import Kind, Sample, samples
+from tests.acceptance.conftest import Start
 from tests.config.embedded.servers import a_folder_that_all_can_enter
 from tests.postgres import UNSAFE, connect
 from tests.processes import Runworker, until
@@ -71,26 +72,12 @@ def restored(folder: Path, lost: Server) -> Iterator[Server]:
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
-    sandbox = SandboxProcess(tmp_path / "sandbox")
-    yield sandbox
-    sandbox.kill()
-
-
-@pytest.fixture
-def work(tmp_path: Path, sandbox: SandboxProcess) -> Iterator[Work]:
-    started: list[Runworker] = []
-
+def work(runworker: Start, sandbox: SandboxProcess) -> Work:
     def start(server: Server) -> Runworker:
-        release = ("onboarding.workflow.ONBOARDING",)
         environ = {"DATABASE_URL": url(server), "SERVICES_URL": sandbox.url}
-        log = tmp_path / f"runworker-{len(started)}.log"
-        started.append(Runworker(log, release, ("--processes", "2"), **environ))
-        return started[-1]
+        return runworker("onboarding.workflow.ONBOARDING", arguments=("--processes", "2"), **environ)
 
-    yield start
-    for each in started:
-        each.kill()
+    return start
 
 
 def url(server: Server) -> str:

@@ -42,26 +42,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(params=["kafka", "sqs"])
-def door(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Door]:
-    door: Door
-    if request.param == "kafka":
-        cluster: Cluster = request.getfixturevalue("cluster")
-        door = OfKafka(cluster, f"t-{uuid4().hex[:8]}", tmp_path)
-    else:
-        door = OfSqs(request.getfixturevalue("server"), tmp_path)
+def door(request: pytest.FixtureRequest, tmp_path: Path, started: list[Runworker]) -> Door:
     api_keys.create("shop", tenant="north")
-    yield door
-    door.close()
+    if request.param == "kafka":
+        return OfKafka(request.getfixturevalue("cluster"), f"t-{uuid4().hex[:8]}", tmp_path, started)
+    return OfSqs(request.getfixturevalue("server"), tmp_path, started)
 
 
 only_sqs = pytest.mark.parametrize("door", ["sqs"], indirect=True)
 only_kafka = pytest.mark.parametrize("door", ["kafka"], indirect=True)
-
-
-@pytest.fixture
-def proxy() -> Iterator[Proxy]:
-    with Proxy() as proxy:
-        yield proxy
 
 
 def good(count: int) -> list[tuple[str, str]]:

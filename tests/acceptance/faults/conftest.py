@@ -36,11 +36,9 @@ def counted(transactional_db: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def system(tmp_path: Path, runworker: Start, seed: int) -> Iterator[System]:
-    """A sandbox of its own, whose log is about nothing else, and no worker yet."""
-    sandbox = SandboxProcess(tmp_path / "sandbox")
-    yield System(sandbox, runworker, seed)
-    sandbox.kill()
+def system(sandbox: SandboxProcess, runworker: Start, seed: int) -> System:
+    """No worker yet."""
+    return System(sandbox, runworker, seed)
 
 
 @pytest.fixture
