@@ -110,37 +110,16 @@ class Command(HelpInLines):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--per-day", required=True, type=number(1, 1e9, "a number"), metavar="N", help="submissions a day"
-        )
-        parser.add_argument(
-            "--p95",
-            required=True,
-            type=number(0.001, 3600, "seconds"),
-            metavar="SECONDS",
-            help="how long the steps of a workflow take, at the 95th percentile",
-        )
-        parser.add_argument(
-            "--peak",
-            type=number(1, 24, "a number"),
-            default=3.0,
-            metavar="TIMES",
-            help="the busiest hour, as a multiple of the mean hour (default: 3; 24 means all in one hour)",
-        )
-        parser.add_argument(
-            "--busy",
-            type=number(1, 100, "a percentage"),
-            default=80.0,
-            metavar="PERCENT",
-            help="how much of their time the workers may be busy (default: 80)",
-        )
-        parser.add_argument(
-            "--keep",
-            type=number(1, 36_500, "a number of days"),
-            default=90.0,
-            metavar="DAYS",
-            help="how long finished workflows stay in the tables (default: 90)",
-        )
+        add = parser.add_argument
+        add("--per-day", required=True, type=number(1, 1e9, "a number"), metavar="N", help="submissions a day")
+        long = "how long the steps of a workflow take, at the 95th percentile"
+        add("--p95", required=True, type=number(0.001, 3600, "seconds"), metavar="SECONDS", help=long)
+        most = "the busiest hour, as a multiple of the mean hour (default: 3; 24 means all in one hour)"
+        add("--peak", type=number(1, 24, "a number"), default=3.0, metavar="TIMES", help=most)
+        share = "how much of their time the workers may be busy (default: 80)"
+        add("--busy", type=number(1, 100, "a percentage"), default=80.0, metavar="PERCENT", help=share)
+        kept = "how long finished workflows stay in the tables (default: 90)"
+        add("--keep", type=number(1, 36_500, "a number of days"), default=90.0, metavar="DAYS", help=kept)
 
     def handle(self, *args: Any, per_day: float, p95: float, peak: float, busy: float, keep: float, **_: Any) -> None:
         mean, busiest = (load(per_day / DAY * times, p95, busy / 100) for times in (1, peak))

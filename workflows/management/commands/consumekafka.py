@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import signal
 from argparse import ArgumentParser
 from types import ModuleType
 from typing import Any
@@ -13,16 +11,14 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
 from workflows.kafka_options import kafka_options
-from workflows.management.arguments import HelpInLines, extra, given, seconds
-from workflows.management.database import refuse_lacking_keys, refuse_unknown_clients, refuse_unmigrated
-from workflows.postgres import server_log, session_settings
+from workflows.management.arguments import extra, given
+from workflows.management.database import refuse_unknown_clients
+from workflows.management.running import RunningCommand, prepare, reported, stop_flag
 from workflows.signals import notify
-from workflows.stop_flag import Flag
-
-logger = logging.getLogger(__name__)
 
 
-class Command(HelpInLines):
+class Command(RunningCommand):
+    drain = "Stop at the end of every assigned partition."
     help = (
         "Turns messages of Kafka topics into signals, or submissions, until it is stopped.\n\n"
         "The value of a message is a JSON object in UTF-8, up to 256 KiB: what has happened, for which workflow.\n\n"
@@ -41,27 +37,15 @@ class Command(HelpInLines):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--topic",
-            action="append",
-            dest="topics",
-            metavar="NAME",
-            help="A topic to read; may be given several times (default: KAFKA_TOPICS, comma-separated).",
-        )
-        parser.add_argument(
-            "--submissions",
-            action="append",
-            metavar="TOPIC=CLIENT",
-            help="A topic of submissions, and the API client that sends them (default: KAFKA_SUBMISSIONS).",
-        )
-        parser.add_argument("--brokers", metavar="HOST:PORT,...", help="Where Kafka is (default: KAFKA_BROKERS).")
-        parser.add_argument(
-            "--group", metavar="NAME", help="The consumer group that keeps our place (default: KAFKA_GROUP, or onramp)."
-        )
-        parser.add_argument("--drain", action="store_true", help="Stop at the end of every assigned partition.")
-        parser.add_argument(
-            "--max-runtime", type=seconds, metavar="SECONDS", help="Stop after this long, as on SIGTERM."
-        )
+        add = parser.add_argument
+        topic = "A topic to read; may be given several times (default: KAFKA_TOPICS, comma-separated)."
+        add("--topic", action="append", dest="topics", metavar="NAME", help=topic)
+        submissions = "A topic of submissions, and the API client that sends them (default: KAFKA_SUBMISSIONS)."
+        add("--submissions", action="append", metavar="TOPIC=CLIENT", help=submissions)
+        add("--brokers", metavar="HOST:PORT,...", help="Where Kafka is (default: KAFKA_BROKERS).")
+        group = "The consumer group that keeps our place (default: KAFKA_GROUP, or onramp)."
+        add("--group", metavar="NAME", help=group)
+        super().add_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         kafka = extra("workflows.queues.kafka", "kafka")
@@ -75,23 +59,11 @@ class Command(HelpInLines):
             drain=options["drain"],
             max_runtime=options["max_runtime"],
         )
-        session_settings.limit_idle_transactions()
-        refuse_unmigrated()
-        refuse_lacking_keys()
+        prepare()
         refuse_unknown_clients(submissions.values())
         notify.begin()
-        server_log.warn()
-        stopping = Flag()
-        try:
-            relay = kafka.Relay(relay_options, stopping)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: stopping.set())
-            relay.run()
-        except kafka.KafkaFailed as error:
-            raise CommandError(str(error)) from None
-        except Exception as error:  # its message may quote a message of the topic
-            logger.error("consumekafka failed", exc_info=error)
-            raise CommandError("It failed, and the error is ours: the log says where.") from None
+        with reported("consumekafka", kafka.KafkaFailed):
+            kafka.Relay(relay_options, stop_flag()).run()
 
 
 def _topics(options: dict[str, Any], kafka: ModuleType) -> tuple[list[str], dict[str, str]]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import signal
 from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from workflows.management.arguments import HelpInLines, extra, given, seconds
-from workflows.management.database import refuse_lacking_keys, refuse_unknown_clients, refuse_unmigrated
-from workflows.postgres import server_log, session_settings
+from workflows.management.arguments import extra, given
+from workflows.management.database import refuse_unknown_clients
+from workflows.management.running import RunningCommand, prepare, reported, stop_flag
 from workflows.signals import notify
-from workflows.stop_flag import Flag
-
-logger = logging.getLogger(__name__)
 
 
-class Command(HelpInLines):
+class Command(RunningCommand):
+    drain = "Stop when the queue is empty."
     help = (
         "Turns messages of an SQS queue into submissions, until it is stopped.\n\n"
         "A message has the attribute `Idempotency-Key`, a UUID, and the body that POST /v1/submissions takes. What is\n"
@@ -30,15 +26,11 @@ class Command(HelpInLines):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--queue", metavar="URL", help="The queue (default: SQS_QUEUE_URL).")
-        parser.add_argument("--client", metavar="NAME", help="The API client that writes to it (default: SQS_CLIENT).")
-        parser.add_argument(
-            "--dead-letters", metavar="URL", help="The queue for what is refused (default: SQS_DEAD_LETTERS_URL)."
-        )
-        parser.add_argument("--drain", action="store_true", help="Stop when the queue is empty.")
-        parser.add_argument(
-            "--max-runtime", type=seconds, metavar="SECONDS", help="Stop after this long, as on SIGTERM."
-        )
+        add = parser.add_argument
+        add("--queue", metavar="URL", help="The queue (default: SQS_QUEUE_URL).")
+        add("--client", metavar="NAME", help="The API client that writes to it (default: SQS_CLIENT).")
+        add("--dead-letters", metavar="URL", help="The queue for what is refused (default: SQS_DEAD_LETTERS_URL).")
+        super().add_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         sqs = extra("workflows.queues.sqs", "sqs")
@@ -54,20 +46,8 @@ class Command(HelpInLines):
             raise CommandError("The queue of dead letters is the queue itself: what is refused would come for ever.")
         if consumer_options.dead_letters.endswith(".fifo"):
             raise CommandError("The queue of dead letters may not be a FIFO queue.")
-        session_settings.limit_idle_transactions()
-        refuse_unmigrated()
-        refuse_lacking_keys()
+        prepare()
         refuse_unknown_clients([consumer_options.client])
-        server_log.warn()
         notify.begin()
-        stopping = Flag()
-        try:
-            consumer = sqs.Consumer(consumer_options, stopping)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: stopping.set())
-            consumer.run()
-        except sqs.SqsFailed as error:
-            raise CommandError(str(error)) from None
-        except Exception as error:  # its message may quote a message of the queue
-            logger.error("consumesqs failed", exc_info=error)
-            raise CommandError("It failed, and the error is ours: the log says where.") from None
+        with reported("consumesqs", sqs.SqsFailed):
+            sqs.Consumer(consumer_options, stop_flag()).run()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 from argparse import ArgumentParser
 from threading import Event, Thread
 from time import monotonic
@@ -12,13 +11,11 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
-from workflows.management.arguments import HelpInLines, extra, seconds
-from workflows.management.database import refuse_lacking_keys, refuse_unmigrated
+from workflows.management.arguments import extra
+from workflows.management.running import RunningCommand, prepare, stop_flag
 from workflows.outbox.destinations import Destination, destinations
 from workflows.outbox.relay import Relay, Sender
 from workflows.outbox.webhooks import Webhook
-from workflows.postgres import server_log, session_settings
-from workflows.stop_flag import Flag
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +23,8 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY = 0.2
 
 
-class Command(HelpInLines):
+class Command(RunningCommand):
+    drain = "Stop when nothing is due that can be sent now."
     help = (
         "Sends the events of the outbox to the destinations of OUTBOX_DESTINATIONS, until it is stopped.\n\n"
         '    {"crm": {"url": "https://crm.example.com/hooks", "secrets": ["whsec_..."], "topics": ["workflow.*"]},\n'
@@ -42,27 +40,14 @@ class Command(HelpInLines):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--destination",
-            action="append",
-            dest="names",
-            metavar="NAME",
-            help="Send to this one only; may be given several times (default: all of OUTBOX_DESTINATIONS).",
-        )
-        parser.add_argument("--drain", action="store_true", help="Stop when nothing is due that can be sent now.")
-        parser.add_argument(
-            "--max-runtime", type=seconds, metavar="SECONDS", help="Stop after this long, as on SIGTERM."
-        )
+        only = "Send to this one only; may be given several times (default: all of OUTBOX_DESTINATIONS)."
+        parser.add_argument("--destination", action="append", dest="names", metavar="NAME", help=only)
+        super().add_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         chosen = _chosen(options["names"])
-        session_settings.limit_idle_transactions()
-        refuse_unmigrated()
-        refuse_lacking_keys()
-        server_log.warn()
-        signalled, stopping = Flag(), Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: signalled.set())
+        prepare()
+        signalled, stopping = stop_flag(), Event()
         relays = [Relay(each, _sender(each), stopping) for each in chosen]
         threads = [
             Thread(target=each.run, kwargs={"drain": options["drain"]}, name=each.destination.service)

@@ -16,12 +16,14 @@ from workflows.engine import healthfile, sessions
 from workflows.engine.claim import COMPENSATION
 from workflows.engine.healthfile import Report
 from workflows.engine.supervisor import Options, Supervisor
-from workflows.management.arguments import HelpInLines, seconds
+from workflows.management.arguments import seconds
 from workflows.management.database import refuse_lacking_keys, refuse_unmigrated
+from workflows.management.running import RunningCommand
 from workflows.postgres import server_log
 
 
-class Command(HelpInLines):
+class Command(RunningCommand):
+    drain = "Stop when nothing is due."
     help = (
         "Works through due workflows, one at a time in each process, until it is stopped.\n\n"
         "SIGTERM or Ctrl-C: it claims nothing more, and finishes the workflow in hand or, after --grace seconds,\n"
@@ -29,32 +31,14 @@ class Command(HelpInLines):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--processes", type=_positive_int, default=1, help="How many processes (default: 1).")
-        parser.add_argument("--queue", default="default", help="The queue whose workflows to take (default: default).")
-        parser.add_argument(
-            "--only",
-            choices=[COMPENSATION],
-            default="",
-            help="Take only workflows that are being undone.",
-        )
-        parser.add_argument("--drain", action="store_true", help="Stop when nothing is due.")
-        parser.add_argument(
-            "--grace",
-            type=seconds,
-            default=30.0,
-            metavar="SECONDS",
-            help="For the workflow in hand (default: 30).",
-        )
-        parser.add_argument(
-            "--max-runtime", type=seconds, metavar="SECONDS", help="Stop after this long, as on SIGTERM."
-        )
-
-        parser.add_argument(
-            "--health-file",
-            default=settings.WORKER_HEALTH_FILE,
-            metavar="PATH",
-            help="Keep a file for `manage.py workerhealth` (default: WORKER_HEALTH_FILE of the environment, or none).",
-        )
+        add = parser.add_argument
+        add("--processes", type=_positive_int, default=1, help="How many processes (default: 1).")
+        add("--queue", default="default", help="The queue whose workflows to take (default: default).")
+        add("--only", choices=[COMPENSATION], default="", help="Take only workflows that are being undone.")
+        add("--grace", type=seconds, default=30.0, metavar="SECONDS", help="For the workflow in hand (default: 30).")
+        super().add_arguments(parser)
+        kept = "Keep a file for `manage.py workerhealth` (default: WORKER_HEALTH_FILE of the environment, or none)."
+        add("--health-file", default=settings.WORKER_HEALTH_FILE, metavar="PATH", help=kept)
 
     def handle(self, *args: Any, **options: Any) -> None:
         # The checks that only a worker needs are deployment checks, which no other command runs.

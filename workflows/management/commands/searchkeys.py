@@ -54,12 +54,8 @@ class Command(HelpInLines, DatabaseCommand):
         actions = parser.add_subparsers(dest="action", required=True, metavar="fill | rotate")
         what = "Give each workflow the search keys that it lacks, the newest first."
         fill = actions.add_parser("fill", help=what, description=what)
-        fill.add_argument(
-            "--below",
-            type=int,
-            metavar="NUMBER",
-            help="start with the workflows below this number, not with the newest",
-        )
+        below = "start with the workflows below this number, not with the newest"
+        fill.add_argument("--below", type=int, metavar="NUMBER", help=below)
         what = "Make all search keys anew with the first of SEARCH_KEYS, then remove the others."
         actions.add_parser("rotate", help=what, description=what)
 

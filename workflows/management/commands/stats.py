@@ -6,6 +6,7 @@ import json
 from argparse import ArgumentParser, ArgumentTypeError
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from django.utils import timezone
 from workflows.definition import definitions, wording_of_type
 from workflows.health import rates
 from workflows.health.rates import Point
-from workflows.management.arguments import HelpInLines
+from workflows.management.arguments import HelpInLines, duration
 from workflows.models.rollup import Grain, Metric
 from workflows.wording import is_explained, length
 
@@ -37,10 +38,9 @@ examples:
 
 K = TypeVar("K")
 
-UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 # Up to which time each is summed up: it is kept that long, and its part before the start is of no account.
 GRAINS = {Grain.MINUTE: timedelta(hours=12), Grain.HOUR: timedelta(days=34), Grain.DAY: timedelta(days=399)}
-UNIT_OF = {Grain.MINUTE: UNITS["m"], Grain.HOUR: UNITS["h"], Grain.DAY: UNITS["d"]}
+UNIT_OF = {Grain.MINUTE: timedelta(minutes=1), Grain.HOUR: timedelta(hours=1), Grain.DAY: timedelta(days=1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +148,10 @@ def _counted(points: Iterable[Point], key: Callable[[Point], K]) -> list[tuple[K
 
 
 def _last(text: str) -> timedelta:
-    number, unit = text[:-1], UNITS.get(text[-1:])
-    if unit is None or not number.isdecimal() or not timedelta(0) < int(number[:6]) * unit <= max(GRAINS.values()):
-        raise ArgumentTypeError(f"{text!r} is no time: give 30m, 6h or 7d, up to 399d")
-    return int(number) * unit
+    with suppress(ArgumentTypeError):
+        if timedelta(0) < (last := duration(text)) <= max(GRAINS.values()):
+            return last
+    raise ArgumentTypeError(f"{text!r} is no time: give 30m, 6h or 7d, up to 399d")
 
 
 class Command(HelpInLines):
@@ -160,7 +160,13 @@ class Command(HelpInLines):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--last", type=_last, default=UNITS["h"], metavar="TIME", help="30m, 6h, 7d: up to 399d (default: 1h)")
+        add(
+            "--last",
+            type=_last,
+            default=timedelta(hours=1),
+            metavar="TIME",
+            help="30m, 6h, 7d: up to 399d (default: 1h)",
+        )
         add("--type", default="", dest="only", metavar="NAME", help="this type only")
         add("--json", action="store_true", dest="in_json", help="a JSON object of all numbers; durations in seconds")
 

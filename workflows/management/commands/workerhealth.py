@@ -23,27 +23,14 @@ class Command(HelpInLines):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--health-file",
-            default=settings.WORKER_HEALTH_FILE,
-            metavar="PATH",
-            help="The file of the workers (default: WORKER_HEALTH_FILE of the environment).",
-        )
-        parser.add_argument(
-            "--max-age",
-            type=seconds,
-            default=healthfile.MAX_AGE,
-            metavar="SECONDS",
-            help=f"How old the file may be (default: {healthfile.MAX_AGE:.0f}); it is written every few seconds.",
-        )
-        parser.add_argument(
-            "--max-silence",
-            type=seconds,
-            default=healthfile.MAX_SILENCE,
-            metavar="SECONDS",
-            help=f"How long a worker may be without the database (default: {healthfile.MAX_SILENCE:.0f}).",
-        )
-        parser.add_argument("--liveness", action="store_true", help="Check only whether the supervisor is alive.")
+        add, age, silence = parser.add_argument, healthfile.MAX_AGE, healthfile.MAX_SILENCE
+        file = "The file of the workers (default: WORKER_HEALTH_FILE of the environment)."
+        add("--health-file", default=settings.WORKER_HEALTH_FILE, metavar="PATH", help=file)
+        old = f"How old the file may be (default: {age:.0f}); it is written every few seconds."
+        add("--max-age", type=seconds, default=age, metavar="SECONDS", help=old)
+        silent = f"How long a worker may be without the database (default: {silence:.0f})."
+        add("--max-silence", type=seconds, default=silence, metavar="SECONDS", help=silent)
+        add("--liveness", action="store_true", help="Check only whether the supervisor is alive.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not options["health_file"]:
