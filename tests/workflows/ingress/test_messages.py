@@ -61,13 +61,6 @@ def test_cloudevents_of_a_topic_are_read_by_their_headers() -> None:
     assert told() == [("kafka:profiles.v1", "profile.created", "L-é%20", {"a": 1})]
 
 
-def test_a_topic_that_is_not_declared_has_our_own_form() -> None:
-    assert messages.deliver(message("others.v1", b'{"name": "a", "linking_id": "L-1"}'))
-    with pytest.raises(InputRefused) as refused:
-        messages.deliver(message("others.v1", b'{"uuid": "u-1"}'))
-    assert refused.value.code == "field_unknown"
-
-
 @pytest.mark.parametrize(
     ("order", "code"),
     [

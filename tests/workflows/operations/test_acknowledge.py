@@ -83,18 +83,6 @@ def test_a_second_person_is_told_who_was_first_and_when(boss: User) -> None:
     assert Event.objects.count() == 1
 
 
-def test_what_fails_again_after_a_retry_needs_a_person_again(boss: User) -> None:
-    row = rows.failed()
-    acknowledge(row, boss)
-    operations.retry(row.pk, user=boss, reason="Once more.")
-    assert listed() == []
-    fail_again(row)
-    assert listed() == [row.pk]
-    acknowledge(row, boss)
-    assert listed() == []
-    assert Event.objects.filter(kind="acknowledged").count() == 2
-
-
 def test_it_does_so_whatever_release_retried_it_and_however_the_clock_was_set(boss: User) -> None:
     """Nothing is reset by a retry, and no time is compared but for being another."""
     for ago in (timedelta(hours=1), -timedelta(hours=1)):
@@ -116,6 +104,8 @@ def test_a_failure_that_has_not_been_seen_is_not_acknowledged(boss: User) -> Non
         with pytest.raises(NotAllowed, match=r"^It has failed anew since you looked: look at it again\.$"):
             operations.acknowledge(row.pk, user=boss, reason=NOTE, seen=stale)
     assert listed() == [row.pk]
+    acknowledge(row, boss)
+    assert listed() == []
 
 
 # --- Deferred steps that were given up ----------------------------------------------------------------

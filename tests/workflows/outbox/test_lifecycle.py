@@ -139,15 +139,6 @@ def test_what_a_person_cancels_is_told_at_once_or_when_it_is_undone(ada: User, w
     assert told() == ["failed", "waiting", "failed"]
 
 
-def test_an_answer_leads_to_the_next_event(ada: User) -> None:
-    publishing(ask)
-    row = work(submit())
-    operations.reject(ManualTask.objects.get().pk, user=ada, reason="No.")
-    make_due(row)
-    work(row)
-    assert told() == ["waiting", "failed"]
-
-
 def test_a_question_is_told_once_however_often_the_workflow_meets_it() -> None:
     failures = [RetryableStepError("later")]
 

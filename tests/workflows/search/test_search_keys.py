@@ -139,16 +139,6 @@ def test_each_child_has_its_own(known: None) -> None:
 # --- Keys ---------------------------------------------------------------------------------------
 
 
-def test_the_first_key_writes_and_all_are_searched(settings: Any) -> None:
-    settings.SEARCH_KEYS = ["the-old-one"]
-    old = send()
-    settings.SEARCH_KEYS = ["the-new-one", "the-old-one"]
-    new = send()
-    assert found("email", CANARY) == [old.id, new.id]
-    settings.SEARCH_KEYS = ["the-new-one"]
-    assert found("email", CANARY) == [new.id]
-
-
 def test_without_a_setting_it_is_made_of_the_secret_key_and_is_not_that(settings: Any) -> None:
     settings.SEARCH_KEYS = []
     made = send()
