@@ -12,7 +12,6 @@ from django.contrib.auth.models import User
 from tests.console.conftest import Open
 from tests.console.scenes import failed_reversal, of, unclear_call
 from tests.workflows import rows
-from tests.workflows.admin.targets import assign, hold, run_again
 from tests.workflows.admin.walk.scene import PASSWORD
 
 # What somebody hears of the field that has the focus, besides its label; of a group of buttons the group says it.
@@ -73,16 +72,6 @@ MISTAKES = {
     "a retry of several": Mistake(
         lambda: "/admin/workflows/workflow/", "Start the retry of 1 workflow", "reason", REQUIRED, all_of_a_page
     ),
-    "a step that is run again": Mistake(
-        lambda: run_again()[0],
-        *("Run a failed step again", "step", "It has not failed, or was done since."),
-        lambda page: page.evaluate("document.querySelector('[name=step]').value = 'another'"),
-    ),
-    "an unclear call that happened": Mistake(
-        lambda: of(unclear_call()),
-        *("It happened", "answer-charge_id", REQUIRED),
-        lambda page: (page.fill("[name=answer-charge_id]", " "), page.select_option("select", "paid")),
-    ),
     "an unclear call without a choice": Mistake(
         lambda: of(unclear_call()),
         *("It happened", "answer-payment_status", REQUIRED),
@@ -91,18 +80,7 @@ MISTAKES = {
     "a failed reversal": Mistake(
         lambda: of(failed_reversal()), "It is settled", "answer-how", "Say which of the two.", unfounded
     ),
-    "an assignment": Mistake(lambda: assign()[0], "Assign it to a colleague", "to", REQUIRED, unfounded),
-    "a hold": Mistake(
-        lambda: hold()[0],
-        *("Hold", "until", "That time is over"),
-        fill(until="2020-01-01T10:00", reason="They migrate."),
-    ),
     "a search": Mistake(lambda: "/admin/find/", "Find", "q", "Type what you know of the workflow."),
-    "two new passwords": Mistake(
-        lambda: "/admin/password_change/",
-        *("Change my password", "new_password2", "The two password fields"),
-        fill(old_password=PASSWORD, new_password1="a horse of course", new_password2="another of course"),
-    ),
     "a new user": Mistake(
         lambda: "/admin/auth/user/add/",
         *("Save", "password2", "This password is too short."),

@@ -14,7 +14,7 @@ from tests.console.scenes import everything, failed_reversal, stopped, unclear_c
 from tests.workflows import rows
 from tests.workflows.admin.test_navigation import ALL
 from tests.workflows.admin.walk.scene import Scene
-from workflows.models import Pace, Workflow
+from workflows.models import Workflow
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
 
@@ -121,18 +121,3 @@ def test_all_of_the_bar_is_seen_and_nothing_is_wider_than_the_page(open_as: Open
 
 def _box(link: object) -> dict[str, float]:
     return link.bounding_box()  # type: ignore[attr-defined, no-any-return]
-
-
-def test_a_queue_is_held_on_a_phone(open_as: Open) -> None:
-    page = open_as("engineer", **PHONE)
-    page.click(".bar >> text=Queues")
-    page.click("text=Queue default")
-    page.locator("#content").get_by_role("link", name="Hold").click()
-    page.fill("[name=until]", f"{timezone.now() + timedelta(hours=1):%Y-%m-%dT%H:%M}")
-    page.fill("[name=reason]", "They move.")
-    page.locator("#content").get_by_role("button", name="Hold").click()
-    page.wait_for_selector("p.held")
-    assert Pace.objects.get().held_reason == "They move."
-    page.goto("/admin/")
-    assert "The queue default is held by" in page.inner_text("p.held")
-    assert page.evaluate(WIDER) == []

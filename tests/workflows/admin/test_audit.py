@@ -219,6 +219,7 @@ USED = {
 }
 
 
+@pytest.mark.slow
 def test_a_page_reads_its_lines_by_indexes_however_many_there_are_and_however_deep_it_is(as_: Login) -> None:
     auditor = as_("auditor")
     fill(20_000)

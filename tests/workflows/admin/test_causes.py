@@ -183,26 +183,21 @@ def test_what_needs_a_person_counts_and_names_the_causes_for_who_may_see_service
 # --- A workflow that is parked on it ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("state", "money"),
-    [
-        (None, ""),
-        ("done", " Your payment stays as it is. If we cannot go on, you get it back."),
-        ("unknown", " We cannot tell yet whether you were charged."),
-    ],
-)
-def test_the_patient_is_told_that_it_goes_on_and_what_becomes_of_the_payment(
-    as_: Login, state: str | None, money: str
-) -> None:
+def test_the_patient_is_told_that_it_goes_on_and_what_becomes_of_the_payment(as_: Login) -> None:
     open_cause()
-    (row,) = parked()
-    if state:
-        charged(row, state)
-    context = as_("support").get(f"{WORKFLOWS}{row.pk}/change/").context
-    assert context["to_tell"] == (
-        "There is a technical problem on our side, and we go on when it is mended. You do not need to do anything."
-        f"{money}"
-    )
+    support = as_("support")
+    for state, money in {
+        "": "",
+        "done": " Your payment stays as it is. If we cannot go on, you get it back.",
+        "unknown": " We cannot tell yet whether you were charged.",
+    }.items():
+        (row,) = parked()
+        if state:
+            charged(row, state)
+        assert support.get(f"{WORKFLOWS}{row.pk}/change/").context["to_tell"] == (
+            "There is a technical problem on our side, and we go on when it is mended. You do not need to do anything."
+            f"{money}"
+        )
 
 
 def test_a_workflow_that_is_reversed_waits_for_the_mend_and_links_to_it(as_: Login) -> None:

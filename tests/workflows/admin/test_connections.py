@@ -53,25 +53,24 @@ def test_a_wait_tells_its_outcome_and_what_answered_it(as_: Login) -> None:
     assert "Waiting" in told
 
 
-@pytest.mark.parametrize(
-    ("make", "fields", "said"),
-    [
-        (rows.workflow, {}, "Waiting"),
-        (rows.workflow, {"deadline": timezone.now() - timedelta(hours=1)}, "Its time is over"),
-        (rows.workflow, {"superseded": True}, "Nobody asks for it any more"),
-        (rows.failed, {"superseded": True, "outcome": "rejected"}, "Rejected; a retry waits for it anew"),
-        (rows.compensating, {"superseded": True, "outcome": "rejected"}, "Rejected; a retry waits for it anew"),
-        (rows.failed, {"outcome": "rejected"}, "Rejected 20"),
-        (rows.complete, {}, "The workflow finished without it"),
-        (rows.compensating, {}, "The workflow goes no further"),
-    ],
-)
-def test_what_came_of_a_wait_is_said_in_words(
-    as_: Login, make: Callable[..., Workflow], fields: dict[str, Any], said: str
-) -> None:
-    row = make()
-    wait(row, "sent", **fields)
-    assert f"(signal) sent {said}" in panel(page(as_("support"), row), "waits")
+CAME_OF_IT: list[tuple[Callable[..., Workflow], dict[str, Any], str]] = [
+    (rows.workflow, {}, "Waiting"),
+    (rows.workflow, {"deadline": timezone.now() - timedelta(hours=1)}, "Its time is over"),
+    (rows.workflow, {"superseded": True}, "Nobody asks for it any more"),
+    (rows.failed, {"superseded": True, "outcome": "rejected"}, "Rejected; a retry waits for it anew"),
+    (rows.compensating, {"superseded": True, "outcome": "rejected"}, "Rejected; a retry waits for it anew"),
+    (rows.failed, {"outcome": "rejected"}, "Rejected 20"),
+    (rows.complete, {}, "The workflow finished without it"),
+    (rows.compensating, {}, "The workflow goes no further"),
+]
+
+
+def test_what_came_of_a_wait_is_said_in_words(as_: Login) -> None:
+    support = as_("support")
+    for make, fields, said in CAME_OF_IT:
+        row = make()
+        wait(row, "sent", **fields)
+        assert f"(signal) sent {said}" in panel(page(support, row), "waits")
 
 
 def test_a_signal_is_open_used_or_ignored_and_its_payload_is_not_shown(as_: Login) -> None:

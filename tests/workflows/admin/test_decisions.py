@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from django.utils import timezone
 
 from tests.workflows import rows
@@ -31,19 +29,15 @@ def test_the_facts_are_for_who_decides_and_stay_once_it_is_decided(as_: Login) -
     assert "ninety-two" not in task_page(approver, task)
 
 
-@pytest.mark.parametrize(
-    ("make", "task", "said"),
-    [
-        (rows.workflow, {"expires_at": timezone.now() - timedelta(hours=1)}, "nobody decided in time"),
-        (rows.workflow, {"state": "expired"}, "nobody decided in time"),
-        (rows.workflow, {"state": "closed"}, "Its workflow went on without an answer"),
-        (rows.failed, {}, "there is nothing left to decide"),
-    ],
-)
-def test_a_task_that_is_no_longer_open_offers_nothing(
-    as_: Login, make: Callable[[], Workflow], task: dict[str, Any], said: str
-) -> None:
-    later = timezone.now() + timedelta(hours=1)
-    html = task_page(as_("approver"), rows.open_task(make(), **{"expires_at": later, **task}))
-    assert said in html
-    assert "Your decision" not in html
+def test_a_task_that_is_no_longer_open_offers_nothing(as_: Login) -> None:
+    approver, now, hour = as_("approver"), timezone.now(), timedelta(hours=1)
+    over: list[tuple[Workflow, dict[str, Any], str]] = [
+        (rows.workflow(), {"expires_at": now - hour}, "nobody decided in time"),
+        (rows.workflow(), {"state": "expired"}, "nobody decided in time"),
+        (rows.workflow(), {"state": "closed"}, "Its workflow went on without an answer"),
+        (rows.failed(), {}, "there is nothing left to decide"),
+    ]
+    for row, fields, said in over:
+        html = task_page(approver, rows.open_task(row, **{"expires_at": now + hour, **fields}))
+        assert said in html
+        assert "Your decision" not in html

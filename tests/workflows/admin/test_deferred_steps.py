@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from html import unescape
 
@@ -45,36 +44,18 @@ def test_of_one_that_is_to_be_tried_it_says_when(as_: Login) -> None:
 # --- Run again ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("make", "role", "is_offered"),
-    [
-        (rows.left_undone, "support", True),
-        (rows.given_up, "auditor", False),
-        (rows.complete, "support", False),
-        (rows.failed, "support", False),
-    ],
-)
-def test_it_is_offered_where_a_step_failed_to_those_who_may(
-    make: Callable[[], Workflow], role: str, is_offered: bool, as_: Login
-) -> None:
-    response = as_(role).get(f"/admin/workflows/workflow/{make().pk}/change/")
-    assert ("Run again" in [verb.label for verb, _ in response.context["verbs"]]) == is_offered
-
-
-@pytest.mark.parametrize(
-    ("state", "told"),
-    [
-        ("not_done", "its call, which has not happened, is made."),
-        ("done", "its call is on record as done, and is not made again."),
-        ("unknown", "so it is repeated under its old key, and counts once."),
-    ],
-)
-def test_it_says_what_becomes_of_its_call(state: str, told: str, as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = rows.given_up("tell")
+def test_it_says_what_becomes_of_its_call(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows.PARCEL, "steps", (*rows.PARCEL.steps, rows.TELL))
-    result = {} if state == "done" else None
-    Effect.objects.create(workflow=row, step="tell", state=state, attempt=1, idempotency_key="k", result=result)
-    assert told in text(as_("support"), f"/admin/workflows/workflow/{row.pk}/follow_up/")
+    support = as_("support")
+    for state, told in {
+        "not_done": "its call, which has not happened, is made.",
+        "done": "its call is on record as done, and is not made again.",
+        "unknown": "so it is repeated under its old key, and counts once.",
+    }.items():
+        row = rows.given_up("tell")
+        result = {} if state == "done" else None
+        Effect.objects.create(workflow=row, step="tell", state=state, attempt=1, idempotency_key=state, result=result)
+        assert told in text(support, f"/admin/workflows/workflow/{row.pk}/follow_up/")
 
 
 def test_it_is_done_in_the_name_of_who_asked_and_needs_no_reason(as_: Login) -> None:
@@ -96,8 +77,3 @@ def test_of_several_one_is_chosen_and_none_by_default(as_: Login, monkeypatch: p
     assert "step" in client.post(url, {"reason": ""}).context["form"].errors
     client.post(url, {"step": "tell", "reason": ""})
     assert list(FollowUp.objects.exclude(due_at=None).values_list("step", flat=True)) == ["tell"]
-
-
-# --- Home ---------------------------------------------------------------------------------------
-
-LIST = "/admin/needs-a-person/?kind=given-up"

@@ -8,7 +8,6 @@ from datetime import timedelta
 from html import unescape
 from typing import Any
 
-import pytest
 from django.utils import timezone
 
 from tests.workflows import rows
@@ -26,13 +25,14 @@ def typed_in(html: str) -> list[str]:
     return [text.strip() for text in texts + inputs + chosen if text.strip()]
 
 
-@pytest.mark.parametrize("fields", [{"task_type": "effect_in_doubt"}, IN_DOUBT, {"task_type": "undo_in_doubt"}])
-def test_no_form_decides_by_its_default(as_: Login, fields: dict[str, str]) -> None:
-    client, row = as_("approver"), task(**fields)
-    assert typed_in(page(client, row)) == []
-    html = decide(client, row, decision="approve")
-    assert "This field is required." in html or "Say which of the two." in html
-    assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
+def test_no_form_decides_by_its_default(as_: Login) -> None:
+    client = as_("approver")
+    for fields in ({"task_type": "effect_in_doubt"}, IN_DOUBT, {"task_type": "undo_in_doubt"}):
+        row = task(**fields)
+        assert typed_in(page(client, row)) == []
+        html = decide(client, row, decision="approve")
+        assert "This field is required." in html or "Say which of the two." in html
+    assert (set(ManualTask.objects.values_list("state", flat=True)), Signal.objects.count()) == ({"open"}, 0)
 
 
 def test_whether_a_call_happened_has_a_typed_field_for_each_that_its_step_returns(as_: Login) -> None:
@@ -69,22 +69,19 @@ def undo_task() -> ManualTask:
     return rows.open_task(rows.compensating(), task_type="undo_in_doubt", expires_at=later)
 
 
-@pytest.mark.parametrize(
-    ("typed", "stored"),
-    [
+def test_what_could_not_be_undone_is_dealt_with_in_one_of_two_ways(as_: Login) -> None:
+    client = as_("approver")
+    ways: list[tuple[dict[str, str], dict[str, Any]]] = [
         ({"answer-how": "kept"}, {"kept": True, "reference": ""}),
         ({"answer-how": "undone", "answer-reference": " re-9 "}, {"kept": False, "reference": "re-9"}),
-    ],
-)
-def test_what_could_not_be_undone_is_dealt_with_in_one_of_two_ways(
-    as_: Login, typed: dict[str, str], stored: dict[str, Any]
-) -> None:
-    client, row = as_("approver"), undo_task()
-    html = page(client, row)
-    assert offered(html) == ["Assign to me", "It is settled", "Try again"]
-    assert "optional" not in html
-    decide(client, row, decision="approve", reason="By phone.", **typed)
-    assert Signal.objects.get().payload["answer"] == stored
+    ]
+    for typed, stored in ways:
+        row = undo_task()
+        html = page(client, row)
+        assert offered(html) == ["Assign to me", "It is settled", "Try again"]
+        assert "optional" not in html
+        decide(client, row, decision="approve", reason="By phone.", **typed)
+        assert Signal.objects.get(workflow=row.workflow_id).payload["answer"] == stored
 
 
 def test_how_it_is_dealt_with_has_to_be_said_with_a_reason(as_: Login) -> None:
@@ -106,26 +103,22 @@ def test_how_it_is_dealt_with_has_to_be_said_with_a_reason(as_: Login) -> None:
 TYPED = f"Charge id ch_1, Payment status paid, Receipt {PAID['answer-receipt']}"
 
 
-@pytest.mark.parametrize(
-    ("make", "typed", "said"),
-    [
-        (unclear_call, {"decision": "approve", **PAID}, f"It happened: {TYPED}"),
-        (undo_task, {"decision": "approve", "answer-how": "kept"}, "Left as it is"),
-        (
-            *(undo_task, {"decision": "approve", "answer-how": "undone", "answer-reference": "re-9"}),
-            "Reversed by hand: Reference re-9",
-        ),
-    ],
-)
-def test_the_history_and_the_tasks_page_say_what_was_answered(
-    as_: Login, make: Callable[[], ManualTask], typed: dict[str, str], said: str
-) -> None:
-    client, row = as_("approver"), make()
-    decide(client, row, reason="By phone.", **typed)
-    assert f"{said} Answered by some-approver at " in words(page(client, row))
-    history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
-    what, _, fields = said.partition(": ")
-    assert f"{what} by some-approver Charge{': ' if fields else ''}{fields} By phone. charge" in history
+ANSWERS: list[tuple[Callable[[], ManualTask], dict[str, str], str]] = [
+    (unclear_call, PAID, f"It happened: {TYPED}"),
+    (undo_task, {"answer-how": "kept"}, "Left as it is"),
+    (undo_task, {"answer-how": "undone", "answer-reference": "re-9"}, "Reversed by hand: Reference re-9"),
+]
+
+
+def test_the_history_and_the_tasks_page_say_what_was_answered(as_: Login) -> None:
+    client = as_("approver")
+    for make, typed, said in ANSWERS:
+        row = make()
+        decide(client, row, decision="approve", reason="By phone.", **typed)
+        assert f"{said} Answered by some-approver at " in words(page(client, row))
+        history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
+        what, _, fields = said.partition(": ")
+        assert f"{what} by some-approver Charge{': ' if fields else ''}{fields} By phone. charge" in history
 
 
 def test_what_was_typed_as_a_result_and_is_somebodys_is_not_in_the_history(as_: Login) -> None:

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.tasks import words
 from tests.workflows.outages.services import open_circuit
 from workflows.models import Attempt, ManualTask, Workflow
 
@@ -146,6 +147,7 @@ def test_it_leads_nobody_where_they_may_not_go(as_: Login) -> None:
     for url in links(approver).values():
         assert approver.get(url).status_code == 200
     assert "Live workers" not in home(approver)
+    assert "payments" not in words(home(approver))
     assert "standing health" not in home(as_("nobody"))
 
 

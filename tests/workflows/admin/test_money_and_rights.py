@@ -21,7 +21,7 @@ from workflows.models import Effect, Signal, Workflow
 from workflows.operations.payments import may_have_been_charged
 from workflows.signals.store import CANCEL_SIGNAL, ENGINE, store
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 CHARGE = "execute_checkout"
 REFUSED = "It has been charged, or may have been: ask a support lead to cancel it."
@@ -132,6 +132,7 @@ def test_of_a_type_that_nobody_knows_every_call_may_be_a_charge(sam: User, state
     assert may_have_been_charged(row.pk)
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_running_one_is_refused_all_the_same(sam: User) -> None:
     """A worker holds the row: the request would be stored."""
     row = onboarding()
@@ -164,6 +165,7 @@ def test_the_page_offers_no_cancel_and_says_why_nor_does_its_address_help(as_: L
     assert row.status == "PENDING"
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("before", "since", "told", "is_held"),
     [

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.test import Client
 from django.utils import timezone
 
 from onboarding.wording import STEPS
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
-from tests.workflows.admin.tasks import offered, page, task, url, words
-from workflows.models import Event, ManualTask
+from tests.workflows.admin.tasks import offered, page, task, words
 from workflows.wording import StepWords
 
 PRICE = {"checkout": {"amount_cents": 14500, "currency": "USD"}}
@@ -36,30 +33,17 @@ def test_it_says_whose_it_is_until_when_and_what_happens_then(as_: Login) -> Non
         assert shown in told
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
+def test_what_happens_when_nobody_decides_is_said(as_: Login) -> None:
+    approver = as_("approver")
+    expiries: list[tuple[dict[str, Any], str]] = [
         ({}, "it expires, and the workflow fails"),
         ({"on_expiry": "approved", "state": "expired"}, "nobody decided in time. That counts as approved."),
         ({"task_type": "effect_in_doubt"}, "the workflow fails, and asks again when it is retried"),
         ({"task_type": "step_undeclared"}, "Then it is asked again"),
         ({"task_type": "keeps_being_lost"}, "Then it is tried once more, and you are asked again"),
-    ],
-)
-def test_what_happens_when_nobody_decides_is_said(as_: Login, fields: dict[str, Any], said: str) -> None:
-    assert said in words(page(as_("approver"), task(**fields)))
-
-
-def test_it_is_claimed_and_given_back_with_a_button(as_: Login) -> None:
-    client, row = as_("approver"), task()
-    assert offered(page(client, row)) == ["Assign to me", "Approve", "Reject"]
-    html = client.post(url(row, "claim"), follow=True).content.decode()
-    assert re.search(r"It is yours\..*Assigned to some-approver, since \d{4}-", words(html))
-    assert offered(html) == ["Unassign", "Approve", "Reject"]
-    html = client.post(url(row, "release"), follow=True).content.decode()
-    assert re.search(r"It is unassigned\..*Assigned to nobody", words(html))
-    kinds = Event.objects.order_by("id").values_list("kind", "actor")
-    assert list(kinds) == [("task_claimed", "some-approver"), ("task_released", "some-approver")]
+    ]
+    for fields, said in expiries:
+        assert said in words(page(approver, task(**fields)))
 
 
 def test_what_would_be_refused_is_not_offered_and_the_page_says_why(as_: Login) -> None:
@@ -77,11 +61,6 @@ def test_what_would_be_refused_is_not_offered_and_the_page_says_why(as_: Login) 
         assert "ninety-two" not in html
     assert offered(page(as_("superuser"), task(**taken))) == ["Unassign"]
     assert offered(page(as_("support"), task())) == []
-
-
-def assigned(client: Client, row: ManualTask, to: User, **data: str) -> str:
-    form = {"to": str(to.pk), "reason": "", **data}
-    return words(client.post(url(row, "assign"), form, follow=True).content.decode())
 
 
 def test_an_unclear_call_says_where_to_look_with_a_search_and_an_example(

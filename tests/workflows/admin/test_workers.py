@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
-import pytest
 from django.test import Client
 from django.utils import timezone
 
@@ -46,18 +46,18 @@ def test_what_it_runs_is_the_attempt_that_is_open_and_not_what_the_last_heartbea
     assert "Charge" not in page, "that was a step of the one before"
 
 
-@pytest.mark.parametrize(
-    ("fields", "label"),
-    [
-        ({}, "Idle"),
-        ({"last_seen": timezone.now() - timedelta(minutes=5)}, "Silent"),
-        ({"stopped_at": timezone.now()}, "Stopped"),
-        ({"stopped_at": timezone.now(), "ended_how": "SIGSEGV"}, "Died"),
-    ],
-)
-def test_its_state_is_a_word(as_: Login, fields: dict[str, object], label: str) -> None:
-    row = rows.worker(**fields)
-    assert f">{label}</span>" in html(as_("engineer"))
-    page = html(as_("engineer"), f"{WORKERS}{row.pk}/change/")
-    assert f">{label}</span>" in page
-    assert ("by SIGSEGV" in page) == (label == "Died")
+def test_its_state_is_a_word(as_: Login) -> None:
+    engineer, now = as_("engineer"), timezone.now()
+    states: dict[str, dict[str, Any]] = {
+        "Idle": {},
+        "Silent": {"last_seen": now - timedelta(minutes=5)},
+        "Stopped": {"stopped_at": now},
+        "Died": {"stopped_at": now, "ended_how": "SIGSEGV"},
+    }
+    for pid, (label, fields) in enumerate(states.items()):
+        row = rows.worker(pid, **fields)
+        page = html(engineer, f"{WORKERS}{row.pk}/change/")
+        assert f">{label}</span>" in page
+        assert ("by SIGSEGV" in page) == (label == "Died")
+    listed = html(engineer)
+    assert all(f">{label}</span>" in listed for label in states)

@@ -39,34 +39,32 @@ def clock(at: Any) -> str:
 # --- The sentence -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (rows.failed, "Failed at “Charge”: card_declined: The card was declined. Ended at {completed}."),
-        (
-            rows.retrying,
-            "“Charge” failed twice in a row. The last reason: payments_unavailable. The next try is at {due}.",
-        ),
-        (rows.waiting, "Waiting until {due}: May this parcel go out? Task {task}: Parcel review"),
-        (rows.running, "Running since {opened}."),
-        (rows.workflow, "Waiting for a worker since {due}."),
-        (rows.complete, "Complete since {completed}."),
-        (rows.cancelled, "Cancelled by some-support: Asked for by phone. Ended at {completed}."),
-        (lambda: rows.workflow(invisible_until=timezone.now() + timedelta(minutes=1)), "Paused until {due}."),
-    ],
-    ids=["failed", "retrying", "waiting", "running", "due", "complete", "cancelled", "put back"],
-)
-def test_it_says_where_a_workflow_stands_why_and_what_comes_next(
-    as_: Login, make: Callable[[], Workflow], said: str
-) -> None:
-    row = make()
-    row.refresh_from_db()
-    html = page(as_("support"), row)
-    opened = Attempt.objects.values_list("opened_at", flat=True).first()
-    task = ManualTask.objects.values_list("pk", flat=True).first()
-    moments = {"due": row.invisible_until, "completed": row.completed_at, "opened": opened}
-    assert sentence(html) == said.format(task=task, **{name: at and clock(at) for name, at in moments.items()})
-    assert task is None or f'href="/admin/workflows/manualtask/{task}/change/"' in html
+STANDINGS: list[tuple[Callable[[], Workflow], str]] = [
+    (rows.failed, "Failed at “Charge”: card_declined: The card was declined. Ended at {completed}."),
+    (
+        rows.retrying,
+        "“Charge” failed twice in a row. The last reason: payments_unavailable. The next try is at {due}.",
+    ),
+    (rows.waiting, "Waiting until {due}: May this parcel go out? Task {task}: Parcel review"),
+    (rows.running, "Running since {opened}."),
+    (rows.workflow, "Waiting for a worker since {due}."),
+    (rows.complete, "Complete since {completed}."),
+    (rows.cancelled, "Cancelled by some-support: Asked for by phone. Ended at {completed}."),
+    (lambda: rows.workflow(invisible_until=timezone.now() + timedelta(minutes=1)), "Paused until {due}."),
+]
+
+
+def test_it_says_where_a_workflow_stands_why_and_what_comes_next(as_: Login) -> None:
+    support = as_("support")
+    for make, said in STANDINGS:
+        row = make()
+        row.refresh_from_db()
+        html = page(support, row)
+        opened = Attempt.objects.filter(workflow=row).values_list("opened_at", flat=True).first()
+        task = ManualTask.objects.filter(workflow=row).values_list("pk", flat=True).first()
+        moments = {"due": row.invisible_until, "completed": row.completed_at, "opened": opened}
+        assert sentence(html) == said.format(task=task, **{name: at and clock(at) for name, at in moments.items()})
+        assert task is None or f'href="/admin/workflows/manualtask/{task}/change/"' in html
 
 
 def test_one_whose_claim_was_lost_says_so(as_: Login) -> None:
