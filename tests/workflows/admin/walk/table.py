@@ -64,9 +64,6 @@ workflows_workflow_close_correction to-correct         | p -p-p-- - - ss | A -A-
 workflows_workflow_place_hold settled                  | p -p---p - - ss | A -A---A - - ss
 workflows_workflow_ask_erasure settled                 | p -p---- - - ss | A -A---- - - ss
 workflows_workflow_history failed                      | p pppppp - - ss | p pppppp - - ss
-workflows_workflow_add                                 | - ------ - - ss | - ------ - - ss
-workflows_workflow_delete failed                       | - ------ - - ss | - ------ - - ss
-workflows/workflow/<path:object_id>/ failed            | > >>>>>> > > ss | > >>>>>> > > ss
 
 workflows_manualtask_changelist                        | p pppppp - - ss | A -A---- - - ss
 workflows_manualtask_change anybodys                   | p pppppp - - ss | - ------ - - ss
@@ -95,9 +92,6 @@ workflows_manualtask_assign claimed-by-lead            | p -pppp- - - ss | A -A>
 workflows_manualtask_ask_lead anybodys                 | p ppppp- - - ss | A AAAAA- - - ss
 workflows_manualtask_take_back answered                | p -pppp- - - ss | A -A>AA- - - ss
 workflows_manualtask_history anybodys                  | p pppppp - - ss | p pppppp - - ss
-workflows_manualtask_add                               | - ------ - - ss | - ------ - - ss
-workflows_manualtask_delete anybodys                   | - ------ - - ss | - ------ - - ss
-workflows/manualtask/<path:object_id>/ anybodys        | > >>>>>> > > ss | > >>>>>> > > ss
 
 workflows_service_changelist                           | p pp-p-p - - ss | - ------ - - ss
 workflows_service_change service                       | p pp-p-p - - ss | - ------ - - ss
@@ -105,9 +99,6 @@ workflows_service_hold service                         | p ---p-- - - ss | A ---
 workflows_service_try_now held-service                 | p ---p-- - - ss | A ---A-- - - ss
 workflows_service_let_fail cause                       | p -p-p-- - - ss | A -A-A-- - - ss
 workflows_service_history service                      | p pp-p-p - - ss | p pp-p-p - - ss
-workflows_service_add                                  | - ------ - - ss | - ------ - - ss
-workflows_service_delete service                       | - ------ - - ss | - ------ - - ss
-workflows/service/<path:object_id>/ service            | > >>>>>> > > ss | > >>>>>> > > ss
 
 workflows_pace_changelist                              | p pp-p-p - - ss | - ------ - - ss
 workflows_pace_change slow-queue                       | p pp-p-p - - ss | - ------ - - ss
@@ -116,16 +107,10 @@ workflows_pace_release slow-queue                      | p ---p-- - - ss | A ---
 workflows_pace_set_pace slow-queue                     | p ---p-- - - ss | A ---A-- - - ss
 workflows_pace_set_cap slow-queue                      | p ---p-- - - ss | A ---A-- - - ss
 workflows_pace_history slow-queue                      | p pp-p-p - - ss | p pp-p-p - - ss
-workflows_pace_add                                     | - ------ - - ss | - ------ - - ss
-workflows_pace_delete slow-queue                       | - ------ - - ss | - ------ - - ss
-workflows/pace/<path:object_id>/ slow-queue            | > >>>>>> > > ss | > >>>>>> > > ss
 
 workflows_workerprocess_changelist                     | p pp-p-- - - ss | p pp-p-- - - ss
 workflows_workerprocess_change worker                  | p pp-p-- - - ss | - ------ - - ss
 workflows_workerprocess_history worker                 | p pp-p-- - - ss | p pp-p-- - - ss
-workflows_workerprocess_add                            | - ------ - - ss | - ------ - - ss
-workflows_workerprocess_delete worker                  | - ------ - - ss | - ------ - - ss
-workflows/workerprocess/<path:object_id>/ worker       | > >>>>>> > > ss | > >>>>>> > > ss
 
 workflows_bulkoperation_changelist                     | p pp-p-p - - ss | p pp-p-p - - ss
 workflows_bulkoperation_change running                 | p pp-p-p - - ss | - ------ - - ss
@@ -135,53 +120,35 @@ workflows_bulkoperation_pause running                  | p pp-p-- - - ss | A AA-
 workflows_bulkoperation_resume paused                  | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_bulkoperation_stop running                   | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_bulkoperation_history running                | p pp-p-p - - ss | p pp-p-p - - ss
-workflows_bulkoperation_add                            | - ------ - - ss | - ------ - - ss
-workflows_bulkoperation_delete running                 | - ------ - - ss | - ------ - - ss
-workflows/bulkoperation/<path:object_id>/ running      | > >>>>>> > > ss | > >>>>>> > > ss
 
 workflows_undeliveredmessage_changelist                | p ---p-p - - ss | p ---p-p - - ss
 workflows_undeliveredmessage_change message            | p ---p-p - - ss | - ------ - - ss
 workflows_undeliveredmessage_redeliver message         | p ---p-- - - ss | > --->-- - - ss
 workflows_undeliveredmessage_discard message           | p ---p-- - - ss | A ---A-- - - ss
 workflows_undeliveredmessage_history message           | p ---p-p - - ss | p ---p-p - - ss
-workflows_undeliveredmessage_add                       | - ------ - - ss | - ------ - - ss
-workflows_undeliveredmessage_delete message            | - ------ - - ss | - ------ - - ss
-workflows/undeliveredmessage/<path:object_id>/ message | > >>>>>> > > ss | > >>>>>> > > ss
 
 workflows_outboxevent_changelist                       | p ---p-p - - ss | p ---p-p - - ss
 workflows_outboxevent_change event                     | p ---p-p - - ss | - ------ - - ss
 workflows_outboxevent_redeliver event                  | p ---p-- - - ss | A ---A-- - - ss
 workflows_outboxevent_discard event                    | p ---p-- - - ss | A ---A-- - - ss
 workflows_outboxevent_history event                    | p ---p-p - - ss | p ---p-p - - ss
-workflows_outboxevent_add                              | - ------ - - ss | - ------ - - ss
-workflows_outboxevent_delete event                     | - ------ - - ss | - ------ - - ss
-workflows/outboxevent/<path:object_id>/ event          | > >>>>>> > > ss | > >>>>>> > > ss
 
 workflows_hold_changelist                              | p -p---p - - ss | p -p---p - - ss
 workflows_hold_change hold                             | p -p---p - - ss | - ------ - - ss
 workflows_hold_extend hold                             | p -p---p - - ss | A -A---A - - ss
 workflows_hold_lift hold                               | p -p---p - - ss | A -A---A - - ss
 workflows_hold_history hold                            | p -p---p - - ss | p -p---p - - ss
-workflows_hold_add                                     | - ------ - - ss | - ------ - - ss
-workflows_hold_delete hold                             | - ------ - - ss | - ------ - - ss
-workflows/hold/<path:object_id>/ hold                  | > >>>>>> > > ss | > >>>>>> > > ss
 
 workflows_erasure_changelist                           | p -p---- - - ss | p -p---- - - ss
 workflows_erasure_change erasure                       | p -p---- - - ss | - ------ - - ss
 workflows_erasure_approve erasure                      | p -p---- - - ss | A -A---- - - ss
 workflows_erasure_refuse erasure                       | p -p---- - - ss | A -A---- - - ss
 workflows_erasure_history erasure                      | p -p---- - - ss | p -p---- - - ss
-workflows_erasure_add                                  | - ------ - - ss | - ------ - - ss
-workflows_erasure_delete erasure                       | - ------ - - ss | - ------ - - ss
-workflows/erasure/<path:object_id>/ erasure            | > >>>>>> > > ss | > >>>>>> > > ss
 
 workflows_apikey_changelist                            | p ---p-p - - ss | p ---p-p - - ss
 workflows_apikey_change key                            | p ---p-p - - ss | - ------ - - ss
 workflows_apikey_revoke key                            | p ---p-- - - ss | A ---A-- - - ss
 workflows_apikey_history key                           | p ---p-p - - ss | p ---p-p - - ss
-workflows_apikey_add                                   | - ------ - - ss | - ------ - - ss
-workflows_apikey_delete key                            | - ------ - - ss | - ------ - - ss
-workflows/apikey/<path:object_id>/ key                 | > >>>>>> > > ss | > >>>>>> > > ss
 
 auth_user_changelist                                   | p ------ p - ss | p ------ p - ss
 auth_user_add                                          | p ------ p - ss | A ------ A - ss
@@ -205,6 +172,25 @@ auth_group_delete engineers                            | p ------ - - ss | A ---
 auth_group_history reception                           | p ------ p - ss | p ------ p - ss
 auth/group/<path:object_id>/ reception                 | > >>>>>> > > ss | > >>>>>> > > ss
 """
+# Of each model, with one of its rows: nobody adds or deletes a row by hand.
+OF_EACH_MODEL = r"""
+workflows_{0}_add                                      | - ------ - - ss | - ------ - - ss
+workflows_{0}_delete {1}                               | - ------ - - ss | - ------ - - ss
+workflows/{0}/<path:object_id>/ {1}                    | > >>>>>> > > ss | > >>>>>> > > ss
+"""
+MODELS = {
+    "workflow": "failed",
+    "manualtask": "anybodys",
+    "service": "service",
+    "pace": "slow-queue",
+    "workerprocess": "worker",
+    "bulkoperation": "running",
+    "undeliveredmessage": "message",
+    "outboxevent": "event",
+    "hold": "hold",
+    "erasure": "erasure",
+    "apikey": "key",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +208,8 @@ class Line:
 
 
 def lines() -> Iterator[Line]:
-    for line in filter(None, TABLE.splitlines()):
+    table = [TABLE, *(OF_EACH_MODEL.format(*each) for each in MODELS.items())]
+    for line in filter(None, "".join(table).splitlines()):
         label, get, post = (part.strip() for part in line.split("|"))
         url, _, row = label.partition(" ")
         yield Line(
@@ -330,10 +317,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     # What no page offers, and Django would take: rows added, changed and deleted by hand.
     **{
         f"workflows_{model}_{page}": {"post": "yes", "name": "mine", "status": "COMPLETE", "state": "approved"}
-        for model in (
-            *("workflow", "manualtask", "apikey", "service", "pace"),
-            *("workerprocess", "undeliveredmessage", "outboxevent", "bulkoperation", "hold", "erasure"),
-        )
+        for model in MODELS
         for page in ("add", "change", "delete")
     },
 }
