@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console.base import ConsoleAdmin, Verb
+from workflows.console.base import ConsoleAdmin, Verb, time_column
 from workflows.ingress import api_keys
 from workflows.models import ApiKey
 from workflows.telling import words
@@ -37,6 +37,7 @@ class ApiKeyAdmin(ConsoleAdmin):
     ordering = ("-id",)
     page_template = "admin/workflows/facts.html"
     verbs = (REVOKE,)
+    created, revoked = time_column("Created", "created_at"), time_column("Revoked", "revoked_at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
         return ApiKey.objects.defer("digest")
@@ -46,8 +47,8 @@ class ApiKeyAdmin(ConsoleAdmin):
             ("Starts with", self.starts_with(row)),
             ("Tenant", row.tenant),
             ("May also", ", ".join(row.may)),
-            ("Created", self.created(row)),
-            ("Revoked", self.revoked(row)),
+            ("Created", words.clock(row.created_at)),
+            ("Revoked", words.clock(row.revoked_at) if row.revoked_at else ""),
         ]
         about = "The key itself is shown once, when manage.py createapikey makes it. Only its hash is kept."
         return {"badge": self.state(row), "name": row.name, "facts": facts, "about": about}
@@ -63,11 +64,3 @@ class ApiKeyAdmin(ConsoleAdmin):
     @admin.display(description="State")
     def state(self, key: ApiKey) -> SafeString:
         return words.badge("failed", "Revoked") if key.revoked_at else words.badge("complete", "Valid")
-
-    @admin.display(description="Created")
-    def created(self, key: ApiKey) -> str:
-        return words.clock(key.created_at)
-
-    @admin.display(description="Revoked")
-    def revoked(self, key: ApiKey) -> str:
-        return words.clock(key.revoked_at) if key.revoked_at else ""

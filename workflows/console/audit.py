@@ -22,7 +22,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from workflows import operations
 from workflows.console import links
-from workflows.console.base import is_number
+from workflows.console.paging import is_number
 from workflows.definition import definitions, wording_of_type
 from workflows.health import audit
 from workflows.health.audit import DID, LOOKED, Asked, Place

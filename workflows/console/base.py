@@ -22,8 +22,9 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from workflows import operations
-from workflows.console.paging import KeysetList
+from workflows.console.paging import KeysetList, is_number
 from workflows.errors import NotAllowed
+from workflows.telling import words
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -130,6 +131,30 @@ class Verb:
         return any(map(user.has_perm, permissions))
 
 
+def time_column(title: str, field: str) -> Callable[[Any, Any], str]:
+    """A column of a list with a time of its rows; empty where there is none."""
+
+    @admin.display(description=title)
+    def column(page: ConsoleAdmin, row: Any) -> str:
+        return words.clock(at) if (at := getattr(row, field)) else ""
+
+    return column
+
+
+class StateFilter(admin.SimpleListFilter):
+    """The rows in one of these states; an address has its name, as the value of an open one is empty."""
+
+    title = parameter_name = "state"
+    states: Iterable[Any]
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin) -> Iterable[tuple[str, str]]:
+        return [(each.name.lower(), str(each.label)) for each in self.states]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        chosen = [each for each in self.states if each.name.lower() == self.value()]
+        return queryset.filter(state=chosen[0]) if chosen else queryset
+
+
 class ConsoleAdmin(ModelAdmin):
     """A list and a read-only page. No user adds, edits or deletes a row by hand."""
 
@@ -176,11 +201,14 @@ class ConsoleAdmin(ModelAdmin):
         return format_html(box, ACTION_CHECKBOX_NAME, obj.pk, obj)
 
     def _title_of_list(self) -> str:
-        title = self.list_title or str(self.opts.verbose_name_plural)
-        return title[:1].upper() + title[1:]
+        return capfirst(self.list_title or str(self.opts.verbose_name_plural))
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeysetList
+
+    @admin.display(description="Number")
+    def number(self, row: Any) -> int:
+        return int(row.pk)
 
     # --- The page of a row ----------------------------------------------------------------------
 
@@ -314,8 +342,3 @@ def _seen(request: HttpRequest, verb: Verb, row: Any) -> dict[str, list[int]]:
         if not all(map(is_number, ids)):
             raise BadRequest(f"{name} holds numbers.")
     return {name: [int(each) for each in ids] for name, ids in sent.items()}
-
-
-def is_number(text: str) -> bool:
-    """Whether it can be a row's number, or a time in microseconds."""
-    return text.isdecimal() and len(text) < 19

@@ -23,7 +23,9 @@ from workflows.console.base import (
     Verb,
     colleague_field,
     reason_field,
+    time_column,
 )
+from workflows.console.paging import is_number
 from workflows.models import BulkItem, BulkOperation
 from workflows.models.manual_task import deciders
 from workflows.operations import bulk
@@ -84,7 +86,7 @@ def _verb(
         permission=tuple({verb.permission for verb in bulk.VERBS.values()}),
         operation=operation,
         applies=lambda row: row.state in states,
-        consequences=lambda row: list(consequences(row)),
+        consequences=consequences,
         done=done,
         **{"form": OptionalReasonForm, **how},
     )
@@ -150,6 +152,7 @@ class BulkOperationAdmin(ConsoleAdmin):
     ordering = ("-id",)
     page_template = "admin/workflows/bulk_operation/page.html"
     verbs = VERBS
+    asked = time_column("Asked", "asked_at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BulkOperation]:
         """Without those of verbs that only a later release knows."""
@@ -190,10 +193,6 @@ class BulkOperationAdmin(ConsoleAdmin):
 
     # --- Columns --------------------------------------------------------------------------------
 
-    @admin.display(description="Number")
-    def number(self, row: BulkOperation) -> int:
-        return row.pk
-
     @admin.display(description="What")
     def what(self, row: BulkOperation) -> str:
         return self.name_of(row).capitalize()
@@ -213,10 +212,6 @@ class BulkOperationAdmin(ConsoleAdmin):
     def asked_by(self, row: BulkOperation) -> str:
         return row.asked_by.get_username()
 
-    @admin.display(description="Asked")
-    def asked(self, row: BulkOperation) -> str:
-        return words.clock(row.asked_at)
-
     @admin.display(description="Reason")
     def why(self, row: BulkOperation) -> str:
         return words.cut(row.reason)
@@ -226,7 +221,7 @@ def _items(row: BulkOperation, outcome: str, after: str) -> QuerySet[BulkItem]:
     items = row.items.order_by("id")
     if outcome in (each.name.lower() for each in Outcome):
         items = items.filter(outcome=Outcome[outcome.upper()])
-    return items.filter(id__gt=int(after)) if after.isdecimal() and len(after) < 19 else items
+    return items.filter(id__gt=int(after)) if is_number(after) else items
 
 
 def _log(row: BulkOperation) -> QuerySet[LogEntry]:
@@ -247,7 +242,7 @@ def awaiting(user: User) -> list[tuple[BulkOperation, str]]:
 
 
 def facts(row: BulkOperation) -> list[tuple[str, str]]:
-    shown = [
+    return [
         ("Chosen by", row.chosen_by),
         ("Asked by", f"{row.asked_by.get_username()}, at {words.clock(row.asked_at)}"),
         ("Approved by", row.approved_by.get_username() if row.approved_by else ""),
@@ -256,4 +251,3 @@ def facts(row: BulkOperation) -> list[tuple[str, str]]:
         ("Pace", f"{row.pace} a second at the most"),
         ("Ended", words.clock(row.ended_at) if row.ended_at else ""),
     ]
-    return [(label, value) for label, value in shown if value]

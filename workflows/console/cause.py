@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 from django.urls import reverse
-from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from workflows import operations
 from workflows.console import links
@@ -22,26 +22,17 @@ from workflows.telling import consequences, words
 
 # Where the words for a service's circuit do not fit.
 LABELS = {CircuitState.OPEN: "Stopped", CircuitState.SUSPECTED: "Going on", CircuitState.CLOSED: "Going on"}
-KINDS = {CircuitEvent.Kind.OPENED: "Stopped", CircuitEvent.Kind.CLOSED: "Going on"}
-
-
-def titled(service: Service) -> str:
-    """The step of a cause, in a sentence."""
-    return titled_step(service.workflow_type, service.step)
+KINDS: Mapping[str, str] = {CircuitEvent.Kind.OPENED: "Stopped", CircuitEvent.Kind.CLOSED: "Going on"}
 
 
 def label_of(service: Service) -> str:
     """A cause in a list to choose from."""
-    return f"{capitalised(titled(service))}: {service.code}"
+    return f"{capfirst(titled_step(service.workflow_type, service.step))}: {service.code}"
 
 
 def named(name: str | None, user: Any) -> Service | None:
     """The cause of that name; None if there is none, or the user may not see it."""
     return Service.objects.filter(name=name).exclude(step="").first() if user.has_perm(SEE_SERVICES) else None
-
-
-def capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def is_undo(service: Service) -> bool:
@@ -51,17 +42,13 @@ def is_undo(service: Service) -> bool:
 def columns(row: Standing) -> dict[str, Any]:
     """What the list, and the page, say of a cause."""
     return {
-        "name": capitalised(row.titled),
+        "name": capfirst(row.titled),
         "type": words.workflow_type(row.service.workflow_type),
-        "badge": badge(row),
+        "badge": words.badge(f"circuit-{row.state}", LABELS.get(row.state, row.state.label)),
         "since": "" if row.since is None else words.clock(row.since),
         "longest_since": words.clock(row.longest_since),
         "next_trial": next_trial(row),
     }
-
-
-def badge(row: Standing) -> SafeString:
-    return words.badge(f"circuit-{row.state}", LABELS.get(row.state, row.state.label))
 
 
 def next_trial(row: Standing) -> str:
@@ -162,11 +149,6 @@ def page(row: Standing) -> dict[str, Any]:
     }
 
 
-def label(event: CircuitEvent) -> str:
-    """A line of its story."""
-    return KINDS.get(CircuitEvent.Kind(event.kind), event.get_kind_display())
-
-
 def asked(service: Service) -> str:
     """Who has asked to let fail what is parked; empty if nobody has."""
     if not service.asked_by:
@@ -179,7 +161,7 @@ def asked(service: Service) -> str:
 
 def facts(row: Standing) -> list[tuple[str, str]]:
     service = row.service
-    shown = [
+    return [
         ("Type", words.workflow_type(service.workflow_type)),
         ("Step", service.step),
         ("Error", service.code),
@@ -188,7 +170,6 @@ def facts(row: Standing) -> list[tuple[str, str]]:
         ("Last failure", words.clock(service.failed_at) if service.failed_at else ""),
         ("Last released", f"{service.cohort} at {words.clock(service.released_at)}" if service.cohort else ""),
     ]
-    return [(label, value) for label, value in shown if value]
 
 
 # --- What verbs do ------------------------------------------------------------------------------

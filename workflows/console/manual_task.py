@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote as urlquote
 
-from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.exceptions import BadRequest, PermissionDenied
@@ -18,9 +17,10 @@ from django.views.decorators.http import require_POST
 from workflows import operations
 from workflows.console import choosing, needs_a_person, next_task
 from workflows.console.answer_form import YesForm
-from workflows.console.base import KEPT, ConsoleAdmin, ReasonForm, Verb, colleague_field, is_number, reason_field
+from workflows.console.base import KEPT, ConsoleAdmin, ReasonForm, Verb, colleague_field, reason_field
 from workflows.console.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer_form, dialogue
 from workflows.console.needs_a_person import is_overdue, is_stranded
+from workflows.console.paging import is_number
 from workflows.definition import definitions, titled_step, wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.errors import NotAllowed
@@ -51,14 +51,12 @@ RETRACT = Verb(
 class AssignForm(ReasonForm):
     """The colleague, of those who may decide the task, and a note to them. Nobody is chosen beforehand."""
 
-    to = forms.TypedChoiceField(label="Colleague", coerce=int)
     reason = reason_field(f"If there is something to say. {KEPT}", label="Note", required=False)
-    field_order = ("to", "reason")
 
     def __init__(self, *args: Any, row: ManualTask, **kwargs: Any) -> None:
         super().__init__(*args, row=row, **kwargs)
         others = able_to_decide(row).exclude(pk__in=[row.assignee_id] if row.assignee_id else [])
-        self.fields["to"] = colleague_field(others, "Those who may decide it.")
+        self.fields = {"to": colleague_field(others, "Those who may decide it."), **self.fields}
 
 
 ASSIGN = Verb(
@@ -166,6 +164,11 @@ class ManualTaskAdmin(ConsoleAdmin):
         assigns = open_to_decide and request.user.has_perm(operations.ASSIGN)
         refusal = operations.why_not_decide(row, request.user) if may else ""
         decides = may and not refusal
+        asks_lead = open_to_decide and ASK_LEAD.is_for(request.user)
+
+        def url_if(offered: bool, page: str) -> str:
+            return self.url_of(page, row) if offered else ""
+
         return {
             "badge": words.badge(row.state, row.get_state_display()),
             "type": words.task_type(row.task_type),
@@ -178,14 +181,10 @@ class ManualTaskAdmin(ConsoleAdmin):
             "overdue_badge": words.badge("overdue", "Overdue"),
             "on_expiry": ON_EXPIRY.get(row.on_expiry, dialogue(row).expired),
             "refusal": refusal,
-            "claim_url": self._url_unless(operations.why_not_claim, "claim", row, request) if may else "",
-            "assign_url": self._url_unless(operations.why_not_assign, "assign", row, request) if may or assigns else "",
-            "release_url": self._url_unless(operations.why_not_release, "release", row, request)
-            if may or assigns
-            else "",
-            "ask_lead_url": self.url_of("ask_lead", row)
-            if open_to_decide and ASK_LEAD.is_for(request.user) and not (assigns or row.lead_asked_at)
-            else "",
+            "claim_url": url_if(may and not operations.why_not_claim(row, request.user), "claim"),
+            "assign_url": url_if((may or assigns) and not operations.why_not_assign(row, request.user), "assign"),
+            "release_url": url_if((may or assigns) and not operations.why_not_release(row, request.user), "release"),
+            "ask_lead_url": url_if(asks_lead and not (assigns or row.lead_asked_at), "ask_lead"),
             # Facts may be a patient's: only a user who may decide the task, or could have decided it, sees them.
             "facts": [(label, words.value(value)) for label, value in row.facts]
             if decides or _could_have_decided(row, request.user)
@@ -201,9 +200,6 @@ class ManualTaskAdmin(ConsoleAdmin):
             "dialogue": dialogue(row),
             "decide_url": self.url_of("decide", row) + next_task.query(request),
         }
-
-    def _url_unless(self, why_not: Callable[..., str], page: str, row: ManualTask, request: HttpRequest) -> str:
-        return "" if why_not(row, request.user) else self.url_of(page, row)
 
     def _forms(self, row: ManualTask) -> dict[str, Any]:
         form = DecisionForm(dialogue(row))

@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.admin import AdminSite
-from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db.models import QuerySet
@@ -33,6 +32,7 @@ from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
 from workflows.health import bounded, outbox, services, undelivered
 from workflows.health import needs_a_person as needs
+from workflows.health.bounded import Link
 from workflows.health.needs_a_person import Asked, Item, Kind, Place, Rank, Source, Whose
 from workflows.models import Correction, FollowUp, ManualTask, Workflow
 from workflows.telling import patient, words
@@ -120,7 +120,7 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
     context = {
         **site.each_context(request),
         "title": of.title,
-        "causes": [*_causes(request.user), *_left_of_others(request.user)] if is_all else [],
+        "causes": _causes(request.user) if is_all else [],
         "to_approve": to_approve,
         "lines": list(lines(shown.items, urlencode(given))),
         "number": bounded.text(number + len(groups) - len(told) + len(to_approve)),
@@ -154,16 +154,15 @@ def all_tasks(request: HttpRequest) -> tuple[QuerySet[Any, Any], str]:
 
 
 def _causes(user: User) -> list[tuple[str, str]]:
-    """The steps where many fail until somebody mends them, for who may see services: a sentence, and where it leads."""
-    found = services.braked() if user.has_perm(services.SEE_SERVICES) else []
-    return [(reverse("admin:workflows_service_change", args=[quote(row.pk)]), cause.sentence(row)) for row in found]
+    """What keeps many waiting until somebody acts, for who may see that: where it leads, and a sentence.
 
-
-def _left_of_others(user: User) -> list[tuple[str, str]]:
-    """As `_causes`: destinations that are told nothing until somebody acts; messages that could become no signal."""
+    Steps where many fail, destinations that are told nothing, and messages that could become no signal.
+    """
+    braked = services.braked() if user.has_perm(services.SEE_SERVICES) else []
     untold = outbox.need_a_person() if user.has_perm(outbox.SEE_OUTBOX) else []
     lost = undelivered.need_a_person() if user.has_perm(undelivered.SEE_MESSAGES) else []
-    return [(links.to(link), sentence) for sentence, link in (*untold, *lost)]
+    of_steps = [(cause.sentence(row), Link("service", pk=row.pk)) for row in braked]
+    return [(links.to(link), sentence) for sentence, link in (*of_steps, *untold, *lost)]
 
 
 def _read(user: User, of: Listing, given: dict[str, str], after: Place | None) -> tuple[needs.Page, int]:
@@ -296,14 +295,9 @@ def _whose(row: ManualTask) -> str:
     if row.decided_by and row.decided_at:
         return f"Decided by {row.decided_by.get_username()}, {words.clock(row.decided_at)}"
     if row.assignee is None:
-        return team_of(row) or WHOEVER[Source.TASK]
-    name = f"{row.assignee.get_username()}{f' ({team_of(row)})' if row.team else ''}"
+        return capfirst(row.team) or WHOEVER[Source.TASK]
+    name = f"{row.assignee.get_username()}{f' ({capfirst(row.team)})' if row.team else ''}"
     return f"{name}, who can no longer decide it" if is_stranded(row) else name
-
-
-def team_of(task: ManualTask) -> str:
-    """Its team's name, as the first word of a sentence."""
-    return capfirst(task.team)
 
 
 def is_overdue(task: ManualTask) -> bool:

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from workflows import operations
 from workflows.console import links
-from workflows.console.base import OptionalReasonForm, Verb
+from workflows.console.base import OptionalReasonForm, StateFilter, Verb, time_column
 from workflows.console.choosing import ChoosesMany
 from workflows.health import outbox
 from workflows.models import OutboxEvent
@@ -47,17 +47,10 @@ DISCARD = Verb(
 )
 
 
-class StateFilter(admin.SimpleListFilter):
+class EventStateFilter(StateFilter):
     """Not those that were discarded: they are few among many, and no index has them."""
 
-    title, parameter_name = "state", "state"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [(each.name.lower(), str(each.label)) for each in (State.OPEN, State.GIVEN_UP, State.SENT)]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> QuerySet[OutboxEvent]:
-        chosen = {each.name.lower(): each for each in State}
-        return queryset.filter(state=chosen[self.value() or ""]) if self.value() in chosen else queryset
+    states = (State.OPEN, State.GIVEN_UP, State.SENT)
 
 
 class DestinationFilter(admin.SimpleListFilter):
@@ -76,9 +69,10 @@ class OutboxEventAdmin(ChoosesMany):
     """Where an event is, and why it was not sent. Its body is not read."""
 
     list_display = ("event", "badge", "destination", "of", "error", "published")
-    list_filter = (StateFilter, DestinationFilter)
+    list_filter = (EventStateFilter, DestinationFilter)
     bulk_verbs = ("redeliver_event", "discard_event")
     verbs = (REDELIVER, DISCARD)
+    published = time_column("Published", "at")
     ordering = ("-id",)
     page_template = "admin/workflows/facts.html"
 
@@ -116,7 +110,3 @@ class OutboxEventAdmin(ChoosesMany):
     @admin.display(description="Workflow")
     def of(self, row: OutboxEvent) -> str:
         return str(row.workflow_id)
-
-    @admin.display(description="Published")
-    def published(self, row: OutboxEvent) -> str:
-        return words.clock(row.at)

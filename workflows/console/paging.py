@@ -34,6 +34,17 @@ END = "end"
 FIRST_PAGE, PREVIOUS_PAGE, NEXT_PAGE, LAST_PAGE = ("First", "Previous", "Next", "Last")
 
 
+def is_number(text: str) -> bool:
+    """Whether it can be a row's number, or a time in microseconds."""
+    return text.isdecimal() and len(text) < 19
+
+
+def older(rows: Rows, before: str) -> Rows:
+    """The rows before this one, the newest first; all of them where it is no number."""
+    rows = rows.order_by("-id")
+    return rows.filter(id__lt=int(before)) if is_number(before) else rows
+
+
 class Filter(admin.SimpleListFilter):
     """A filter of a list in arms: sets of rows that together are those of `queryset`, and may overlap."""
 
@@ -79,7 +90,7 @@ class KeysetList(ChangeList):
         order = [_term(each) for each in self.get_ordering(request, self.queryset)]
         self.page = self._page(request, arms, order)
         self.result_list = self._shown(self.page.ids)
-        counted = self._count(arms) if self.page.has_earlier or self.page.has_later else len(self.page.ids)
+        counted = ids_of(arms).count() if self.page.has_earlier or self.page.has_later else len(self.page.ids)
         self.result_count, self.has_more = min(counted, COUNT_LIMIT), counted > COUNT_LIMIT
         # What else the admin's templates ask for.
         self.show_full_result_count, self.full_result_count = False, None
@@ -137,7 +148,7 @@ class KeysetList(ChangeList):
 
     def _place(self, text: str, order: Sequence[OrderBy]) -> Place | None:
         """The place of this row in the order; None if it is no number, or no row of the order."""
-        if not text.isdecimal() or len(text) > 18:
+        if not is_number(text):
             return None
         expressions = [term.expression for term in order]
         if expressions == [F("id")]:
@@ -150,10 +161,6 @@ class KeysetList(ChangeList):
         for each in self.filter_specs:
             arms = [arm for rows in arms for arm in _arms_of(each, request, rows)]
         return arms
-
-    def _count(self, arms: Sequence[Rows]) -> int:
-        """How many rows there are, up to one above COUNT_LIMIT."""
-        return ids_of(arms).count()
 
     def _shown(self, ids: Sequence[Any]) -> list[Any]:
         rows = self.apply_select_related(self.root_queryset).order_by().filter(pk__in=ids)

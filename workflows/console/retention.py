@@ -16,7 +16,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from workflows.console import links
-from workflows.console.base import ConsoleAdmin, ReasonForm, Verb, reason_field
+from workflows.console.base import ConsoleAdmin, ReasonForm, Verb, reason_field, time_column
 from workflows.errors import NotAllowed
 from workflows.models import Erasure, Hold, Workflow
 from workflows.operations.guards import ERASE, PLACE_HOLD, why_not_second
@@ -131,6 +131,7 @@ class HoldAdmin(ConsoleAdmin):
     ordering = ("-id",)
     page_template = "admin/workflows/facts.html"
     verbs = (EXTEND, LIFT)
+    ends = time_column("Until", "until")
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm(PLACE_HOLD)
@@ -149,10 +150,6 @@ class HoldAdmin(ConsoleAdmin):
         )
         return {"badge": self.state(row), "name": f"Legal hold {row.pk}", "facts": facts, "about": about}
 
-    @admin.display(description="Number")
-    def number(self, row: Hold) -> int:
-        return row.pk
-
     @admin.display(description="On")
     def on(self, row: Hold) -> str | SafeString:
         return _linked([row.workflow_id]) if row.workflow_id else "an e-mail address"
@@ -160,10 +157,6 @@ class HoldAdmin(ConsoleAdmin):
     @admin.display(description="State")
     def state(self, row: Hold) -> SafeString:
         return words.badge("waiting", "Held") if _is_on(row) else words.badge("complete", "Ended")
-
-    @admin.display(description="Until")
-    def ends(self, row: Hold) -> str:
-        return words.clock(row.until)
 
     @admin.display(description="Placed")
     def placed(self, row: Hold) -> str:
@@ -290,10 +283,6 @@ class ErasureAdmin(ConsoleAdmin):
         ]
         about = "This record names nobody but the two users. The hash tells whether it was an address that one has."
         return {"badge": self.state_shown(row), "name": f"Erasure {row.pk}", "facts": facts, "about": about}
-
-    @admin.display(description="Number")
-    def number(self, row: Erasure) -> int:
-        return row.pk
 
     @admin.display(description="State")
     def state_shown(self, row: Erasure) -> SafeString:

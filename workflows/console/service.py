@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.safestring import SafeString
 
 from workflows import operations
 from workflows.console import cause, trends
 from workflows.console.base import ReasonForm, StandingsAdmin, Verb
+from workflows.console.paging import older
 from workflows.health import services
 from workflows.health.services import Standing
 from workflows.models import CircuitEvent, Service
@@ -24,6 +23,7 @@ from workflows.outages.circuits import CircuitState
 from workflows.telling import words
 
 EVENTS_SHOWN = 100
+KINDS: Mapping[str, str] = {CircuitEvent.Kind.OPENED: "Down", CircuitEvent.Kind.CLOSED: "Up again"}
 
 
 class HoldForm(ReasonForm):
@@ -130,19 +130,15 @@ class ServiceAdmin(StandingsAdmin):
         return None if "\x00" in object_id else services.standing(object_id)
 
     def page(self, request: HttpRequest, row: Standing) -> dict[str, Any]:
-        story = list(_story(row, request.GET.get("before", ""))[: EVENTS_SHOWN + 1])
-        label = cause.label if row.is_cause else label_of
+        events = CircuitEvent.objects.filter(service=row.pk)
+        story = list(older(events, request.GET.get("before", ""))[: EVENTS_SHOWN + 1])
+        kinds = cause.KINDS if row.is_cause else KINDS
         return {
             **(cause.page(row) if row.is_cause else page_of(row)),
-            "story": [(event, label(event)) for event in story[:EVENTS_SHOWN]],
+            "story": [(event, label_of(event, kinds)) for event in story[:EVENTS_SHOWN]],
             "trends": trends.of_service(row.pk, request.GET.get("range", ""), timezone.now()),
             "older": story[EVENTS_SHOWN - 1].pk if len(story) > EVENTS_SHOWN else None,
         }
-
-
-def _story(row: Standing, before: str) -> QuerySet[CircuitEvent]:
-    events = CircuitEvent.objects.filter(service=row.pk).order_by("-id")
-    return events.filter(id__lt=int(before)) if before.isdecimal() and len(before) < 19 else events
 
 
 # --- In words -----------------------------------------------------------------------------------
@@ -156,17 +152,13 @@ def columns(row: Standing) -> dict[str, Any]:
     """What the list, and the page, say of a service."""
     since = words.clock(row.since) if row.since else ""
     return {
-        "badge": badge(row),
+        "badge": words.badge(f"circuit-{row.state}", row.state.label),
         "since": f"down since {since}" if row.state in (CircuitState.HELD, CircuitState.TRIED) else since,
         "failed_calls": _counted(row) if row.service.since and row.state != CircuitState.CLOSED else "",
         "longest_since": words.clock(row.longest_since),
         "next_trial": next_trial(row),
         "told": told(row.last_event),
     }
-
-
-def badge(row: Standing) -> SafeString:
-    return words.badge(f"circuit-{row.state}", row.state.label)
 
 
 def sentence(row: Standing) -> str:
@@ -237,12 +229,9 @@ def next_trial(row: Standing) -> str:
     return words.clock(row.service.retry_at) if row.service.retry_at else "when somebody says so"
 
 
-KINDS = {CircuitEvent.Kind.OPENED: "Down", CircuitEvent.Kind.CLOSED: "Up again"}
-
-
-def label_of(event: CircuitEvent) -> str:
+def label_of(event: CircuitEvent, kinds: Mapping[str, str] = KINDS) -> str:
     """A line of its story."""
-    return KINDS.get(CircuitEvent.Kind(event.kind), event.get_kind_display())
+    return kinds.get(CircuitEvent.Kind(event.kind), event.get_kind_display())
 
 
 def told(event: CircuitEvent | None) -> str:
@@ -255,14 +244,13 @@ def told(event: CircuitEvent | None) -> str:
 
 def facts(row: Standing) -> list[tuple[str, str]]:
     service = row.service
-    shown = [
+    return [
         ("Failed calls", f"{_counted(row)}, since {words.clock(service.since)}" if service.since else ""),
         ("Next trial", next_trial(row)),
         ("Last found unavailable", words.clock(service.failed_at) if service.failed_at else ""),
         ("Last up", words.clock(service.closed_at) if service.closed_at else ""),
         ("Last released", f"{service.cohort} at {words.clock(service.released_at)}" if service.cohort else ""),
     ]
-    return [(label, value) for label, value in shown if value]
 
 
 def _since(row: Standing) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console.base import OptionalReasonForm, Verb
+from workflows.console.base import OptionalReasonForm, StateFilter, Verb, time_column
 from workflows.console.choosing import ChoosesMany
 from workflows.models import UndeliveredMessage
 from workflows.telling import bulk_operations, words
@@ -48,15 +48,8 @@ DISCARD = Verb(
 )
 
 
-class StateFilter(admin.SimpleListFilter):
-    title, parameter_name = "state", "state"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [(state.name.lower(), state.label) for state in UndeliveredMessage.State]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[UndeliveredMessage]) -> QuerySet[UndeliveredMessage]:
-        chosen = {state.name.lower(): state for state in UndeliveredMessage.State}
-        return queryset.filter(state=chosen[self.value() or ""]) if self.value() in chosen else queryset
+class MessageStateFilter(StateFilter):
+    states = UndeliveredMessage.State
 
 
 @admin.register(UndeliveredMessage)
@@ -64,9 +57,10 @@ class UndeliveredMessageAdmin(ChoosesMany):
     """Where a message is, and why it was not delivered. Its key, headers and value are not read."""
 
     list_display = ("message", "badge", "code", "reason", "read")
-    list_filter = (StateFilter,)
+    list_filter = (MessageStateFilter,)
     bulk_verbs = ("redeliver", "discard")
     verbs = (REDELIVER, DISCARD)
+    read = time_column("Read", "created_at")
     ordering = ("-id",)
     page_template = "admin/workflows/facts.html"
 
@@ -82,7 +76,7 @@ class UndeliveredMessageAdmin(ChoosesMany):
             *([("Source", row.webhook)] if row.webhook else topic),
             ("Code", row.code),
             ("Reason", row.reason),
-            ("Read", self.read(row)),
+            ("Read", words.clock(row.created_at)),
         ]
         return {"badge": self.badge(row), "name": self.message(row), "facts": facts, "about": ABOUT}
 
@@ -93,7 +87,3 @@ class UndeliveredMessageAdmin(ChoosesMany):
     @admin.display(description="State")
     def badge(self, row: UndeliveredMessage) -> SafeString:
         return words.badge(f"message-{row.state or 'open'}", UndeliveredMessage.State(row.state).label)
-
-    @admin.display(description="Read")
-    def read(self, row: UndeliveredMessage) -> str:
-        return words.clock(row.created_at)

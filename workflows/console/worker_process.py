@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from workflows.console import links
-from workflows.console.base import ConsoleAdmin
+from workflows.console.base import ConsoleAdmin, time_column
 from workflows.definition import wording_of_type
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
@@ -50,6 +50,7 @@ class WorkerProcessAdmin(ConsoleAdmin):
     list_display = ("worker", "badge", "working_on", "at_step", "release", "its_queue", "started", "seen")
     list_filter = (LiveFilter,)
     page_template = "admin/workflows/facts.html"
+    started, seen = time_column("Started", "started_at"), time_column("Last seen", "last_seen")
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
         """Workers that run come first, then those that stopped last."""
@@ -72,8 +73,8 @@ class WorkerProcessAdmin(ConsoleAdmin):
             ("Step", self.at_step(row)),
             ("Release", row.release),
             ("Queue", self.its_queue(row)),
-            ("Started", self.started(row)),
-            ("Last seen", self.seen(row)),
+            ("Started", words.clock(row.started_at)),
+            ("Last seen", words.clock(row.last_seen)),
             ("Ended", self.ended(row)),
         ]
         return {"badge": self.badge(row), "name": row.name, "facts": facts, "about": ABOUT}
@@ -109,14 +110,6 @@ class WorkerProcessAdmin(ConsoleAdmin):
         if not row.only:
             return row.queue
         return f"{row.queue} ({'reversals' if row.only == COMPENSATION else row.only} only)"
-
-    @admin.display(description="Started")
-    def started(self, row: WorkerProcess) -> str:
-        return words.clock(row.started_at)
-
-    @admin.display(description="Last seen")
-    def seen(self, row: WorkerProcess) -> str:
-        return words.clock(row.last_seen)
 
     def ended(self, row: WorkerProcess) -> str:
         if not row.stopped_at:

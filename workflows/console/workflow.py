@@ -82,7 +82,7 @@ CANCEL = Verb(
     permission=operations.CANCEL,
     operation=operations.cancel,
     applies=lambda row: row.status == Workflow.Status.PENDING and not row.compensating,
-    consequences=lambda row: list(consequences.of_cancel(row)),
+    consequences=consequences.of_cancel,
     done="It is cancelled.",
     why_not=lambda row, user: operations.why_not_cancel(row.pk, user),
     dangerous=True,
@@ -372,10 +372,6 @@ class WorkflowAdmin(ChoosesMany):
         return workflow_page.page(row, before=request.GET.get("before", ""))
 
     # --- Columns --------------------------------------------------------------------------------
-
-    @admin.display(description="Number")
-    def number(self, row: Workflow) -> int:
-        return row.pk
 
     @admin.display(description="Type")
     def type(self, row: Any) -> SafeString | str:

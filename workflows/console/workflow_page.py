@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import QuerySet
-
 from workflows.console import acknowledging, corrections, duplicates, retention
 from workflows.console.attempts import Listed, last_run, listed
 from workflows.console.connections import related_rows
 from workflows.console.find import rows_of
+from workflows.console.paging import older
 from workflows.console.phases import phases
 from workflows.definition import WorkflowDefinition, definitions, wording_of
 from workflows.engine.duplicates import others_of
@@ -65,7 +64,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     others = finding.others_of(workflow.pk, definition, payload)
     same_business = others_of(workflow)
     steps, passed_over = step_lines(definition, last, effects), passed_over_in(workflow, last)
-    events = list(_events(workflow, before)[: EVENTS_SHOWN + 1])
+    events = list(older(Event.objects.filter(workflow=workflow), before)[: EVENTS_SHOWN + 1])
     parked_on = cause_of(workflow)
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
@@ -136,11 +135,3 @@ def _in_words(wording: Wording, failures: Mapping[str, str]) -> Iterator[str]:
     """A line for each step that failed: its title, and what its code means."""
     for step, code in failures.items():
         yield f"{words_for_step(wording, step).title}: {words_for_code(wording, code).staff}"
-
-
-# --- History ------------------------------------------------------------------------------------
-
-
-def _events(workflow: Workflow, before: str) -> QuerySet[Event]:
-    events = Event.objects.filter(workflow=workflow).order_by("-id")
-    return events.filter(id__lt=int(before)) if before.isdecimal() else events

@@ -136,11 +136,12 @@ def test_it_is_filtered_by_person_patient_time_and_sort_and_by_nothing_that_make
     }.items():
         assert whats(auditor, query) == found, query
     for query in (
-        *("person=%00", "patient=x", "patient=99999999999999999999", "since=9999-12-31&until=0001-01-01", "until=x"),
-        *("before=1-2", "before=999999999999999999-1-1", "before=1-9-1", "before=--", "sort=none", "before=1-1-%00"),
+        *("person=%00&patient=x&sort=none&until=x", "patient=99999999999999999999&since=9999-12-31&until=0001-01-01"),
+        *(f"before={place}" for place in ("1-2", "999999999999999999-1-1", "1-9-1", "--", "1-1-%00")),
     ):
         assert auditor.get(f"{AUDIT}?{query}").status_code == 200
-        assert auditor.post(EXPORT, dict(pair.split("=") for pair in query.split("&"))).status_code == 200
+        if "before" not in query:
+            assert auditor.post(EXPORT, dict(pair.split("=") for pair in query.split("&"))).status_code == 200
 
 
 def test_reveals_are_counted_by_person_and_day(as_: Login) -> None:

