@@ -12,7 +12,7 @@ import pytest
 from django import forms
 from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_serializer, model_validator
 
-from workflows.console.answer_form import AnswerForm
+from workflows.console.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
 
 
 class Colour(Enum):
@@ -216,3 +216,18 @@ def test_json_is_empty_until_somebody_types_an_empty_list_is_an_answer_and_an_id
         assert answer.is_valid(), answer.errors
         assert answer.answer == {"names": [], "more": {}, "receipt": kept}
     assert not AnswerForm(Listed, {"answer-names": "null"}).is_valid()
+
+
+@pytest.mark.parametrize(
+    ("asks", "typed", "said"),
+    [
+        *((ResultForm, {"result": text}, "This field is required.") for text in ("", "null")),
+        *((ResultForm, {"result": text}, "Give a JSON object.") for text in ("[]", '"ch_1"', "7")),
+        (UndoForm, {}, "Say which of the two."),
+        (UndoForm, {"how": "perhaps"}, "Select a valid choice."),
+        (UndoForm, {"how": "undone"}, "What was reversed by hand has a reference"),
+        (UndoForm, {"how": "kept", "reference": "re-9"}, "What stays as it is has no reference"),
+    ],
+)
+def test_of_a_call_what_is_no_answer_is_refused(asks: type[YesForm], typed: dict[str, str], said: str) -> None:
+    assert said in str(asks({f"answer-{name}": text for name, text in typed.items()}).errors)

@@ -15,14 +15,12 @@ from workflows.models import ManualTask, Workflow
 
 def test_the_facts_are_for_who_decides_and_stay_once_it_is_decided(as_: Login) -> None:
     task = rows.open_task(rows.waiting(task=False), facts=[["Weight", "ninety-two"]])
-    for role in ("support", "engineer", "auditor"):
-        assert "ninety-two" not in task_page(as_(role), task)
-    approver = as_("approver")
+    support, approver = as_("support"), as_("approver")
+    assert "ninety-two" not in task_page(support, task)
     assert "ninety-two" in task_page(approver, task)
     approver.post(f"/admin/workflows/manualtask/{task.pk}/decide/", {"decision": "approve"})
     assert "ninety-two" in task_page(approver, task)
-    for role in ("support", "engineer", "auditor"):
-        assert "ninety-two" not in task_page(as_(role), task)
+    assert "ninety-two" not in task_page(support, task)
     expired = rows.open_task(rows.waiting(task=False), facts=[["Weight", "ninety-two"]], state="expired")
     assert "ninety-two" not in task_page(approver, expired)
     ManualTask.objects.filter(pk=task.pk).update(team="clinicians")

@@ -52,9 +52,7 @@ def test_whether_a_call_happened_has_a_typed_field_for_each_that_its_step_return
 
 def test_of_a_step_that_does_not_say_what_it_returns_an_object_has_to_be_typed(as_: Login) -> None:
     client, row = as_("approver"), task(**IN_DOUBT)
-    for text in ("", "null", "[]", '"ch_1"', "7"):
-        html = decide(client, row, decision="approve", **{"answer-result": text})
-        assert ("This field is required." if text in ("", "null") else "Give a JSON object.") in html
+    assert "Give a JSON object." in decide(client, row, decision="approve", **{"answer-result": "[]"})
     assert (ManualTask.objects.get().state, Signal.objects.count()) == ("open", 0)
     decide(client, row, decision="approve", **{"answer-result": "{}"})
     assert Signal.objects.get().payload["answer"] == {}
@@ -87,9 +85,6 @@ def test_what_could_not_be_undone_is_dealt_with_in_one_of_two_ways(as_: Login) -
 def test_how_it_is_dealt_with_has_to_be_said_with_a_reason(as_: Login) -> None:
     client, row = as_("approver"), undo_task()
     wrong: list[tuple[dict[str, str], str]] = [
-        ({}, "Say which of the two."),
-        ({"answer-how": "perhaps"}, "Select a valid choice."),
-        ({"answer-how": "undone"}, "What was reversed by hand has a reference"),
         ({"answer-how": "undone", "answer-reference": "re-9", "reason": ""}, "This field is required."),
         ({"answer-how": "kept", "answer-reference": "re-9"}, "What stays as it is has no reference"),
     ]
