@@ -30,17 +30,12 @@ def test_a_webhook_becomes_a_signal_for_its_linking_id_and_wakes_who_waits(clien
     assert workflow.created_at < workflow.invisible_until <= timezone.now()
 
 
-def test_a_delivery_repeated_is_told_once(client: Client, secret: str) -> None:
+def test_a_delivery_repeated_is_told_once_and_its_id_is_for_nothing_else(client: Client, secret: str) -> None:
     assert deliver(client, secret, DELIVERED).json() == {"replayed": False}
     respelt = json.dumps({**DELIVERED, "payload": {"at": "noon"}}, indent=2).encode()
     for body in (DELIVERED, respelt):
         response = deliver(client, secret, body)
         assert (response.status_code, response.json()) == (202, {"replayed": True})
-    assert Signal.objects.count() == 1
-
-
-def test_an_id_used_for_something_else_is_refused(client: Client, secret: str) -> None:
-    deliver(client, secret, DELIVERED)
     changes: list[dict[str, Any]] = [{"name": "parcel.lost"}, {"linking_id": "acc-2"}, {"payload": {"at": 1}}]
     for change in changes:
         assert_problem(deliver(client, secret, {**DELIVERED, **change}), 422, "webhook_id_reused")

@@ -94,6 +94,7 @@ def test_a_signature_of_stripes_is_good_beside_others(header: str) -> None:
     text = header.format(at=NOW, good=by_stripe(), other=by_stripe("another secret of 16"))
     assert is_by(Stripe(), {"stripe-signature": text}, BODY, "another secret that", SECRET)
     assert not is_by(Stripe(), {"stripe-signature": text}, BODY + b" ", SECRET)
+    assert not is_by(Stripe(), {"stripe-signature": text.replace(str(NOW), str(NOW - 1))}, BODY, SECRET)
 
 
 @pytest.mark.parametrize(
@@ -116,11 +117,6 @@ def test_a_signature_of_stripes_has_one_time_and_that_is_now(header: str, code: 
     assert refused.value.code == code
 
 
-def test_the_time_is_signed() -> None:
-    text = f"t={NOW - 1},v1={by_stripe()}"
-    assert not is_by(Stripe(), {"stripe-signature": text}, BODY, SECRET)
-
-
 def test_a_bearer_is_the_secret_itself() -> None:
     for scheme in ("Bearer", "bearer"):
         assert is_by(Bearer(), {"authorization": f"{scheme} {SECRET}"}, BODY, "y" * 16, SECRET)
@@ -132,10 +128,6 @@ def test_a_bearer_is_the_secret_itself() -> None:
             Bearer().read({"authorization": missing})
 
 
-def test_what_covers_a_body_only_says_so() -> None:
-    assert [each.covers_headers for each in (Bearer(), Stripe(), GITHUB)] == [True, False, False]
-
-
 @pytest.mark.parametrize("secret", ["", "x" * 15, "x" * 201, "é" * 20, "x" * 16 + "\n"])
 def test_a_text_that_is_no_secret_is_refused(secret: str) -> None:
     for verifier in (Stripe(), GITHUB, Bearer()):
@@ -144,5 +136,6 @@ def test_a_text_that_is_no_secret_is_refused(secret: str) -> None:
         assert [len(verifier.key_of("x" * length)) for length in (16, 200)] == [16, 200]
 
 
-def test_a_flood_of_signatures_is_not_compared() -> None:
+def test_a_flood_of_signatures_is_not_compared_and_what_covers_a_body_only_says_so() -> None:
+    assert [each.covers_headers for each in (Bearer(), Stripe(), GITHUB)] == [True, False, False]
     assert len(Stripe().read({"stripe-signature": f"t={NOW}," + "v1=a," * 1000}).offered) == 16

@@ -293,15 +293,12 @@ def test_nothing_is_done_with_what_is_emptied(ada: User) -> None:
         Workflow.objects.filter(pk=row.pk).update(status="PENDING", completed_at=None)
 
 
-def test_what_is_sent_again_is_the_same_submission() -> None:
+def test_what_is_sent_or_started_again_is_the_same_workflow() -> None:
     sent = parse(json.dumps({"patient": {"email": "a@example.com", "password": "secret"}}).encode())
     key = old(workflow_type="onboarding", submitted_by="web").idempotency_key
     empty_old()
     again = enter(ONBOARDING, idempotency_key=key, payload=sent, submitted_by="web")
     assert (again.replayed, again.status) == (True, "COMPLETE")
-
-
-def test_what_is_started_again_under_a_business_key_is_the_same_workflow() -> None:
     row = old(business_key="order 7", tenant="shop", submitted_by="web")
     empty_old()
     entry = start(rows.PARCEL, tenant="shop", business_key="order 7", payload=parse(b"{}"), submitted_by="web")

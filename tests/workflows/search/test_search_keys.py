@@ -57,17 +57,13 @@ def found(kind: str, text: str) -> list[int]:
     return sorted(SearchKeyHash.objects.filter(hash__in=hashes).values_list("workflow_id", flat=True))
 
 
-def test_a_submission_is_found_by_each_of_its_search_keys() -> None:
+def test_a_submission_is_found_by_each_of_its_search_keys_of_which_hashes_are_stored() -> None:
     mine, other = send(), send(SENT % "john@example.com")
     assert found("email", " CANARY-7f3a@example.com") == [mine.id]
     assert found("phone", "(555) 010-2323") == [mine.id, other.id]
     assert found("email", "jane@example.com") == []
-
-
-def test_what_is_stored_is_a_hash_of_sixteen_bytes_and_nothing_of_the_value() -> None:
-    send()
     stored = list(SearchKeyHash.objects.values())
-    assert [len(bytes(each["hash"])) for each in stored] == [16, 16]
+    assert {len(bytes(each["hash"])) for each in stored} == {16}
     assert "canary" not in str(stored)
     assert {each["key_id"] for each in stored} == {keys()[0].id}
 
