@@ -56,8 +56,9 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Atte
             ended, error = _retry(workflow, attempt, outcome), outcome.error
         case Failed():
             ended, error = _fail(workflow, attempt, outcome), outcome.error
-        case WorkerStopping():
-            ended = _give_back(attempt, outcome)
+        case WorkerStopping():  # the row stays as it is: due, for the next worker
+            history.record_in(attempt, Event.Kind.RESCHEDULED, outcome.step.name, reason="The worker was stopped.")
+            ended = Attempt.Outcome.RESCHEDULED
         case Rescheduled():
             ended = _reschedule(workflow, attempt, outcome)
         case Held():
@@ -297,12 +298,6 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
         **outcome.description,
     )
     return Attempt.Outcome.RETRY
-
-
-def _give_back(attempt: OpenAttempt, outcome: WorkerStopping) -> Attempt.Outcome:
-    """Leave the row as it is: due, for the next worker."""
-    history.record_in(attempt, Event.Kind.RESCHEDULED, outcome.step.name, reason="The worker was stopped.")
-    return Attempt.Outcome.RESCHEDULED
 
 
 def _reschedule(workflow: Workflow, attempt: OpenAttempt, outcome: Rescheduled) -> Attempt.Outcome:

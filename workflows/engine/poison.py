@@ -90,7 +90,8 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
     if (crash := _last_crash(attempt)) and (braked := find_brake(workflow, attempt)):
         return failed_by_engine(definition.find_or_removed_step(crash.died_in), braked)
     if overdue := _overdue(attempt.past):
-        return _failed_as_overdue(definition, overdue)
+        message = f"{overdue.died_in} did not come to an end, and its worker was killed."
+        return _failed(definition, overdue.died_in, RetryableStepError(message, code="overdue"))
     deaths = [past for past in attempt.past if past.outcome in _DEATHS]
     recent = deaths[: len(deaths) % DEATHS.max_attempts]  # since a person last said that it may be tried again
     if len(recent) >= CRASHES_OF_POISON and all(past.outcome == _CRASHED for past in recent[:CRASHES_OF_POISON]):
@@ -212,11 +213,6 @@ def _overdue(past: list[PastAttempt]) -> PastAttempt | None:
         if each.outcome in _DEATHS:
             return None
     return None
-
-
-def _failed_as_overdue(definition: WorkflowDefinition, past: PastAttempt) -> Failed:
-    error = RetryableStepError(f"{past.died_in} did not come to an end, and its worker was killed.", code="overdue")
-    return _failed(definition, past.died_in, error)
 
 
 def _ask(

@@ -179,17 +179,13 @@ def is_let_fail(row: Service) -> bool:
         return False
     if Workflow.objects.filter(is_parked_on(row.name), parked_at__lte=row.let_fail_until).exists():
         return True
-    _forget_what_is_let_fail(row)
+    row.let_fail_until, row.let_fail_by, row.let_fail_reason = None, "", ""
+    _forget_who_asked(row)
     return False
 
 
 def _forget_who_asked(row: Service) -> None:
     row.asked_at, row.asked_by, row.asked_reason = None, "", ""
-
-
-def _forget_what_is_let_fail(row: Service) -> None:
-    row.let_fail_until, row.let_fail_by, row.let_fail_reason = None, "", ""
-    _forget_who_asked(row)
 
 
 # --- What the workers see of each other ---------------------------------------------------------------
