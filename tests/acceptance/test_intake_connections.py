@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psutil
@@ -28,6 +29,15 @@ def intake(folder: Path, *flags: str, **environment: str) -> Iterator[Gunicorn]:
     """One process, so that it is known which one a connection reaches."""
     environment["WEB_CONCURRENCY"] = "1"
     with Gunicorn("config.intake", folder / "gunicorn.log", database_url(), *flags, **environment) as server:
+        yield server
+
+
+# For all tests but those of its end, of limits of its own, and of its memory.
+@pytest.fixture(scope="module")
+def server(
+    django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gunicorn]:
+    with django_db_blocker.unblock(), intake(tmp_path_factory.mktemp("gunicorn")) as server:
         yield server
 
 
@@ -86,8 +96,8 @@ def trickling(server: Gunicorn, count: int, request: bytes) -> Iterator[None]:
             yield
 
 
-def test_200_idle_and_200_trickling_clients_cost_the_others_nothing(key: str, tmp_path: Path) -> None:
-    with intake(tmp_path) as server, ExitStack() as stack:
+def test_200_idle_and_200_trickling_clients_cost_the_others_nothing(key: str, server: Gunicorn) -> None:
+    with ExitStack() as stack:
         for _ in range(200):
             stack.enter_context(connect(server))
         stack.enter_context(trickling(server, 100, raw_post(key, b"{}", "Content-Length: 2")))
@@ -149,19 +159,18 @@ def test_a_request_that_takes_too_long_is_let_go_however_it_trickles(key: str, t
     assert Workflow.objects.count() == 1
 
 
-def test_a_client_that_has_closed_its_half_gets_its_answer_and_leaves_nothing_open(key: str, tmp_path: Path) -> None:
-    with intake(tmp_path) as server:
-        (worker,) = children_of(server.process.pid)
-        assert post(server, key).status == 202
-        before = open_files(worker)
-        for _ in range(30):
-            assert status_of(send_raw(server, raw_post(key, b"{}", "Content-Length: 2"))) == 202
-            assert status_of(send_raw(server, raw_post(key, b"{", "Content-Length: 2"))) == 400
-            assert status_of(send_raw(server, b"GET /healthz HT")) == 400
-            two = send_raw(server, raw_post(key, b"{", "Content-Length: 1") + b"GET /healthz HT")
-            assert two.count(b"HTTP/1.1 400 ") == 2
-            assert send_raw(server, b"") == b""
-        until(lambda: open_files(worker) <= before + 1, what=lambda: (open_files(worker), before))
+def test_a_client_that_has_closed_its_half_gets_its_answer_and_leaves_nothing_open(key: str, server: Gunicorn) -> None:
+    (worker,) = children_of(server.process.pid)
+    assert post(server, key).status == 202
+    before = open_files(worker)
+    for _ in range(30):
+        assert status_of(send_raw(server, raw_post(key, b"{}", "Content-Length: 2"))) == 202
+        assert status_of(send_raw(server, raw_post(key, b"{", "Content-Length: 2"))) == 400
+        assert status_of(send_raw(server, b"GET /healthz HT")) == 400
+        two = send_raw(server, raw_post(key, b"{", "Content-Length: 1") + b"GET /healthz HT")
+        assert two.count(b"HTTP/1.1 400 ") == 2
+        assert send_raw(server, b"") == b""
+    until(lambda: open_files(worker) <= before + 1, what=lambda: (open_files(worker), before))
     assert Workflow.objects.count() == 31
 
 
@@ -191,8 +200,8 @@ def test_when_there_is_no_room_an_idle_connection_makes_it_and_one_in_use_does_n
         assert server.clients() <= 20  # so many linger at most
 
 
-def test_a_burst_of_clients_waits_until_it_is_accepted_and_each_is_answered(tmp_path: Path) -> None:
-    with intake(tmp_path) as server, ExitStack() as stack:
+def test_a_burst_of_clients_waits_until_it_is_accepted_and_each_is_answered(server: Gunicorn) -> None:
+    with ExitStack() as stack:
         (worker,) = children_of(server.process.pid)
         psutil.Process(worker).suspend()
         socks = [stack.enter_context(connect(server, HEALTH)) for _ in range(500)]
@@ -200,8 +209,10 @@ def test_a_burst_of_clients_waits_until_it_is_accepted_and_each_is_answered(tmp_
         assert [sock.recv(12) for sock in socks] == [b"HTTP/1.1 200"] * 500
 
 
-def test_what_a_refused_client_sends_is_discarded_while_it_sends_but_not_without_end(key: str, tmp_path: Path) -> None:
-    with intake(tmp_path) as server, ExitStack() as stack:
+def test_what_a_refused_client_sends_is_discarded_while_it_sends_but_not_without_end(
+    key: str, server: Gunicorn
+) -> None:
+    with ExitStack() as stack:
         slow, endless = (
             stack.enter_context(connect(server, raw_post(key, b"", "Content-Length: 300000"))) for _ in range(2)
         )
@@ -372,16 +383,15 @@ def test_on_sigterm_each_request_that_was_sent_is_answered_and_idle_clients_are_
     assert {str(each) for each in Workflow.objects.values_list("idempotency_key", flat=True)} == set(stored)
 
 
-def test_what_comes_after_an_answer_that_closes_is_not_read(key: str, tmp_path: Path) -> None:
+def test_what_comes_after_an_answer_that_closes_is_not_read(key: str, server: Gunicorn) -> None:
     """The rest of a body that is refused, for one. The client gets its answer, not a reset connection."""
-    with intake(tmp_path) as server:
-        head = raw_post(key, b"", "Content-Length: 300000")
-        with connect(server, head) as sock:
-            sock.sendall(b"x" * 300_000 + raw_post(key, b"{}", "Content-Length: 2"))
-            answer = answer_on(sock)
-        assert status_of(answer) == 413
-        assert answer.count(b"HTTP/1.1") == 1
-        assert status_of(send_raw(server, b"x" * 3_000_000, half_close=False)) == 414
+    head = raw_post(key, b"", "Content-Length: 300000")
+    with connect(server, head) as sock:
+        sock.sendall(b"x" * 300_000 + raw_post(key, b"{}", "Content-Length: 2"))
+        answer = answer_on(sock)
+    assert status_of(answer) == 413
+    assert answer.count(b"HTTP/1.1") == 1
+    assert status_of(send_raw(server, b"x" * 3_000_000, half_close=False)) == 414
     assert not Workflow.objects.exists()
 
 
@@ -397,12 +407,11 @@ def test_a_client_that_sends_requests_and_reads_no_answer_is_not_read_without_en
         assert psutil.Process(worker).memory_info().rss < before + 20_000_000
 
 
-def test_what_a_client_has_sent_that_is_gone_is_not_read_and_no_error(tmp_path: Path) -> None:
+def test_what_a_client_has_sent_that_is_gone_is_not_read_and_no_error(server: Gunicorn) -> None:
     requests = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5
-    with intake(tmp_path) as server:
-        for _ in range(30):
-            with connect(server, requests) as sock:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
-        until(lambda: server.clients() == 0)
-        assert get(server, "/readyz").status == 200
+    for _ in range(30):
+        with connect(server, requests) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+    until(lambda: server.clients() == 0)
+    assert get(server, "/readyz").status == 200
     assert "ERROR" not in server.printed()
