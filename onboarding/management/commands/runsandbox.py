@@ -9,13 +9,14 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from onboarding.sandbox.server import Sandbox, SandboxServer, serve_until
+from workflows.management.arguments import HelpInLines
 
 A_YEAR = 366 * 86_400.0  # seconds
 
-EPILOG = """\
+EXAMPLES = """\
 Try it:
   curl localhost:8100/_healthz
   curl localhost:8100/_effects                     what was really performed (?service= &patient_uuid= &since=)
@@ -29,14 +30,10 @@ Started again on the same --state it has forgotten nothing but the counts of cal
 """
 
 
-class Command(BaseCommand):
+class Command(HelpInLines):
     help = "Serve the eight services that onboarding calls, with state on disk and faults on request."
-    requires_system_checks = []  # noqa: RUF012  # needs neither database nor services
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        return super().create_parser(
-            prog_name, subcommand, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
-        )
+    examples = EXAMPLES
+    requires_system_checks = ()  # needs neither database nor services
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--port", type=int, default=8100, help="8100 unless given; 0 takes a free one.")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
@@ -71,19 +73,16 @@ def _hold(user: User, options: dict[str, Any]) -> dict[str, Any]:
     return _tell(options)
 
 
-def _release(user: User, options: dict[str, Any]) -> dict[str, Any]:
-    operations.release_queue(options["key"], user=user, reason=options["reason"])
+def _change(
+    user: User, options: dict[str, Any], *, operation: Callable[..., object], given: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    operation(options["key"], user=user, reason=options["reason"], **{name: options[name] for name in given})
     return _tell(options)
 
 
-def _pace(user: User, options: dict[str, Any]) -> dict[str, Any]:
-    operations.set_pace(options["key"], user=user, per_second=options["per_second"], reason=options["reason"])
-    return _tell(options)
-
-
-def _cap(user: User, options: dict[str, Any]) -> dict[str, Any]:
-    operations.set_cap(options["key"], user=user, at_once=options["at_once"], reason=options["reason"])
-    return _tell(options)
+_release = partial(_change, operation=operations.release_queue)
+_pace = partial(_change, operation=operations.set_pace, given=("per_second",))
+_cap = partial(_change, operation=operations.set_cap, given=("at_once",))
 
 
 SUBCOMMANDS = {
