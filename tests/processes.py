@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 from django.conf import settings
 
 from tests.servers import database_url
@@ -80,23 +81,24 @@ class Runworker:
 
 def children_of(pid: int) -> list[int]:
     """The processes that `pid` has started and that have not ended."""
-    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True)
-    rows = [line.split() for line in found.stdout.splitlines()]
-    return [int(child) for child, parent, state in rows if int(parent) == pid and not state.startswith("Z")]
+    with suppress(psutil.NoSuchProcess):
+        return [child.pid for child in psutil.Process(pid).children() if is_alive(child.pid)]
+    return []
 
 
 def is_alive(pid: int) -> bool:
-    return _state(pid) not in ("", "Z")
+    return _status(pid) not in ("", psutil.STATUS_ZOMBIE)
 
 
 def is_stopped(pid: int) -> bool:
-    return _state(pid) == "T"
+    return _status(pid) == psutil.STATUS_STOPPED
 
 
-def _state(pid: int) -> str:
-    """The letter of `ps`; empty of a process that is gone."""
-    found = subprocess.run(["ps", "-p", str(pid), "-o", "stat="], capture_output=True, text=True, check=False)
-    return found.stdout.strip()[:1]
+def _status(pid: int) -> str:
+    """Empty of a process that is gone."""
+    with suppress(psutil.NoSuchProcess):
+        return str(psutil.Process(pid).status())
+    return ""
 
 
 def until(look: Callable[[], T], *, seconds: float = PATIENCE, what: Callable[[], Any] = str) -> T:
