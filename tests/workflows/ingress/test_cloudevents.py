@@ -119,11 +119,8 @@ def test_a_header_that_is_no_attribute_is_refused(name: str) -> None:
     assert refused.value.code == "attribute_invalid"
 
 
-def test_data_without_a_type_is_json() -> None:
+def test_data_without_a_type_is_json_and_its_digits_are_kept() -> None:
     assert read(b"[1]", "", HEADERS) == {**ATTRIBUTES, "data": [1]}
-
-
-def test_the_digits_of_data_are_kept() -> None:
     document = cloudevents.read(Received({**HEADERS, "content-type": "a/json"}, b"1.10000000000000000001", True))
     assert "1.10000000000000000001" in document.text
 

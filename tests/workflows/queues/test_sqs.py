@@ -50,6 +50,7 @@ def consumer(
         monkeypatch.setenv(name, value)
     engine.define([])
     settings.SUBMISSION_WORKFLOW = "test"
+    api_keys.create("shop")
     made: list[Consumer] = []
 
     def make(stopping: Flag | None = None, **options: Any) -> Consumer:
@@ -73,7 +74,6 @@ GOOD, BAD = "{}", "{"
 def test_what_the_dead_letters_do_not_take_stays_and_comes_again_and_the_others_go_on(
     consumer: Callable[..., Consumer], queue: Queue, dead: Queue, server: Server
 ) -> None:
-    api_keys.create("shop")
     attributes(server, dead, MaximumMessageSize="1024")
     large, small, good = (str(uuid4()) for _ in range(3))
     queue.send((large, BAD + "x" * 2000), (small, BAD), (good, GOOD))
@@ -93,7 +93,6 @@ def test_what_the_dead_letters_do_not_take_stays_and_comes_again_and_the_others_
 def test_of_ten_attributes_a_dead_letter_keeps_the_key(
     consumer: Callable[..., Consumer], queue: Queue, dead: Queue, server: Server
 ) -> None:
-    api_keys.create("shop")
     ten = {"Idempotency-Key": text(str(uuid4())), **{f"A{number}": text("x") for number in range(9)}}
     server.client.send_message(QueueUrl=queue.url, MessageBody=BAD, MessageAttributes=ten)
     assert consumer().process_next()
@@ -105,7 +104,6 @@ def test_of_ten_attributes_a_dead_letter_keeps_the_key(
 def test_without_an_answer_no_other_dead_letter_is_tried_and_a_stop_gives_all_back(
     consumer: Callable[..., Consumer], queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api_keys.create("shop")
     queue.send(("", BAD), (str(uuid4()), GOOD), ("", BAD))
     stopping, tried = Flag(), 0
 
@@ -123,7 +121,6 @@ def test_without_an_answer_no_other_dead_letter_is_tried_and_a_stop_gives_all_ba
 
 
 def test_a_dead_letters_queue_that_is_not_there_ends_it(consumer: Callable[..., Consumer], queue: Queue) -> None:
-    api_keys.create("shop")
     queue.send(("", BAD))
     with pytest.raises(SqsFailed, match="NonExistentQueue"):
         consumer(dead_letters=queue.url + "-gone").process_next()
@@ -179,7 +176,6 @@ def test_what_is_in_hand_is_extended_in_time_and_given_back_at_a_stop(
 def test_what_is_in_hand_is_extended_while_dead_letters_are_sent(
     consumer: Callable[..., Consumer], queue: Queue, dead: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api_keys.create("shop")
     queue.send(*[("", BAD)] * 4)
     clock = Clock()
     ours = consumer(clock, visibility=60)
@@ -206,7 +202,6 @@ def test_a_group_is_bounded_and_only_its_first_message_is_waited_for(
     queue: Queue,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    api_keys.create("shop")
     queue.send(*[(str(uuid4()), GOOD) for _ in range(6)])
     for name, value in {"BATCH": 2, "GROUP_BYTES": 100, **limits}.items():
         monkeypatch.setattr(sqs, name, value)
@@ -232,7 +227,6 @@ def test_a_group_is_bounded_and_only_its_first_message_is_waited_for(
 def test_what_is_in_hand_waits_for_no_more_of_a_queue_that_is_away_or_slow(
     seconds: int, consumer: Callable[..., Consumer], queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api_keys.create("shop")
     queue.send(*[(str(uuid4()), GOOD) for _ in range(3)])
     monkeypatch.setattr(sqs, "BATCH", 1)
     clock = Clock()
@@ -256,7 +250,6 @@ def test_what_is_in_hand_waits_for_no_more_of_a_queue_that_is_away_or_slow(
 def test_it_ends_when_it_is_told_to_or_its_time_is_over(
     consumer: Callable[..., Consumer], queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api_keys.create("shop")
     queue.send(*[(str(uuid4()), GOOD) for _ in range(3)])
     monkeypatch.setattr(sqs, "BATCH", 1)
     monkeypatch.setattr(sqs, "GROUP", 1)
@@ -281,7 +274,6 @@ def test_it_ends_when_it_is_told_to_or_its_time_is_over(
 def test_a_queue_that_does_not_answer_is_not_called_empty(
     consumer: Callable[..., Consumer], queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api_keys.create("shop")
     queue.send((str(uuid4()), GOOD))
     ours = consumer(Clock())
     receive, asked = ours._sqs.receive_message, 0
@@ -299,7 +291,6 @@ def test_a_queue_that_does_not_answer_is_not_called_empty(
 
 
 def test_a_fifo_queue_is_read_to_its_end(consumer: Callable[..., Consumer], dead: Queue, server: Server) -> None:
-    api_keys.create("shop")
     ordered = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
     url = server.client.create_queue(QueueName=f"q-{uuid4().hex[:8]}.fifo", Attributes=ordered)["QueueUrl"]
     for number in range(15):
