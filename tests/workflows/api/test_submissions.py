@@ -15,7 +15,7 @@ from workflows import request_ids
 from workflows.api import requests, submissions
 from workflows.ingress import api_keys
 from workflows.intake.submissions import submission_definition
-from workflows.models import Wait, Workflow
+from workflows.models import SearchKeyHash, Wait, Workflow
 from workflows.wording import ENGINE_CODES
 
 pytestmark = pytest.mark.django_db
@@ -116,9 +116,10 @@ def test_accepting_a_submission_writes_one_row_and_notifies_nobody(
         return execute(cursor, sql, *args, **kwargs)
 
     monkeypatch.setattr(psycopg.Cursor, "execute", look)
-    assert post(view, key).status_code == 202
+    assert post(view, key, '{"patient": {"email": "ada@example.com"}}').status_code == 202
     (written,) = [sql for sql in statements if not sql.startswith("SELECT")]  # the API's keys are read now and then
     assert "INSERT INTO workflows_workflow" in written
+    assert SearchKeyHash.objects.exists(), "its search keys are in the same statement"
     assert "notify" not in "".join(statements).lower()
 
 
