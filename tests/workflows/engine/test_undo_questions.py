@@ -18,6 +18,19 @@ from workflows.models import Attempt, Effect, Event, ManualTask, Signal, State, 
 
 pytestmark = engine.ENGINE
 
+# To deal with it by hand is to say how, and why.
+NOT_ENOUGH: list[tuple[dict[str, Any] | None, str, str]] = [
+    (BY_HAND, " ", "Say why"),
+    (None, "Done.", "A yes is not enough"),
+    ({}, "Done.", "kept"),
+    ({"kept": None, "reference": "re-9"}, "Done.", "kept"),
+    ({"kept": False}, "Done.", "reference_missing"),
+    ({"kept": False, "reference": " "}, "Done.", "reference_missing"),
+    ({"kept": False, "reference": None}, "Done.", "reference"),
+    ({"kept": True, "reference": "re-9"}, "Done.", "reference_of_nothing"),
+    ({**BY_HAND, "by": "me"}, "Done.", "by"),
+]
+
 
 def exhausted(world: World) -> tuple[Workflow, ManualTask]:
     world.errors["undo charge"] = [StepError("No.", code="no_refunds")] * 3
@@ -38,6 +51,11 @@ def test_after_three_failures_the_earlier_ones_wait_for_a_person_who_has_undone_
     workflow, task = exhausted(world)
     assert Workflow.objects.with_state().get(pk=workflow.pk).state == State.COMPENSATING
     assert again(workflow).waiting_for
+    for answer, reason, why in NOT_ENOUGH:
+        with pytest.raises(NotAllowed, match=why):
+            operations.approve(task.pk, user=ada(), reason=reason, answer=answer)
+    task.refresh_from_db()
+    assert (task.state, Signal.objects.count(), states()["charge"]) == ("open", 0, "done")
     assert "undo reserve" not in world.log
     charged_at = Effect.objects.get(step="charge", undo=False).settled_at
     operations.approve(task.pk, user=ada(), reason="By phone.", answer=BY_HAND)
@@ -61,47 +79,18 @@ def test_what_was_undone_by_hand_is_on_the_ledger_also_where_its_undo_was_never_
     assert Effect.objects.get(undo=True).result == {"reference": "re-9"}
 
 
-def test_what_is_dealt_with_by_hand_says_how_and_why(world: World) -> None:
-    _, task = exhausted(world)
-    by = ada()
-    refused: list[tuple[dict[str, Any] | None, str, str]] = [
-        (BY_HAND, " ", "Say why"),
-        (None, "Done.", "A yes is not enough"),
-        ({}, "Done.", "kept"),
-        ({"kept": None, "reference": "re-9"}, "Done.", "kept"),
-        ({"kept": False}, "Done.", "reference_missing"),
-        ({"kept": False, "reference": " "}, "Done.", "reference_missing"),
-        ({"kept": False, "reference": None}, "Done.", "reference"),
-        ({"kept": True, "reference": "re-9"}, "Done.", "reference_of_nothing"),
-        ({**BY_HAND, "by": "me"}, "Done.", "by"),
-    ]
-    for answer, reason, why in refused:
-        with pytest.raises(NotAllowed, match=why):
-            operations.approve(task.pk, user=by, reason=reason, answer=answer)
-    task.refresh_from_db()
-    assert (task.state, Signal.objects.count(), states()["charge"]) == ("open", 0, "done")
-
-
-def test_a_person_lets_it_be(world: World) -> None:
+def test_what_a_person_lets_be_is_asked_again_when_a_retry_fails_too(world: World) -> None:
     workflow, task = exhausted(world)
     operations.approve(task.pk, user=ada(), reason="Too late.", answer={"kept": True})
     workflow = to_rest(workflow)
     assert (states()["charge"], states()["reserve"]) == ("kept", "undone")
     operations.retry(workflow.pk, user=ada())
     world.log.clear()
-    to_rest(workflow)
-    assert world.log[0] == "reserve"
-    assert "charge" not in world.log  # it stayed done
-
-
-def test_what_a_person_let_be_is_asked_again_when_a_retry_fails_too(world: World) -> None:
-    workflow, task = exhausted(world)
-    operations.approve(task.pk, user=ada(), reason="Too late.", answer={"kept": True})
-    workflow = to_rest(workflow)
-    operations.retry(workflow.pk, user=ada())
     world.errors["undo charge"] = [StepError("No.")] * 3
     for _ in range(5):
         workflow = again(workflow)
+    assert world.log[0] == "reserve"
+    assert "charge" not in world.log, "it stayed done"
     assert (workflow.compensating, workflow.waiting_for) == (True, task.question)
     assert ManualTask.objects.latest("id").pk != task.pk
 
