@@ -72,10 +72,10 @@ class Reconciler:
     def resolve_or_repeat(self, step: Step, context: Any, effect: KnownEffect) -> KnownEffect:
         """Find out whether a call has happened. Returns its effect: DONE, NOT_DONE, or unchanged, to be repeated.
 
-        1. By the step's lookup. "Not found" counts only `settle` seconds after the call started: it may be on its way.
-        2. By repeating the call under its key, while the downstream honours it; but not once a repeat has found that
-           the step no longer applies: the next would find the same.
-        3. By asking a person, also only after `settle` seconds: a person's no gives the call a new key.
+        By the step's lookup, if it has one, and by nothing else. Without one, by repeating the call under its key,
+        while the downstream honours it; but not once a repeat has found that the step no longer applies: the next
+        would find the same. Else by asking a person; a no gives the call a new key. "Not found" counts, and a person
+        is asked, only `settle` seconds after the call started: it may be on its way.
         """
         if step.lookup:
             return self.record_found(effect, self.find(step, step.lookup, context, effect))

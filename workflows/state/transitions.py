@@ -7,7 +7,7 @@
 | `begun` | it has started, and goes first: an attempt has been decided, or the workflow was woken |
 | `waiting_for` | what it waits for, in words |
 | `wake_on`, `wake_matching`, `seen_until` | the names of the signals that wake it, and which of those |
-| `parked_on`, `parked_at` | the service that is unavailable and that it waits for, and since when |
+| `parked_on`, `parked_at` | what it waits for, a service that takes no calls or a cause, and since when |
 | `current_step`, `retry_count` | the step where it failed or waits, and how many times in a row that step failed |
 | `unavailable_count` | how many of these failures were at a service that was unavailable |
 
