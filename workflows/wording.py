@@ -149,7 +149,7 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
         "Its workers keep losing the database. An engineer has to look.", _LATER, engineer=True
     ),
     "keeps_dying": CodeWords("Its workers keep dying. An engineer has to look.", _LATER, engineer=True),
-    "let_fail": CodeWords("It waited for a mend with many others, and was let fail; its history says why.", _LATER),
+    "let_fail": CodeWords("Many failed at the same step, and a user let them fail; the history says why.", _LATER),
     "content_unreadable": CodeWords(
         "What was sent, returned by a call or told by a signal cannot be read: its key is missing here, or deleted.",
         _LATER,

@@ -94,7 +94,7 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         ({"oldest": waiting(minutes=14.9)}, "Slow: the oldest waits 14 min."),
         ({"oldest": waiting(minutes=15)}, "In trouble: the oldest waits 15 min."),
         # --- Workers ---
-        ({"workers": 0}, "In trouble: no worker is live, so nothing is worked off."),
+        ({"workers": 0}, "In trouble: no worker is running."),
         ({"deserted": [waiting("slow", seconds=59)]}, WELL),
         (
             {"deserted": [waiting("slow", seconds=60)]},

@@ -97,7 +97,7 @@ def _require_token(request: HttpRequest) -> None:
 
 
 class _Now(Collector):
-    """What the database says just then."""
+    """Read from the database at each scrape."""
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         found = counts.read(_NOT_ENDED)
@@ -184,13 +184,13 @@ class _Now(Collector):
         )
         yield _by(
             "onramp_pace",
-            "How many of a queue or type begin in a second at most, by a person's word.",
+            "How many of a queue or type begin in a second at most, as a user set it.",
             ["scope", "name"],
             (([each.key.scope, each.key.name], each.pace.per_second) for each in found.paces if each.pace.per_second),
         )
         yield _by(
             "onramp_cap",
-            "How many of a queue, type or tenant are in workers' hands at most, by a person's word.",
+            "How many of a queue, type or tenant run at a time at most, as a user set it.",
             ["scope", "name"],
             (([each.key.scope, each.key.name], each.pace.at_once) for each in found.paces if each.pace.at_once),
         )
@@ -258,7 +258,7 @@ class _Late(Collector):
         )
         yield _by(
             "onramp_undelivered_messages",
-            "Messages that could become no signal, and that nobody has redelivered or discarded.",
+            "Messages that could not be delivered, and that nobody has redelivered or discarded.",
             ["topic"],
             (([topic], number) for topic, number in undelivered.by_topic().items()),
         )

@@ -192,7 +192,7 @@ class ConsoleAdmin(ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not all(map(is_number, request.POST.getlist(ACTION_CHECKBOX_NAME))):
-            raise BadRequest("What is selected is no row.")
+            raise BadRequest("The selection is not valid. Go back to the list and select again.")
         return super().changelist_view(request, {"title": self._title_of_list(), **(extra_context or {})})
 
     def action_checkbox(self, obj: Model) -> SafeString:

@@ -156,7 +156,7 @@ def all_tasks(request: HttpRequest) -> tuple[QuerySet[Any, Any], str]:
 def _causes(user: User) -> list[tuple[str, str]]:
     """What keeps many waiting until somebody acts, for who may see that: where it leads, and a sentence.
 
-    Steps where many fail, destinations that are told nothing, and messages that could become no signal.
+    Steps where many fail, destinations that are told nothing, and messages that could not be delivered.
     """
     braked = services.braked() if user.has_perm(services.SEE_SERVICES) else []
     untold = outbox.need_a_person() if user.has_perm(outbox.SEE_OUTBOX) else []

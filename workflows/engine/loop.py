@@ -258,7 +258,7 @@ class Worker:
     def _is_held_up(self) -> bool:
         """Whether to take up nothing now, for a migration waits for the claims to end; looked at once a second.
 
-        Of one that waits, each poll looks whether it is through.
+        While a migration waits, each poll checks whether it is over.
         """
         if self._held_up or monotonic() >= self._looked_at + LOOK_EVERY:
             self._looked_at = monotonic()

@@ -100,7 +100,7 @@ def _well(counts: Counts) -> Iterator[Reason]:
 
 def _workers(counts: Counts) -> Iterator[Reason]:
     if not counts.workers.number:
-        yield _reason(Level.TROUBLE, Piece("no worker is live, so nothing is worked off"))
+        yield _reason(Level.TROUBLE, Piece("no worker is running"))
         return
     for waiting in counts.deserted:
         if _seconds(waiting.since, counts.at) >= WORKERS_START_WITHIN:
@@ -225,7 +225,7 @@ def _outbox(counts: Counts) -> Iterator[Reason]:
             waits = length(_seconds(each.oldest, counts.at))
             yield _reason(
                 Level.SLOW,
-                Piece(f"the destination {each.name} has been told nothing of an event for "),
+                Piece(f"the destination {each.name} has not received an event for "),
                 Piece(waits, each.waiting.link),
             )
 

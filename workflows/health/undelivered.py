@@ -1,4 +1,4 @@
-"""UNDELIVERED: how many messages of each topic, or source of webhooks, could become no signal and are nobody's yet."""
+"""UNDELIVERED: how many messages of each topic, or source of webhooks, could not be delivered and are nobody's yet."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ def need_a_person() -> list[tuple[str, Link]]:
 def _sentence(topic: str, count: Count) -> str:
     _, is_webhook, source = topic.partition(":")
     whose = f"of the source {source}" if is_webhook else f"of the topic {topic}"
-    return f"{count} {'message' if count.number == 1 else 'messages'} {whose} could become no signal."
+    return f"{count} {'message' if count.number == 1 else 'messages'} {whose} could not be delivered."

@@ -234,7 +234,7 @@ def why_not_correct(workflow: Workflow, user: User, *, is_asked: bool = False) -
     if other := duplicates.in_place_of(workflow):
         return (
             f"Workflow {other} does, or has done, what this one was sent for. If they are not the same, retry this one "
-            "first: it ends as a duplicate, and you can say that it is none."
+            "first: it ends as a duplicate, and you can then say that it is not one."
         )
     return ""
 

@@ -82,7 +82,7 @@ def _is_undo(effect: Effect, of: Effect) -> bool:
 def why_not(task: ManualTask) -> str:
     """Why the answer to a task stands, in a sentence; empty if it can be retracted."""
     if task.task_type not in compensation.KEPT_ON_CANCEL:
-        return "Only what was said of a call, or of its reversal, can be retracted."
+        return "You can retract only an answer about a call or its reversal."
     if task.state == ManualTask.State.RETRACTED:
         return "It is retracted already."
     if task.state not in (ManualTask.State.APPROVED, ManualTask.State.REJECTED):

@@ -196,7 +196,7 @@ def _require_not_cancelled(task: ManualTask) -> None:
     if task.task_type in compensation.KEPT_ON_CANCEL:
         return
     if asked := store.cancellation(task.workflow_id):
-        raise NotAllowed(f"{asked.by} has asked for its workflow to be cancelled: no answer is heeded any more.")
+        raise NotAllowed(f"{asked.by} has asked to cancel the workflow: it takes no more answers.")
 
 
 @contextmanager

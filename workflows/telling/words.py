@@ -73,7 +73,7 @@ TASK_TYPES = {
     "step_undeclared": "Step that is gone",
     "keeps_dying": "Workers keep dying",
     "keeps_being_lost": "Workers keep losing it",
-    "secrets_unreadable": "Secret that does not open",
+    "secrets_unreadable": "Content that cannot be read",
 }
 
 

@@ -30,11 +30,11 @@ def test_they_are_counted_by_topic_and_source_where_people_look_and_for_alerts(a
         rows.undelivered_message(number, topic=topic)
     rows.undelivered_message(9, topic="settled", state="discarded")
     html = as_("engineer").get("/admin/needs-a-person/").content.decode()
-    assert "1 message of the topic facts could become no signal." in html
-    assert "2 messages of the source payments could become no signal." in html
+    assert "1 message of the topic facts could not be delivered." in html
+    assert "2 messages of the source payments could not be delivered." in html
     assert f"{UNDELIVERED}?state=open" in html
     assert "settled" not in html
-    assert "could become no signal" not in as_("approver").get("/admin/needs-a-person/").content.decode()
+    assert "could not be delivered" not in as_("approver").get("/admin/needs-a-person/").content.decode()
     settings.METRICS_TOKEN = "token"
     text = Client().get("/metrics", headers={"Authorization": "Bearer token"}).content.decode()
     assert 'onramp_undelivered_messages{topic="webhook:payments"} 2.0' in text

@@ -225,4 +225,4 @@ def test_what_a_step_has_asked_is_not_retracted(ada: User) -> None:
     define([ask, pause])
     work(submit())
     operations.approve(ManualTask.objects.get().pk, user=ada)
-    refused(ManualTask.objects.get(), ada, "Only what was said of a call, or of its reversal")
+    refused(ManualTask.objects.get(), ada, "You can retract only an answer about a call")

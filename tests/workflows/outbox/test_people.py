@@ -118,7 +118,7 @@ def test_home_and_metrics_tell_of_each_destination(client: Client, settings: Set
     rows.outbox_event(state="", since=later(-2 * HOUR))
     rows.outbox_event(destination="gone")
     reasons = str(judge(counts.read()))
-    assert "the destination crm has been told nothing of an event for 2 h" in reasons
+    assert "the destination crm has not received an event for 2 h" in reasons
     assert "1 event was given up for the destination gone" in reasons
     text = client.get("/metrics", headers={"Authorization": "Bearer token"}).content.decode()
     for line in (
