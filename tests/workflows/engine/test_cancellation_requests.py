@@ -192,9 +192,7 @@ def test_a_question_that_is_asked_after_the_request_takes_no_answer(ada: User, g
     run(workflow)
     operations.cancel(workflow.pk, user=ada, reason=BY_PHONE)
     run.finish()
-    with pytest.raises(
-        NotAllowed, match="ada has asked to cancel the workflow: it takes no more answers"
-    ):
+    with pytest.raises(NotAllowed, match="ada has asked to cancel the workflow: it takes no more answers"):
         operations.approve(ManualTask.objects.open().get().pk, user=ada)
     work(workflow)
     assert reread(workflow).state == State.CANCELLED
