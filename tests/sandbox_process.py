@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import subprocess
 import sys
@@ -12,16 +13,19 @@ from urllib.parse import quote
 
 import httpx
 
-from onboarding.sandbox.server import Sandbox, SandboxServer
+from onboarding.sandbox.server import Sandbox, SandboxServer, serve_until
 
 PROJECT = Path(__file__).resolve().parent.parent
 
 
 class SandboxProcess:
-    """`manage.py runsandbox` on a free port; `start` again after `kill` keeps port and state.
+    """A sandbox on a free port; `start` again after `kill` keeps port and state.
 
-    It forgets idempotency keys after `key_ttl` seconds (None: never).
+    It forgets idempotency keys after `key_ttl` seconds (None: never). It is `manage.py runsandbox` without Django,
+    which takes most of the time to start.
     """
+
+    command = ("-m", "tests.sandbox_process")
 
     def __init__(self, state: Path, *, key_ttl: float | None = None) -> None:
         self.state = state
@@ -33,7 +37,7 @@ class SandboxProcess:
         arguments = ["--port", str(self.port), "--state", str(self.state)]
         arguments += ["--key-ttl", str(self.key_ttl)] if self.key_ttl is not None else []
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "runsandbox", *arguments],
+            [sys.executable, *self.command, *arguments],
             cwd=PROJECT,
             stdout=subprocess.PIPE,
             text=True,
@@ -118,3 +122,18 @@ class SandboxThread(SandboxProcess):
         self.server.shutdown()
         self.server.server_close()
         self.server.sandbox.store.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name, of in {"port": int, "state": Path, "key-ttl": float}.items():
+        parser.add_argument(f"--{name}", type=of)
+    options = parser.parse_args()
+    server = SandboxServer(("127.0.0.1", options.port), Sandbox(options.state, key_ttl=options.key_ttl))
+    sys.stdout.write(f"Sandbox ready at http://127.0.0.1:{server.server_port}, state in {options.state}.\n")
+    sys.stdout.flush()
+    serve_until(server, {signal.SIGTERM, signal.SIGINT})
+
+
+if __name__ == "__main__":
+    main()

@@ -19,9 +19,14 @@ def refused(told: str, *arguments: str) -> None:
         call_command("runsandbox", *arguments)
 
 
+class Runsandbox(SandboxProcess):
+    command = ("manage.py", "runsandbox")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_cleanly_when_it_is_told_to(own_sandbox: SandboxProcess, number: signal.Signals) -> None:
+def test_it_ends_cleanly_when_it_is_told_to(tmp_path: Path, number: signal.Signals) -> None:
+    own_sandbox = Runsandbox(tmp_path / "state", key_ttl=60)
     own_sandbox.fault("payments", None, "timeout_after")
     stuck = threading.Thread(target=_ask_for_ever, args=[own_sandbox.url])
     stuck.start()
