@@ -268,7 +268,7 @@ class Gunicorn:
             )
 
     def __enter__(self) -> Gunicorn:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120  # it takes two seconds, on a machine that is not busy
         while time.monotonic() < deadline and self.process.poll() is None:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=10) as sock:
                 sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
