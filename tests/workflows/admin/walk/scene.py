@@ -132,7 +132,7 @@ class Scene:
         rows.event(twice, "best_effort_failed", attempt=1, step="review", detail={"error_code": "gone"})
         return {
             "failed": rows.failed().pk,
-            "retrying": rows.retrying().pk,
+            "retrying": rows.retrying(invisible_until=timezone.now() + timedelta(hours=1)).pk,  # however slow a walk
             "given-up": rows.given_up().pk,
             "twice-given-up": twice.pk,
             "complete": rows.complete().pk,
