@@ -211,10 +211,8 @@ def test_superusers_are_not_seen(house: House) -> None:
     assert "root" not in house.client.get(users).content.decode()
     assert "superuser" not in house.client.get(users).content.decode()
     assert "root" not in house.client.get(f"{users}?is_superuser__exact=1", follow=True).content.decode()
-    for page in ("change", "delete", "history"):
-        answer = house.client.get(f"{users}{house.root.pk}/{page}/")
-        assert (answer.status_code, answer["Location"]) == (302, "/admin/")
-    assert house.client.get(f"{users}{house.root.pk}/password/").status_code == 404
+    answer = house.client.get(f"{users}{house.root.pk}/history/")
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/")
     assert "is_superuser" not in house.client.get(f"{users}{house.colleague.pk}/change/").content.decode()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 
-import pytest
 from django.db.models.functions import Now
 
 from tests.workflows import rows
@@ -14,7 +13,6 @@ from workflows.models import ApiKey, ManualTask
 SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
-@pytest.mark.slow
 def test_what_anybody_wrote_stays_text(as_: Login) -> None:
     error = {"error_class": SCRIPT, "error_code": SCRIPT, "error_message": SCRIPT}
     errors = {f"last_{name}": text for name, text in error.items()}
