@@ -31,6 +31,11 @@ class Listed:
         """The number of the first of them."""
         return self.attempt.number - self.same
 
+    @property
+    def before(self) -> int:
+        """The number of the attempt before it."""
+        return self.attempt.number - 1
+
 
 def listed(workflow: Workflow) -> list[Listed]:
     """The newest attempts, at most ATTEMPTS_SHOWN without the looks that have found the same."""

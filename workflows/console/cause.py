@@ -89,14 +89,15 @@ def _in_releases(service: Service) -> str:
 
 def _waiting(row: Standing) -> str:
     if row.is_called:
-        return f"{_workflows(row)} {_is(row)} being released." if row.parked.number else ""
+        return f"{workflows(row)} {_is(row)} being released." if row.parked.number else ""
     waits = "waits" if row.parked.number < 2 else "wait"
     if row.parked.number and is_undo(row.service):
-        return f"{_workflows(row)} {waits} to be reversed, and for refunds, until that is mended."
-    return f"{_workflows(row)} {waits} for the mend."
+        return f"{workflows(row)} {waits} to be reversed, and for refunds, until that is mended."
+    return f"{workflows(row)} {waits} for the mend."
 
 
-def _workflows(row: Standing) -> str:
+def workflows(row: Standing) -> str:
+    """How many are parked on it, as the start of a sentence."""
     match row.parked.number:
         case 0:
             return "No workflow"

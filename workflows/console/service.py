@@ -192,13 +192,12 @@ def _circuit(row: Standing) -> str:
 
 def _waiting(row: Standing) -> str:
     number, service = row.parked.number, row.service
-    workflows = "1 workflow" if number == 1 else f"{row.parked} workflows"
     if row.state in (CircuitState.CLOSED, CircuitState.SUSPECTED):
         if not number:
             return ""
         last = f", the last {service.cohort} of them at {words.clock(service.released_at)}" if service.cohort else ""
-        return f"{workflows} {'is' if number == 1 else 'are'} being released{last}."
-    return f"{workflows if number else 'No workflow'} {'waits' if number < 2 else 'wait'} for it."
+        return f"{cause.workflows(row)} {'is' if number == 1 else 'are'} being released{last}."
+    return f"{cause.workflows(row)} {'waits' if number < 2 else 'wait'} for it."
 
 
 def _next(row: Standing) -> str:

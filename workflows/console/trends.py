@@ -55,18 +55,13 @@ class Trends:
         full = int(now.timestamp()) // int(self.range.column.total_seconds()) + 1
         self.until = datetime.fromtimestamp(full * self.range.column.total_seconds(), UTC)
         self.since = self.until - self.range.number * self.range.column
-
         self._starts = [self.since + number * self.range.column for number in range(self.range.number)]
-
-    @property
-    def ranges(self) -> list[tuple[str, str, bool]]:
-        """The ranges to choose from: address, label, and whether it is this one."""
-        return [(f"?range={each.key}", each.label, each == self.range) for each in RANGES]
 
     def page(self, drawn: Sequence[Chart], failures: Sequence[Bar]) -> dict[str, Any]:
         """What `trends.html` shows; the rows of its table have a column of each chart."""
         rows = list(zip(*(chart.columns for chart in drawn), strict=True))
-        return {"ranges": self.ranges, "range": self.range, "charts": drawn, "rows": rows, "failures": failures}
+        ranges = [(f"?range={each.key}", each.label, each == self.range) for each in RANGES]
+        return {"ranges": ranges, "range": self.range, "charts": drawn, "rows": rows, "failures": failures}
 
     # --- Numbers --------------------------------------------------------------------------------
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from workflows.console import acknowledging, corrections, duplicates, retention
-from workflows.console.attempts import Listed, last_run, listed
+from workflows.console.attempts import last_run, listed
 from workflows.console.connections import related_rows
 from workflows.console.find import rows_of
 from workflows.console.paging import older
 from workflows.console.phases import phases
-from workflows.definition import WorkflowDefinition, definitions, wording_of
+from workflows.definition import definitions, wording_of
 from workflows.engine.duplicates import others_of
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, Workflow
 from workflows.search import find as finding
@@ -20,37 +19,10 @@ from workflows.telling import history, words
 from workflows.telling.money import money_line
 from workflows.telling.patient import caller, passed_over_in, sent, to_tell
 from workflows.telling.sentence import cause_of, small_print, standing
-from workflows.telling.steps import StepLine, lines_of, step_lines, title_of, told_error, undone_steps
+from workflows.telling.steps import lines_of, step_lines, title_of, told_error, undone_steps
 from workflows.wording import Wording, words_for_code, words_for_step
 
 EVENTS_SHOWN = 100
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptLine:
-    """An attempt with its steps; `same` before it, from the number `first` on, have found the same."""
-
-    attempt: Attempt
-    steps: Sequence[StepLine]
-    died_in: str
-    same: int
-    first: int
-
-    @property
-    def before(self) -> int:
-        """The number of the attempt before it."""
-        return self.attempt.number - 1
-
-
-@dataclass(frozen=True, slots=True)
-class EffectLine:
-    """A call, by the title of its step, and its key; its error in words and, if there are words, as it was recorded."""
-
-    effect: Effect
-    title: str
-    key: str
-    error: str
-    recorded: str
 
 
 def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
@@ -95,9 +67,13 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "died_in": _died_in(wording, last) if last else "",
         "phases": phases(wording, steps),
         "passed_over": list(_in_words(wording, _without_a_line(workflow, passed_over))),
-        "attempts": [_attempt_line(definition, each) for each in attempts if each.attempt is not last],
+        "attempts": [
+            (each, lines_of(each.attempt, definition), _died_in(wording, each.attempt))
+            for each in attempts
+            if each.attempt is not last
+        ],
         "attempts_left_out": attempts[-1].first - 1 if attempts else 0,
-        "effects": [_effect_line(workflow, wording, effect) for effect in effects],
+        "effects": [(each, title_of(wording, each.step), *_error_of(wording, each)) for each in effects],
         **related_rows(workflow),
         "history": [history.line(event, wording) for event in events[:EVENTS_SHOWN]],
         "older": events[EVENTS_SHOWN - 1].pk if len(events) > EVENTS_SHOWN else None,
@@ -109,20 +85,15 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     }
 
 
-def _attempt_line(definition: WorkflowDefinition | None, each: Listed) -> AttemptLine:
-    died_in = _died_in(wording_of(definition), each.attempt)
-    return AttemptLine(each.attempt, lines_of(each.attempt, definition), died_in, each.same, each.first)
-
-
 def _died_in(wording: Wording, attempt: Attempt) -> str:
     """The step, or the undo, in which its worker died, in quotes; empty if it did not."""
     title = title_of(wording, attempt.died_in)
     return f"“{title}”" if title and "“" not in title else title
 
 
-def _effect_line(workflow: Workflow, wording: Wording, effect: Effect) -> EffectLine:
-    error, recorded = told_error(wording, {"error_code": effect.error_code, "error_class": effect.error_class})
-    return EffectLine(effect, title_of(wording, effect.step), effect.idempotency_key, error, recorded)
+def _error_of(wording: Wording, effect: Effect) -> tuple[str, str]:
+    """The error of a call in words, and, if there are words, as it was recorded."""
+    return told_error(wording, {"error_code": effect.error_code, "error_class": effect.error_class})
 
 
 def _without_a_line(workflow: Workflow, passed_over: Mapping[str, str]) -> dict[str, str]:

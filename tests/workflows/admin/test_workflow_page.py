@@ -15,7 +15,7 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from workflows.console import workflow_page
-from workflows.definition import definitions
+from workflows.definition import Step, definitions
 from workflows.models import Attempt, Effect, ManualTask, Workflow
 from workflows.telling.steps import step_lines
 
@@ -110,8 +110,8 @@ def test_the_steps_are_those_of_the_run_that_failed_and_not_of_what_came_after(a
     assert response.context["standing"].startswith("Failed at “Charge”: ")
     assert response.context["standing"].endswith("\nReversed since: “Charge”.")
     assert response.context["small_print"] == "attempt 1, charge, card_declined: The card was declined."
-    third, _ = response.context["attempts"]
-    assert (third.attempt.number, third.steps[0].label) == (3, "Reversed")
+    (third, steps, _), _ = response.context["attempts"]
+    assert (third.attempt.number, steps[0].label) == (3, "Reversed")
     rows.attempt(row, number=4, outcome="killed", died_in="undo charge")
     rows.attempt(row, number=5, outcome="lost", died_in="undo charge", steps=[{**undone[0], "outcome": "undo_failed"}])
     assert as_("support").get(f"/admin/workflows/workflow/{row.pk}/change/").context["attempt"].number == 1
@@ -136,17 +136,11 @@ def test_a_step_that_failed_and_was_passed_over_is_said_on_top(as_: Login) -> No
 def test_a_step_is_found_under_its_former_name_and_one_that_is_gone_is_kept(
     as_: Login, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renamed = (*rows.PARCEL.steps[:-1], workflow_page_step("farewell", formerly=("thank",)))
+    renamed = (*rows.PARCEL.steps[:-1], Step(rows.thank, name="farewell", formerly=("thank",)))
     monkeypatch.setattr(rows.PARCEL, "steps", renamed)
     row = rows.complete()
     rows.attempt(row, steps=[{"step": "thank", "outcome": "ran", "ms": 1}, {"step": "wrap", "outcome": "ran", "ms": 2}])
     assert steps_of(row)[-2:] == [("thank", "Ran", ""), ("wrap", "Ran", "no longer in the list")]
-
-
-def workflow_page_step(name: str, **policy: Any) -> Any:
-    from workflows.definition import Step
-
-    return Step(rows.thank, name=name, **policy)
 
 
 def test_a_traceback_is_for_engineers(as_: Login) -> None:
