@@ -17,7 +17,6 @@ from tests.engine import (
     until_blocked,
     with_its_connections,
     work,
-    worker,
 )
 from tests.workflows.effects.test_questions_that_answer_themselves import (
     AT_ONCE,
@@ -92,13 +91,6 @@ def test_what_is_no_mapping_closes_no_question(world: World, books: Ledgers) -> 
         assert (states()["charge"], open_questions()) == ("done", 1)
         assert (entry["step"], entry["outcome"]) == ("charge", "waiting")
         assert f"returned {type(found).__name__}, and no mapping" in entry["error_message"]
-
-
-def test_a_worker_that_starts_leaves_alone_what_is_looked_at_within_the_hour(world: World, books: Ledgers) -> None:
-    asked_about_a_refusal(world, books)
-    for _ in range(3):
-        worker().run(drain=True)
-    assert (open_questions(), books.asked) == (1, 1)
 
 
 def test_what_a_person_answers_while_a_call_is_looked_up_counts(world: World) -> None:
