@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, Permission, User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.workflows import rows
@@ -193,6 +195,20 @@ def test_a_row_says_whom_it_is_about_by_what_may_be_shown(as_: Login) -> None:
     assert [line.patient for line in page.context["lines"]] == ["a•••@example.com", "", ""]
     assert "ada@" not in page.content.decode()
     assert "a•••@example.com" in words(support.get("/admin/workflows/workflow/").content.decode())
+
+
+def test_neither_questions_nor_messages_of_errors_are_shown(as_: Login) -> None:
+    """They may hold what a patient has sent."""
+    task(question="Is canary-7f3a right?")
+    ManualTask.objects.update(facts=[["Name", "canary-7f3a"]])
+    given_up()
+    failed(last_error_message="canary-7f3a is no address", payload={"name": "canary-7f3a"})
+    with CaptureQueriesContext(connection) as queries:
+        html = as_("superuser").get(LIST).content.decode()
+    assert "canary" not in html
+    read = [sql for sql in (query["sql"] for query in queries) if "workflows_" in sql]
+    for column in ("question", "facts", "context", "last_error_message"):
+        assert not [sql for sql in read if f'"{column}"' in sql]
 
 
 def test_what_is_dealt_with_while_the_page_is_read_is_left_out(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
