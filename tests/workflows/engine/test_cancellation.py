@@ -100,7 +100,7 @@ def test_a_question_of_a_child_that_is_cancelled_with_its_parent_takes_no_answer
     parent = work(submit())
     child = work(submit(parent=parent, parent_wait="parcels", child_key="1"))
     operations.cancel(parent.pk, user=ada, reason=BY_PHONE)
-    with pytest.raises(NotAllowed, match="ada has asked for its workflow to be cancelled"):
+    with pytest.raises(NotAllowed, match="ada has asked to cancel the workflow"):
         operations.approve(ManualTask.objects.get(workflow=child).pk, user=ada)
 
 
