@@ -42,11 +42,11 @@ def test_the_statements_read_few_pages() -> None:
 
 
 def _pages(sql: str, parameters: dict[str, object], index: str) -> int:
-    """How many pages of 8 kB a statement reads, that it uses this index, and reads no table from end to end."""
+    """How many pages of 8 kB a statement reads, that it uses this index, and reads no large table from end to end."""
     with transaction.atomic():
         lines = [line for (line,) in fetch_all(f"EXPLAIN (ANALYZE, BUFFERS) {sql}", parameters)]
         transaction.set_rollback(True)
     text = "\n".join(lines)
     assert index in text, text
-    assert "Seq Scan" not in text, text
+    assert not re.search(r"Seq Scan on workflows_(outboxevent|workflow)\b", text), text
     return sum(map(int, re.findall(r"(?:hit|read)=(\d+)", next(line for line in lines if "Buffers" in line))))
