@@ -6,6 +6,7 @@ more: a page that grows a dozen links before the button that matters fails here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -20,6 +21,7 @@ from tests.console.scenes import (
     EMAIL,
     PHONE,
     charged,
+    failed_reversal,
     stopped,
     submitted,
     unclear_call,
@@ -27,7 +29,7 @@ from tests.console.scenes import (
 from tests.engine import do_maintenance, with_its_connections, work
 from tests.processes import meanwhile
 from tests.workflows import rows
-from workflows.models import Access, Event, ManualTask, Signal, Workflow
+from workflows.models import Access, Effect, Event, ManualTask, Signal, Workflow
 
 # Somebody of that group, at Home.
 SitDown = Callable[[str], Person]
@@ -36,6 +38,15 @@ SitDown = Callable[[str], Person]
 @pytest.fixture(params=[WithMouse, WithKeyboard], ids=["mouse", "keyboard"])
 def sit_down(request: Any, open_as: Open) -> Iterator[SitDown]:
     return lambda group: request.param(open_as(group))  # type: ignore[no-any-return]
+
+
+def test_say_whether_all_is_well_and_why_not(sit_down: SitDown) -> None:
+    rows.worker()
+    rows.workflow(invisible_until=timezone.now() - timedelta(minutes=20))
+    rows.open_task(rows.waiting(task=False), due_at=timezone.now() - timedelta(hours=1))
+    person = sit_down("support")
+    assert person.reads("In trouble: the oldest waits 20 min; 1 task is overdue.")
+    assert person.has_used(clicks=0, keys=0) >= 0
 
 
 def test_find_a_patient_by_e_mail_and_say_why_it_stopped_and_what_to_tell_them(sit_down: SitDown) -> None:
@@ -90,6 +101,20 @@ def test_approve_three_reviews(sit_down: SitDown) -> None:
     assert person.has_used(clicks=5, keys=55) >= 0
 
 
+def test_reject_one_with_a_reason(sit_down: SitDown) -> None:
+    """Home leads to what this person may decide, whatever else is due before."""
+    task = rows.open_task(rows.waiting(task=False))
+    rows.open_task(rows.waiting(task=False), team="operations", due_at=timezone.now())
+    person = sit_down("approver")
+    person.follow(f"task {task.pk}")
+    person.write("Reason", "It is too heavy.")
+    person.press("Reject")
+    assert person.reads("Rejected by some-approver")
+    task.refresh_from_db()
+    assert (task.state, task.reason) == ("rejected", "It is too heavy.")
+    assert person.has_used(clicks=3, keys=36) >= 0
+
+
 def test_answer_an_unclear_call(sit_down: SitDown) -> None:
     """The inbox has other things in it, which are due before."""
     rows.open_task(rows.waiting(task=False), due_at=timezone.now())
@@ -105,6 +130,25 @@ def test_answer_an_unclear_call(sit_down: SitDown) -> None:
     task.refresh_from_db()
     assert task.state == "approved"
     assert Signal.objects.get().payload["answer"] == {"charge_id": "ch_1a2b", "payment_status": "paid"}
+    assert person.has_used(clicks=4, keys=36) >= 0
+
+
+def test_answer_a_failed_reversal(sit_down: SitDown) -> None:
+    rows.open_task(rows.waiting(task=False), due_at=timezone.now())
+    task = failed_reversal()
+    person = sit_down("engineer")
+    person.follow("Inbox", bar=True)
+    person.follow("", row="Failed reversal")
+    assert person.reads("The reversal of “Charge the card” failed 3 times. Has someone reversed it?")
+    person.choose("It was reversed by hand")
+    person.write("Reference, if it was reversed by hand", "re_9")
+    person.write("Reason", "Refunded at the bank's page.")
+    person.press("It is settled")
+    assert person.reads("Reversed by hand: Reference re_9")
+    task.refresh_from_db()
+    assert task.state == "approved"
+    assert Signal.objects.get().payload["answer"] == {"kept": False, "reference": "re_9"}
+    assert Effect.objects.get().state == "done"  # until a worker has read the answer
     assert person.has_used(clicks=4, keys=36) >= 0
 
 
@@ -141,6 +185,20 @@ def test_see_what_needs_a_person_and_acknowledge_a_failure(sit_down: SitDown) ->
     assert person.has_used(clicks=5, keys=58) >= 0
     person.page.goto("/admin/needs-a-person/")
     assert asked.all_inner_texts() == ["Parcel review"]
+
+
+def test_say_who_did_what_yesterday(sit_down: SitDown) -> None:
+    yesterday = timezone.now() - timedelta(days=1)
+    by_ada = {"actor": "ada", "detail": {"reason": "The bank is back."}}
+    for ago in (timedelta(0), timedelta(days=1)):
+        rows.event(rows.failed(), "retried", at=yesterday - ago, **by_ada)
+    person = sit_down("auditor")
+    person.follow("Audit", bar=True)
+    person.follow("Yesterday")
+    lines = person.page.locator(".needs tbody tr")
+    assert lines.count() == 1
+    assert re.search("Retried.*ada.*The bank is back.", " ".join(lines.all_inner_texts()[0].split()))
+    assert person.has_used(clicks=2, keys=30) >= 0
 
 
 def test_say_who_looked_at_a_patient(sit_down: SitDown, open_as: Open) -> None:

@@ -1,0 +1,26 @@
+"""Find, as support does when the phone rings: a key, what the patient says, Enter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.console.conftest import Open
+from tests.console.scenes import PHONE, submitted
+
+
+def requests_of(page: Any) -> list[str]:
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
+    return urls
+
+
+def test_by_the_keyboard_alone_a_patient_is_found_and_no_address_says_whom(open_as: Open) -> None:
+    pk = submitted().pk
+    page = open_as("support")
+    urls = requests_of(page)
+    page.keyboard.press("/")
+    page.keyboard.type("(555) 010-2323")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/admin/workflows/workflow/{pk}/change/")
+    assert not [url for url in urls if "lovelace" in url.lower() or PHONE[-4:] in url]
+    assert "lovelace" not in page.title().lower()
