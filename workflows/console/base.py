@@ -151,8 +151,9 @@ class StateFilter(admin.SimpleListFilter):
         return [(each.name.lower(), str(each.label)) for each in self.states]
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        chosen = [each for each in self.states if each.name.lower() == self.value()]
-        return queryset.filter(state=chosen[0]) if chosen else queryset
+        if (name := self.value()) is None:
+            return queryset
+        return queryset.filter(state__in=[each for each in self.states if each.name.lower() == name])  # else nothing
 
 
 class ConsoleAdmin(ModelAdmin):

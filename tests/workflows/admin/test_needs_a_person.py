@@ -387,6 +387,9 @@ def test_what_one_may_not_see_is_not_shown(as_: Login, permission: str, expected
     asked, told = asked_and_told(client)
     assert asked == expected
     assert f"{len(expected)} wait for somebody" in told
+    html = client.get(LIST).content.decode().split('id="content"')[1]
+    assert ("/admin/workflows/manualtask/" in html) == (permission == "view_manualtask")
+    assert ("/admin/workflows/workflow/" in html) == (permission == "view_workflow")
 
 
 # --- Home ---------------------------------------------------------------------------------------

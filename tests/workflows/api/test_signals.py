@@ -134,6 +134,7 @@ def test_what_is_refused_to_an_api_client_leaves_no_row(client: Client, key: str
         (tell(client, key, workflow.pk, body), 404, "workflow_not_found"),
         (tell(client, key, workflow.key, {**body, "linking_id": "a"}), 422, "field_unknown"),
         (tell(client, key, workflow.key, {**body, "name": "cancel"}), 422, "signal_name_invalid"),
+        (tell(client, key, workflow.key, {**body, "name": "decision:1"}), 422, "signal_name_invalid"),
         (tell(client, key, workflow.key, {**body, "payload": 1}), 422, "signal_payload_invalid"),
         (tell(client, key, workflow.key, b"{"), 400, "malformed_json"),
         (tell(client, key, workflow.key, b" " * 1024 * 1024), 413, "too_large"),

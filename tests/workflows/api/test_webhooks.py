@@ -99,3 +99,13 @@ def test_an_id_that_cannot_be_kept_is_400(client: Client, secret: str) -> None:
         sent = {"Webhook_Id": delivery_id, "Webhook_Timestamp": now, "Webhook_Signature": signature}
         assert_problem(deliver(client, secret, content, **sent), 400, "webhook_id_invalid")
     assert not Signal.objects.exists()
+
+
+def test_a_webhook_may_name_the_workflow_by_its_key(client: Client, secret: str) -> None:
+    workflow = waiting()
+    body = {"name": "parcel.delivered", "workflow": workflow.key.upper(), "linking_id": None, "payload": None}
+    assert deliver(client, secret, body).status_code == 202
+    signal = Signal.objects.get()
+    assert (signal.linking_id, signal.workflow_id, signal.payload) == (None, workflow.pk, {})
+    workflow.refresh_from_db()
+    assert workflow.created_at < workflow.invisible_until <= timezone.now()

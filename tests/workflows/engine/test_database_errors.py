@@ -16,6 +16,7 @@ from tests.workflows.cancelling import nothing
 from workflows.definition import Retry, Step
 from workflows.engine import loop, process_status
 from workflows.engine.process_status import WorkerStatus
+from workflows.errors import RetryableStepError
 from workflows.models import Effect, Workflow
 from workflows.postgres.statements import execute
 
@@ -134,3 +135,15 @@ def test_where_there_is_nothing_to_do_no_deadline_is_left_behind() -> None:
     define([nothing])
     assert not worker(slot=slot).process_next()
     assert (slot.read() or WorkerStatus(deadline=0)).deadline == process_status.NEVER
+
+
+def test_a_hook_of_a_failed_attempt_is_never_called() -> None:
+    called = []
+
+    def hook(*, workflow: Workflow, context: Any) -> None:
+        transaction.on_commit(lambda: called.append(True))
+        raise RetryableStepError
+
+    define([hook])
+    work(submit())
+    assert called == []

@@ -123,8 +123,9 @@ def test_a_duplicate_is_answered_as_the_view_answers_it_and_harms_nobody() -> No
     reuse = submission({"a": 2}, key=stored[1].key)
     theft = submission({"a": 2}, key=stored[2].key, client="another")
     beside = [submission() for _ in range(5)]
+    Workflow.objects.filter(pk=ids[0]).update(status="FAILED")
     replayed, reused, taken, *others = enter_together(replay, reuse, theft, *beside)
-    assert replayed == Entry(ids[0], replay.key, "PENDING", "queued", replayed=True)
+    assert replayed == Entry(ids[0], replay.key, "FAILED", "failed", replayed=True)
     assert isinstance(reused, KeyReused)
     assert isinstance(taken, KeyTaken)
     assert all(map(new, others))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.db.models import F
 from django.utils import timezone
 
 from tests import engine
@@ -70,15 +71,17 @@ def test_the_wake_up_comes_after_the_commit_of_the_signal(boss: User, monkeypatc
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_decision_that_waited_for_an_assignment_sees_it(boss: User) -> None:
+@pytest.mark.parametrize("is_assigned", [False, True], ids=["its expiry", "an assignment"])
+def test_a_decision_that_waited_for_another_change_sees_it(boss: User, is_assigned: bool) -> None:
     """Forced: the other update is uncommitted when the decision's starts, and commits while it waits."""
     row, anna = task(), user("anna", "decide")
+    change = {"assignee": anna} if is_assigned else {"state": "expired", "expires_at": F("created_at")}
     with ThreadPoolExecutor(1) as pool:
         with transaction.atomic():
-            ManualTask.objects.filter(pk=row.pk).update(assignee=anna)
+            ManualTask.objects.filter(pk=row.pk).update(**change)
             approved = pool.submit(engine.with_its_connections, partial(operations.approve, row.pk, user=boss))
             engine.until_blocked()
-        with pytest.raises(NotAllowed, match=r"^It is assigned to anna\."):
+        with pytest.raises(NotAllowed, match=r"^It is assigned to anna\." if is_assigned else "^It expired at"):
             approved.result(timeout=10)
     assert not Signal.objects.exists()
 

@@ -145,6 +145,7 @@ def test_the_list_has_what_is_asked_for_and_nothing_of_a_body(as_: Login) -> Non
 
     assert listed("") == [other.pk, row.pk]
     assert listed("state=given_up") == listed("destination=crm") == [row.pk]
+    assert (listed("state=sent"), listed("state=open"), listed("state=none")) == ([other.pk], [], [])
     html = client.get(f"{EVENTS}{row.pk}/change/").content.decode()
     assert "canary" not in html
     for shown in ("HTTP 500", str(row.event_id), "Redeliver", "Discard"):
