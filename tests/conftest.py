@@ -12,11 +12,18 @@ from django.test import TransactionTestCase
 from config.logs import LINE, Formatter
 from tests import alone, postgres
 
-# The folders whose tests start processes, servers and browsers, race or walk through all pages: all are `slow`.
-SLOW = [
-    Path(__file__).parent / folder
-    for folder in ("acceptance", "concurrency", "config/embedded", "console", "workflows/admin/walk")
-]
+# All of these are `slow`: they start processes, servers and browsers, race, or walk through all pages; or they take
+# their time for what few changes touch. `.ci/run` runs one of each kind.
+SLOW = {
+    Path(__file__).parent / path
+    for path in (
+        *("acceptance", "concurrency", "config/embedded", "console", "scenarios", "staff"),
+        *("workflows/admin/walk", "workflows/doctor", "workflows/testing", "onboarding/test_reconcile.py"),
+        *("workflows/admin/test_indexes.py", "workflows/admin/test_statements.py"),
+        *("workflows/outbox/test_kafka.py", "workflows/queues/test_kafka.py"),
+        "workflows/intake/test_contended_keys.py",
+    )
+}
 NOT_SLOW = "not slow"  # as `make test` chooses them
 
 was_running = pytest.StashKey[bool]()
@@ -58,9 +65,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before the tests are chosen by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    slow = tuple(f"{folder}{os.sep}" for folder in SLOW)
     for item in items:
-        if str(item.path).startswith(slow):
+        if not SLOW.isdisjoint((item.path, *item.path.parents)):
             item.add_marker(pytest.mark.slow)
     items.sort(key=alone.is_alone)
 

@@ -115,7 +115,7 @@ def sentence(row: BulkOperation, counted: dict[str, int]) -> str:
             return "Nothing is done yet: it waits for another user to approve it."
         case State.RUNNING:
             live = WorkerProcess.objects.filter(counts.is_live(timezone.now())).exists()
-            rest = f"about {length(max(left / row.pace, 1))} left" if live else "no worker is live, so nothing goes on"
+            rest = f"about {length(max(left / row.pace, 1))} left" if live else "no worker is running"
             return f"{of}; {rest}."
         case State.PAUSED:
             return f"{of}. {words.ended(row.paused_why)}"
