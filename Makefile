@@ -7,7 +7,7 @@ PYTHON ?= $(shell for python in $(PYTHONS); do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 
 # Another project's virtual environment may be active, with paths of its own. And without their caches all the processes
-# that the tests start would compile the project anew.
+# that the tests start would compile the project again.
 unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
 # How many tests run at a time: somewhat more than the cores of a small machine, for many of them wait. 0 is one after
@@ -77,7 +77,7 @@ format: $(INSTALLED) ## Format the code, and mend what ruff can mend
 demo: $(INSTALLED) ## Run everything with realistic submissions, until Ctrl-C
 	@exec $(VENV) manage.py demo $(ARGS)
 
-pictures: $(INSTALLED) ## Take the pictures of the docs anew, over a demo of its own (a minute; Debian's chromium)
+pictures: $(INSTALLED) ## Take the pictures of the docs again, over a demo of its own (a minute; Debian's chromium)
 	@$(VENV) -m tests.pictures $(ARGS)
 
 db-start: $(INSTALLED) ## Start the embedded PostgreSQL (what needs it does so by itself)

@@ -1,4 +1,4 @@
-"""What the steps of one attempt know so far. Built anew for each attempt; each field names the step that fills it."""
+"""What the steps of one attempt know so far. Made for each attempt; each field names the step that fills it."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ STEPS: Sequence[Step | WorkflowStep] = [
     Step(update_address, once=True, key_ttl=KEY_TTL, returns=()),
     # A policy is kept also when it turns out not to cover the program: billing asks again each month.
     Step(save_insurance, once=True, key_ttl=KEY_TTL, returns=()),
-    # Once, because each call asks the payer anew.
+    # Once, because each call asks the payer again.
     Step(verify_insurance, best_effort=True, once=True, key_ttl=KEY_TTL, returns=("insurance_verified",)),
     # A clinician sees the answers before any money moves. Repeatable: only this workflow writes to its own visit, and
     # always the same answers.
@@ -85,7 +85,7 @@ STEPS: Sequence[Step | WorkflowStep] = [
     # The bill is set before the charge below. Once, because the patient or billing may have changed it since: a second
     # call would put back what was chosen today.
     Step(configure_billing, once=True, key_ttl=KEY_TTL, returns=()),
-    # Nice to have: neither holds up an onboarding. Once: a patient may have opted out, or verified anew, since then.
+    # Nice to have: neither holds up an onboarding. Once: a patient may have opted out, or verified again, since then.
     # What an outage has prevented is done later, when the patient is enrolled.
     Step(set_communication_preferences, best_effort=True, once=True, key_ttl=KEY_TTL, returns=(), follow_up=FOLLOW_UP),
     Step(link_identity_verification, best_effort=True, once=True, key_ttl=KEY_TTL, returns=(), follow_up=FOLLOW_UP),

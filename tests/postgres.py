@@ -108,7 +108,7 @@ def restart_postgres() -> None:
 def empty_tables(*_: Any) -> None:
     """Leave no row behind that a test has committed: as Django's flush does, in a tenth of its time.
 
-    A flush gives each of some thirty tables new files, and makes the permissions anew; nearly all of the tables are
+    A flush gives each of some thirty tables new files, and makes the permissions again; nearly all of the tables are
     empty. A few pages of dead rows stay behind here: who counts pages, or looks at plans, starts with a TRUNCATE.
     """
     with connection.cursor() as cursor:

@@ -113,7 +113,7 @@ _ASKED = "We are checking something by hand before we go on. You do not need to 
 
 ENGINE_CODES: Mapping[str, CodeWords] = {
     "answer_invalid": CodeWords(
-        "An approver's answer does not fit this release. Retry: the question is asked anew.", _LATER, ours=True
+        "An approver's answer does not fit this release. Retry: the question is asked again.", _LATER, ours=True
     ),
     "braked": CodeWords(
         "Many workflows fail at this step for a reason that nobody explains; this waits until that is mended.",
@@ -121,7 +121,7 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
         passing=True,
     ),
     "approval_expired": CodeWords(
-        "Nobody approved it in time. Retry: the question is asked anew.",
+        "Nobody approved it in time. Retry: the question is asked again.",
         "A check by our team took too long. We are sorry; we can start it again.",
     ),
     "approval_rejected": CodeWords(

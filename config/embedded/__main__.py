@@ -20,7 +20,7 @@ EPILOG = """\
 examples:
   python -m config.embedded status                  is it running, and where?
   python -m config.embedded restart -m immediate    crash it: what was not committed is gone
-  python -m config.embedded remove                  delete all of its data, to start anew
+  python -m config.embedded remove                  delete all of its data, to start again
 """
 
 

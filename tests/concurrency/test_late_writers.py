@@ -280,7 +280,7 @@ def test_it_decides_on_no_call_in_doubt(service: Service, found: Mapping[str, An
 
 
 def test_it_gives_no_call_a_new_key(service: Service) -> None:
-    """A person has said that it did not happen; it is the next worker that calls anew."""
+    """A person has said that it did not happen; it is the next worker that calls again."""
     service.lost = ["pay"]
     define([service.step(settle=0)])
     workflow = again(work(submit()))

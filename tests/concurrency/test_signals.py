@@ -103,7 +103,7 @@ class Sender:
             done.result(timeout=30)
 
 
-# The places where a worker has been: a statement that is worded anew would be met by none, and no order be forced.
+# The places where a worker has been: a statement that is worded again would be met by none, and no order be forced.
 met: set[tuple[str, str, bool]] = set()
 
 

@@ -35,7 +35,7 @@ UNSET = dict.fromkeys([*PRODUCTION.keys() - {"SERVICES_URL"}, "SECURE_PROXY_SSL_
 
 
 def settings_of(**environment: str) -> dict[str, Any]:
-    """The project's settings, read anew in this environment."""
+    """The project's settings, read again in this environment."""
     with patch.dict(os.environ, {**UNSET, **environment}):
         names = runpy.run_path(str(settings.BASE_DIR / "config" / "settings.py"))
     return {name: value for name, value in names.items() if name.isupper()}

@@ -100,7 +100,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--changed", nargs="?", const="", metavar="BASE", help="in lines that BASE does not have (default: main)")
     add("--only", type=_pattern, metavar="PATTERN", help="those whose file:line, name or tests match")
     add("--list", action="store_true", help="print them, and run nothing")
-    add("--map", action="store_true", help="make the map of random ones anew")
+    add("--map", action="store_true", help="make the map of random ones again")
     add("--minutes", type=int, default=20, metavar="N", help="for random ones, at most (default: 20)")
     add("--timeout", type=int, default=PATIENCE, metavar="S", help=f"seconds for a mutant (default: {PATIENCE})")
     arguments = options.parse_args()

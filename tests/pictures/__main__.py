@@ -1,4 +1,4 @@
-"""python -m tests.pictures: take the pictures of the docs anew, over a demo of its own."""
+"""python -m tests.pictures: take the pictures of the docs again, over a demo of its own."""
 
 from __future__ import annotations
 

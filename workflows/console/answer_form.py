@@ -42,7 +42,7 @@ class JsonField(forms.JSONField):
             raise forms.ValidationError(self.error_messages["invalid"], code="invalid") from None
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        # Django would parse it again to write it anew, and fail at the same places, or at half a surrogate pair.
+        # Django would parse it to write it again, and fail at the same places, or at half a surrogate pair.
         return None if data is None else InvalidJSONInput(data)
 
 

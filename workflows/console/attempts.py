@@ -14,7 +14,7 @@ from workflows.definition import undo_of
 from workflows.models import Attempt, StepOutcome, Workflow
 
 ATTEMPTS_SHOWN = 20
-# The question is asked anew after a month of looks (`workflows.effects.reconcile.DOUBT_TIMEOUT`).
+# The question is asked again after a month of looks (`workflows.effects.reconcile.DOUBT_TIMEOUT`).
 ATTEMPTS_READ = 1_000
 PART = 100
 

@@ -52,9 +52,9 @@ def _outcome(workflow: Workflow, wait: Wait, waits: Sequence[Wait]) -> str:
 
 def _what_follows(workflow: Workflow, wait: Wait, waits: Sequence[Wait]) -> str:
     if any(wait.name == other.name and wait.generation < other.generation for other in waits):
-        return "; waited for anew since"
+        return "; waited for again since"
     has_failed = workflow.status == Workflow.Status.FAILED or workflow.compensating
-    return "; a retry waits for it anew" if wait.superseded and has_failed else ""
+    return "; a retry waits for it again" if wait.superseded and has_failed else ""
 
 
 def _is_closed(wait: Wait) -> bool:

@@ -182,7 +182,7 @@ class _Pass:
             self.attempt.suspended = None
             if refused := outside.taken():
                 return self._refused(step, line, refused, call)
-            # What it waited for has failed it: that answer is void, and a retry waits anew.
+            # What it waited for has failed it: that answer is void, and a retry waits again.
             failed = line.history == FAILED and Wait.objects.filter(workflow=self.row, superseded=True).exists()
             line.does, line.why = FAILED if failed else WAITING, f"It waits for {suspend.waiting_for}."
             return False

@@ -44,7 +44,7 @@ _INSERT = f"""
 
 
 class Heartbeat:
-    """This process's row. The first beat makes the row; a later beat makes it anew if maintenance has deleted it."""
+    """This process's row. The first beat makes the row; a later beat makes it again if maintenance has deleted it."""
 
     def __init__(self, name: str, queue: str, *, only: str = "") -> None:
         self.name = name

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 # Rows of each table that a slice counts, but for those of its last transaction. 1,000 attempts of 21 steps take 100 ms.
 ROWS = 1_000
-# Seconds between two rounds. Each writes the rows of this minute, hour and day, and the totals, anew: while somebody
+# Seconds between two rounds. Each writes the rows of this minute, hour and day, and the totals again: while somebody
 # holds a transaction open, all these versions stay and are passed over.
 EVERY = 10.0
 # How long the rows of each grain are kept; the totals stay, for a counter never goes down.
@@ -95,7 +95,7 @@ def add_up(after: int = 0) -> Slice:
 
 
 def _progress() -> Progress:
-    """Where the last slice ended. In a database that came from another server it starts anew, from now on."""
+    """Where the last slice ended. In a database that came from another server it starts again, from now on."""
     execute(
         """WITH made AS (
                INSERT INTO workflows_rollupprogress (name, seen, server)
@@ -113,7 +113,7 @@ def _progress() -> Progress:
     if is_ours:
         names = ("workflow_floor", "attempt_floor", "event_floor")
         return Progress(SeenBy.read(seen), SeenBy.read(now), dict(zip(names, floors, strict=True)))
-    logger.warning("the rollup starts anew, from now on: its transaction ids are those of another database server")
+    logger.warning("the rollup starts again, from now on: its transaction ids are those of another database server")
     execute(
         """UPDATE workflows_rollupprogress SET seen = pg_current_snapshot(),
                   server = (SELECT system_identifier::text FROM pg_control_system()),

@@ -6,7 +6,7 @@ from django.db.models import F, Q
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import Workflow
 
-# Those that need somebody. When one is run again it starts anew: if it is then given up, that is not acknowledged.
+# Those that need somebody. When one is run again it starts again: if it is then given up, that is not acknowledged.
 GIVEN_UP = Q(due_at=None) & ~Q(acknowledged_failure=F("created_at"))
 
 

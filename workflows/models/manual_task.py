@@ -99,7 +99,7 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
     def free(self) -> ManualTaskQuerySet:
         """The tasks that no user who can still decide them has claimed."""
         # Never NOT EXISTS by itself: PostgreSQL makes an anti-join of it, and an UPDATE that has waited for the row
-        # would not see a claim that was made in the meantime. Beside an OR it reads anew.
+        # would not see a claim that was made in the meantime. Beside an OR it reads again.
         return self.filter(Q(assignee=None) | ~has_able_assignee())
 
     def free_for(self, user: User) -> ManualTaskQuerySet:

@@ -5,8 +5,8 @@ from django.db import models
 
 from workflows.models.xids import Snapshot
 
-# Upper bounds of the histograms, in seconds; above the last one is one more bucket. A change starts them anew: it comes
-# with a migration that deletes these rows.
+# Upper bounds of the histograms, in seconds; above the last one is one more bucket. A change starts them again: it
+# comes with a migration that deletes these rows.
 _OF_RUNS = (1, 2, 3, 5, 10, 30, 60, 300, 600)
 _OF_WAITS = (1, 10, 60, 600, 3_600, 21_600, 86_400, 172_800, 604_800)
 _OF_STEPS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)

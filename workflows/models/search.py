@@ -12,7 +12,7 @@ from workflows.models.workflow import Workflow
 class SearchKeyHash(models.Model):
     """A hash by which a workflow is found (`workflows.search.search_keys`), or of its business key.
 
-    A table of its own, not an array in the workflow's row, whose updates would write its index anew (docs/adr/0014).
+    A table of its own, not an array in the workflow's row, whose updates would write its index again (docs/adr/0014).
     The primary key is the one index: a search reads it from the newest workflow down.
     """
 

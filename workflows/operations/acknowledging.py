@@ -47,7 +47,7 @@ def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[i
         if not left:
             raise NotAllowed(_why_nothing_left(workflow, state))
         if sorted(seen) != left:
-            raise NotAllowed("It has failed anew since you looked: look at it again.")
+            raise NotAllowed("It has failed again since you looked at it.")
         if workflow.status == Workflow.Status.FAILED:
             if in_bulk and charged_among([workflow_id]):
                 raise NotAllowed(MONEY_HELD)

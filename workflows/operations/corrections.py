@@ -179,7 +179,7 @@ def lapse(after: int = 0) -> Slice:
 
 
 def _change(workflow: Workflow, definition: WorkflowDefinition, proposed: Values) -> None:
-    """Change these fields, and nothing else of the payload, in SQL: Python would write other numbers anew."""
+    """Change these fields, and nothing else of the payload, in SQL: Python would write other numbers again."""
     # They stay where they are, where they are emptied in the end.
     secrets = [field.split(".") for field in definition.secret_fields]
     execute(

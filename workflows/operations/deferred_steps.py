@@ -43,7 +43,7 @@ class LeftUndone:
 
 
 def follow_up(workflow_id: int, *, user: User, step: str, reason: str = "") -> None:
-    """Have a worker run only this failed best-effort step again, at once. Failures count anew; it stays COMPLETE."""
+    """Have a worker run this failed best-effort step again, at once. Failures count from zero; it stays COMPLETE."""
     require(user, FOLLOW_UP)
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
@@ -58,7 +58,7 @@ def follow_up(workflow_id: int, *, user: User, step: str, reason: str = "") -> N
 
 
 def _make_due(workflow: Workflow, step: str, *, by: str) -> None:
-    """Make the step due, whether it was given up, is to be tried later, or was never followed up: it starts anew."""
+    """Make the step due, whether it was given up, is to be tried later, or was never followed up: it starts again."""
     now = ClockTimestamp()
     anew = {"asked_by": by, "due_at": now, "created_at": now, "tries": 0, "failures": 0, "unavailable": 0}
     FollowUp.objects.bulk_create(

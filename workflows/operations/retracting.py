@@ -97,7 +97,7 @@ def why_not(task: ManualTask) -> str:
 def _why_built_on(answer: GivenAnswer) -> str:
     wait, effect, workflow_type = answer.wait, answer.effect, answer.task.workflow.workflow_type
     if Wait.objects.filter(workflow=wait.workflow_id, name=wait.name, generation__gt=wait.generation).exists():
-        return "The question has been asked anew since."
+        return "The question has been asked again since."
     if answer.task.task_type == compensation.UNDO_TASK_TYPE and wait.outcome == "rejected":
         return "The reversal is being tried again, as the answer said."
     if not answer.on_ledger:

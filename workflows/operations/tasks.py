@@ -272,7 +272,7 @@ def _allowed_for(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
 
 def _why_over(task: ManualTask) -> str:
     if task.state == ManualTask.State.RETRACTED:
-        return "Its answer was retracted; the workflow asks anew."
+        return "Its answer was retracted; the workflow asks again."
     if task.decided_by and task.decided_at:
         return f"{task.decided_by.get_username()} {task.state} it already, at {task.decided_at:%Y-%m-%d %H:%M:%S} UTC."
     if task.state != ManualTask.State.EXPIRED and task.workflow.status != Workflow.Status.PENDING:

@@ -47,7 +47,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
 
     A question that failed it (rejected, or expired) is asked again, and so is one that expired, or was closed, while
     nobody could decide; every other question keeps its answer. Calls that were undone are made again, under a new key;
-    those that a person has left as they are stay done. `expires_after` is counted anew. Children that were cancelled
+    those that a person has left as they are stay done. `expires_after` is counted again. Children that were cancelled
     with it are started again, too.
 
     It goes before what is queued and has not started, unless many are retried `in_bulk`: a thousand would hold up
@@ -67,7 +67,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
             raise NotAllowed("A cancelled workflow is retried on its own page.")
         _require_may_retry(workflow_id, user)
         if not _is_seen(workflow, seen):
-            raise NotAllowed("It has ended anew since you looked: look at it again.")
+            raise NotAllowed("It has ended again since you looked at it.")
         start_again(workflow, begun=not in_bulk)
         record_event(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
 
@@ -156,10 +156,10 @@ def _retry_children(workflow_id: int, *, user: User, reason: str, seen: Collecti
 
 
 def _supersede_waits(workflow_id: int) -> None:
-    """Supersede the waits that are over, or closed (such as the one that failed it): the retry starts them anew.
+    """Supersede the waits that are over, or closed (such as the one that failed it): the retry starts them again.
 
     The others keep their answers. A wait for a time counts on from its start. Children may have been retried since, so
-    the wait for them is made anew.
+    the wait for them is made again.
     """
     not_open = [ManualTask.State.EXPIRED, ManualTask.State.CLOSED]
     closed = ManualTask.objects.filter(workflow=workflow_id, state__in=not_open).values("wait")

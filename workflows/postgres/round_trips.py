@@ -1,8 +1,8 @@
 """ROUND TRIPS: the engine's own statements, in step with what Django knows of the transaction.
 
-Django writes each statement anew and sends it alone, which is most of the cost of a short workflow. So these statements
-bypass its cursors (`workflows/postgres/wire.py`); Django keeps the transaction. A Django `execute_wrapper` on the
-connection still sees them: each then travels alone.
+Django writes each statement again and sends it alone, which is most of the cost of a short workflow. So these
+statements bypass its cursors (`workflows/postgres/wire.py`); Django keeps the transaction. A Django `execute_wrapper`
+on the connection still sees them: each then travels alone.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 from workflows.postgres.statements import Parameters
 
 # Seconds. A kept plan was made for the table as it was: a claim's, made on an empty table, took 100 ms each when 60,000
-# rows had come. So a slow statement is prepared anew a second later.
+# rows had come. So a slow statement is prepared again a second later.
 PREPARED_FOR, IF_SLOW = 60.0, 1.0
 
 _PARAMETER = re.compile(r"%(?:\((\w+)\))?s|%%")
@@ -52,7 +52,7 @@ _DROP_PREPARED = Bound(b"DEALLOCATE ALL")
 
 
 class Prepared(NamedTuple):
-    """A statement that the server keeps under a name; when it was prepared, and is to be prepared anew."""
+    """A statement that the server keeps under a name; when it was prepared, and is to be prepared again."""
 
     name: bytes
     since: float
@@ -86,7 +86,7 @@ class Wire:
         return [self._rows(result) for result in results[len(first) :]]
 
     def prepare_anew(self) -> None:
-        """A statement took long: make all plans anew that are older than a second by then."""
+        """A statement took long: make all plans again that are older than a second by then."""
         for key, known in self._prepared.items():
             self._prepared[key] = known._replace(until=min(known.until, known.since + IF_SLOW))
 

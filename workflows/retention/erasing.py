@@ -111,7 +111,7 @@ def approve(erasure_id: int, *, user: User) -> Erasure:
         if why := why_not_second(asked.asked_by, user):
             raise NotAllowed(why)
         if not asked.asked_by.has_perm(ERASE):  # nor has who has left
-            raise NotAllowed("The user who has asked for it may not do so any more: ask anew.")
+            raise NotAllowed("The user who has asked for it may not do so any more: ask again.")
         locked = [pk for (pk,) in fetch_all(_LOCK, [asked.workflows])]
         if locked != sorted(asked.workflows):
             raise NotAllowed("A worker, or somebody else, has one of them in hand just now; try again in a moment.")

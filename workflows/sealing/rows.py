@@ -138,7 +138,7 @@ def _reseal(progress: Progress, secrets: Sequence[Secret]) -> None:
     with transaction.atomic():
         free = [pk for (pk,) in fetch_all(_LOCK, [list(ids)])] if ids else []
         progress.busy |= ids.difference(free)
-        # Read anew: a worker may have completed the workflow since, and emptied them.
+        # Read again: a worker may have completed the workflow since, and emptied them.
         again = _read("id = ANY (%s)", free) if free else []
         for secret in [*again, *(secret for secret in secrets if not secret.id)]:
             if secret.is_settled:
@@ -212,7 +212,7 @@ def _read(condition: str, *parameters: Any) -> list[Secret]:
             secrets.append(Secret(pk, key, status, private.FIELD, wrapped))
             try:
                 text = private.Key.of(key, wrapped).open(envelope)
-            except Unreadable:  # as the key will be, or its payload: there is nothing to seal anew
+            except Unreadable:  # as the key will be, or its payload: there is nothing to seal again
                 continue
         found = payloads.secrets_of(definitions().get(workflow_type), json.loads(text), key)
         secrets += [Secret(pk, key, status, field, stored, bool(envelope and wrapped)) for field, stored in found]

@@ -233,7 +233,7 @@ def end_compensation(workflow: Workflow) -> None:
 
 
 def reopen(workflow_id: int, *, expires_after: timedelta | None, begun: bool = True) -> None:
-    """A person retries a workflow. Its time starts anew; with `begun` false it waits behind those that have started."""
+    """A person retries a workflow. Its time starts again; if not `begun`, it waits behind those that have started."""
     _write(
         workflow_id,
         phase=UNDER_WAY,
@@ -313,7 +313,7 @@ def make_known_due(queue: str, workflow_types: Sequence[str], *, limit: int) -> 
     """Make workflows of these types due that a release rescheduled because it did not know their type; return how many.
 
     At most `limit`, none that is locked. They wait for nothing any more, so a release that does not know the type
-    either starts anew with short delays.
+    either starts again with short delays.
     """
     return execute(
         f"""UPDATE workflows_workflow

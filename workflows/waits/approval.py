@@ -108,7 +108,7 @@ def require_go_ahead(
 
 def ask_to_try_again(workflow: Workflow, what: str, why: str) -> NoReturn:
     """Ask whether what an engineer has to mend may be tried again. Raises ApprovalRejected or ApprovalExpired."""
-    for _ in range(2):  # a yes was to another try, and this was it: the question is asked anew
+    for _ in range(2):  # a yes was to another try, and this was it: the question is asked again
         require_go_ahead(
             workflow,
             UNREADABLE_TASK_TYPE,
@@ -122,7 +122,7 @@ def ask_to_try_again(workflow: Workflow, what: str, why: str) -> NoReturn:
 
 
 def opened_or_ask(workflow: Workflow, wait: WaitRow, what: str, stored: dict[str, Any]) -> dict[str, Any]:
-    """What has answered a wait, in clear. If it does not open, a person is asked; after a no, a retry waits anew."""
+    """What has answered a wait, in clear. If it does not open, a person is asked; after a no, a retry waits again."""
     try:
         return opened(attempt_log.attempt_of(workflow), stored)
     except Unreadable as unreadable:
@@ -179,7 +179,7 @@ class Answer:
 
 
 def withdraw(workflow: Workflow, name: str) -> None:
-    """Withdraw a question: its answer no longer counts, and the next `ask` of this name asks anew."""
+    """Withdraw a question: its answer no longer counts, and the next `ask` of this name asks again."""
     attempt = attempt_log.attempt_of(workflow)
     write(
         attempt,

@@ -76,7 +76,7 @@ def wait_for_children(
 
     Each child has a key, unique among them. `timeout` runs from the first call. Raises WaitExpired when not all have
     finished in time; the children then go on. They are cancelled, and then retried, with this workflow. When a person
-    retries a failed parent, it reads anew how its children have finished, and starts only those with new keys.
+    retries a failed parent, it reads again how its children have finished, and starts only those with new keys.
     """
     attempt = attempt_log.attempt_of(workflow)
     wait = find(attempt, Wait.Kind.CHILDREN, name) or _start(attempt, workflow, name, list(children), timeout)

@@ -60,7 +60,7 @@ class WaitError(StepError):
 
 
 class WaitFailed(WaitError):
-    """A wait has failed. Let the error pass, and the workflow is FAILED; a retry waits anew."""
+    """A wait has failed. Let the error pass, and the workflow is FAILED; a retry waits again."""
 
     wait_id = 0  # for a step's own error class that does not call our __init__
 
@@ -74,7 +74,7 @@ class WaitExpired(WaitFailed):
 
 
 def supersede_failed(workflow_id: int, error: BaseException | None) -> None:
-    """The workflow has failed with `error`: a retry makes the waits that the error came from anew.
+    """The workflow has failed with `error`: a retry makes the waits that the error came from again.
 
     Those are the waits that raised it, or an error in its chain or group. Any other wait that has expired, or got a no,
     keeps its answer.

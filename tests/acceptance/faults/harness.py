@@ -181,7 +181,7 @@ class System:
             )
             rows = off.select_for_update(skip_locked=True, no_key=True).values_list("pk", flat=True)
             Workflow.objects.filter(pk__in=list(rows)).update(invisible_until=Now())
-        if not Service.objects.filter(opened_at__isnull=False).exists():  # while one is open, they are rescheduled anew
+        if not Service.objects.filter(opened_at__isnull=False).exists():  # else they are rescheduled again
             FollowUp.objects.filter(workflow__in=self.given, due_at__gt=Now()).update(due_at=Now())
 
     def at_rest(self) -> bool:

@@ -108,7 +108,7 @@ def test_a_lookup_that_swallows_the_loss_is_not_believed(found: dict[str, Any] |
     def lookup(*, workflow: Workflow, context: Any, effect: KnownEffect) -> dict[str, Any] | None:
         with suppress(ClaimLost):
             pause(workflow=workflow, context=context)
-        connections["attempt_log"].close()  # the next statement would open it anew
+        connections["attempt_log"].close()  # the next statement would open it again
         return found
 
     define([Step(call, once=True, lookup=lookup, settle=0)])

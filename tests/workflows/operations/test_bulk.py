@@ -76,7 +76,7 @@ def test_what_fails_after_the_choice_is_not_among_the_chosen(boss: User) -> None
 def test_a_row_that_cannot_is_skipped_and_says_why(boss: User) -> None:
     complete, cancelled, again, good = rows.complete(), rows.cancelled(), rows.failed(), rows.failed()
     made = started(boss)
-    Workflow.objects.filter(pk=again.pk).update(completed_at=timezone.now() + SECOND)  # retried, and failed anew
+    Workflow.objects.filter(pk=again.pk).update(completed_at=timezone.now() + SECOND)  # retried, and failed again
     carry_out(made)
     assert [outcome_of(row)[0] for row in (complete, cancelled, again, good)] == ["skipped"] * 3 + ["done"]
     assert all(outcome_of(row)[1] for row in (complete, cancelled, again))

@@ -71,7 +71,7 @@ def test_a_step_that_says_nothing_of_deferred_steps_is_retried_by_the_default_po
     assert kinds(workflow).count("follow_up_failed") == 9
     run_again(workflow, boss)
     row = FollowUp.objects.get()
-    assert (row.failures, row.asked_by) == (0, "boss"), "it begins anew"
+    assert (row.failures, row.asked_by) == (0, "boss"), "it begins again"
     assert row.due_at
 
 

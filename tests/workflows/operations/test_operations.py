@@ -71,7 +71,7 @@ def test_retry_refuses_an_end_that_the_user_was_not_shown_and_starts_no_child_ag
     )
     parent.refresh_from_db()
     (ended,) = operations.ended_at(parent)
-    with pytest.raises(NotAllowed, match="ended anew since you looked"):
+    with pytest.raises(NotAllowed, match="ended again since you looked"):
         operations.retry(parent.pk, user=boss, seen=[ended - 1])
     statuses = Workflow.objects.order_by("id").values_list("status", flat=True)
     assert list(statuses) == ["FAILED", "FAILED"]

@@ -73,7 +73,7 @@ def test_an_answer_that_nobody_has_read_is_as_if_it_had_never_come(
     assert not Signal.objects.filter(closed_at=None).exists()
     with pytest.raises(NotAllowed, match="It is retracted already"):
         retract(task, ada)
-    with pytest.raises(NotAllowed, match="Its answer was retracted; the workflow asks anew"):
+    with pytest.raises(NotAllowed, match="Its answer was retracted; the workflow asks again"):
         answer(task, ada, YES)
     answer(asked_again(workflow), ada, YES if said is None else None)
     assert to_rest(workflow).status == "COMPLETE"

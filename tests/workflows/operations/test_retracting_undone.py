@@ -206,5 +206,5 @@ def test_an_answer_to_an_earlier_question_stands(bank: Bank, ada: User) -> None:
     second = ManualTask.objects.latest("id")
     answer(second, ada, {"kept": True})
     to_rest(workflow)
-    refused(task, ada, "The question has been asked anew since")
+    refused(task, ada, "The question has been asked again since")
     retract(second, ada)

@@ -81,7 +81,7 @@ def test_nobody_approves_their_own_nor_without_the_permission(ada: User, bob: Us
     with pytest.raises(IntegrityError):
         Erasure.objects.update(state="done", decided_by=ada)
     User.objects.filter(pk=ada.pk).update(is_active=False)
-    with pytest.raises(NotAllowed, match="ask anew"):
+    with pytest.raises(NotAllowed, match="ask again"):
         erasing.approve(asked.pk, user=bob)
     assert not is_emptied(row)
 

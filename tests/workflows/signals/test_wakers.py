@@ -145,7 +145,7 @@ def test_what_is_due_already_goes_before_the_backlog_when_it_is_woken_and_stays_
     "fields", [{"status": "FAILED", "completed_at": Now()}, {"invisible_until": Now()}], ids=["ended", "due"]
 )
 def test_nobody_wakes_what_has_ended_or_is_due(fields: dict[str, Any], linked: bool) -> None:
-    """The row of what is due would be written anew at each look, and leave a dead one behind."""
+    """The row of what is due would be written again at each look, and leave a dead one behind."""
     workflow = asleep([await_paid], linking_id="acc")
     tell(workflow, linked=linked)
     Workflow.objects.filter(pk=workflow.pk).update(**fields)

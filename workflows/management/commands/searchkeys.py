@@ -56,7 +56,7 @@ class Command(HelpInLines, DatabaseCommand):
         fill = actions.add_parser("fill", help=what, description=what)
         below = "start with the workflows below this number, not with the newest"
         fill.add_argument("--below", type=int, metavar="NUMBER", help=below)
-        what = "Make all search keys anew with the first of SEARCH_KEYS, then remove the others."
+        what = "Make all search keys again with the first of SEARCH_KEYS, then remove the others."
         actions.add_parser("rotate", help=what, description=what)
 
     def handle(self, *args: Any, action: str, below: int | None = None, **options: Any) -> None:

@@ -241,7 +241,7 @@ def test_a_retry_from_the_page_of_an_earlier_failure_does_nothing_and_says_so(
     gate.go_on.set()
     assert by_anna() == []
     assert work(row).status == "FAILED"
-    assert by_ben() == ["it has ended anew since you looked: look at it again."]
+    assert by_ben() == ["it has ended again since you looked at it."]
     assert [kind for _, kind in history(row)] == ["failed", "retried", "failed"]
 
 
