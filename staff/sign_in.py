@@ -101,7 +101,7 @@ def refuse(request: HttpRequest, response: HttpResponse, credentials: dict[str, 
 
 
 def name_of(request: HttpRequest, credentials: dict[str, Any] | None = None) -> str:
-    """The user who was named. A text that is no user's name may be a password: only its keyed hash is kept."""
+    """The user who was named. A text that is not a user's name may be a password: only its keyed hash is kept."""
     typed = str((credentials or {}).get("username") or request.POST.get("username", ""))
     if User.objects.filter(username=typed).exists():
         return typed

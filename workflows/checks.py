@@ -290,7 +290,7 @@ def check_retention(**kwargs: Any) -> Messages:
             is_there = False
         if not is_there:
             yield Error(
-                f"The archive of the definition {definition.name!r} is no function that can be imported: its "
+                f"The archive of the definition {definition.name!r} is not a function that can be imported: its "
                 "workflows, and others with them, are not deleted.",
                 hint="Retention(archive=...) is the dotted path of a function. See docs/data.md.",
                 obj=definition,

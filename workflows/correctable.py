@@ -24,7 +24,7 @@ class Correctable:
     """The fields (dotted), each with the names of the `once` steps whose calls pass it on: `()` if none does.
 
     `model` reads the payload as the first step does; a RootModel where there are several kinds. Raises ValueError for a
-    field that it does not have, or that is no single value, or a secret.
+    field that it does not have, or that is not a single value, or a secret.
     """
 
     model: type[BaseModel]

@@ -335,7 +335,7 @@ class WorkflowDefinition:
         told |= set(self.correctable.fields) if self.correctable else set()
         for field in self.secret_fields:
             if not all(name.isascii() and name.isidentifier() for name in field.split(".")):
-                raise ValueError(f"{field!r} of {self.name!r} is no secret field: write names, with dots between.")
+                raise ValueError(f"{field!r} of {self.name!r} is not a secret field: write names, with dots between.")
             if any(f"{field}.".startswith(f"{other}.") or f"{other}.".startswith(f"{field}.") for other in told):
                 raise ValueError(f"{field!r} of {self.name!r} cannot be secret: it is found, compared or shown by it.")
 

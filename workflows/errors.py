@@ -45,7 +45,7 @@ class RetryableStepError(StepError):
     `base_delay` and `max_delay` are seconds (or timedeltas), `jitter_factor` a share of the delay (0.2 is plus or minus
     20 %), `max_attempts` how many failures of one step in a row make it FAILED. What is left out is decided by the
     step's policy, then by the definition's. A signal named in `wake_on` that this attempt has not seen cuts the delay
-    short. Raises TypeError or ValueError, naming the argument, for a value that is no number or no name.
+    short. Raises TypeError or ValueError, naming the argument, for a value that is not a number or no name.
     """
 
     wake_on: Sequence[str] = ()
@@ -193,7 +193,7 @@ def policy_number(field: str, value: object) -> Any:
 
 
 def signal_names(wake_on: object) -> list[str]:
-    """The names in `wake_on`: one name, or several. Raises TypeError for a value that is no name."""
+    """The names in `wake_on`: one name, or several. Raises TypeError for a value that is not a name."""
     if isinstance(wake_on, str):
         return [wake_on]
     names: list[Any] = list(wake_on) if isinstance(wake_on, Iterable) else [wake_on]

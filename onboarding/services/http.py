@@ -9,7 +9,7 @@
 - Sent, and then silence, a broken connection, half an answer, one we cannot read, any other status:
   UnknownOutcome for a change, RetryableStepError for a read.
 
-An outage is no failure of a step's own (`workflows.outages`): no connection, no answer in time, a broken connection,
+An outage is not a failure of a step's own (`workflows.outages`): no connection, no answer in time, a broken connection,
 408, 425, 429 and 5xx say that the service is unavailable. Everything else is an answer, unless we cannot read it.
 
 No message holds anything that was sent or received, except that code.

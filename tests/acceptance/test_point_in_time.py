@@ -116,7 +116,7 @@ def differences(server: Server, sandbox: SandboxProcess, *arguments: str) -> lis
 
 
 def what_differs(database: Connection[tuple[str, str]], sandbox: SandboxProcess) -> list[tuple[str, str]]:
-    """The same by the sandbox's own log. Saving the questionnaire is no call of the ledger's: it may be repeated."""
+    """The same by the sandbox's own log. Saving the questionnaire is not a call of the ledger's: it may be repeated."""
     states = dict(database.execute("SELECT idempotency_key, state FROM workflows_effect").fetchall())
     known = {str(key) for (key,) in database.execute("SELECT idempotency_key FROM workflows_workflow").fetchall()}
 

@@ -1,4 +1,4 @@
-"""The database's trouble is no workflow's fault: real workers, under load, and nothing is FAILED or counted."""
+"""The database's trouble is not a workflow's fault: real workers, under load, and nothing is FAILED or counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An insert that meets another row: its double, stored and not committed yet; or a stranger, which is no double."""
+"""An insert that meets another row: its double, stored and not committed yet; or a stranger, which is not a double."""
 
 from __future__ import annotations
 

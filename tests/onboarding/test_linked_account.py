@@ -69,7 +69,7 @@ def test_it_finds_the_account_by_itself_when_nobody_tells(sandbox: SandboxProces
     workflow = enter(submission)
     for _ in range(3):
         workflow = again(workflow)
-        assert (workflow.status, workflow.retry_count) == ("PENDING", 0), "a look is no failure"
+        assert (workflow.status, workflow.retry_count) == ("PENDING", 0), "a look is not a failure"
     sandbox.account(**submission.account or {})
     assert again(workflow).status == "COMPLETE"
     assert Wait.objects.get().outcome == "found"

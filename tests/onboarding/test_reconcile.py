@@ -128,7 +128,7 @@ def test_a_lost_call_that_is_adopted_is_looked_up_and_not_made_again(run: Run, o
     ledger.update(first_begun_at=F("begun_at") - timedelta(days=2), begun_at=F("begun_at") - timedelta(days=2))
     assert again(workflow).status == "COMPLETE"
     again_made = [each["operation"] for each in own_sandbox.effects()[len(made) :]]
-    assert again_made == ["save_questionnaire"], "it is no call of the ledger's"
+    assert again_made == ["save_questionnaire"], "it is not a call of the ledger's"
 
 
 TWIN = WorkflowDefinition(
@@ -231,5 +231,5 @@ def test_a_service_lists_its_calls_page_by_page(
 
 
 def test_it_refuses_what_is_no_time() -> None:
-    with pytest.raises(CommandError, match="'yesterday' is no time"):
+    with pytest.raises(CommandError, match="'yesterday' is not a time"):
         call_command("reconcile", "--since", "yesterday")

@@ -51,7 +51,7 @@ def entries() -> list[dict[str, Any]]:
 
 
 def note(**entry: Any) -> None:
-    """Add a line that is no request."""
+    """Add a line that is not a request."""
     with _locked() as log:
         _append(log, **entry)
 

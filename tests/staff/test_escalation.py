@@ -1,4 +1,4 @@
-"""Whoever administers users, and is no superuser, ends with no right more: neither of their own nor within reach."""
+"""Whoever administers users, and is not a superuser, ends with no right more: neither of their own nor within reach."""
 
 from __future__ import annotations
 

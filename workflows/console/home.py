@@ -59,7 +59,7 @@ def states(counts: Counts) -> list[Bar]:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """A line of what needs a person; `number` is empty for one that is no group."""
+    """A line of what needs a person; `number` is empty for one that is not a group."""
 
     what: str
     url: str

@@ -133,7 +133,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         else:
             ticked = request.POST.getlist("task")
             if not all(map(is_number, ticked)):
-                raise BadRequest("What is ticked is no task.")
+                raise BadRequest("What is ticked is not a task.")
             ids, chosen_by = ManualTask.objects.filter(pk__in=ticked).order_by().values("pk"), choosing.TICKED
         return choosing.choose(self, request, "assign", ids, chosen_by)
 

@@ -40,7 +40,7 @@ def is_number(text: str) -> bool:
 
 
 def older(rows: Rows, before: str) -> Rows:
-    """The rows before this one, the newest first; all of them where it is no number."""
+    """The rows before this one, the newest first; all of them where it is not a number."""
     rows = rows.order_by("-id")
     return rows.filter(id__lt=int(before)) if is_number(before) else rows
 
@@ -147,7 +147,7 @@ class KeysetList(ChangeList):
         return Page(found[:size], has_later=len(found) > size)
 
     def _place(self, text: str, order: Sequence[OrderBy]) -> Place | None:
-        """The place of this row in the order; None if it is no number, or no row of the order."""
+        """The place of this row in the order; None if it is not a number, or no row of the order."""
         if not is_number(text):
             return None
         expressions = [term.expression for term in order]

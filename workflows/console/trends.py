@@ -153,7 +153,7 @@ def _told_failure(workflow_type: str, step: str, code: str) -> str:
 
 
 def of_workflows(asked: str, now: datetime) -> dict[str, Any]:
-    """Home's: all workflows. A duplicate is no failure."""
+    """Home's: all workflows. A duplicate is not a failure."""
     trends = Trends(asked, now)
     labels = ["workflow_type", "step", "code"]
     failed, failed_before = (

@@ -1,6 +1,6 @@
 """SERVER: what is wrong with PostgreSQL itself. All of it is read from its own views, by any role.
 
-A role that is no member of `pg_monitor` sees no times of other roles' sessions: give it that role.
+A role that is not a member of `pg_monitor` sees no times of other roles' sessions: give it that role.
 """
 
 from __future__ import annotations

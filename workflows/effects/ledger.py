@@ -82,7 +82,7 @@ class Ledger:
         except DoesNotApply as error:
             if step.best_effort:  # no person is asked about it, and no later try finds out more
                 raise StepError(str(error), code=error.code) from error
-            # This is no failure of the step: a person is asked as soon as no call can be on its way any more.
+            # This is not a failure of the step: a person is asked as soon as no call can be on its way any more.
             raise Unsettled(str(error), code=error.code, seconds=step.settle) from error
 
     def undo(self, effect: KnownEffect, call: Callable[[], Result | None], describe: Describe) -> None:

@@ -107,7 +107,7 @@ class EffectRows:
             except ClaimLost as lost:
                 if not sqlstates.violates(lost, "effect_unique_call"):
                     raise
-                # Raised without the database's error: this is no defect that the worker should report.
+                # Raised without the database's error: this is not a defect that the worker should report.
                 raise ClaimLost("another worker, which has lost the row, was beginning the same call") from None
             if not rows:
                 return None

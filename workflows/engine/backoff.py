@@ -47,7 +47,7 @@ def merge_policies(*stated: RetryableStepError | Retry | None) -> Policy:
 
 
 def _first(field: str, policies: Sequence[RetryableStepError | Retry | None]) -> Any:
-    """A value that is no number counts as not stated: a step's own error class may hold anything, unchecked."""
+    """A value that is not a number counts as not stated: a step's own error class may hold anything, unchecked."""
     for policy in policies:
         with suppress(Exception):
             if (value := policy_number(field, getattr(policy, field, None))) is not None:

@@ -274,7 +274,7 @@ class _Compensation:
     def _find_out(self, step: Step, effect: KnownEffect) -> KnownEffect | None:
         """Look up an effect that a person is asked about; None if that decides nothing, and the question stays.
 
-        A lookup that fails is no failure of the undo: the person is asked already.
+        A lookup that fails is not a failure of the undo: the person is asked already.
         """
         self.attempt.suspended = None  # by the question; the lookup may not wait
         found: list[KnownEffect | None] = []

@@ -209,7 +209,7 @@ def has_ended_as_one(workflow: Workflow) -> bool:
 
 
 def is_one(workflow: Workflow) -> bool:
-    """Whether a person may say of the workflow that it is no duplicate."""
+    """Whether a person may say of the workflow that it is not a duplicate."""
     return is_waiting(workflow) or has_ended_as_one(workflow)
 
 

@@ -166,7 +166,7 @@ def _is_to_be_parked(step: Step, workflow: Workflow, error: BaseException) -> bo
         return True
     if not step.parks or not retry_budget.is_passing(error):
         return False
-    # Whether the call has happened cannot be told for some seconds: that is no answer of the service's either.
+    # Whether the call has happened cannot be told for some seconds: that is not an answer of the service's either.
     if isinstance(error, Unsettled):
         return True
     verdict = retry_budget.judge(error, retry_budget.failures_in_a_row(workflow, step), allowed=OUTAGE_ATTEMPTS)

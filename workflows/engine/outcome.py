@@ -224,7 +224,7 @@ def _fail(
 ) -> Attempt.Outcome:
     """Fail the workflow for good, or start its compensation; `failures` in a row when a step was tried too often.
 
-    If many fail in the same way, and nobody can say why, it is parked: that is no verdict on this one.
+    If many fail in the same way, and nobody can say why, it is parked: that is not a verdict on this one.
     """
     before = Failures(workflow.retry_count, workflow.unavailable_count)
     if parking := _find_brake(workflow, attempt, outcome):

@@ -50,7 +50,7 @@ class Spans:
         """Make the spans of an attempt that is decided, unless its workflow is not sampled. `workflow` as claimed."""
         try:
             self._record(workflow, attempt, calls, ended)
-        except Exception:  # the attempt is committed: this is no failure of the engine
+        except Exception:  # the attempt is committed: this is not a failure of the engine
             logger.exception("workflow %s: there is no trace of its last attempt", workflow.pk)
 
     def _record(self, workflow: Workflow, attempt: OpenAttempt, calls: Sequence[Made], ended: Attempt.Outcome) -> None:

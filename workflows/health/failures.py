@@ -54,7 +54,7 @@ def unacknowledged(cause: Cause | None = None, *, most: int | None = None) -> li
 
 
 def between(since: datetime, until: datetime, cause: Cause | None = None) -> list[Group]:
-    """What has failed in that time and was not retried since, acknowledged or not; a duplicate is no failure."""
+    """What has failed in that time and was not retried since, acknowledged or not; a duplicate is not a failure."""
     condition = """status = 'FAILED' AND cancelled_at IS NULL AND last_error_code <> %(duplicate)s
                    AND completed_at >= %(since)s AND completed_at < %(until)s"""
     return _groups(condition, cause, MOST, since=since, until=until)

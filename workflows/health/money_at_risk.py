@@ -13,7 +13,7 @@ FAILURES = 1_000
 
 
 def failed_reversals() -> int:
-    """Calls that are to be undone, and whose undo has failed since a person decided; an outage alone is no failure.
+    """Calls that are to be undone, and whose undo has failed since a person decided; an outage alone is not a failure.
 
     The newest of the calls whose undo has ever failed are looked at, as many as are counted.
     """

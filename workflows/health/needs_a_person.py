@@ -282,7 +282,7 @@ def kind_of(task_type: str) -> Kind:
 
 
 def _membership_of(user: User) -> Callable[[str], bool]:
-    """Whether a user is in the team of that name; a superuser is in every one. An empty name is no team."""
+    """Whether a user is in the team of that name; a superuser is in every one. An empty name is not a team."""
     if user.is_superuser:
         return bool
     resolves = [OPERATIONS] if user.has_perm(RESOLVE) else []

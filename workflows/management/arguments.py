@@ -70,7 +70,7 @@ def time(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no time: give 2026-03-02T09:40Z, or a date (UTC)") from None
+        raise ArgumentTypeError(f"{text!r} is not a time: give 2026-03-02T09:40Z, or a date (UTC)") from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 

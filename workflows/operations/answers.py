@@ -62,7 +62,7 @@ def _validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, A
     try:
         return answer_models.validated(model, answer)
     except ValidationError as error:
-        raise NotAllowed(f"That is no answer to this question: {field_errors(error)}.") from None
+        raise NotAllowed(f"That is not an answer to this question: {field_errors(error)}.") from None
     except Unstorable as error:
         raise NotAllowed(f"That answer cannot be kept: {error}") from None
     except answer_models.AnswerModelBroke as error:

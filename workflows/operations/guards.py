@@ -182,7 +182,7 @@ def record_event(
 
 
 def record_for(row: Model, user: User, what: str, reason: str) -> None:
-    """Write in the console's log what was done to a row that is no workflow."""
+    """Write in the console's log what was done to a row that is not a workflow."""
     told = f"{what}. {stated(reason)}".strip()
     if bulk := _bulk.get():
         told = f"{told} In bulk operation {bulk}."

@@ -93,7 +93,7 @@ def not_a_duplicate(workflow_id: int, *, user: User, reason: str) -> None:
     permission to charge again.
     """
     require(user, RETRY)
-    require_reason(reason, "what is no duplicate")
+    require_reason(reason, "what is not a duplicate")
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
         if not duplicates.is_one(workflow):
@@ -112,7 +112,7 @@ def not_a_duplicate(workflow_id: int, *, user: User, reason: str) -> None:
 
 
 def why_not_tell_apart(user: User) -> str:
-    """Why `user`, who may retry, may not say that a workflow is no duplicate: a sentence, empty if they may."""
+    """Why `user`, who may retry, may not say that a workflow is not a duplicate: a sentence, empty if they may."""
     return "" if user.has_perm(CANCEL_PAID) else "The patient may be charged a second time: ask a support lead."
 
 

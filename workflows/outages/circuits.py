@@ -165,7 +165,7 @@ def _is_old(service: Service) -> bool:
 
 
 def note_failure(service: Service) -> None:
-    """A call has met it unavailable, which is no vote by itself."""
+    """A call has met it unavailable, which is not a vote by itself."""
     service.failed_at = _now(service)
 
 

@@ -62,7 +62,7 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
     if service and is_busy(error):  # however long: its turn comes
         return Parking(service, HOUR, mend=turn_at(service))
     circuit = circuits.find_open(service) if service else None
-    if circuit is None:  # the brake was let go since the vote: that is no verdict on this one
+    if circuit is None:  # the brake was let go since the vote: that is not a verdict on this one
         return Parking(service, HOUR) if service and isinstance(error, Braked) else None
     needs_only = any(isinstance(each, ServiceUnavailable) and each.needed for each in error_chain(error))
     longest = DAY if needs_only else HOUR

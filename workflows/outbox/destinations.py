@@ -86,7 +86,7 @@ def _destination(name: str, said: Any, debug: bool) -> Destination:
             raise refuse("names no valid topic of Kafka.")
         return Destination(name, tuple(topics), kafka=kafka)
     if not isinstance(url, str) or (why := _why_no_address(url, debug)):
-        raise refuse(why if isinstance(url, str) else "has an url that is no text.")
+        raise refuse(why if isinstance(url, str) else "has an url that is not text.")
     try:
         keys = tuple(map(key_of, secrets)) if _are_texts(secrets) else ()
     except ValueError as error:
@@ -107,7 +107,7 @@ def _why_no_address(url: str, debug: bool) -> str:
     except ValueError:
         return "has an url that cannot be read."
     if parts.scheme not in ("http", "https") or not host or not url.isascii() or not url.isprintable() or " " in url:
-        return "has an url that is no address of a web server."
+        return "has an url that is not an address of a web server."
     if parts.username or parts.password or parts.fragment:
         return "has an url with a user, a password or a fragment: what is sent is signed."
     if parts.scheme == "http" and not debug and not _is_loopback(host):

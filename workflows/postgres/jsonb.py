@@ -190,7 +190,9 @@ def _refuse_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Unstorable("lone_surrogate", "A string holds half of a surrogate pair, which is no character.") from None
+        raise Unstorable(
+            "lone_surrogate", "A string holds half of a surrogate pair, which is not a character."
+        ) from None
 
 
 def _refuse_depth(text: str) -> None:

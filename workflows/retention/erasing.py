@@ -25,7 +25,7 @@ from workflows.search import search_keys
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-# In one transaction: more is no single person.
+# In one transaction: more is not a single person.
 MOST = 200
 
 # What the address was sent with, and the workflows that these started, or were started by.
@@ -75,7 +75,7 @@ Sought = tuple[list[bytes], list[int]]
 def _of_address(email: str) -> Sought:
     hashes = list(search_keys.hashes_of_address(email))
     if not hashes:
-        raise NotAllowed("That is no e-mail address.")
+        raise NotAllowed("That is not an e-mail address.")
     return hashes, []
 
 
@@ -98,7 +98,7 @@ def _family(hashes: Sequence[bytes], ids: Sequence[int]) -> list[int]:
     if not found:
         raise NotAllowed("Nothing of this person is here, or it was deleted already.")
     if len(found) > MOST:
-        raise NotAllowed(f"More than {MOST} workflows have this address: that is no single person.")
+        raise NotAllowed(f"More than {MOST} workflows have this address: that is not a single person.")
     return found
 
 

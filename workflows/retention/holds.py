@@ -62,7 +62,7 @@ def place(
         else:
             hashes = search_keys.hashes_of_address(email)
         if not hashes:
-            raise NotAllowed("That is no e-mail address." if email else "It has no e-mail address: hold it alone.")
+            raise NotAllowed("That is not an e-mail address." if email else "It has no e-mail address: hold it alone.")
         return [Hold.objects.create(hash=each, key_id=key_id, **said) for each, key_id in hashes.items()]
 
 

@@ -130,7 +130,7 @@ def _key_and_bytes(envelope: str) -> tuple[DataKey, bytes]:
     try:
         return key, urlsafe_b64decode(encoded)
     except ValueError:
-        raise Unreadable("What is stored is no envelope.") from None
+        raise Unreadable("What is stored is not an envelope.") from None
 
 
 def _about(row: UUID, field: str) -> bytes:

@@ -288,7 +288,7 @@ def _parts(envelope: Any) -> tuple[UUID, str, str]:
     try:
         return UUID(row), place, sealed
     except ValueError:
-        raise Unreadable("What is stored is no envelope.") from None
+        raise Unreadable("What is stored is not an envelope.") from None
 
 
 def _about(row: UUID, place: str) -> bytes:

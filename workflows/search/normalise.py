@@ -15,7 +15,7 @@ _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff"))
 _IN_ANGLE_BRACKETS = re.compile(r"[^<>]*<([^<>]*)>")
 _EMAIL = re.compile(r"[^\s@<>]+@[^\s@<>]+")
 
-# An extension is no part of the number.
+# An extension is not a part of the number.
 _EXTENSION = re.compile(r"(?:;ext=|ext\.?|x|#)\s*[0-9]{1,6}$")
 _PHONE = re.compile(r"\+?[0-9()\[\] ./\u00b7\u2010-\u2015-]+")
 # Of E.164: the longest number, and the shortest that we take for one.

@@ -25,7 +25,7 @@ from workflows.search import normalise
 logger = logging.getLogger(__name__)
 
 HASH_BYTES = 16
-# Characters. An e-mail address has 254 at most; what is longer is no search key, and is not even looked at.
+# Characters. An e-mail address has 254 at most; what is longer is not a search key, and is not even looked at.
 LONGEST_TEXT = 320
 
 # What the hashes of business keys are of, beside the kinds of search keys: no kind has a blank in it.
@@ -52,7 +52,7 @@ class SearchKey:
         return self.field.split(".")
 
     def read(self, value: Any) -> Sequence[str]:
-        """What a value may mean. Nothing for what is no text, or where its author's code fails: no row is refused."""
+        """What a value may mean. Nothing for what is not text, or where its author's code fails: no row is refused."""
         if not isinstance(value, str) or len(value) > LONGEST_TEXT:
             return []
         try:

@@ -282,7 +282,7 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
     if task.four_eyes and requester == assignee:
         raise WaitError("The assignee requested this, so they may not decide it.", code="requester_is_assignee")
     if task.assignee and assignee is None:
-        raise NobodyToAsk("The assignee is no user of the console.", code="assignee_unknown")
+        raise NobodyToAsk("The assignee is not a user of the console.", code="assignee_unknown")
     if task.team and not attempt_log.execute("SELECT 1 FROM auth_group WHERE name = %s", [task.team]):
         raise NobodyToAsk(f"It is for the team {task.team}, and there is no such group.", code="team_unknown")
     facts = json.dumps(list(task.facts.items()))

@@ -1,4 +1,4 @@
-"""What many fail for is no verdict on each of them: a refusal of everybody, or a release with a mistake."""
+"""What many fail for is not a verdict on each of them: a refusal of everybody, or a release with a mistake."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def count(told: list[dict[str, Any]]) -> tuple[int, int]:
 
 def test_the_calls_of_each_service_are_told_by_second(own_sandbox: SandboxProcess) -> None:
     patient = new_patient(own_sandbox)
-    own_sandbox.effects()  # what the sandbox offers itself is no call
+    own_sandbox.effects()  # what the sandbox offers itself is not a call
     since = datetime.now(UTC).replace(microsecond=0)
     own_sandbox.http.post("/tokens/issue", json={"patient_uuid": patient})
     with ThreadPoolExecutor(4) as pool:

@@ -246,7 +246,7 @@ def test_what_was_typed_stands_in_no_url_log_session_message_or_title(
             html = response.content.decode()
             assert "canary" not in re.sub(r'<input type="text" name="q"[^>]*>', "", html).lower()
             assert "canary" not in html.split("</title>")[0].lower()
-    # Django's own record of the statements is kept with DEBUG only, and is no log line elsewhere.
+    # Django's own record of the statements is kept with DEBUG only, and is not a log line elsewhere.
     logged = [record.getMessage() for record in caplog.records if record.name != "django.db.backends"]
     assert "canary" not in "\n".join(logged).lower()
     sessions = [session.get_decoded() for session in Session.objects.all()]

@@ -202,7 +202,7 @@ def test_neither_questions_nor_messages_of_errors_are_shown(as_: Login) -> None:
     task(question="Is canary-7f3a right?")
     ManualTask.objects.update(facts=[["Name", "canary-7f3a"]])
     given_up()
-    failed(last_error_message="canary-7f3a is no address", payload={"name": "canary-7f3a"})
+    failed(last_error_message="canary-7f3a is not an address", payload={"name": "canary-7f3a"})
     with CaptureQueriesContext(connection) as queries:
         html = as_("superuser").get(LIST).content.decode()
     assert "canary" not in html

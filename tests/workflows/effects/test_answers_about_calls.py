@@ -73,7 +73,7 @@ def test_that_a_call_returned_nothing_has_to_be_said(returns: tuple[str, ...] | 
 
 
 def test_what_the_context_refuses_is_refused_also_of_a_declared_field() -> None:
-    """A validator that looks at the field is no part of its type."""
+    """A validator that looks at the field is not a part of its type."""
 
     class Strict(engine.Context):
         @field_validator("text")

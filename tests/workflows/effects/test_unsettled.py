@@ -1,4 +1,4 @@
-"""It is too early to tell whether a call has happened: that is no failure, and spends none of the step's attempts."""
+"""It is too early to tell whether a call has happened: that is not a failure, and spends no attempt of the step."""
 
 from __future__ import annotations
 

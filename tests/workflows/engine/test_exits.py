@@ -36,7 +36,7 @@ def test_a_crash_is_distinguished_from_a_kill(exit_code: int, ended_by_us: str, 
 
 
 def test_a_worker_that_has_lost_its_database_shows_that_to_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that is stopped while the database is away exits with its attempt open: that is no crash."""
+    """A worker that is stopped while the database is away exits with its attempt open: that is not a crash."""
     (slot,) = process_status.allocate(1)
     this = engine.worker(slot=slot)
     seen = []

@@ -30,7 +30,7 @@ def test_a_lookup_finds_that_it_happened_and_it_is_undone(world: World) -> None:
 def test_not_found_counts_only_when_the_call_can_no_longer_be_on_its_way(world: World) -> None:
     workflow = work(in_doubt(world, lookup=world.lookup, settle=3600))
     assert (workflow.status, kinds(workflow)[-1]) == ("PENDING", "put_back")
-    for _ in range(5):  # and however often that is, it is no failure of the undo
+    for _ in range(5):  # and however often that is, it is not a failure of the undo
         workflow = again(workflow)
     assert Effect.objects.get(step="charge").undo_failures == 0
     assert "undo charge" not in world.log

@@ -20,7 +20,7 @@ def builds_under_a_lock(sql: list[str]) -> list[str]:
 
 
 def test_an_index_is_built_concurrently_and_what_cannot_be_tried_again_does_nothing_else() -> None:
-    """`migrate` lets a migration that is no transaction wait for as long as it has to."""
+    """`migrate` lets a migration that is not a transaction wait for as long as it has to."""
     loader = MigrationLoader(connection)
     for (app, name), migration in loader.graph.nodes.items():
         if app == "workflows":

@@ -77,10 +77,10 @@ def test_a_longer_time_is_summed_up_from_hours_and_programs_read_json(counted: N
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--last", "7"], "'7' is no time: give 30m, 6h or 7d"),
-        (["--last", "0h"], "no time"),
-        (["--last", "400d"], "no time"),
-        (["--last", "²h"], "no time"),
+        (["--last", "7"], "'7' is not a time: give 30m, 6h or 7d"),
+        (["--last", "0h"], "not a time"),
+        (["--last", "400d"], "not a time"),
+        (["--last", "²h"], "not a time"),
         (["--type", "parcels"], "no type 'parcels', but .*onboarding"),
     ],
 )

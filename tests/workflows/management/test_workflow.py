@@ -224,7 +224,7 @@ def test_what_makes_no_sense_is_refused(lead: User) -> None:
         (["retry", "--type", "shipping"], "no type shipping"),
         (["retry", "--code", "none_has_it"], "no row matches"),
         (["retry", "--until", "1h"], "--since, too"),
-        (["retry", "--code", "x", "--since", "yesterday"], "is no time"),
+        (["retry", "--code", "x", "--since", "yesterday"], "is not a time"),
         (["run-now", "--state", "failed"], "invalid choice"),
         (["show", "12"], "no bulk operation 12"),
         (["stop", "x"], "no bulk operation 'x'"),

@@ -100,7 +100,7 @@ def test_what_was_done_stays_done_and_what_was_refused_is_called_under_a_new_key
     def register(*, workflow: Workflow, context: Any) -> dict[str, Any]:
         keys.append(key_for(workflow, "register"))
         if workflow.payload["patient"]["email"] == TYPO:
-            raise StepError("It is no address.", code="refused")
+            raise StepError("It is not an address.", code="refused")
         return {}
 
     define([world.step("greet", undo=None), Step(register, once=True)], correctable=CORRECTABLE, **OPTIONS)

@@ -184,7 +184,7 @@ def test_a_best_effort_step_that_parks_is_not_let_go_for_an_outage(programs: Dow
     assert retried.parked_on == "programs"
     programs.state = "refusing"
     trial_is_due()
-    assert again(retried).status == "COMPLETE", "a declined card is no outage"
+    assert again(retried).status == "COMPLETE", "a declined card is not an outage"
 
 
 @pytest.mark.parametrize(("state", "failures"), [("unreadable", 0), ("down", OUTAGE_ATTEMPTS - 1)])

@@ -206,7 +206,7 @@ def test_destinations_are_read_from_the_setting(destinations: Callable[..., None
         ({"crm": {**WEBHOOK, "secrets": ["whsec_c2hvcnQ="]}}, "wrong secret"),
         ({"crm": {**WEBHOOK, "url": "http://crm.example.com/in"}}, "not https"),
         ({"crm": {**WEBHOOK, "url": "https://u:p@crm.example.com/in"}}, "password"),
-        ({"crm": {**WEBHOOK, "url": "ftp://crm.example.com/in"}}, "no address"),
+        ({"crm": {**WEBHOOK, "url": "ftp://crm.example.com/in"}}, "not an address"),
         ({"crm": {**WEBHOOK, "url": "https://crm.example.com:x/in"}}, "cannot be read"),
         ({"lake": {"kafka": "a topic", "topics": ["*"]}}, "Kafka"),
         ({"lake": 7}, "either"),

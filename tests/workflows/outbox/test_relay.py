@@ -355,7 +355,7 @@ def test_a_relay_that_stops_gives_back_what_it_has_not_begun(crm: Receiver) -> N
     stopping = relay(Told(lambda _: Outcome("not sent", is_untried=True)))
     stopping.send_next()
     assert seconds_left(row) <= 0
-    assert not Service.objects.exists()  # that is no outage
+    assert not Service.objects.exists()  # that is not an outage
 
 
 def test_a_relay_that_stood_still_begins_nothing(crm: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_what_somebody_has_in_hand_is_not_erased_in_part(ada: User, bob: User) -
 def test_the_reason_names_no_address_and_an_unknown_one_finds_nothing(ada: User) -> None:
     with pytest.raises(NotAllowed, match="name nobody"):
         ask(ada, reason=f"{ADDRESS} has asked.")
-    for nobody, why in (("ann@example.com", "Nothing of this person"), ("no address", "That is no e-mail address")):
+    for nobody, why in (("ann@example.com", "Nothing of this person"), ("no address", "That is not an e-mail address")):
         with pytest.raises(NotAllowed, match=why):
             ask(ada, nobody)
 
@@ -160,12 +160,12 @@ def test_the_parent_of_what_has_the_address_is_found_and_nothing_that_was_emptie
     assert ask(ada).workflows == [child.pk, parent.pk]
 
 
-def test_an_address_of_very_many_is_no_single_person(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_of_very_many_is_not_a_single_person(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
     young(), young()
     monkeypatch.setattr(erasing, "MOST", 2)
     assert len(ask(ada).workflows) == 2
     monkeypatch.setattr(erasing, "MOST", 1)
-    with pytest.raises(NotAllowed, match="no single person"):
+    with pytest.raises(NotAllowed, match="not a single person"):
         ask(ada)
 
 

@@ -104,7 +104,7 @@ def test_it_has_a_reason_and_an_end_and_takes_the_permission(ada: User) -> None:
     for lasts in (timedelta(0), timedelta(days=9000)):
         with pytest.raises(NotAllowed, match="twenty years"):
             place(ada, workflow_id=old().pk, lasts=lasts)
-    with pytest.raises(NotAllowed, match="That is no e-mail address"):
+    with pytest.raises(NotAllowed, match="That is not an e-mail address"):
         place(ada, email="ann")
     with pytest.raises(NotAllowed, match="not there"):
         place(ada, workflow_id=0)

@@ -151,7 +151,7 @@ def _last(text: str) -> timedelta:
     with suppress(ArgumentTypeError):
         if timedelta(0) < (last := duration(text)) <= max(GRAINS.values()):
             return last
-    raise ArgumentTypeError(f"{text!r} is no time: give 30m, 6h or 7d, up to 399d")
+    raise ArgumentTypeError(f"{text!r} is not a time: give 30m, 6h or 7d, up to 399d")
 
 
 class Command(HelpInLines):

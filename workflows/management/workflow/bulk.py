@@ -74,7 +74,7 @@ def _add_filters(parser: ArgumentParser, *, verb: str) -> None:
 def _pace(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= bulk.FASTEST:
         return int(text)
-    raise ArgumentTypeError(f"{text!r} is no pace: it is between 1 and {bulk.FASTEST} a second")
+    raise ArgumentTypeError(f"{text!r} is not a pace: it is between 1 and {bulk.FASTEST} a second")
 
 
 def _start(user: User, options: dict[str, Any], *, verb: str) -> dict[str, Any]:

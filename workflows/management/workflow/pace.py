@@ -23,14 +23,14 @@ def _per_second(text: str) -> float | None:
     try:
         return None if text == "none" else float(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no pace: give a number, or none") from None
+        raise ArgumentTypeError(f"{text!r} is not a pace: give a number, or none") from None
 
 
 def _at_once(text: str) -> int | None:
     try:
         return None if text == "none" else int(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no cap: give a whole number, or none") from None
+        raise ArgumentTypeError(f"{text!r} is not a cap: give a whole number, or none") from None
 
 
 def _of(parser: ArgumentParser) -> None:

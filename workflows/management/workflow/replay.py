@@ -58,7 +58,7 @@ def _definition(path: str | None, workflow_type: str) -> WorkflowDefinition:
     except (ImportError, outside.Refused) as error:
         raise NotAllowed(f"{path} cannot be imported: {type(error).__name__}.") from None
     if not isinstance(found, WorkflowDefinition):
-        raise NotAllowed(f"{path or workflow_type} is no definition: name one with --definition.")
+        raise NotAllowed(f"{path or workflow_type} is not a definition: name one with --definition.")
     return found
 
 

@@ -17,8 +17,8 @@ from tests.workflows.admin.walk.forms import Sent, untouched
 from tests.workflows.admin.walk.scene import TASKS, WORKFLOWS, Scene
 from tests.workflows.admin.walk.stored import Watch, undone
 
-# What an untouched form does, and why that is no slip: by its URL's name, and the button with digits as N. The name of
-# a row of the scene says that it is so for this row alone.
+# What an untouched form does, and why that is not a slip: by its URL's name, and the button with digits as N. The name
+# of a row of the scene says that it is so for this row alone.
 BUTTON = "the button is the decision: the page has said what it does"
 DJANGOS = "Django's own: it saves what is there already"
 NEEDS_NEITHER = {
