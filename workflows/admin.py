@@ -10,7 +10,7 @@ from workflows.console import (
     service,
     undelivered_message,
     worker_process,
-    workflow,
+    workflow_list,
 )
 
 __all__ = [
@@ -23,5 +23,5 @@ __all__ = [
     "service",
     "undelivered_message",
     "worker_process",
-    "workflow",
+    "workflow_list",
 ]

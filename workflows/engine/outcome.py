@@ -62,7 +62,7 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Atte
         case Rescheduled():
             ended = _reschedule(workflow, attempt, outcome)
         case Held():
-            ended = _await_a_person(workflow, attempt, outcome)
+            ended = _hold(workflow, attempt, outcome)
         case Compensated():
             ended = _end_compensation(workflow, attempt, outcome)
         case UndoFailed():
@@ -307,8 +307,8 @@ def _reschedule(workflow: Workflow, attempt: OpenAttempt, outcome: Rescheduled) 
     return Attempt.Outcome.RESCHEDULED
 
 
-def _await_a_person(workflow: Workflow, attempt: OpenAttempt, outcome: Held) -> Attempt.Outcome:
-    """Wait for a person's answer to the engine. The row keeps the error that it failed with, and the count."""
+def _hold(workflow: Workflow, attempt: OpenAttempt, outcome: Held) -> Attempt.Outcome:
+    """Wait before going on: for a person or another workflow. The row keeps the error it failed with, and the count."""
     transitions.suspend_for_answer(workflow, outcome.suspend, parking=outcome.parking)
     _record_waiting(workflow, attempt, outcome.step, outcome.suspend)
     return outcome.ended

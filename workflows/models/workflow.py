@@ -279,7 +279,7 @@ class Workflow(models.Model):
                 fields=["expires_at", "invisible_until"],
                 condition=Q(status="PENDING", compensating=False) & ~Q(expires_at=None),
             ),
-            # console.workflow.TypeFilter. With the next one it is what a submission pays for the console.
+            # console.workflow_list.TypeFilter. With the next one it is what a submission pays for the console.
             models.Index(name="workflow_of_type", fields=["workflow_type", "id"]),
             # queued(), the first of its sets.
             models.Index(
@@ -302,9 +302,9 @@ class Workflow(models.Model):
                 fields=["id"],
                 condition=Q(status="PENDING", parked_on="", waiting_for="", retry_count__gt=0),
             ),
-            # console.workflow.PresetFilter, "attention": also of those that are parked, or wait.
+            # console.workflow_list.PresetFilter, "attention": also of those that are parked, or wait.
             models.Index(name="workflow_failing", fields=["id"], condition=Q(status="PENDING", retry_count__gte=3)),
-            # in_state(): parked; console.workflow.ParkedFilter.
+            # in_state(): parked; console.workflow_list.ParkedFilter.
             models.Index(name="workflow_parked_newest", fields=["parked_on", "id"], condition=PARKED),
             # health.counts.failed_between; health.failures.between. All that they read is in the index.
             models.Index(

@@ -11,7 +11,7 @@ from django.contrib.admin.utils import label_for_field
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from workflows.console import home, navigation, needs_a_person
 from workflows.console.base import ConsoleAdmin, RetryForm
-from workflows.console.workflow import PresetFilter
+from workflows.console.workflow_list import PresetFilter
 from workflows.health.health import Level
 from workflows.health.needs_a_person import Kind, Whose
 from workflows.models import Attempt, BulkItem, BulkOperation, Effect, Event, State, StepOutcome, UndeliveredMessage
