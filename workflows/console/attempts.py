@@ -78,7 +78,7 @@ def _without_time(attempt: Attempt) -> dict[str, Any]:
     return {name: value for name, value in attempt.steps[0].items() if name != "ms"}
 
 
-def last_run(attempts: Sequence[Attempt]) -> Attempt | None:
+def last_full_attempt(attempts: Sequence[Attempt]) -> Attempt | None:
     """The last attempt that ran the list of steps, or died in it.
 
     An attempt's steps are written when it ends. One that was rescheduled, or undid something, has run no step; those

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from workflows.console import acknowledging, corrections, duplicates, retention
-from workflows.console.attempts import last_run, listed
+from workflows.console.attempts import last_full_attempt, listed
 from workflows.console.connections import related_rows
 from workflows.console.find import rows_of
 from workflows.console.paging import older
@@ -29,7 +29,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     attempts = listed(workflow)
     tasks = list(ManualTask.objects.open().filter(workflow=workflow).only("id", "task_type", "expires_at"))
     payload, context = Workflow.objects.values_list("payload", "context").get(pk=workflow.pk)
-    newest, last = attempts[0].attempt if attempts else None, last_run([each.attempt for each in attempts])
+    newest, last = attempts[0].attempt if attempts else None, last_full_attempt([each.attempt for each in attempts])
     effects = list(Effect.objects.filter(workflow=workflow).defer("error_message").order_by("id"))
     definition = definitions().get(workflow.workflow_type)
     wording = wording_of(definition)

@@ -17,8 +17,8 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def verified_transaction(announce_hooks: Callable[[], None]) -> Iterator[None]:
-    """A transaction that verifies its commit. Raises ClaimLost when it ended without one.
+def transaction_or_claim_lost(announce_hooks: Callable[[], None]) -> Iterator[None]:
+    """A transaction. Raises ClaimLost when it ended without a commit.
 
     `announce_hooks` is called right after the commit, before the on_commit hooks of steps.
 

@@ -28,7 +28,7 @@ from workflows.engine import (
 )
 from workflows.engine.backoff import Delay
 from workflows.engine.claim import Claim, DueWorkflows
-from workflows.engine.commit import verified_transaction
+from workflows.engine.commit import transaction_or_claim_lost
 from workflows.engine.compensation import Compensated
 from workflows.engine.executor import Complete, Failed
 from workflows.engine.heartbeat import Heartbeat
@@ -175,7 +175,7 @@ class Worker:
         it was, and only the answer to the COMMIT is missing).
         """
         self.in_hand.make_ready()
-        with verified_transaction(self._announce_hooks):
+        with transaction_or_claim_lost(self._announce_hooks):
             claim = self._due.claim_next(thorough=thorough)
             if claim is None:
                 return False
@@ -206,7 +206,7 @@ class Worker:
         if self._only:
             return False
         self.in_hand.make_ready()
-        with verified_transaction(self._announce_hooks):
+        with transaction_or_claim_lost(self._announce_hooks):
             claim = deferred_steps.claim_next(self.queue)
             follow_up = deferred_steps.begin(claim) if claim else None
             if claim is None or follow_up is None:

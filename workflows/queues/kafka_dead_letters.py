@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from workflows.api.problems import Problem
-from workflows.queues.kafka_messages import headers_of, place_of
+from workflows.queues.kafka_messages import place_of, raw_headers
 from workflows.queues.submissions import PROBLEM, reason
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class DeadLetters:
 
         ours = {PROBLEM: reason(problem).encode(), "origin": place.encode()}
         topic = f"{message.topic()}{SUFFIX}"
-        theirs = [(name, each) for name, each in headers_of(message) if name not in ours]
+        theirs = [(name, each) for name, each in raw_headers(message) if name not in ours]
         try:
             self._producer.produce(
                 topic, value, message.key(), headers=[*theirs, *ours.items()], on_delivery=on_delivery

@@ -13,7 +13,7 @@ def arrived(message: Message, value: bytes) -> Arrived:
     """The message, and its place."""
     place = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
     key: Any = message.key()
-    return Arrived(*place, _sent_at_ms(message), headers_of(message), value, key)
+    return Arrived(*place, _sent_at_ms(message), raw_headers(message), value, key)
 
 
 def place_of(message: Message) -> str:
@@ -23,7 +23,7 @@ def place_of(message: Message) -> str:
 def text_headers(message: Message) -> dict[str, str]:
     """The headers by lower-case name, as of a request by HTTP; one that was sent twice is joined."""
     headers: dict[str, str] = {}
-    for name, value in headers_of(message):
+    for name, value in raw_headers(message):
         text, known = (value or b"").decode(errors="replace"), headers.get(name.lower())
         headers[name.lower()] = text if known is None else f"{known},{text}"
     return headers
@@ -35,7 +35,7 @@ def _sent_at_ms(message: Message) -> int | None:
     return None if kind == TIMESTAMP_NOT_AVAILABLE else at
 
 
-def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+def raw_headers(message: Message) -> list[tuple[str, bytes | None]]:
     """The message's headers; UNREADABLE_HEADERS where a name is not UTF-8: Kafka's client then returns none."""
     try:
         found: Any = message.headers() or []
