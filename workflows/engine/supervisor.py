@@ -18,8 +18,8 @@ from types import FrameType
 
 from django.db import connections
 
-from workflows.engine import exits, healthfile, lease, process_status, sessions, traces
-from workflows.engine.exits import Death
+from workflows.engine import deaths, healthfile, lease, process_status, sessions, traces
+from workflows.engine.deaths import Death
 from workflows.engine.healthfile import Report
 from workflows.engine.loop import Worker
 from workflows.engine.process_status import Slot, WorkerStatus
@@ -72,7 +72,7 @@ class Supervisor:
         # When the child of each slot, or the child before it, last had the database.
         self._heard = dict.fromkeys(self._slots, monotonic())
         self._written_at = self._warned_at = float("-inf")
-        self._deaths = exits.DeathRegister(f"{socket.gethostname()}:{os.getpid()}")
+        self._deaths = deaths.DeathRegister(f"{socket.gethostname()}:{os.getpid()}")
         self._wanted = options.processes
         self._stopping = self._refused = False
         self._wake_up = Flag()  # set by a signal: the loop looks again at once
@@ -215,7 +215,7 @@ class Supervisor:
             self._slots.append(child.slot)
             code = os.waitstatus_to_exitcode(wait_status)
             if status.attempt_id or status.worker_id:
-                self._deaths.add(exits.death(status, code, ended_by_us=child.ended_by_us))
+                self._deaths.add(deaths.death(status, code, ended_by_us=child.ended_by_us))
             if code == sessions.REFUSED and not status.attempt_id:
                 self._stopping = self._refused = True
                 continue
@@ -223,7 +223,7 @@ class Supervisor:
             if code == 0 and not status.attempt_id and (self.options.drain or self._stopping):
                 self._wanted = max(0, self._wanted - 1)
                 continue
-            how = f"by {exits.signal_name(-code)}" if code < 0 else f"with exit code {code}"
+            how = f"by {deaths.signal_name(-code)}" if code < 0 else f"with exit code {code}"
             logger.warning("worker process %s ended %s", pid, how)
             age = monotonic() - child.forked_at
             self._restart_delay = min(max(self._restart_delay, 0.1) * 2, MAX_RESTART_DELAY) if age < YOUNG else 0.0

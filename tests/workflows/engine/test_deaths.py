@@ -9,8 +9,8 @@ from django.db import OperationalError, connection, connections
 
 from tests import engine
 from tests.engine import kinds, last_attempt, submit
-from workflows.engine import exits, process_status
-from workflows.engine.exits import DeathRegister
+from workflows.engine import deaths, process_status
+from workflows.engine.deaths import DeathRegister
 from workflows.engine.process_status import WorkerStatus
 from workflows.errors import ClaimLost
 from workflows.models import Attempt, Workflow
@@ -30,9 +30,9 @@ pytestmark = engine.ENGINE
     ],
 )
 def test_a_crash_is_distinguished_from_a_kill(exit_code: int, ended_by_us: str, expected: tuple[str, str]) -> None:
-    death = exits.death(WorkerStatus(attempt_id=1), exit_code, ended_by_us=ended_by_us)
+    death = deaths.death(WorkerStatus(attempt_id=1), exit_code, ended_by_us=ended_by_us)
     assert (death.outcome, death.how) == expected
-    assert exits.death(WorkerStatus(attempt_id=1, lost=True), 0).outcome == "lost", "its worker had lost its database"
+    assert deaths.death(WorkerStatus(attempt_id=1, lost=True), 0).outcome == "lost", "its worker had lost its database"
 
 
 def test_a_worker_that_has_lost_its_database_shows_that_to_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def register(*attempts: Attempt, how: str = "SIGSEGV") -> DeathRegister:
     made = DeathRegister("test-host:0")
     for each in attempts:
         status = WorkerStatus(attempt_id=each.pk, step="charge")
-        made.add(exits.Death(status, Attempt.Outcome.CRASHED, how))
+        made.add(deaths.Death(status, Attempt.Outcome.CRASHED, how))
     return made
 
 
@@ -105,7 +105,9 @@ def test_a_death_that_is_recorded_twice_is_one_line_of_the_history() -> None:
 def test_a_death_that_the_supervisor_would_cause_is_written_now_or_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the database does not answer the supervisor, it may be all that the child waits for."""
     workflow = submit()
-    overdue = exits.Death(WorkerStatus(attempt_id=attempt(workflow).pk, step="charge"), Attempt.Outcome.CRASHED, "late")
+    overdue = deaths.Death(
+        WorkerStatus(attempt_id=attempt(workflow).pk, step="charge"), Attempt.Outcome.CRASHED, "late"
+    )
     this = register()
 
     def refuse() -> None:
@@ -143,7 +145,7 @@ def test_a_death_that_cannot_be_recorded_is_kept_and_recorded_later(monkeypatch:
 
 
 def test_it_keeps_no_connection_and_no_more_than_it_can_bear(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exits, "MOST_KEPT", 10)
+    monkeypatch.setattr(deaths, "MOST_KEPT", 10)
 
     def supervisors() -> int:
         with connection.cursor() as cursor:
@@ -152,8 +154,8 @@ def test_it_keeps_no_connection_and_no_more_than_it_can_bear(monkeypatch: pytest
             return int(cursor.fetchone()[0])
 
     row = attempt(submit())
-    this = register(*[row] * (exits.MOST_KEPT + 1))
-    assert len(this) == exits.MOST_KEPT
+    this = register(*[row] * (deaths.MOST_KEPT + 1))
+    assert len(this) == deaths.MOST_KEPT
     this.flush()
     for _ in range(100):
         if not supervisors():
