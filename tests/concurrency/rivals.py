@@ -15,7 +15,7 @@ from tests import engine
 from workflows.errors import NotAllowed
 from workflows.models import ManualTask, Workflow
 
-ROUNDS = 200
+ROUNDS = 60
 
 # Seconds by which either of the two starts later, at the most, before it is known how long their calls take.
 STAGGER = 0.002
