@@ -153,8 +153,11 @@ ONBOARDING = WorkflowDefinition(
     context_class=OnboardingContext,
     linking_id="linking_id",
     search_keys=SEARCH_KEYS,
-    # A patient who reloads the page, or has it open twice, is charged and enrolled once.
+    # A patient who reloads the page, or has it open twice, is charged and enrolled once. A family may share an address;
+    # and a patient who comes back another day means it.
     business_key=("patient.email", "checkout.program"),
+    same_person=("patient.first_name", "patient.date_of_birth"),
+    within=timedelta(hours=24),
     expires_after=EXPIRES_AFTER,
     public_fields=PUBLIC_FIELDS,
     revealable=REVEALABLE,

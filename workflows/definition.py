@@ -239,7 +239,9 @@ class WorkflowDefinition:
     - `linking_id`: the payload's field (dotted for a nested one) that is copied to that column at the entry.
     - `search_keys`: the fields by which people find a workflow, by kind: hashes of them are stored with it.
     - `business_key`: the fields of which one workflow at a time may have the same values, in its tenant
-      (`engine.duplicates`). Each is read as its search key reads it, else as plain text.
+      (`engine.duplicates`). Each is read as its search key reads it, else as plain text. `within`: one that is accepted
+      later than that after the end of a COMPLETE one is no duplicate of it. `same_person`: the fields by which people
+      who have the same key are told apart. Raises ValueError for a `within` that is no time.
     - `public_fields`: those of the payload (dotted too) whose values identify nobody: staff see them, and errors may
       repeat them. Naming an object opens all that is in it.
     - `revealable`: those whose values a user with the right sees in full, for a purpose, which is recorded. Never a
@@ -278,6 +280,8 @@ class WorkflowDefinition:
         linking_id: str = "",
         search_keys: Mapping[str, SearchKey] | None = None,
         business_key: str | Sequence[str] = (),
+        within: timedelta = timedelta(hours=24),
+        same_person: str | Sequence[str] = (),
         expires_after: timedelta | None = None,
         public_fields: Sequence[str] = (),
         revealable: Sequence[str] = (),
@@ -303,6 +307,10 @@ class WorkflowDefinition:
         self.linking_id = linking_id
         self.search_keys = dict(search_keys or {})
         self.business_key = (business_key,) if isinstance(business_key, str) else tuple(business_key)
+        self.same_person = (same_person,) if isinstance(same_person, str) else tuple(same_person)
+        self.within = within
+        if within < timedelta(0):
+            raise ValueError(f"Duplicates of {name!r} are recognised within a time after the first has ended.")
         self.expires_after = expires_after
         self.public_fields = frozenset(public_fields)
         self.revealable = tuple(revealable)
@@ -330,7 +338,7 @@ class WorkflowDefinition:
 
     def _check_secret_fields(self) -> None:
         """Raise ValueError for a field whose value is needed where no step runs."""
-        told = {self.linking_id, *self.business_key, *self.public_fields, *self.revealable}
+        told = {self.linking_id, *self.business_key, *self.same_person, *self.public_fields, *self.revealable}
         told |= {key.field for key in self.search_keys.values()} | {field.path for field in self.wording.caller}
         told |= set(self.correctable.fields) if self.correctable else set()
         for field in self.secret_fields:

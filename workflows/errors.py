@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from math import isnan
 from typing import Any
 
-# The code of a workflow that was a duplicate.
-DUPLICATE = "duplicate_of"
+# The codes of a workflow that was a duplicate: the same again, or one that came later, and differs.
+DUPLICATE, DIFFERS = "duplicate_of", "duplicate_differs"
+DUPLICATES = (DUPLICATE, DIFFERS)
 
 
 class StepError(Exception):
@@ -124,10 +125,14 @@ class WorkflowExpired(StepError):
 
 
 class DuplicateOf(StepError):
-    """Workflow `first` has done the same business, or has failed and left a call as it was. Raised by the engine."""
+    """Workflow `first` has done the same business, or failed with a charge. Raised by the engine.
 
-    def __init__(self, first: int, *, needs_a_person: bool) -> None:
-        super().__init__("Another workflow has done the same.", code=DUPLICATE)
+    `differs`: what was sent differs, and a person has said that it is not meant besides; or nobody has answered that,
+    and it `needs_a_person`.
+    """
+
+    def __init__(self, first: int, *, differs: bool, needs_a_person: bool = False) -> None:
+        super().__init__("Another workflow has done the same.", code=DIFFERS if differs else DUPLICATE)
         self.first = first
         self.needs_a_person = needs_a_person
 

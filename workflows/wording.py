@@ -140,6 +140,12 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
         "Another submission has done the same. If this one is not the same, say so: Not a duplicate.",
         "We have received this more than once, and do it only once. You do not need to do anything.",
     ),
+    "duplicate_differs": CodeWords(
+        "It came beside another submission for the same, and differs; it was not carried out. If it is meant besides, "
+        "say so: Not a duplicate.",
+        "We have another form from you. This one is different, and was not carried out. Please contact us if you need "
+        "it.",
+    ),
     "effect_in_doubt": CodeWords("It is unclear whether a call was made. A person has to find out.", _ASKED),
     "expired": CodeWords("It took too long.", "This took too long, so we stopped it. You can start again at any time."),
     "invalid": CodeWords(

@@ -13,6 +13,7 @@ from workflows.console.answer_form import AnswerForm, ResultForm, UndoForm, YesF
 from workflows.console.base import KEPT, reason_field
 from workflows.definition import wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
+from workflows.engine import duplicates
 from workflows.engine.compensation import LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.models import ManualTask
 
@@ -61,6 +62,14 @@ DIALOGUES = {
         "If it is right, the workflow goes on and makes the calls that follow. Ask an engineer first: a step that was "
         "only renamed would make its call a second time. If it is wrong, the workflow fails with this reason. Once a "
         "release has the step, the workflow goes on without an answer.",
+        reason="Required.",
+        needs_reason=True,
+    ),
+    duplicates.TASK_TYPE: Dialogue(
+        *("It is meant: carry it out", "Do not carry it out"),
+        "Carried out, it runs beside the other one, and the patient may be charged a second time. Else it ends as a "
+        "duplicate, uncharged; while the other one is under way it waits, and takes its place if that one fails.",
+        expired="Then it ends uncharged, and “Needs a person” lists it.",
         reason="Required.",
         needs_reason=True,
     ),

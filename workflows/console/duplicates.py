@@ -9,23 +9,24 @@ from workflows.console.base import Verb
 from workflows.definition import wording_of_type
 from workflows.engine import duplicates
 from workflows.engine.duplicates import HOLDER, Other
-from workflows.errors import DUPLICATE
+from workflows.errors import DUPLICATES
 from workflows.models import Workflow
 
 
 def lines(workflow: Workflow, others: Sequence[Other]) -> list[tuple[str, int]]:
     """A line for each of the others, and its number, for the link."""
     same = wording_of_type(workflow.workflow_type).same_business
-    is_second = duplicates.is_one(workflow)
-    return [(_line(each, same, is_second=is_second), each.workflow_id) for each in others]
+    is_second = duplicates.is_one(workflow) or duplicates.is_asked_about(workflow)
+    return [(_line(workflow, each, same, is_second=is_second), each.workflow_id) for each in others]
 
 
-def _line(other: Other, same: str, *, is_second: bool) -> str:
+def _line(workflow: Workflow, other: Other, same: str, *, is_second: bool) -> str:
     if other.role == HOLDER and is_second:
-        return f"The first submission for {same}:"
+        differ = ", ".join(duplicates.differing_from(workflow, other.workflow_id))
+        return f"The first submission for {same}{f', which differs in: {differ}' if differ else ''}:"
     if other.is_waiting:
         return f"A second submission for {same}, which waits for the first to end:"
-    if other.status == Workflow.Status.FAILED and other.error_code == DUPLICATE:
+    if other.status == Workflow.Status.FAILED and other.error_code in DUPLICATES:
         return f"A second submission for {same}, which ended as a duplicate:"
     return f"Another submission for {same}:"
 

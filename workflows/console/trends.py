@@ -11,7 +11,7 @@ from typing import Any
 from workflows.console import charts, links
 from workflows.console.charts import Bar, Chart, Value
 from workflows.definition import wording_of_type
-from workflows.errors import DUPLICATE
+from workflows.errors import DUPLICATES
 from workflows.health import counts, rates
 from workflows.health.rates import Point
 from workflows.models import CircuitEvent
@@ -157,7 +157,7 @@ def of_workflows(asked: str, now: datetime) -> dict[str, Any]:
     trends = Trends(asked, now)
     labels = ["workflow_type", "step", "code"]
     failed, failed_before = (
-        _only(columns, lambda point: point.code != DUPLICATE)
+        _only(columns, lambda point: point.code not in DUPLICATES)
         for columns in trends.read(Metric.FINISHED, by=labels, outcome="failed")
     )
     drawn = [

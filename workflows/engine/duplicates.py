@@ -1,26 +1,29 @@
-"""DUPLICATES: of the workflows with one business key one runs at a time, and once one is COMPLETE no other does.
+"""DUPLICATES: of the workflows with one business key one runs at a time, and nobody is charged twice by mistake.
 
 A worker compares a workflow with the others when it takes it up, never the intake (docs/adr/0020). A transaction on the
 attempt log, under an advisory lock on the key, writes what part the workflow has: a second worker sees at once who is
-the holder, and does not wait for the row that the first one holds. A holder stays one until another takes its place,
-which can only happen when it has failed; so a retry does not find itself the holder any more.
+the holder, and does not wait for the row that the first one holds. Only what is certainly the same again ends without a
+person's word; what may be another person, or a patient who has come back, is asked about, and waits for the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import F
 
 from workflows.definition import WorkflowDefinition, definitions, value_at
 from workflows.engine.executor import Failed, Held, failed_before_any_step
-from workflows.errors import DUPLICATE, ClaimLost, DuplicateOf, Suspend
-from workflows.models import Attempt, Event, SearchKeyHash, Workflow
+from workflows.engine.likeness import Person, compare_people, differing_fields, has_other_key
+from workflows.errors import DUPLICATES, ClaimLost, DuplicateOf, Suspend
+from workflows.models import Attempt, Event, ManualTask, SearchKeyHash, Wait, Workflow
+from workflows.postgres.jsonb import SEALED
 from workflows.postgres.round_trips import session_of
-from workflows.postgres.statements import Parameters, fetch_all
+from workflows.postgres.statements import Parameters, execute, fetch_all
 from workflows.postgres.wire import Row
 from workflows.sealing import private
 from workflows.search import search_keys
@@ -28,11 +31,19 @@ from workflows.signals.waking import Slice, slice_of
 from workflows.state import attempt_log, history
 from workflows.state.attempt_log import ALIAS, FENCE, OpenAttempt
 from workflows.state.transitions import make_due_where
+from workflows.waits import ask, withdraw
 
 HOLDER, WAITING, FORMER = SearchKeyHash.Role.HOLDER, SearchKeyHash.Role.WAITING, SearchKeyHash.Role.FORMER
 
 # By this name in `wake_on` a workflow that waits for the holder is known. No signal has it.
 HOLDER_ENDED = "holder:ended"
+
+TASK_TYPE = "possible_duplicate"
+QUESTION_PREFIX = "duplicate:"
+# A patient waits for the answer. After a month without one the workflow fails uncharged, and a person is told of that.
+QUESTION_DUE, QUESTION_TIMEOUT = timedelta(hours=1), timedelta(days=30)
+# What failed with a charge may be refunded, or completed, while a person is asked.
+LOOK_AGAIN = timedelta(hours=1)
 
 # A person's word that a call stays as it is, and a charge that stands, or may: what has failed and left one of these
 # must not be done a second time before a person has looked.
@@ -40,18 +51,17 @@ LEFT = """EXISTS (
     SELECT FROM workflows_effect e
      WHERE e.workflow_id = w.id AND NOT e.undo
        AND (e.state = 'kept' OR e.step = ANY (%(charges)s) AND e.state IN ('done', 'intent', 'unknown')))"""
-# An hour until it looks for itself, in case nobody wakes it. One whose row is deleted has left nothing
-# (`retention.rows`), and its status stands with its spent keys.
+# What counts: under way; COMPLETE, if the other was accepted before `within` had passed since; or failed, and left a
+# call. The last column is for a waiting workflow that nobody wakes.
 _HOLDERS = f"""
-    SELECT k.workflow_id, known.status, w.status = 'FAILED' AND {LEFT}, w.completed_at,
-           clock_timestamp() + interval '1 hour'
-      FROM workflows_searchkey k
-      LEFT JOIN workflows_workflow w ON w.id = k.workflow_id
-      LEFT JOIN workflows_spentkey spent ON spent.workflow_id = k.workflow_id
-     CROSS JOIN LATERAL (SELECT coalesce(w.status, spent.status)) known (status)
-     WHERE k.hash = ANY (%(hashes)s::bytea[]) AND k.role = 'holder' AND known.status IS NOT NULL
-     ORDER BY array_position('{{COMPLETE, PENDING, FAILED}}'::text[], known.status::text),
-              k.workflow_id"""  # noqa: S608 (ours)
+    SELECT w.id, w.status,
+           CASE w.status WHEN 'PENDING' THEN true
+                         WHEN 'COMPLETE' THEN %(created_at)s <= w.completed_at + %(within)s::interval
+                         ELSE {LEFT} END,
+           w.payload::text, clock_timestamp() + interval '1 hour'
+      FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
+     WHERE k.hash = ANY (%(hashes)s::bytea[]) AND k.role = 'holder'
+     GROUP BY w.id ORDER BY w.id"""  # noqa: S608 (ours)
 _WRITE = """
     WITH written AS (
         INSERT INTO workflows_searchkey (hash, workflow_id, key_id, role)
@@ -65,70 +75,188 @@ _WRITE = """
     SELECT FROM written"""
 
 
+class Verdict(IntEnum):
+    """What another workflow of the same business key means for one: the highest of several counts."""
+
+    GO_ON = 0
+    ASK = 1  # a person
+    WAIT = 2  # until it ends
+    SAME = 3  # it is done, and this is the same again
+
+
 class Holder(NamedTuple):
-    """A workflow that may run, or has run, under a business key. `has_left`: it failed, and a call of it stands."""
+    """A workflow that may run, or has run, under a business key. `counts`: it may be in another one's way."""
 
     workflow_id: int
     status: str
-    has_left: bool
-    completed_at: datetime | None
+    counts: bool
+    payload: dict[str, Any]
     look_again_at: datetime
 
-    @property
-    def is_in_the_way(self) -> bool:
-        return self.status != Workflow.Status.FAILED or self.has_left
+
+class InTheWay(NamedTuple):
+    """A holder in the way of a workflow, and what that means for it. `differ`: the fields in which the two differ."""
+
+    holder: Holder
+    verdict: Verdict
+    person: Person
+    differ: list[str]
 
 
 def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Held | Failed | None:
     """What to do instead of running `workflow`, because of another one of its business key; None to run it."""
-    first = _take(definition, workflow, attempt) if definition.business_key else None
-    if first is None:
-        return None
-    if first.status == Workflow.Status.PENDING:
-        what = f"workflow {first.workflow_id}, which is under way for {definition.wording.same_business}"
-        suspend = Suspend(what, wake_on=[HOLDER_ENDED], until=first.look_again_at)
-        return Held(workflow.current_step, suspend, Attempt.Outcome.WAITING)
-    # Sent while the first was under way, it was sent twice. Sent later, a patient has come back, and may mean it.
-    was_sent_twice = first.completed_at is not None and workflow.created_at < first.completed_at
-    error = DuplicateOf(first.workflow_id, needs_a_person=first.has_left or not was_sent_twice)
-    return failed_before_any_step(definition, workflow, error)
+    answers: dict[int, str] = {}  # by holder; each is asked about once
+    while definition.business_key and (found := _take(definition, workflow, attempt, answers)):
+        holder = found.holder
+        if found.verdict == Verdict.WAIT:
+            what = f"workflow {holder.workflow_id}, which is under way for {definition.wording.same_business}"
+            suspend = Suspend(what, wake_on=[HOLDER_ENDED], until=holder.look_again_at)
+            return Held(workflow.current_step, suspend, Attempt.Outcome.WAITING)
+        if found.verdict == Verdict.SAME:
+            is_unanswered = answers.get(holder.workflow_id) == "expired"
+            error = DuplicateOf(holder.workflow_id, differs=bool(found.differ), needs_a_person=is_unanswered)
+            return failed_before_any_step(definition, workflow, error)
+        try:
+            answers[holder.workflow_id] = _ask(definition, workflow, found)
+        except Suspend as suspend:
+            if holder.status == Workflow.Status.PENDING:  # if it fails, nothing is left to be asked
+                suspend.wake_on.append(HOLDER_ENDED)
+            return Held(workflow.current_step, suspend, Attempt.Outcome.HELD)
+    if workflow.wake_on:
+        _withdraw_questions(workflow)
+    return None
 
 
-def _take(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Holder | None:
-    """Make the workflow the holder of its business key, if none is in the way: else return that one."""
-    hashes = _hashes(definition, workflow)
+def _ask(definition: WorkflowDefinition, workflow: Workflow, found: InTheWay) -> str:
+    """A person's answer: "approved" to carry the workflow out all the same, "rejected", or "expired"."""
+    holder, same = found.holder, definition.wording.same_business
+    stands = {
+        Workflow.Status.PENDING: "is under way",
+        Workflow.Status.COMPLETE: "is complete",
+        Workflow.Status.FAILED: "has failed, and a charge or another call of it stands, or may",
+    }[Workflow.Status(holder.status)]
+    facts = {"The other one": f"Workflow {holder.workflow_id} is for {same}. It {stands}."}
+    if found.person == Person.UNSURE:
+        facts["The person"] = "Perhaps another one: the names and dates by which people are told apart agree in part."
+    if has_other_key(definition, workflow.payload, holder.payload):
+        facts["Corrected"] = f"Workflow {holder.workflow_id} was corrected: by now it is no longer for {same}."
+    facts["They differ in"] = ", ".join(found.differ) or "nothing"
+    answer = ask(
+        workflow,
+        f"{QUESTION_PREFIX}{holder.workflow_id}",
+        question=f"Workflow {holder.workflow_id} is for {same}, too. Is this one meant besides?",
+        facts=facts,
+        task_type=TASK_TYPE,
+        timeout=QUESTION_TIMEOUT,
+        due=QUESTION_DUE,
+        look_every=LOOK_AGAIN if holder.status == Workflow.Status.FAILED else None,
+    )
+    return answer.outcome
+
+
+def _withdraw_questions(workflow: Workflow) -> None:
+    """Nothing is in the way any more, whatever would be answered."""
+    asked = Wait.objects.filter(workflow=workflow.pk, name__startswith=QUESTION_PREFIX, outcome="", superseded=False)
+    for name in asked.values_list("name", flat=True):
+        withdraw(workflow, name)
+
+
+def _take(
+    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, answers: Mapping[int, str]
+) -> InTheWay | None:
+    """Make the workflow a holder of its business key, if nothing is in its way: else return what is."""
+    hashes = _hashes(definition, workflow.tenant, workflow.payload)
     if not hashes:
         return None
     with attempt_log.errors_lose_the_claim(), transaction.atomic(using=ALIAS):
         run = session_of(ALIAS).run
         _lock(run, hashes)
         # A new statement, and so a new snapshot: it sees what the one before us has written.
-        holders = _holders(run, definition, hashes)
+        holders = _holders(run, definition, workflow, hashes)
         if any(each.workflow_id == workflow.pk for each in holders):
             return None
-        first = next((each for each in holders if each.is_in_the_way), None)
-        role = HOLDER if first is None else WAITING if first.status == Workflow.Status.PENDING else FORMER
-        replaced = [each.workflow_id for each in holders] if first is None else []
+        found = _first_in_the_way(definition, workflow, workflow.payload, holders, answers)
+        is_pending = found is not None and found.holder.status == Workflow.Status.PENDING
+        role = HOLDER if found is None else WAITING if is_pending else FORMER
+        # What is COMPLETE stays a holder, for others that were accepted earlier.
+        over = [each.workflow_id for each in holders if each.status == Workflow.Status.FAILED and not each.counts]
+        replaced = over if found is None else []
         if not _write(run, hashes, workflow, role, replaced, allowed=FENCE, claim_xid=attempt.claim_xid):
             raise ClaimLost("the claim's transaction has ended")
-    return first
+    return found
 
 
-def _hashes(definition: WorkflowDefinition | None, workflow: Workflow) -> list[tuple[bytes, int]]:
+def _first_in_the_way(
+    definition: WorkflowDefinition,
+    workflow: Workflow,
+    payload: Mapping[str, Any],
+    holders: Sequence[Holder],
+    answers: Mapping[int, str],
+) -> InTheWay | None:
+    """Of the holders in the way of a workflow with this payload the one with the highest verdict, then the oldest."""
+    judged = [
+        _judge_by(definition, workflow, payload, each, answers.get(each.workflow_id))
+        for each in holders
+        if each.counts and each.workflow_id != workflow.pk
+    ]
+    return max((each for each in judged if each.verdict), key=lambda each: each.verdict, default=None)
+
+
+def _judge_by(
+    definition: WorkflowDefinition, workflow: Workflow, payload: Mapping[str, Any], holder: Holder, answer: str | None
+) -> InTheWay:
+    person = compare_people(definition, payload, holder.payload)
+    differ = differing_fields(definition, payload, holder.payload)
+    is_unsure = person == Person.UNSURE or has_other_key(definition, payload, holder.payload)
+    is_pending = holder.status == Workflow.Status.PENDING
+    if answer == "approved" or person == Person.ANOTHER:
+        verdict = Verdict.GO_ON
+    elif is_unsure and not answer:
+        verdict = Verdict.ASK
+    elif is_pending:
+        verdict = Verdict.WAIT
+    elif not answer and (differ or holder.status == Workflow.Status.FAILED or _has_left(definition, workflow)):
+        verdict = Verdict.ASK
+    else:
+        verdict = Verdict.SAME
+    return InTheWay(holder, verdict, person, differ)
+
+
+def _has_left(definition: WorkflowDefinition, workflow: Workflow) -> bool:
+    """Whether the workflow itself was charged in an earlier life, or may have been: it never ends in silence."""
+    sql = f"SELECT 1 FROM workflows_workflow w WHERE w.id = %(workflow_id)s AND {LEFT}"  # noqa: S608 (ours)
+    return bool(fetch_all(sql, {"workflow_id": workflow.pk, "charges": list(definition.charge_names)}))
+
+
+def _hashes(definition: WorkflowDefinition | None, tenant: str, payload: Mapping[str, Any]) -> list[tuple[bytes, int]]:
     """The hashes under each key, with its id: all are written, or two workers with other settings would both go on."""
     if definition is None or not definition.business_key:
         return []
-    values = {field: value_at(workflow.payload, field) for field in definition.business_key}
-    business_key = search_keys.business_key_of(definition, workflow.tenant, values)
+    values = {field: value_at(payload, field) for field in definition.business_key}
+    business_key = search_keys.business_key_of(definition, tenant, values)
     return sorted(search_keys.business_hashes(business_key)) if business_key else []
+
+
+def _hashes_of(workflow: Workflow) -> list[tuple[bytes, int]]:
+    return _hashes(definitions().get(workflow.workflow_type), workflow.tenant, workflow.payload)
 
 
 Run = Callable[[str, Parameters], list[Row]]
 
 
-def _holders(run: Run, definition: WorkflowDefinition, hashes: Sequence[tuple[bytes, int]]) -> list[Holder]:
-    parameters = {"hashes": [each for each, _ in hashes], "charges": list(definition.charge_names)}
-    return [Holder(*row) for row in run(_HOLDERS, parameters)]
+def _holders(
+    run: Run, definition: WorkflowDefinition, workflow: Workflow, hashes: Sequence[tuple[bytes, int]]
+) -> list[Holder]:
+    parameters = {
+        "hashes": [each for each, _ in hashes],
+        "charges": list(definition.charge_names),
+        "created_at": workflow.created_at,
+        "within": definition.within,
+    }
+    found = [
+        Holder(pk, status, counts, json.loads(text), at) for pk, status, counts, text, at in run(_HOLDERS, parameters)
+    ]
+    return [each._replace(payload=private.opened(each.payload)) if SEALED in each.payload else each for each in found]
 
 
 def _lock(run: Run, hashes: Sequence[tuple[bytes, int]]) -> None:
@@ -153,11 +281,18 @@ def _write(
     return bool(run(_WRITE.format(allowed=allowed), {**parameters, "replaced": list(replaced), **more}))
 
 
-def record(attempt: OpenAttempt, error: DuplicateOf, *, finishes: bool) -> None:
-    """Record that the workflow, which is FAILED since just now, was a duplicate, and whether it needs a person."""
-    history.record_in(attempt, Event.Kind.DUPLICATE, finishes=finishes, first=error.first)
+def record(attempt: OpenAttempt, error: DuplicateOf, *, finishes: bool, charges: Sequence[str]) -> None:
+    """Record that the workflow, which is FAILED since just now, was a duplicate.
+
+    It is born acknowledged, unless nobody has answered whether it is one, or a charge of its own stands.
+    """
+    history.record_in(attempt, Event.Kind.DUPLICATE, finishes=finishes, first=error.first, error_code=error.code)
     if not error.needs_a_person:
-        Workflow.objects.filter(pk=attempt.workflow_id).update(acknowledged_failure=F("completed_at"))
+        execute(
+            f"""UPDATE workflows_workflow w SET acknowledged_failure = completed_at
+                 WHERE w.id = %(workflow_id)s AND NOT {LEFT}""",  # noqa: S608 (ours)
+            {"workflow_id": attempt.workflow_id, "charges": list(charges)},
+        )
 
 
 # --- Woken by the holder's end ------------------------------------------------------------------------
@@ -169,43 +304,60 @@ _FREE = f"""
           JOIN workflows_searchkey k ON k.hash = own.hash AND k.role = 'holder'
           JOIN workflows_workflow holder ON holder.id = k.workflow_id AND holder.status = 'PENDING'
          WHERE own.workflow_id = w.id AND own.role = 'waiting')"""
+# And it is the first in line. When the holder has failed, the others would only find that this one runs now.
+_FIRST_IN_LINE = f"""
+    {_FREE} AND NOT EXISTS (
+        SELECT FROM workflows_searchkey own
+          JOIN workflows_searchkey k ON k.hash = own.hash AND k.role = 'waiting' AND k.workflow_id < own.workflow_id
+          JOIN workflows_workflow earlier ON earlier.id = k.workflow_id AND earlier.status = 'PENDING'
+         WHERE own.workflow_id = w.id AND own.role = 'waiting')"""
 
 _BEHIND = "SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%(hashes)s::bytea[]) AND role = 'waiting'"
 
 
-def wake_those_behind(workflow: Workflow) -> None:
-    """After the commit of what may be a workflow's end: wake those that waited for it, but for any that is locked."""
+def wake_those_behind(workflow: Workflow, *, is_complete: bool) -> None:
+    """After the commit of what may be a workflow's end: wake those that waited for it, but for any that is locked.
+
+    All of them if it is COMPLETE: each is a duplicate, or asked about. Else the first in line takes its place.
+    """
     definition = definitions().get(workflow.workflow_type)
     if definition and definition.business_key:
         if private.is_sealed(workflow.payload):  # it was cancelled before a step of it ran
             workflow.payload = private.opened(workflow.payload)
-        hashes = [each for each, _ in _hashes(definition, workflow)]
+        hashes = [each for each, _ in _hashes_of(workflow)]
         behind = [pk for (pk,) in session_of().run(_BEHIND, {"hashes": hashes})]
         if behind:  # as hardly ever: to plan the next statement takes longer than to find that out
-            make_due_where(f"w.id = ANY (%s) AND {_FREE}", [behind])
+            make_due_where(f"w.id = ANY (%s) AND {_FREE if is_complete else _FIRST_IN_LINE}", [behind])
 
 
 def wake_waiting(after: int = 0) -> Slice:
-    """Maintenance: wake what waits, after that id, for a holder that has ended since, whoever has ended it."""
+    """Maintenance: wake the first in line, after that id, behind a holder that has ended, whoever ended it."""
     waiting = "SELECT workflow_id AS id FROM workflows_searchkey WHERE role = 'waiting' AND workflow_id > {}"
     last, next_after = slice_of(f"{waiting.format('%s')} ORDER BY workflow_id", after)
     if not last:
         return Slice(0)
     in_slice = f"{waiting.format('%(after)s')} AND workflow_id <= %(last)s"
-    return Slice(make_due_where(f"w.id IN ({in_slice}) AND {_FREE}", {"after": after, "last": last}), next_after)
+    woken = make_due_where(f"w.id IN ({in_slice}) AND {_FIRST_IN_LINE}", {"after": after, "last": last})
+    return Slice(woken, next_after)
 
 
 # --- What people see, and decide ----------------------------------------------------------------------
 
 
 def is_waiting(workflow: Workflow) -> bool:
-    """Whether the workflow waits for another one of its business key."""
-    return HOLDER_ENDED in workflow.wake_on
+    """Whether the workflow waits for another one of its business key, and no person is asked about that."""
+    return workflow.wake_on == [HOLDER_ENDED]
+
+
+def is_asked_about(workflow: Workflow) -> bool:
+    """Whether a person is asked just now if the workflow is a duplicate."""
+    asked = ManualTask.objects.open().filter(workflow=workflow.pk, task_type=TASK_TYPE)
+    return bool(workflow.waiting_for) and asked.exists()
 
 
 def has_ended_as_one(workflow: Workflow) -> bool:
     """Whether the workflow was a duplicate."""
-    return workflow.status == Workflow.Status.FAILED and workflow.last_error_code == DUPLICATE
+    return workflow.status == Workflow.Status.FAILED and workflow.last_error_code in DUPLICATES
 
 
 def is_one(workflow: Workflow) -> bool:
@@ -215,20 +367,36 @@ def is_one(workflow: Workflow) -> bool:
 
 def make_holder(workflow: Workflow) -> None:
     """Let a workflow run beside those of its business key, in the caller's transaction: it is none of them."""
-    if hashes := _hashes(definitions().get(workflow.workflow_type), workflow):
+    if hashes := _hashes_of(workflow):
         run = session_of().run
         _lock(run, hashes)
         _write(run, hashes, workflow, HOLDER)
 
 
-def in_place_of(workflow: Workflow) -> int | None:
-    """The workflow that does, or has done, what this one was sent for, and has taken its place; None if none has."""
+def in_place_of(workflow: Workflow, payload: Mapping[str, Any]) -> int | None:
+    """The workflow that certainly does, or has done, what this one would be for with another payload; None if none.
+
+    Where a person would be asked there is none: the worker asks when it takes the workflow up.
+    """
     definition = definitions().get(workflow.workflow_type)
-    hashes = _hashes(definition, workflow)
-    holders = _holders(fetch_all, definition, hashes) if definition and hashes else []
+    hashes = _hashes(definition, workflow.tenant, payload)
+    if definition is None or not hashes:
+        return None
+    holders = _holders(fetch_all, definition, workflow, hashes)
     if any(each.workflow_id == workflow.pk for each in holders):
         return None
-    return next((each.workflow_id for each in holders if each.is_in_the_way), None)
+    found = _first_in_the_way(definition, workflow, payload, holders, {})
+    return found.holder.workflow_id if found and found.verdict > Verdict.ASK else None
+
+
+def differing_from(workflow: Workflow, other_id: int) -> list[str]:
+    """The fields in which another workflow of the same type differs, as people know them; none if one is emptied."""
+    definition = definitions().get(workflow.workflow_type)
+    rows = Workflow.objects.filter(pk__in=[workflow.pk, other_id], emptied_at=None).values_list("pk", "payload")
+    payloads = dict(rows)
+    if definition is None or len(payloads) < 2:
+        return []
+    return differing_fields(definition, payloads[workflow.pk], payloads[other_id])
 
 
 class Other(NamedTuple):
@@ -255,7 +423,7 @@ _SAME = """
 
 def others_of(workflow: Workflow) -> list[Other]:
     """The other workflows of the same business key that workers have taken up: those that may run come first."""
-    hashes = _hashes(definitions().get(workflow.workflow_type), workflow)
+    hashes = _hashes_of(workflow)
     parameters = {"hashes": [each for each, _ in hashes], "workflow_id": workflow.pk, "limit": OTHERS_SHOWN}
     each_kind = [_SAME.format(which=which) for which in ("= 'holder'", "<> 'holder'")] if hashes else []
     return [Other(*row) for sql in each_kind for row in fetch_all(sql, parameters)]

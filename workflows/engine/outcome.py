@@ -251,7 +251,8 @@ def _fail(
         told = {"actor": cancelled.by, "reason": cancelled.reason}
         history.record_in(attempt, Event.Kind.CANCELLED, outcome.step.name, finishes=finishes, **told)
     elif isinstance(outcome.error, DuplicateOf):
-        duplicates.record(attempt, outcome.error, finishes=finishes)
+        charges = definitions()[workflow.workflow_type].charge_names
+        duplicates.record(attempt, outcome.error, finishes=finishes, charges=list(charges))
     else:
         told = {"failures": failures.number, **outcome.description}
         history.record_in(attempt, Event.Kind.FAILED, outcome.step.name, finishes=finishes, **told)

@@ -11,7 +11,7 @@ import logging
 from typing import NamedTuple
 
 from workflows import failpoints
-from workflows.errors import DUPLICATE, Braked, ServiceBusy, ServiceUnavailable
+from workflows.errors import Braked, ServiceBusy, ServiceUnavailable
 from workflows.models.rollup import BOUNDS, PARKED, Grain, Metric
 from workflows.postgres.statements import execute, fetch_one, fetch_row
 from workflows.signals.waking import Slice
@@ -246,8 +246,7 @@ _FACTS = rf"""
          UNION ALL
         SELECT at, '{Metric.FINISHED}', workflow_type, CASE kind WHEN 'completed' THEN '' ELSE step END,
                CASE kind WHEN 'completed' THEN 'complete' WHEN 'cancelled' THEN 'cancelled' ELSE 'failed' END,
-               CASE kind WHEN 'duplicate' THEN '{DUPLICATE}'
-                         ELSE coalesce(nullif(detail ->> 'error_code', ''), detail ->> 'error_class', '') END,
+               coalesce(nullif(detail ->> 'error_code', ''), detail ->> 'error_class', ''),
                1, seconds, {_bucket(Metric.FINISHED)}
           FROM timed
          UNION ALL

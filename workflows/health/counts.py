@@ -17,7 +17,7 @@ from django.utils import timezone
 from workflows.definition import definitions
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
-from workflows.errors import DUPLICATE
+from workflows.errors import DUPLICATES
 from workflows.health import bounded, late, outbox, paces, rates
 from workflows.health.bounded import Count, Link
 from workflows.health.late import BEGUN, FRESH, QUEUES
@@ -195,7 +195,7 @@ def _from_the_future() -> FromTheFuture | None:
 def failed_between(rows: QuerySet[Workflow], since: datetime, until: datetime) -> QuerySet[Workflow]:
     """The workflows that failed in that time, and were neither duplicates nor cancelled or retried since."""
     failed = rows.filter(status="FAILED", cancelled_at=None, completed_at__gte=since, completed_at__lt=until)
-    return failed.exclude(last_error_code=DUPLICATE)
+    return failed.exclude(last_error_code__in=DUPLICATES)
 
 
 def interval(text: str) -> tuple[datetime, datetime] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from workflows.definition import wording_of_type
-from workflows.errors import DUPLICATE
+from workflows.errors import DUPLICATES
 from workflows.models.failure import AssignedCause, Cause
 from workflows.models.workflow import UNACKNOWLEDGED_SQL
 from workflows.operations.payments import charged_among
@@ -55,7 +55,7 @@ def unacknowledged(cause: Cause | None = None, *, most: int | None = None) -> li
 
 def between(since: datetime, until: datetime, cause: Cause | None = None) -> list[Group]:
     """What has failed in that time and was not retried since, acknowledged or not; a duplicate is not a failure."""
-    condition = """status = 'FAILED' AND cancelled_at IS NULL AND last_error_code <> %(duplicate)s
+    condition = """status = 'FAILED' AND cancelled_at IS NULL AND last_error_code <> ALL (%(duplicates)s)
                    AND completed_at >= %(since)s AND completed_at < %(until)s"""
     return _groups(condition, cause, MOST, since=since, until=until)
 
@@ -76,7 +76,7 @@ def statement(condition: str) -> str:
 
 def _groups(condition: str, cause: Cause | None, most: int, **times: datetime) -> list[Group]:
     newest = statement(f"{condition} AND {_CAUSE}" if cause else condition)
-    asked = {"duplicate": DUPLICATE, **times, **(cause._asdict() if cause else {})}
+    asked = {"duplicates": list(DUPLICATES), **times, **(cause._asdict() if cause else {})}
     named = "workflow_type, current_step, code, failed_release"
     found = fetch_all(
         f"""SELECT {named}, max(id), count(*), count(*) FILTER (WHERE is_left), min(completed_at), max(completed_at)

@@ -77,8 +77,9 @@ def ask(workflow_id: int, *, user: User, reason: str, values: Values, seen: list
         if seen != ended_at(workflow):
             raise NotAllowed("It was retried since you looked, and has ended again: look at it again.")
         proposed = {field: to_jsonable_python(value) for field, value in values.items()}
-        if wrong := faults(workflow, proposed):
-            raise NotAllowed(" ".join(wrong.values()))
+        if wrong := " ".join(faults(workflow, proposed).values()):
+            raise NotAllowed(wrong)
+        _require_alone(workflow, proposed)
         told = [
             {
                 "field": field,
@@ -120,6 +121,7 @@ def approve(workflow_id: int, *, user: User, values: Values, seen: list[int], re
             )
         if faults(workflow, asked.proposed):
             raise NotAllowed("This release does not take these values: refuse it, and ask for others.")
+        _require_alone(workflow, asked.proposed)
         fields = list(asked.proposed)
         _change(workflow, definition, asked.proposed)
         _decide(asked, Correction.State.APPROVED, user)
@@ -140,6 +142,13 @@ def close(workflow_id: int, *, user: User, reason: str, seen: list[int]) -> str:
         kind = Event.Kind.CORRECTION_WITHDRAWN if is_own else Event.Kind.CORRECTION_REFUSED
         record_event(workflow_id, kind, user, reason=reason, corrected=asked.told)
     return f"It is {'withdrawn' if is_own else 'refused'}: the workflow stays as it is."
+
+
+def _require_alone(workflow: Workflow, proposed: Values) -> None:
+    payload = deepcopy(workflow.payload)
+    _set(payload, proposed)
+    if refusal := _why_not_beside_another(workflow, payload):
+        raise NotAllowed(refusal)
 
 
 def _open(workflow_id: int, seen: list[int]) -> Correction:
@@ -193,7 +202,7 @@ def _change(workflow: Workflow, definition: WorkflowDefinition, proposed: Values
         changed = Func("payload", path, Value(value, JSONField()), function="jsonb_set")
         Workflow.objects.filter(pk=workflow.pk).update(payload=changed)
     workflow.refresh_from_db(fields=["payload"])
-    search_rows.replace(workflow.pk, definition, workflow.payload)
+    search_rows.add(workflow.pk, definition, workflow.payload)
 
 
 # --- Whether it can be -----------------------------------------------------------------------------
@@ -231,10 +240,19 @@ def why_not_correct(workflow: Workflow, user: User, *, is_asked: bool = False) -
         return f"{asked.asked_by.get_username()} has asked for a correction already."
     if unclear := _unclear(workflow):
         return f"It is unclear whether {unclear} was done: that has to be found out first."
-    if other := duplicates.in_place_of(workflow):
+    return _why_not_beside_another(workflow, workflow.payload)
+
+
+def _why_not_beside_another(workflow: Workflow, payload: Values) -> str:
+    """Why a workflow is not to run with this payload, because of another one: a sentence, empty if it may.
+
+    Asked of what was sent, so that a patient who has sent it again is not charged twice, and of what is proposed. Two
+    people whose addresses were swapped can both be corrected.
+    """
+    if other := duplicates.in_place_of(workflow, payload):
         return (
-            f"Workflow {other} does, or has done, what this one was sent for. If they are not the same, retry this one "
-            "first: it ends as a duplicate, and you can then say that it is not one."
+            f"Workflow {other} does, or has done, the same for the same person. If they are not the same, retry this "
+            "one first: it ends as a duplicate, and you can then say that it is not one."
         )
     return ""
 
@@ -270,12 +288,8 @@ def faults(workflow: Workflow, values: Values) -> dict[str, str]:
     if same := [field for field, value in values.items() if value_at(workflow.payload, field) == value]:
         return dict.fromkeys(same, "It is this already.")
     payload = deepcopy(payloads.without_secrets(definitions()[workflow.workflow_type], workflow.payload))
-    for field, value in values.items():
-        *parents, name = field.split(".")
-        inside = value_at(payload, ".".join(parents)) if parents else payload
-        if not isinstance(inside, dict):
-            return {field: "What was sent has no place for it."}
-        inside[name] = value
+    if homeless := _set(payload, values):
+        return {homeless: "What was sent has no place for it."}
     try:
         ensure_storable(dict(values))
         correctable.model.model_validate_json(to_json(payload))
@@ -284,6 +298,17 @@ def faults(workflow: Workflow, values: Values) -> dict[str, str]:
     except ValidationError as error:
         return _in_words(error, correctable, values)
     return {}
+
+
+def _set(payload: dict[str, Any], values: Values) -> str:
+    """Set these fields of a payload. Returns the first field for which it has no place; empty if all have one."""
+    for field, value in values.items():
+        *parents, name = field.split(".")
+        inside = value_at(payload, ".".join(parents)) if parents else payload
+        if not isinstance(inside, dict):
+            return field
+        inside[name] = value
+    return ""
 
 
 def _in_words(error: ValidationError, correctable: Correctable, values: Values) -> dict[str, str]:

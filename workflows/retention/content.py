@@ -1,8 +1,9 @@
 """CONTENT: what a workflow holds of a person, in all tables, and how it is emptied (docs/data.md).
 
 What stays of an emptied workflow says that it was there and what it did: its times, its outcome, its steps, who
-decided; of its money the amount and what names each charge. Its idempotency key stays, and so do the hashes of its
-business key: whoever sends it again is not charged again.
+decided; of its money the amount and what names each charge. Its idempotency key stays: whoever sends it again is not
+charged again. The hashes of its business key stay while they can decide something: if it has failed and left a charge,
+and for as long after a completion as another may be its duplicate.
 
 The caller holds the rows' locks, and has made sure that nothing is unsettled (`retention.unsettled`).
 """
@@ -15,7 +16,8 @@ from typing import Any
 from uuid import UUID
 
 from workflows.definition import WorkflowDefinition, definitions, money_in, value_at
-from workflows.models import Workflow
+from workflows.engine.duplicates import LEFT
+from workflows.models import OriginalPayload, Workflow
 from workflows.models.content_key import Unopened
 from workflows.postgres.statements import execute
 from workflows.sealing import private
@@ -40,9 +42,13 @@ _SIGNALS = f"""
                     WHERE other.linking_id = w.linking_id AND other.status = 'PENDING'))
         RETURNING payload)
     {private.DELETE_KEYS_OF_GONE.format(column="payload")}"""  # noqa: S608 (ours)
-_KEYS = """
-    DELETE FROM workflows_searchkey k USING unnest(%(hashes)s::bytea[], %(of)s::bigint[]) AS own (hash, id)
-     WHERE k.hash = own.hash AND k.workflow_id = own.id"""
+_KEYS = f"""
+    DELETE FROM workflows_searchkey k
+     USING unnest(%(hashes)s::bytea[], %(of)s::bigint[], %(within)s::interval[]) AS own (hash, id, within)
+      JOIN workflows_workflow w ON w.id = own.id
+     WHERE k.hash = own.hash AND k.workflow_id = own.id
+       AND (k.role IS NULL OR CASE w.status WHEN 'COMPLETE' THEN w.completed_at + own.within < clock_timestamp()
+                                            ELSE NOT {LEFT} END)"""  # noqa: S608 (ours)
 _CONTENT_KEYS = """
     DELETE FROM workflows_contentkey k USING workflows_workflow w
      WHERE w.id = ANY (%(ids)s) AND k.idempotency_key = w.idempotency_key"""
@@ -76,15 +82,21 @@ def empty(ids: Sequence[int]) -> None:
     payloads, business_keys, hashes = [], [], []
     rows = Workflow.objects.filter(pk__in=ids).values_list("id", "workflow_type", "tenant", "business_key", "payload")
     found = {pk: rest for pk, *rest in rows}
+    as_first_sent = dict(OriginalPayload.objects.filter(workflow__in=ids).values_list("workflow_id", "payload"))
     for pk in parameters["ids"]:
         workflow_type, tenant, business_key, payload = found[pk]
         definition = definitions().get(workflow_type)
         payloads.append(json.dumps(money_in(definition, payload)))
         business_keys.append(business_key and spent_key(workflow_type, tenant, business_key))
-        hashes += [(each, pk) for each in _search_hashes(definition, payload)]
+        if definition:
+            found_by = {*_hashes(definition, tenant, payload), *_hashes(definition, tenant, as_first_sent.get(pk, {}))}
+            hashes += [(each, pk, definition.within) for each in found_by]
     execute(_SIGNALS, parameters)
     transitions.empty(ids, payloads=payloads, business_keys=business_keys)
-    execute(_KEYS, {"hashes": [each for each, _ in hashes], "of": [pk for _, pk in hashes]})
+    if hashes:
+        own = dict(zip(("hashes", "of", "within"), map(list, zip(*hashes, strict=True)), strict=True))
+        charges = sorted({name for each in definitions().values() for name in each.charge_names})
+        execute(_KEYS, {**own, "charges": charges})
     if unopened := [pk for pk, (*_, payload) in found.items() if isinstance(payload, Unopened)]:  # it reads the table
         execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s) AND role IS NULL", [unopened])
     for sql in (_CONTENT_KEYS, *_EMPTY):
@@ -111,6 +123,10 @@ def _references() -> list[str]:
     return sorted({name for each in money for name in (each.reference, each.refund)})
 
 
-def _search_hashes(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> Iterator[bytes]:
-    for kind, key in definition.search_keys.items() if definition else ():
+def _hashes(definition: WorkflowDefinition, tenant: str, payload: Mapping[str, Any]) -> Iterator[bytes]:
+    """By which the payload is found and compared, under each of SEARCH_KEYS."""
+    for kind, key in definition.search_keys.items():
         yield from search_keys.hashes_to_find(kind, key.read(value_at(payload, key.field))[:1])
+    values = {field: value_at(payload, field) for field in definition.business_key}
+    if business_key := search_keys.business_key_of(definition, tenant, values):
+        yield from (each for each, _ in search_keys.business_hashes(business_key))

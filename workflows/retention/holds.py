@@ -5,7 +5,7 @@ A hold on a search key is on all that have it, those that come later, too. What 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -105,7 +105,9 @@ def _placing(user: User, reason: str, until: datetime) -> Iterator[dict[str, Any
 def on(workflow_id: int) -> QuerySet[Hold]:
     """The holds that are on a workflow now, by its number or by a search key."""
     keyed = SearchKeyHash.objects.filter(hash=OuterRef("hash"), workflow_id=workflow_id)
-    return Hold.objects.filter(Q(workflow_id=workflow_id) | Exists(keyed), until__gt=ClockTimestamp()).order_by("id")
+    by_old = Q(hash__in=held_by_an_old_key([workflow_id]).get(workflow_id, ()))
+    is_on = Q(workflow_id=workflow_id) | Exists(keyed) | by_old
+    return Hold.objects.filter(is_on, until__gt=ClockTimestamp()).order_by("id")
 
 
 def lift(hold_id: int, *, user: User, reason: str) -> None:
@@ -117,7 +119,27 @@ def lift(hold_id: int, *, user: User, reason: str) -> None:
         raise NotAllowed("There is no such hold, or it has ended.")
 
 
-def of_old_keys() -> int:
-    """The holds by hashes of a key that does not write: once these hashes are removed, they hold nothing."""
-    key_id = search_keys.keys()[0].id
-    return Hold.objects.filter(until__gt=ClockTimestamp(), hash__isnull=False).exclude(key_id=key_id).count()
+def of_old_keys() -> list[datetime]:
+    """When the holds end that are by a hash of a key that writes no more."""
+    return [until for _, until in _old()]
+
+
+def _old() -> list[tuple[bytes, datetime]]:
+    now = Hold.objects.filter(until__gt=ClockTimestamp(), hash__isnull=False)
+    rows = now.exclude(key_id=search_keys.keys()[0].id).values_list("hash", "until")
+    return [(bytes(hash_ or b""), until) for hash_, until in rows]
+
+
+def held_by_an_old_key(ids: Collection[int]) -> dict[int, set[bytes]]:
+    """Those of these workflows that have an address that is held by such a hash alone, with the hashes.
+
+    What came after a new key was put first has hashes of that one only: the payload tells the others.
+    """
+    old = {hash_ for hash_, _ in _old()}
+    rows = Workflow.objects.filter(pk__in=ids).values_list("pk", "workflow_type", "payload") if old else []
+    found = {
+        pk: old & {*search_keys.hashes_of_addresses_in(definition, payload)}
+        for pk, workflow_type, payload in rows
+        if (definition := definitions().get(workflow_type))
+    }
+    return {pk: hashes for pk, hashes in found.items() if hashes}

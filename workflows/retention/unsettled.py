@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from workflows.operations.payments import charged_among
 from workflows.postgres.statements import fetch_all
+from workflows.retention.holds import held_by_an_old_key
 
 # For people: "It cannot be deleted: {}."
 REASONS = {
@@ -57,8 +58,8 @@ def why_they_stay(ids: Sequence[int]) -> dict[int, str]:
     Ask once their rows are locked, by a statement of its own: what was committed before the lock is seen.
     """
     rows = fetch_all(_WHY, {"ids": list(ids)})
-    stay = {pk: why for pk, _, why in rows if why}
-    failed = [pk for pk, is_stated, why in rows if is_stated and not why]
+    stay = dict.fromkeys(held_by_an_old_key(ids), "held") | {pk: why for pk, _, why in rows if why}
+    failed = [pk for pk, is_stated, why in rows if is_stated and pk not in stay]
     return stay | dict.fromkeys(charged_among(failed) if failed else (), "money")
 
 

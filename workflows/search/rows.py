@@ -59,21 +59,27 @@ _INSERT_BUSINESS_KEYS = """
 # A key stays if its workflow is of no type of ours, because we could not have given it a new one; or was stored after
 # we started, because an intake with the old setting wrote it and nobody has given it another. (Of a business key a
 # worker writes the hashes of all keys: that is no such process.) Where `known` is NULL there is no workflow any more.
+# What nothing can make again stays, too: the hash of a legal hold, and that of a charge that stands though its payload
+# was deleted (`retention.content` leaves no other holder that failed).
 _REMOVE = """
     WITH slice AS (
         SELECT hash, workflow_id, key_id, role FROM workflows_searchkey
          WHERE (hash, workflow_id) > (%(hash)s, %(workflow_id)s) ORDER BY hash, workflow_id LIMIT %(size)s),
     old AS (
-        SELECT slice.hash, slice.workflow_id, role, workflow_type = ANY (%(types)s::text[]) AS known
-          FROM slice LEFT JOIN workflows_workflow ON workflows_workflow.id = slice.workflow_id
+        SELECT slice.hash, slice.workflow_id, role, workflow_type = ANY (%(types)s::text[]) AS known,
+               EXISTS (SELECT FROM workflows_hold h
+                        WHERE h.hash = slice.hash AND h.until > clock_timestamp()) AS is_held,
+               role IS NOT NULL AND w.status = 'FAILED' AND w.emptied_at IS NOT NULL AS is_charged
+          FROM slice LEFT JOIN workflows_workflow w ON w.id = slice.workflow_id
          WHERE key_id <> %(key_id)s),
     gone AS (
         DELETE FROM workflows_searchkey USING old
          WHERE workflows_searchkey.hash = old.hash AND workflows_searchkey.workflow_id = old.workflow_id
-           AND (known IS NULL OR known AND old.workflow_id <= %(newest)s)
+           AND (known IS NULL OR known AND old.workflow_id <= %(newest)s AND NOT (is_held OR is_charged))
         RETURNING 1)
     SELECT hash, workflow_id, (SELECT count(*) FROM gone), (SELECT count(*) FROM old WHERE NOT known),
-           (SELECT count(*) FROM old WHERE known AND workflow_id > %(newest)s AND role IS NULL)
+           (SELECT count(*) FROM old WHERE known AND workflow_id > %(newest)s AND role IS NULL AND NOT is_held),
+           (SELECT count(*) FROM old WHERE known AND is_charged)
       FROM slice ORDER BY hash DESC, workflow_id DESC LIMIT 1
 """
 
@@ -88,6 +94,7 @@ class Progress:
     removed: int = 0
     of_other_types: int = 0
     too_new: int = 0
+    of_charges: int = 0
 
 
 def begin(below: int | None = None) -> Progress:
@@ -136,20 +143,20 @@ def remove_old(progress: Progress) -> Iterator[Progress]:
             )
         if not rows:
             return
-        hash_, workflow_id, removed, of_other_types, too_new = rows[0]
+        hash_, workflow_id, removed, of_other_types, too_new, of_charges = rows[0]
         progress.removed += removed
         progress.of_other_types += of_other_types
         progress.too_new += too_new
+        progress.of_charges += of_charges
         yield progress
         time.sleep(min(time.monotonic() - began, LONGEST_REST))
 
 
-def replace(workflow_id: int, definition: WorkflowDefinition, payload: Mapping[str, Any]) -> None:
-    """In the caller's transaction: the search keys of a payload that was corrected, in place of those that it had.
+def add(workflow_id: int, definition: WorkflowDefinition, payload: Mapping[str, Any]) -> None:
+    """In the caller's transaction: the search keys of a payload that was corrected, beside those that it had.
 
-    The hash of the business key that it had stays: what is sent once more as it was sent first is still a duplicate.
+    These stay, and so does the hash of its business key: it is found, held and compared as it was first sent, too.
     """
-    execute("DELETE FROM workflows_searchkey WHERE workflow_id = %s AND role IS NULL", [workflow_id])
     _insert(_INSERT, [(each, workflow_id) for each in hashes_of(definition, payload)], "hashes", "ids")
 
 
@@ -157,11 +164,13 @@ def _fill_slice(below: int, size: int) -> tuple[int, int]:
     """Write the keys of as many workflows as that below a number; the number of the last one, and how many were new."""
     known = definitions()
     fields = list(dict.fromkeys(field for definition in known.values() for field in _fields_of(definition)))
+    paths = [each.split(".") for each in fields for _ in range(2)]
     with _limited():
-        rows = fetch_all(_select(len(fields)), [*(each.split(".") for each in fields for _ in range(2)), below, size])
+        rows = fetch_all(_select(len(fields), _NEWEST), [*paths, below, size])
         keyed: list[tuple[bytes, int]] = []
         business: list[tuple[bytes, bytes | None, int]] = []
-        for pk, workflow_type, tenant, sealed, *texts in rows:
+        as_first_sent = fetch_all(_select(len(fields), _AS_FIRST_SENT), [*paths, [pk for pk, *_ in rows]])
+        for pk, workflow_type, tenant, sealed, *texts in [*rows, *as_first_sent]:
             if definition := known.get(workflow_type):
                 found = dict(zip(fields, texts, strict=True))
                 if sealed:
@@ -187,13 +196,19 @@ def _insert(sql: str, rows: Sequence[tuple[Any, ...]], *columns: str) -> int:
     return execute(sql, {"key_id": keys()[0].id, **dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))})
 
 
-def _select(fields: int) -> str:
+_NEWEST = "workflows_workflow WHERE id < %s ORDER BY id DESC LIMIT %s"
+# What was corrected since is found and compared by that, too.
+_AS_FIRST_SENT = """(SELECT w.id, w.workflow_type, w.tenant, o.payload
+      FROM workflows_originalpayload o JOIN workflows_workflow w ON w.id = o.workflow_id WHERE w.id = ANY (%s)) sent"""
+
+
+def _select(fields: int, rows: str) -> str:
     """The fields alone, cut where they are too long anyway: a payload may have 256 KB. Of a private one also its
     envelope."""
     text = f"left(payload #>> %s::text[], {LONGEST_TEXT + 1})"
     field = f"CASE jsonb_typeof(payload #> %s::text[]) WHEN 'string' THEN {text} END"
     columns = ", ".join(["id", "workflow_type", "tenant", f"payload ->> '{SEALED}'", *[field] * fields])
-    return f"SELECT {columns} FROM workflows_workflow WHERE id < %s ORDER BY id DESC LIMIT %s"  # noqa: S608 (ours)
+    return f"SELECT {columns} FROM {rows}"  # noqa: S608 (ours)
 
 
 @contextmanager

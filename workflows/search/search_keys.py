@@ -106,14 +106,16 @@ def business_key_of(definition: WorkflowDefinition, tenant: str, values: Mapping
     `values` are by field. None without a business key, or where one of the fields is missing, empty or not of its kind:
     such a workflow is compared with no other.
     """
-    fields = {key.field: key for key in definition.search_keys.values()}
-    readings = [
-        fields.get(field, SearchKey(field, normalise.plain)).read(values.get(field))
-        for field in definition.business_key
-    ]
+    readings = [key_of(definition, field).read(values.get(field)) for field in definition.business_key]
     if not readings or not all(readings):
         return None
     return "\0".join([definition.name, tenant, *(found[0] for found in readings)])  # no text has a NUL
+
+
+def key_of(definition: WorkflowDefinition, field: str) -> SearchKey:
+    """How a field is read: as the search key of that field, else as plain text."""
+    found = (key for key in definition.search_keys.values() if key.field == field)
+    return next(found, SearchKey(field, normalise.plain))
 
 
 def business_hashes(business_key: str) -> list[tuple[bytes, int]]:

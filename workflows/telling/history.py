@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from workflows.errors import DIFFERS
 from workflows.models import Event
 from workflows.telling import words
 from workflows.telling.steps import title_of, told_error
@@ -85,7 +86,8 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
         case Kind.CORRECTION_ASKED | Kind.CORRECTION_REFUSED | Kind.CORRECTION_WITHDRAWN:
             return _joined("\n", _corrected(detail), reason), ""
         case Kind.DUPLICATE:
-            return f"Of workflow {detail.get('first', '?')}.", ""
+            differs = "It differs, and was not carried out." if detail.get("error_code") == DIFFERS else ""
+            return _joined(" ", f"Of workflow {detail.get('first', '?')}.", differs), ""
         case Kind.TASK_ASSIGNED:
             return _joined(": ", f"To {detail.get('to', '?')}", reason), ""
         case Kind.FOLLOWED_UP:

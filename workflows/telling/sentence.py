@@ -9,6 +9,7 @@ from django.utils import timezone
 from workflows.definition import wording_of_type
 from workflows.engine import duplicates
 from workflows.engine.duplicates import HOLDER, Other
+from workflows.errors import DIFFERS
 from workflows.models import Attempt, Event, Service, State, Workflow
 from workflows.outages.causes import mend_of
 from workflows.outages.parking import turn_at
@@ -164,8 +165,13 @@ def _second(workflow: Workflow, others: Sequence[Other]) -> str:
         )
     if not duplicates.has_ended_as_one(workflow):
         return ""
+    open_ = "" if workflow.acknowledged_failure else " Somebody has to look: it may be meant, or was itself charged."
+    if workflow.last_error_code == DIFFERS:
+        return (
+            f"Ended at {clock(workflow.completed_at)}, and was not carried out: it differs from another submission for "
+            f"{same}, and counts as meant in its place.{open_}"
+        )
     ended = f"Ended as a duplicate at {clock(workflow.completed_at)}: the first submission for {same}"
     if any(each.role == HOLDER and each.status == Workflow.Status.COMPLETE for each in others):
-        later = "" if workflow.acknowledged_failure else " This one came later: does the patient want it once more?"
-        return f"{ended} is complete.{later}"
+        return f"{ended} is complete.{open_}"
     return f"{ended} has failed, and a call of it was left as it is. Look at that one: if it is retried, it goes on."

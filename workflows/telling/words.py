@@ -70,6 +70,7 @@ SAID = {
 TASK_TYPES = {
     "effect_in_doubt": "Unclear call",
     "undo_in_doubt": "Failed reversal",
+    "possible_duplicate": "Possible duplicate",
     "step_undeclared": "Step that is gone",
     "keeps_dying": "Workers keep dying",
     "keeps_being_lost": "Workers keep losing it",

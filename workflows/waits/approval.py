@@ -160,13 +160,15 @@ def ask(
     facts: Mapping[str, str],
     task_type: str,
     timeout: timedelta,
+    due: timedelta | None = None,
     look_every: timedelta | None = None,
 ) -> Answer:
     """Ask a question of the engine and return the answer, "approved", "rejected" or "expired"; until then suspend.
 
-    With `look_every` the workflow also runs that often, because the question may have answered itself.
+    It is overdue after `due`. With `look_every` the workflow also runs that often, because the question may have
+    answered itself.
     """
-    return _ask(workflow, name, _Task(question, facts, task_type, of_engine=True), timeout, look_every)
+    return _ask(workflow, name, _Task(question, facts, task_type, due=due, of_engine=True), timeout, look_every)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
-from workflows.definition import definitions
 from workflows.engine import duplicates
 from workflows.engine.duplicates import FORMER, HOLDER, HOLDER_ENDED, WAITING
 from workflows.health import counts, needs_a_person
@@ -25,7 +24,7 @@ OF_FAILURE = {"status": "FAILED", "last_error_code": "duplicate_of"}
 
 def sent(role: str, **fields: Any) -> Workflow:
     row = rows.workflow(workflow_type="onboarding", payload=SENT, **fields)
-    for each, key_id in duplicates._hashes(definitions()["onboarding"], row):
+    for each, key_id in duplicates._hashes_of(row):
         SearchKeyHash.objects.create(hash=each, workflow_id=row.pk, key_id=key_id, role=role)
     return row
 
@@ -56,11 +55,25 @@ def test_the_pages_of_both_say_which_is_which_and_lead_to_each_other(as_: Login)
     assert f"A second submission for {same}, which ended as a duplicate: Workflow {third.pk}" in of_first
     Workflow.objects.filter(pk=first.pk).update(status="COMPLETE")
     assert f"the first submission for {same} is complete." in (told := page(client, third))
-    assert "does the patient want it once more?" not in told
+    assert "Somebody has to look" not in told
     Workflow.objects.filter(pk=third.pk).update(acknowledged_failure=None)
-    assert "is complete. This one came later: does the patient want it once more?" in page(client, third)
+    assert "is complete. Somebody has to look: it may be meant, or was itself charged." in page(client, third)
     Workflow.objects.filter(pk=first.pk).update(status="FAILED")
     assert "a call of it was left as it is. Look at that one" in page(client, third)
+    changed = {**SENT, "checkout": {"program": "body", "plan": "monthly"}}
+    Workflow.objects.filter(pk=third.pk).update(last_error_code="duplicate_differs", payload=changed)
+    told = page(client, third)
+    assert f"was not carried out: it differs from another submission for {same}" in told
+    assert f"The first submission for {same}, which differs in: Plan: Workflow {first.pk}" in told
+
+
+def test_a_possible_duplicate_is_decided_on_the_page_of_its_task(as_: Login) -> None:
+    row = rows.waiting(task=False)
+    task = rows.open_task(row, task_type="possible_duplicate", team="operations", question="Is this one meant besides?")
+    html = as_("support lead").get(f"/admin/workflows/manualtask/{task.pk}/change/").content.decode()
+    assert "Possible duplicate" in html
+    assert "It is meant: carry it out" in html
+    assert "Do not carry it out" in html
 
 
 @pytest.mark.parametrize("make", [waits, ended])

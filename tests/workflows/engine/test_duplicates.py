@@ -1,4 +1,4 @@
-"""One patient, once: of the workflows with one business key one runs at a time, and once one is COMPLETE no other."""
+"""One patient, once: of the workflows with one business key one runs at a time; the same again ends, uncharged."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from tests.engine import another_connection, define, do_maintenance, kinds, subm
 from tests.workflows.cancelling import reread
 from tests.workflows.undoing import World, to_rest
 from workflows import operations
+from workflows.definition import Brake
 from workflows.engine import duplicates
 from workflows.errors import ClaimLost, NotAllowed, StepError
-from workflows.models import Attempt, Effect, Event, SearchKeyHash, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, SearchKeyHash, Workflow
+from workflows.models.clock import ClockTimestamp
 from workflows.search import normalise, rows
 from workflows.search.search_keys import SearchKey
 from workflows.signals import store
@@ -31,29 +33,46 @@ from workflows.wording import Money, Wording
 
 pytestmark = [*engine.ENGINE, pytest.mark.slow]
 
-PATIENT = {"patient": {"email": "jane@example.com"}, "program": "body"}
+JANE = {"email": "jane@example.com", "first_name": "Jane", "born": "1980-02-03"}
+PATIENT: dict[str, Any] = {"patient": JANE, "program": "body", "token": "tok_1", "plan": "monthly"}
 MIND, SOUL = {**PATIENT, "program": "mind"}, {**PATIENT, "program": "soul"}
 KEY = {
     "business_key": ("patient.email", "program"),
+    "same_person": ("patient.first_name", "patient.born"),
+    "secret_fields": ("token",),
     "search_keys": {"email": SearchKey("patient.email", normalise.email)},
     "wording": Wording(money=Money("charge", "amount", "currency", reference="id", refund="id")),
 }
 
 
+# By number: what is sent says nothing of it, or no two would be alike.
+PAUSES: set[int] = set()
+FAILS: set[int] = set()
+
+
 def pause(*, workflow: Workflow, context: Any) -> None:
-    if workflow.payload.get("pauses"):
+    if workflow.pk in PAUSES:
         wait_for_signal(workflow, "pause", "go", timeout=timedelta(hours=1))
-    if workflow.payload.get("fails"):
+    if workflow.pk in FAILS:
         raise StepError("No.", code="refused")
 
 
 @pytest.fixture(autouse=True)
 def known(world: World, engine: None) -> None:
+    PAUSES.clear()
+    FAILS.clear()
     define([world.step("charge"), pause], **KEY)
 
 
-def send(**more: Any) -> Workflow:
-    return submit({**PATIENT, **more})
+def send(payload: Mapping[str, Any] = PATIENT, *, pauses: bool = False, fails: bool = False, **more: Any) -> Workflow:
+    workflow = submit({**payload, **more})
+    PAUSES.update([workflow.pk] * pauses)
+    FAILS.update([workflow.pk] * fails)
+    return workflow
+
+
+def like(**patient: Any) -> dict[str, Any]:
+    return {**PATIENT, "patient": {**JANE, **patient}}
 
 
 def run(**options: Any) -> int:
@@ -61,13 +80,13 @@ def run(**options: Any) -> int:
     this, times = worker(**options), 0
     while this.process_next():
         times += 1
-        assert times < 20
+        assert times < 100
     return times
 
 
-def under_way(**more: Any) -> Workflow:
+def under_way(payload: Mapping[str, Any] = PATIENT, **more: Any) -> Workflow:
     """A workflow that has charged, and waits for something else."""
-    workflow = send(pauses=True, **more)
+    workflow = send(payload, pauses=True, **more)
     run()
     assert reread(workflow).waiting_for == "the signal go"
     return workflow
@@ -85,7 +104,7 @@ def standing(*workflows: Workflow) -> list[str]:
 
 def test_the_second_waits_and_ends_as_a_duplicate_when_the_first_is_complete(world: World) -> None:
     first = under_way()
-    second = submit({"patient": {"email": " Jane@Example.com "}, "program": "BODY"})
+    second = send(like(email=" Jane@Example.com ", first_name="JANE "), program="BODY", token="tok_2")
     assert run() == 1
     assert reread(second).waiting_for == f"workflow {first.pk}, which is under way for the same business key"
     assert standing(second) == ["waiting"]
@@ -93,7 +112,7 @@ def test_the_second_waits_and_ends_as_a_duplicate_when_the_first_is_complete(wor
     assert standing(first, second) == ["complete", "failed duplicate_of"]
     assert world.log == ["charge"]
     assert kinds(second) == ["waiting", "duplicate"]
-    assert Event.objects.get(kind="duplicate").detail == {"first": first.pk}
+    assert Event.objects.get(kind="duplicate").detail == {"first": first.pk, "error_code": "duplicate_of"}
     assert reread(second).acknowledged_failure == reread(second).completed_at, "it needs nobody"
 
 
@@ -165,25 +184,25 @@ def test_a_retry_that_nobody_has_replaced_goes_on_before_the_one_that_waits(ada:
     with engine.no_maintenance():
         operations.cancel(first.pk, user=ada, reason="By mistake.")
         assert worker().process_next(), "what it did is undone"
-    Workflow.objects.filter(pk=first.pk).update(payload=PATIENT)
+    FAILS.clear()
+    PAUSES.clear()
     operations.retry(first.pk, user=ada)
     run()
     assert standing(first, second) == ["complete", "failed duplicate_of"]
 
 
 @pytest.mark.parametrize("state", ["kept", "done", "unknown"])
-def test_while_a_charge_of_one_that_failed_stands_or_may_nothing_is_done_a_second_time(ada: User, state: str) -> None:
+def test_while_a_charge_of_one_that_failed_stands_or_may_nothing_is_done_a_second_time(state: str) -> None:
     first = send(fails=True)
     run()
     Effect.objects.filter(workflow=first, undo=False).update(state=state)
-    second = submit(PATIENT, created_at=first.created_at)
+    second = send(pauses=True)
     run()
-    assert standing(second) == ["failed duplicate_of"]
-    assert reread(second).acknowledged_failure is None, "somebody has to look"
+    assert standing(second) == ["waiting"]
+    assert question_of(second).facts[0][1].endswith("has failed, and a charge or another call of it stands, or may.")
     Effect.objects.filter(workflow=first, undo=False).update(state="undone")
-    operations.retry(second.pk, user=ada)
-    run()
-    assert standing(second) == ["complete"]
+    assert engine.again(second).waiting_for == "the signal go"
+    assert question_of(second).state == "closed", "it has answered itself"
 
 
 def test_one_that_is_cancelled_or_expires_while_it_waits_has_called_nothing(world: World, ada: User) -> None:
@@ -200,7 +219,7 @@ def test_one_that_is_cancelled_or_expires_while_it_waits_has_called_nothing(worl
 
 def test_the_end_of_one_that_nobody_told_of_is_found_by_maintenance(ada: User) -> None:
     define([pause], **KEY)  # without a call it is FAILED as soon as it is cancelled, and no worker knows
-    first, second, third = under_way(), send(), submit({**MIND, "pauses": True})
+    first, second, third = under_way(), send(), send(MIND, pauses=True)
     fourth, rescheduled = submit(MIND), send()
     run()
     Workflow.objects.filter(pk=rescheduled.pk).update(wake_on=[])
@@ -210,6 +229,167 @@ def test_the_end_of_one_that_nobody_told_of_is_found_by_maintenance(ada: User) -
     do_maintenance()
     assert run() == 1, "the fourth still waits for the third, and nothing cuts a delay short"
     assert standing(second, third, fourth, rescheduled) == ["complete", "waiting", "waiting", "waiting"]
+
+
+# --- The same again, another person, another time -----------------------------------------------------
+
+
+def question_of(workflow: Workflow) -> ManualTask:
+    return ManualTask.objects.filter(workflow=workflow, task_type="possible_duplicate").latest("pk")
+
+
+def answer(workflow: Workflow, user: User, *, approve: bool) -> None:
+    decide = operations.approve if approve else operations.reject
+    decide(question_of(workflow).pk, user=user, reason="She said so.")
+    run()
+
+
+def ended(workflow: Workflow, hours: float) -> None:
+    Workflow.objects.filter(pk=workflow.pk).update(completed_at=ClockTimestamp() - timedelta(hours=hours))
+
+
+@pytest.mark.parametrize(("hours", "becomes"), [(23.9, "failed duplicate_of"), (24.1, "complete")])
+def test_a_patient_who_comes_back_another_day_means_it(world: World, hours: float, becomes: str) -> None:
+    first = send()
+    run()
+    ended(first, hours)
+    second = send()
+    run()
+    assert standing(second) == [becomes]
+    assert world.log.count("charge") == 1 + (becomes == "complete")
+
+
+def test_when_it_was_accepted_counts_and_not_when_a_worker_takes_it_up() -> None:
+    first = send()
+    run()
+    ended(first, 24 * 7)
+    for plan, hours_later, becomes in (("yearly", 25, "complete"), ("monthly", 23, "failed duplicate_of")):
+        late = send(plan=plan)
+        ago = timedelta(hours=24 * 7 - hours_later)
+        Workflow.objects.filter(pk=late.pk).update(created_at=ClockTimestamp() - ago)
+        run()
+        assert standing(late) == [becomes]
+
+
+@pytest.mark.parametrize(
+    ("patient", "becomes"),
+    [
+        ({"first_name": "Joan", "born": "2011-05-06"}, "complete"),
+        ({"first_name": "Jnae"}, "waiting"),
+        ({"born": "2011-05-06"}, "waiting"),
+        ({"first_name": 5, "born": "2011-05-06"}, "waiting"),
+        ({"first_name": " jane"}, "failed duplicate_of"),
+    ],
+)
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_people_who_share_an_address_are_told_apart(
+    world: World, patient: dict[str, Any], becomes: str, is_complete: bool
+) -> None:
+    first = send() if is_complete else under_way()
+    run()
+    second = send(like(**patient))
+    run()
+    waits = becomes == "failed duplicate_of" and not is_complete
+    assert standing(second) == ["waiting" if waits else becomes]
+    assert ManualTask.objects.exists() == (becomes == "waiting"), "a twin, or a typo"
+    assert world.log.count("charge") == 1 + (becomes == "complete")
+    if not is_complete:
+        go_on(first)
+        assert standing(second) == [becomes], "the question stays"
+
+
+def test_what_differs_is_asked_about_within_the_hour_by_its_names_alone(world: World, ada: User) -> None:
+    first = send(plan="monthly", odd={"Jane's own": 1}, count=1)
+    run()
+    second = send(plan="canary", odd={"Jane's own": 2}, count=1.0, token="tok_2")
+    run()
+    asked = question_of(second)
+    assert asked.due_at is not None
+    assert asked.due_at - asked.created_at <= timedelta(hours=1)
+    facts = dict(asked.facts)
+    assert facts["They differ in"] == "A field whose name is not shown, Count, Plan"
+    assert "canary" not in f"{asked.question}{facts}"
+    assert duplicates.differing_from(second, first.pk) == ["A field whose name is not shown", "Count", "Plan"]
+    assert world.log == ["charge"]
+
+
+@pytest.mark.parametrize("payload", [like(first_name="Joan"), {**PATIENT, "plan": "x"}])
+def test_the_answer_decides_and_is_not_asked_for_again(ada: User, payload: Any) -> None:
+    first, meant, not_meant, nobody_says = send(), send(payload), send(payload), send(payload)
+    run()
+    answer(not_meant, ada, approve=False)
+    assert reread(not_meant).acknowledged_failure == reread(not_meant).completed_at
+    operations.retry(not_meant.pk, user=ada)
+    run()
+    assert standing(not_meant) == ["failed duplicate_differs"]
+    engine.expire(nobody_says)
+    run()
+    assert standing(nobody_says) == ["failed duplicate_differs"]
+    assert reread(nobody_says).acknowledged_failure is None, "it is told, and uncharged"
+    answer(meant, ada, approve=True)
+    assert standing(first, meant) == ["complete", "complete"]
+    operations.not_a_duplicate(not_meant.pk, user=ada, reason="She did mean it.")
+    run()
+    assert standing(not_meant) == ["complete"]
+
+
+def test_one_that_is_not_meant_besides_takes_the_place_of_one_that_fails(ada: User) -> None:
+    first, asked, unasked = under_way(fails=True), send(like(born="1980-03-02")), send(like(born="1980-03-03"))
+    run()
+    answer(asked, ada, approve=False)
+    assert standing(asked, unasked) == ["waiting", "waiting"]
+    go_on(first)
+    assert standing(first, asked) == ["failed refused", "complete"]
+    assert question_of(unasked).state == "open", "it is asked of the one that has completed instead"
+
+
+def test_nothing_is_left_to_be_asked_when_the_one_under_way_fails() -> None:
+    first, unsure = under_way(fails=True), send(like(born="1980-03-02"))
+    run()
+    with engine.no_maintenance():
+        go_on(first)
+    assert standing(unsure) == ["complete"]
+    assert question_of(unsure).state == "closed"
+
+
+def test_one_that_was_charged_itself_never_ends_in_silence(world: World, ada: User) -> None:
+    charged = send(MIND, fails=True)
+    run()
+    Effect.objects.filter(workflow=charged, undo=False).update(state="kept")
+    send()
+    run()
+    Workflow.objects.filter(pk=charged.pk).update(payload=PATIENT)  # as a correction does
+    operations.retry(charged.pk, user=ada)
+    run()
+    assert standing(charged) == ["waiting refused"]
+    Effect.objects.filter(workflow=charged, undo=False).update(state="kept")  # a charge that nothing gives back
+    answer(charged, ada, approve=False)
+    assert standing(charged) == ["failed duplicate_of"]
+    assert reread(charged).acknowledged_failure is None, "its charge stands"
+
+
+def test_the_end_of_one_that_fails_wakes_the_first_in_line_only(world: World) -> None:
+    define([world.step("charge"), pause], brake=Brake(failures=1000), **KEY)
+    first, behind, last = under_way(fails=True), [send(fails=True) for _ in range(11)], send()
+    run()
+    assert standing(*behind, last) == ["waiting"] * 12
+    store.send(source="test", dedupe_key="1", name="go", workflow_id=first.pk, payload={})
+    do_maintenance()
+    while worker().process_next():
+        do_maintenance()
+    assert standing(first, *behind, last) == ["failed refused"] * 12 + ["complete"]
+    waited, failed_and_undone = 1, 2
+    assert Attempt.objects.count() == 12 * (waited + failed_and_undone) + waited + 1
+
+
+def test_the_end_of_one_that_completes_wakes_all(world: World) -> None:
+    first, asked, behind = under_way(), send(plan="yearly"), [send() for _ in range(4)]
+    run()
+    with engine.no_maintenance():
+        go_on(first)
+    assert question_of(asked).state == "open", "and it holds up nobody"
+    assert standing(*behind) == ["failed duplicate_of"] * 4
+    assert Attempt.objects.filter(workflow__in=behind).count() == 8
 
 
 # --- Not a duplicate ----------------------------------------------------------------------------------
@@ -222,7 +402,6 @@ def test_a_person_may_say_that_it_is_no_duplicate_and_a_third_is_one_of_both(ada
         go_on(first)
     second = send(pauses=True)
     run()
-    assert reread(second).acknowledged_failure is None, "a patient who comes back may mean it"
     operations.not_a_duplicate(second.pk, user=ada, reason="Her daughter.")
     third = send()
     run()
@@ -237,7 +416,7 @@ def test_a_person_may_say_that_it_is_no_duplicate_and_a_third_is_one_of_both(ada
 
 
 def test_only_what_waits_for_another_or_was_a_duplicate_can_be_said_to_be_none(ada: User) -> None:
-    first, failed = under_way(), submit({**MIND, "fails": True})
+    first, failed = under_way(), send(MIND, fails=True)
     second = send()
     run()
     for workflow, state in ((first, "waiting"), (failed, "failed")):
@@ -269,11 +448,11 @@ def test_a_new_secret_changes_nothing_while_it_is_put_in_place(settings: Any) ->
     third = send()
     run()
     settings.SEARCH_KEYS = ["old"]  # a worker that has not been restarted yet
-    late = submit({**MIND, "pauses": True})
+    late = send(MIND, pauses=True)
     run()
     settings.SEARCH_KEYS = ["new", "old"]
     progress = rows.begin()
-    meanwhile = submit({**PATIENT, "program": "heart", "pauses": True})
+    meanwhile = send({**PATIENT, "program": "heart"}, pauses=True)
     run()
     for _ in (*rows.fill(progress), *rows.remove_old(progress)):
         pass
@@ -292,16 +471,17 @@ def test_a_new_secret_changes_nothing_while_it_is_put_in_place(settings: Any) ->
 def test_what_is_under_way_or_complete_from_before_or_left_a_call_counts_once_it_has_its_hash(world: World) -> None:
     define([world.step("charge"), pause])
     send()
-    begun, queued = submit({**MIND, "pauses": True}), submit(SOUL, queue="b")
-    submit({**SOUL, "fails": True})
-    left = submit({**PATIENT, "program": "heart", "fails": True})
+    begun, queued = send(MIND, pauses=True), submit(SOUL, queue="b")
+    send(SOUL, fails=True)
+    left = send({**PATIENT, "program": "heart"}, fails=True)
     run()
     Effect.objects.filter(workflow=left, undo=False).update(state="kept")
     define([world.step("charge"), pause], **KEY)
     call_command("searchkeys", "fill", stdout=StringIO())
     again = send(), submit(MIND), submit({**PATIENT, "program": "heart"}), submit(SOUL)
     run()
-    assert standing(*again) == ["failed duplicate_of", "waiting", "failed duplicate_of", "complete"]
+    assert standing(*again) == ["failed duplicate_of", "waiting", "waiting", "complete"]
+    assert question_of(again[2]).state == "open"
     run(queue="b")
     assert standing(queued) == ["failed duplicate_of"], "what has not begun has no part yet"
     go_on(begun)
@@ -314,7 +494,7 @@ def test_what_is_under_way_or_complete_from_before_or_left_a_call_counts_once_it
 @contextmanager
 def somebody_judging(workflow: Workflow) -> Iterator[None]:
     """Another worker, in the midst of finding out whether a workflow of this business key may run."""
-    ((hash_, _),) = duplicates._hashes(engine.DEFINITION, workflow)
+    ((hash_, _),) = duplicates._hashes(engine.DEFINITION, workflow.tenant, workflow.payload)
     with another_connection() as other, other.transaction():
         other.execute("SELECT pg_advisory_xact_lock(%s)", [int.from_bytes(hash_[:8], signed=True)])
         yield

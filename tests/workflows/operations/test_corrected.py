@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tests import engine
 from tests.concurrency.rivals import Rivals
-from tests.engine import define, elsewhere, kinds, submit, work
+from tests.engine import define, elsewhere, kinds, submit, work, worker
 from tests.postgres import without_triggers
 from tests.workflows.conftest import World
 from tests.workflows.operations.correcting import CORRECTABLE, OPTIONS, RIGHT, TYPO, approve, ask, check, person, reread
@@ -25,7 +25,7 @@ from workflows.effects import key_for
 from workflows.engine import maintenance
 from workflows.errors import NotAllowed, StepError
 from workflows.intake.submissions import KeyReused, enter
-from workflows.models import Correction, Event, OriginalPayload, SearchKeyHash, Workflow
+from workflows.models import Correction, Effect, Event, ManualTask, OriginalPayload, SearchKeyHash, Workflow
 from workflows.operations import corrections
 from workflows.postgres.jsonb import parse
 from workflows.retention import ages
@@ -57,7 +57,7 @@ def failed(**more: Any) -> Workflow:
 # --- What becomes of it --------------------------------------------------------------------------
 
 
-def test_it_starts_again_from_step_1_with_the_new_value_and_is_found_by_it(asker: User, approver: User) -> None:
+def test_it_starts_again_from_step_1_with_the_new_value_and_is_found_by_both(asker: User, approver: User) -> None:
     """The history has both values masked, and nothing else keeps the new one."""
     row, key = failed(), search_keys.keys()[0]
     SearchKeyHash.objects.create(hash=key.hash("email", TYPO), workflow_id=row.pk, key_id=key.id)
@@ -70,7 +70,7 @@ def test_it_starts_again_from_step_1_with_the_new_value_and_is_found_by_it(asker
     asked.refresh_from_db()
     assert (asked.state, asked.proposed, asked.told) == ("approved", None, told)
     found = SearchKeyHash.objects.filter(role=None).values_list("hash", "workflow_id")
-    assert [(bytes(hash_), pk) for hash_, pk in found] == [(key.hash("email", RIGHT), row.pk)]
+    assert {(bytes(hash_), pk) for hash_, pk in found} == {(key.hash("email", each), row.pk) for each in (TYPO, RIGHT)}
     row = work(row)
     assert (row.status, row.payload["patient"]["email"]) == ("COMPLETE", RIGHT)
     assert kinds(row)[-3:] == ["correction_asked", "corrected", "completed"]
@@ -120,22 +120,58 @@ def test_who_asks_reads_which_calls_have_the_old_value_and_keep_it() -> None:
 # --- Duplicates ----------------------------------------------------------------------------------
 
 
-def test_a_correction_to_what_another_has_done_ends_as_its_duplicate(asker: User, approver: User) -> None:
-    first = to_rest(submit({"patient": {"email": RIGHT}, "program": "body"}))
+def test_a_correction_to_what_another_has_done_meanwhile_ends_as_its_duplicate(asker: User, approver: User) -> None:
     row = failed()
     approve(ask(row, asker), approver)
-    row = to_rest(reread(row))
+    Workflow.objects.filter(pk=row.pk).update(invisible_until=timezone.now() + timedelta(hours=1))
+    first, row = to_rest(submit({"patient": {"email": RIGHT}, "program": "body"})), to_rest(row)
     assert (row.status, row.last_error_code) == ("FAILED", "duplicate_of")
     assert Event.objects.get(workflow=row, kind="duplicate").detail["first"] == first.pk
 
 
-def test_what_is_sent_once_more_with_the_typo_is_a_duplicate_of_the_corrected_one(asker: User, approver: User) -> None:
-    """The patient has sent the same form again: not charged twice for that."""
+def test_what_is_sent_once_more_with_the_typo_is_asked_about(asker: User, approver: User) -> None:
+    """The patient has sent the same form again, or it is somebody whose address that is."""
     row = failed()
     approve(ask(row, asker), approver)
-    again = submit({"patient": {"email": TYPO}, "program": "body"})
-    assert to_rest(reread(row)).status == "COMPLETE"
-    assert to_rest(again).last_error_code == "duplicate_of"
+    Workflow.objects.filter(pk=row.pk).update(invisible_until=timezone.now() + timedelta(hours=1))
+    again = work(submit({"patient": {"email": TYPO}, "program": "body"}))
+    (asked,) = ManualTask.objects.filter(workflow=again)
+    assert asked.task_type == "possible_duplicate"
+    assert dict(asked.facts)["Corrected"].startswith(f"Workflow {row.pk} was corrected")
+
+
+@pytest.mark.parametrize("same_person", [("name",), ()])
+def test_two_people_whose_addresses_were_swapped_are_both_corrected(
+    asker: User, approver: User, world: World, same_person: tuple[str, ...]
+) -> None:
+    """Also with a charge that stands. Without `same_person` a worker asks about each."""
+
+    def refuse(*, workflow: Workflow, context: Any) -> None:
+        if workflow.pk not in right:
+            raise StepError("It is somebody else's.", code="refused")
+
+    right: set[int] = set()
+    steps = [world.step("register", undo=None), world.step("charge"), refuse]
+    define(steps, correctable=CORRECTABLE, same_person=same_person, **OPTIONS)
+    jane, joan = ({"patient": {"email": each}, "program": "body", "name": each[:4]} for each in (RIGHT, "joan@a.org"))
+    of_jane = to_rest(submit({**jane, "patient": joan["patient"]}))
+    of_joan = to_rest(submit({**joan, "patient": jane["patient"]}))
+    Effect.objects.filter(undo=False).update(state="kept", result={"id": "ch_1"})
+    right |= {of_jane.pk, of_joan.pk}
+    for row, sent in ((of_jane, jane), (of_joan, joan)):
+        new = {"patient.email": sent["patient"]["email"]}
+        approve(ask(row, asker, **new), approver, **new)
+    assert worker().process_next()
+    assert worker().process_next()
+    assert [reread(each).status for each in (of_jane, of_joan)] == ["COMPLETE" if same_person else "PENDING"] * 2
+    assert ManualTask.objects.filter(task_type="possible_duplicate").count() == (0 if same_person else 2)
+
+
+def test_it_is_refused_if_another_has_done_what_it_would_then_be_for(asker: User) -> None:
+    first = to_rest(submit({"patient": {"email": RIGHT}, "program": "body"}))
+    row = failed()
+    with pytest.raises(NotAllowed, match=f"Workflow {first.pk} does, or has done, the same for the same person"):
+        ask(row, asker)
 
 
 def test_it_is_refused_while_another_has_taken_its_place(asker: User, world: World) -> None:
@@ -143,7 +179,7 @@ def test_it_is_refused_while_another_has_taken_its_place(asker: User, world: Wor
     define([world.step("register", undo=None)], correctable=CORRECTABLE, **OPTIONS)
     second = to_rest(submit({"patient": {"email": TYPO}, "program": "body"}))
     assert second.status == "COMPLETE"
-    with pytest.raises(NotAllowed, match=f"Workflow {second.pk} does, or has done, what this one was sent for"):
+    with pytest.raises(NotAllowed, match=f"Workflow {second.pk} does, or has done, the same for the same person"):
         ask(row, asker)
 
 

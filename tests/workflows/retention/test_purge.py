@@ -360,7 +360,7 @@ def test_nobody_finds_it_by_the_patients_address() -> None:
     from workflows.search import rows as search_rows
 
     row = old(workflow_type="onboarding")
-    search_rows.replace(row.pk, ONBOARDING, row.payload)
+    search_rows.add(row.pk, ONBOARDING, row.payload)
     assert find.find(f"{CANARY}@example.com", actor="ada").ids == [row.pk]
     empty_old()
     assert find.find(f"{CANARY}@example.com", actor="ada").ids == []
@@ -449,7 +449,14 @@ def test_the_command_counts_and_then_empties() -> None:
 
 def test_what_is_emptied_is_found_by_indexes() -> None:
     """A table may hold what years have left."""
-    parameters = {"ids": [1, 2], "references": ["receipt"], "hashes": [b"1"], "of": [1]}
+    parameters = {
+        "ids": [1, 2],
+        "references": ["receipt"],
+        "hashes": [b"1"],
+        "of": [1],
+        "within": [timedelta()],
+        "charges": [],
+    }
     with transaction.atomic():
         execute("SET LOCAL enable_seqscan = off", ())
         for sql in (content._SIGNALS, content._KEYS, content._CONTENT_KEYS, *content._EMPTY):

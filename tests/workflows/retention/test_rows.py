@@ -15,6 +15,7 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 from django.test import Client
+from pytest_django import Settings
 
 from onboarding.workflow import ONBOARDING
 from tests.engine import BLOCKED, another_connection, elsewhere, until_blocked, with_its_connections
@@ -29,7 +30,7 @@ from workflows.ingress import api_keys
 from workflows.intake.submissions import KeyReused, KeyTaken, enter, start
 from workflows.models import Attempt, Chore, Effect, Event, SearchKeyHash, SpentKey, Workflow
 from workflows.postgres.jsonb import parse
-from workflows.postgres.statements import execute
+from workflows.postgres.statements import execute, fetch_all
 from workflows.retention import content, purge
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -207,21 +208,30 @@ def test_what_is_started_again_under_either_key_is_the_same_workflow() -> None:
     assert not Workflow.objects.exists()
 
 
-@pytest.mark.parametrize(("make", "first"), [(rows.complete, True), (rows.failed, False)])
-def test_a_new_submission_of_its_business_is_a_duplicate_if_it_was_done(
-    make: Callable[..., Workflow], first: bool
+@pytest.mark.parametrize(
+    ("make", "kept", "stays"),
+    [(rows.complete, False, False), (rows.failed, False, False), (rows.failed, True, True)],
+)
+def test_of_its_business_key_stays_what_can_still_decide_something(
+    settings: Settings, make: Callable[..., Workflow], kept: bool, stays: bool
 ) -> None:
+    """After a completion nothing can; after a failure a charge that stands, whatever key is put in place."""
+    settings.SEARCH_KEYS = ["old" * 20]
     sent = {"patient": {"email": "ann@example.com", "first_name": "A"}, "checkout": {"program": "sleep"}}
-    new = rows.workflow(workflow_type="onboarding", payload=sent)
-    hashes = duplicates._hashes(ONBOARDING, new)
-    assert hashes
-    row = emptied(make, workflow_type="onboarding")
+    row = old(make, workflow_type="onboarding", payload=sent)
+    hashes = duplicates._hashes_of(row)
     for each, key_id in hashes:
         SearchKeyHash.objects.create(hash=each, workflow=row, key_id=key_id, role="holder")
-    SearchKeyHash.objects.create(hash=hashes[0][0], workflow_id=0, key_id=hashes[0][1], role="holder")  # of nothing
-    delete_old()
-    assert not is_there(row)
-    assert duplicates.in_place_of(new) == (row.pk if first else None)
+    if kept:
+        Effect.objects.create(workflow=row, step="execute_checkout", state="kept", idempotency_key="k", attempt=1)
+    with transaction.atomic():
+        content.empty([row.pk])
+    settings.SEARCH_KEYS = ["new" * 20, "old" * 20]
+    call_command("searchkeys", "rotate", stdout=(out := StringIO()))
+    assert ("1 hashes of business keys stay" in out.getvalue()) == stays
+    assert SearchKeyHash.objects.filter(workflow=row).exists() == stays
+    again = rows.workflow(workflow_type="onboarding", payload=sent)
+    assert [each.counts for each in duplicates._holders(fetch_all, ONBOARDING, again, hashes)] == [True] * stays
 
 
 # --- The archive, the command, the database ------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests.workflows.search.test_search_keys import CANARY, KEYED, found, send
 from workflows.definition import definitions
 from workflows.management import slices
 from workflows.management.commands import searchkeys
-from workflows.models import SearchKeyHash, Workflow
+from workflows.models import OriginalPayload, SearchKeyHash, Workflow
 from workflows.search import rows as search_key_rows
 from workflows.search.rows import begin, fill
 from workflows.search.search_keys import hashes_of
@@ -144,6 +144,13 @@ def test_another_error_of_the_database_ends_it_and_says_nothing_of_the_values(mo
     with pytest.raises(CommandError, match=r"The database failed: OperationalError\. Go on later") as caught:
         run("fill")
     assert CANARY not in str(caught.value)
+
+
+def test_what_was_corrected_is_found_by_what_was_first_sent_too() -> None:
+    row = old_row(email="right@example.com")
+    OriginalPayload.objects.create(workflow_id=row, payload={"patient": {"email": CANARY}})
+    run("fill")
+    assert found("email", CANARY) == found("email", "right@example.com") == [row]
 
 
 # --- rotate -------------------------------------------------------------------------------------

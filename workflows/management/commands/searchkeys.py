@@ -32,7 +32,8 @@ To change the key without a gap:
                                   both are searched.
   2. manage.py searchkeys rotate  with that same environment. If it says that a process still
                                   writes with another key, restart that one, and run it again.
-  3. SEARCH_KEYS=<new>            and restart.
+  3. SEARCH_KEYS=<new>            and restart; or leave <old>, last, for as long as step 2 says: legal
+                                  holds and charges may need it.
 
 If SEARCH_KEYS was not set before, the old one is from-SECRET_KEY, spelled like that. A new
 one: python -c "import secrets; print(secrets.token_urlsafe(32))"
@@ -74,11 +75,6 @@ class Command(HelpInLines, DatabaseCommand):
         self.stdout.write(f"Each workflow has its search keys: {progress.written:,} were missing.")
 
     def _remove_old(self, progress: Progress) -> None:
-        if held := holds.of_old_keys():
-            raise CommandError(
-                f"{held} legal holds are on an e-mail address by a hash of another key, and would hold nothing any "
-                "more: place them again (manage.py workflow legal-hold), lift these, and run this again."
-            )
         for _ in told(rows.remove_old(progress), lambda so_far: f"{so_far.removed:,} removed", self.stdout.write):
             pass
         self.stdout.write(f"{progress.removed:,} search keys of other keys are removed.")
@@ -86,6 +82,18 @@ class Command(HelpInLines, DatabaseCommand):
             self.stdout.write(
                 f"{progress.of_other_types:,} stay: they are of workflows of types that WORKFLOWS does not name here. "
                 "Run this with a setting that does, or leave the old key in SEARCH_KEYS."
+            )
+        if held := holds.of_old_keys():
+            self.stdout.write(
+                f"{len(held):,} legal holds are on an e-mail address by a hash of an older key, and nothing can make "
+                f"that again: leave the older key in SEARCH_KEYS until {max(held):%Y-%m-%d %H:%M} UTC, when the last "
+                "of them ends. It also holds what comes later."
+            )
+        if progress.of_charges:
+            self.stdout.write(
+                f"{progress.of_charges:,} hashes of business keys stay: the charges of workflows whose content was "
+                "deleted stand, and without these hashes the same could be charged again. Leave the older key in "
+                "SEARCH_KEYS for good."
             )
         if progress.too_new:
             raise CommandError(
