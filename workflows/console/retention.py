@@ -198,6 +198,14 @@ def _of_erasing(ids: Sequence[int]) -> Iterator[str]:
         yield format_html("It would be refused now, because of {} ({}).", _linked([pk]), REASONS[why])
 
 
+def _of_former(row: Erasure) -> Iterator[SafeString]:
+    if former := sorted(erasing.only_as_first_sent(row.workflows, [bytes(row.hash)] if row.hash else [])):
+        yield format_html(
+            "Of {} only what was first sent is deleted: it was corrected, and has another address since.",
+            _linked(former),
+        )
+
+
 def _own(row: Erasure, user: Any) -> str:
     return why_not_second(row.asked_by, user)
 
@@ -229,6 +237,7 @@ APPROVE = Verb(
     consequences=lambda row: [
         format_html("Deleted now, for good: {}. Backups keep it for as long as you keep them.", _linked(row.workflows)),
         *_of_erasing(row.workflows),
+        *_of_former(row),
         "What that person has sent since it was asked for is not among these, and stays: ask for it, too.",
     ],
     form=NoReasonForm,

@@ -6,14 +6,14 @@ whom, stays; of the address only a hash. Anything unsettled, or held, refuses al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from django.db.models import Q, QuerySet
 from django.views.decorators.debug import sensitive_variables
 
 from workflows.errors import NotAllowed
-from workflows.models import Erasure, Workflow
+from workflows.models import Erasure, OriginalPayload, SearchKeyHash, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.guards import ERASE, require, require_reason, short_transaction, stated, why_not_second
 from workflows.postgres.statements import execute, fetch_all
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 # In one transaction: more is not a single person.
 MOST = 200
 
-# What the address was sent with, and the workflows that these started, or were started by.
+_WITH_ADDRESS = """
+    SELECT DISTINCT w.id FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
+     WHERE k.hash = ANY (%s::bytea[]) AND w.emptied_at IS NULL ORDER BY w.id LIMIT %s"""
+# These, and the workflows that they started, or were started by.
 _FAMILY = """
     WITH RECURSIVE found AS (
-        SELECT w.id, w.parent_id FROM workflows_workflow w
-         WHERE w.id IN (SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%(hashes)s::bytea[])
-                         UNION SELECT unnest(%(ids)s::bigint[]))
+        SELECT w.id, w.parent_id FROM workflows_workflow w WHERE w.id = ANY (%(ids)s)
          UNION
         SELECT w.id, w.parent_id
           FROM found JOIN workflows_workflow w ON w.id = found.parent_id OR w.parent_id = found.id)
@@ -51,7 +52,7 @@ def ask(*, user: User, reason: str, email: str = "", workflow_id: int | None = N
     if "@" in reason:
         raise NotAllowed("The reason stays: name nobody in it. The number of a ticket, say.")
     hashes, ids = _of_address(email) if email else _of_workflow(workflow_id, business_key)
-    found = _family(hashes, ids)
+    found = _found(hashes, ids)
     _require_settled(found)
     sought = hashes[0] if hashes else b""
     return Erasure.objects.create(hash=sought, workflows=found, reason=stated(reason), asked_by=user)
@@ -59,7 +60,7 @@ def ask(*, user: User, reason: str, email: str = "", workflow_id: int | None = N
 
 def found_with(workflow_id: int) -> list[int]:
     """What would be erased if somebody asked for it with this workflow. Raises NotAllowed for nothing, or too much."""
-    return _family(*_of_workflow(workflow_id, ""))
+    return _found(*_of_workflow(workflow_id, ""))
 
 
 def to_approve(user: User) -> QuerySet[Erasure]:
@@ -93,13 +94,38 @@ def _of_workflow(workflow_id: int | None, business_key: str) -> Sought:
     return list(addresses_in(workflow_type, payload)), [pk]
 
 
-def _family(hashes: Sequence[bytes], ids: Sequence[int]) -> list[int]:
-    found = [pk for (pk,) in fetch_all(_FAMILY, {"hashes": list(hashes), "ids": list(ids), "limit": MOST + 1})]
+def _found(hashes: Sequence[bytes], ids: Sequence[int]) -> list[int]:
+    with_address = [pk for (pk,) in fetch_all(_WITH_ADDRESS, [list(hashes), MOST + 1])]
+    former = only_as_first_sent(with_address, hashes)
+    roots = [*ids, *(pk for pk in with_address if pk not in former)]
+    family = fetch_all(_FAMILY, {"ids": roots, "limit": MOST + 1})
+    found = sorted({*former, *(pk for (pk,) in family)})
     if not found:
         raise NotAllowed("Nothing of this person is here, or it was deleted already.")
     if len(found) > MOST:
         raise NotAllowed(f"More than {MOST} workflows have this address: that is not a single person.")
     return found
+
+
+def only_as_first_sent(ids: Collection[int], hashes: Collection[bytes]) -> set[int]:
+    """Those of these workflows that were first sent with one of these addresses, and have another one since.
+
+    A mistyped address may be somebody else's, who may have it erased: but not what is this patient's.
+    """
+    corrected = Workflow.objects.filter(pk__in=OriginalPayload.objects.filter(workflow__in=ids).values("workflow_id"))
+    return {
+        pk
+        for pk, workflow_type, payload in corrected.values_list("pk", "workflow_type", "payload")
+        if hashes and not set(hashes) & {*addresses_in(workflow_type, payload)}
+    }
+
+
+def _forget_what_was_first_sent(ids: Collection[int]) -> None:
+    sent = OriginalPayload.objects.filter(workflow__in=ids)
+    for pk, workflow_type, payload in sent.values_list("workflow_id", "workflow__workflow_type", "payload"):
+        hashes = [*addresses_in(workflow_type, payload)]
+        SearchKeyHash.objects.filter(workflow_id=pk, hash__in=hashes, role=None).delete()
+    sent.delete()
 
 
 def approve(erasure_id: int, *, user: User) -> Erasure:
@@ -118,9 +144,12 @@ def approve(erasure_id: int, *, user: User) -> Erasure:
         left = list(Workflow.objects.filter(pk__in=locked, emptied_at=None).order_by("pk").values_list("pk", flat=True))
         _require_settled(left)
         _decide(asked, Erasure.State.DONE, user)
+        former = only_as_first_sent(left, [bytes(asked.hash)] if asked.hash else [])
+        _forget_what_was_first_sent(former)
+        whole = [pk for pk in left if pk not in former]
         # Also by keys that its payload has no more, or that this release does not know.
-        execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s) AND role IS NULL", [left])
-        empty(left)
+        execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s) AND role IS NULL", [whole])
+        empty(whole)
     return asked
 
 

@@ -11,16 +11,19 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.core.management import call_command
 from django.db import IntegrityError, transaction
+from django.test import Client
 
+from onboarding.workflow import ONBOARDING
 from tests.dumps import dump
 from tests.engine import another_connection
 from tests.workflows import rows
 from tests.workflows.retention.test_holds import of_a_patient, place
 from tests.workflows.retention.test_purge import CANARY, is_emptied, with_content
 from workflows.errors import NotAllowed
-from workflows.models import Effect, Erasure, Event, SearchKeyHash, Workflow
+from workflows.models import Effect, Erasure, Event, OriginalPayload, SearchKeyHash, Workflow
 from workflows.postgres.jsonb import SEALED
 from workflows.retention import erasing
+from workflows.search import rows as search_rows
 from workflows.search import search_keys
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -150,6 +153,26 @@ def test_it_is_found_by_a_workflow_too_and_all_of_its_address_with_it(ada: User)
         erasing.ask(user=ada, reason="Ticket 812.", business_key="order 7")
     with pytest.raises(NotAllowed, match="no such workflow"):
         erasing.ask(user=ada, reason="Ticket 812.", workflow_id=0)
+
+
+def test_by_a_mistyped_address_only_what_was_first_sent_is_erased(ada: User, bob: User, client: Client) -> None:
+    """The address may be somebody else's; what is erased by the right one is all of it."""
+    row, own = young(), rows.complete(workflow_type="onboarding", payload={"patient": {"email": "typo@example.com"}})
+    OriginalPayload.objects.create(workflow=row, payload={"patient": {"email": "typo@example.com"}, "n": "first-sent"})
+    for each, payload in ((row, {"patient": {"email": "typo@example.com"}}), (own, own.payload)):
+        search_rows.add(each.pk, ONBOARDING, payload)
+    asked = ask(ada, "typo@example.com")
+    assert asked.workflows == [row.pk, own.pk]
+    client.force_login(bob)
+    html = client.get(f"/admin/workflows/erasure/{asked.pk}/approve/").content.decode()
+    assert "only what was first sent is deleted" in html
+    erasing.approve(asked.pk, user=bob)
+    assert [is_emptied(each) for each in (row, own)] == [False, True]
+    assert "first-sent" not in dump()
+    with pytest.raises(NotAllowed, match="Nothing of this person is here"):
+        ask(ada, "typo@example.com")
+    erasing.approve(ask(ada).pk, user=bob)
+    assert is_emptied(row)
 
 
 def test_the_parent_of_what_has_the_address_is_found_and_nothing_that_was_emptied_before(ada: User) -> None:
