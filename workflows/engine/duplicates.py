@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from django.db import transaction
+from django.db.models import F
 
 from workflows.definition import WorkflowDefinition, definitions, value_at
 from workflows.engine.executor import Failed, Held, failed_before_any_step
@@ -23,7 +24,7 @@ from workflows.errors import DUPLICATES, ClaimLost, DuplicateOf, Suspend
 from workflows.models import Attempt, Event, ManualTask, SearchKeyHash, Wait, Workflow
 from workflows.postgres.jsonb import SEALED
 from workflows.postgres.round_trips import session_of
-from workflows.postgres.statements import Parameters, execute, fetch_all
+from workflows.postgres.statements import Parameters, fetch_all
 from workflows.postgres.wire import Row
 from workflows.sealing import private
 from workflows.search import search_keys
@@ -281,18 +282,14 @@ def _write(
     return bool(run(_WRITE.format(allowed=allowed), {**parameters, "replaced": list(replaced), **more}))
 
 
-def record(attempt: OpenAttempt, error: DuplicateOf, *, finishes: bool, charges: Sequence[str]) -> None:
+def record(workflow: Workflow, attempt: OpenAttempt, error: DuplicateOf, *, finishes: bool) -> None:
     """Record that the workflow, which is FAILED since just now, was a duplicate.
 
     It is born acknowledged, unless nobody has answered whether it is one, or a charge of its own stands.
     """
     history.record_in(attempt, Event.Kind.DUPLICATE, finishes=finishes, first=error.first, error_code=error.code)
-    if not error.needs_a_person:
-        execute(
-            f"""UPDATE workflows_workflow w SET acknowledged_failure = completed_at
-                 WHERE w.id = %(workflow_id)s AND NOT {LEFT}""",  # noqa: S608 (ours)
-            {"workflow_id": attempt.workflow_id, "charges": list(charges)},
-        )
+    if not (error.needs_a_person or _has_left(definitions()[workflow.workflow_type], workflow)):
+        Workflow.objects.filter(pk=workflow.pk).update(acknowledged_failure=F("completed_at"))
 
 
 # --- Woken by the holder's end ------------------------------------------------------------------------

@@ -251,8 +251,7 @@ def _fail(
         told = {"actor": cancelled.by, "reason": cancelled.reason}
         history.record_in(attempt, Event.Kind.CANCELLED, outcome.step.name, finishes=finishes, **told)
     elif isinstance(outcome.error, DuplicateOf):
-        charges = definitions()[workflow.workflow_type].charge_names
-        duplicates.record(attempt, outcome.error, finishes=finishes, charges=list(charges))
+        duplicates.record(workflow, attempt, outcome.error, finishes=finishes)
     else:
         told = {"failures": failures.number, **outcome.description}
         history.record_in(attempt, Event.Kind.FAILED, outcome.step.name, finishes=finishes, **told)
