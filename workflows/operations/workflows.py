@@ -8,13 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef
 
-from workflows.definition import definitions
-from workflows.engine import compensation, duplicates
+from workflows.engine import compensation, duplicates, reopening
 from workflows.engine.results import describe_engine_error, last_error
 from workflows.errors import NotAllowed, WorkflowCancelled
-from workflows.models import Correction, Effect, Event, ManualTask, Signal, State, Wait, Workflow
+from workflows.models import Correction, Effect, Event, ManualTask, Signal, State, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
 from workflows.operations import payments
 from workflows.operations.guards import (
@@ -75,10 +74,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
 def start_again(workflow: Workflow, *, begun: bool = True) -> None:
     """In the transaction of an operation that holds the row: a FAILED workflow starts again from its first step."""
     Correction.objects.drop(workflow.pk)
-    definition = definitions().get(workflow.workflow_type)
-    expires_after = definition.expires_after if definition else None
-    transitions.reopen(workflow.pk, expires_after=expires_after, begun=begun)
-    _supersede_waits(workflow.pk)
+    reopening.reopen(workflow, begun=begun)
     kept = Effect.objects.filter(workflow=workflow.pk, state=Effect.State.KEPT)
     kept.filter(result__isnull=True).update(state=Effect.State.UNKNOWN, undo_failures=0, undo_unavailable=0)
     kept.update(state=Effect.State.DONE, undo_failures=0, undo_unavailable=0)
@@ -153,22 +149,6 @@ def _retry_children(workflow_id: int, *, user: User, reason: str, seen: Collecti
     for child_id in cancelled.values_list("pk", flat=True):
         with suppress(NotAllowed):  # the child is being undone, or another user was quicker
             retry(child_id, user=user, reason=reason)
-
-
-def _supersede_waits(workflow_id: int) -> None:
-    """Supersede the waits that are over, or closed (such as the one that failed it): the retry starts them again.
-
-    The others keep their answers. A wait for a time counts on from its start. Children may have been retried since, so
-    the wait for them is made again.
-    """
-    not_open = [ManualTask.State.EXPIRED, ManualTask.State.CLOSED]
-    closed = ManualTask.objects.filter(workflow=workflow_id, state__in=not_open).values("wait")
-    of_undos = ManualTask.objects.filter(workflow=workflow_id, task_type=compensation.UNDO_TASK_TYPE).values("wait")
-    over = Q(kind=Wait.Kind.SIGNAL, outcome="", deadline__lte=ClockTimestamp())
-    joins = Q(kind=Wait.Kind.CHILDREN) & ~Q(outcome="expired")
-    Wait.objects.filter(workflow=workflow_id).filter(
-        over | Q(outcome="", pk__in=closed) | Q(pk__in=of_undos) | joins
-    ).update(superseded=True)
 
 
 def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:

@@ -1,0 +1,38 @@
+"""REOPEN: a workflow that has failed starts again from its first step."""
+
+from __future__ import annotations
+
+from django.db.models import Q
+
+from workflows.definition import definitions
+from workflows.engine import compensation
+from workflows.models import ManualTask, Wait, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.state import transitions
+
+
+def reopen(workflow: Workflow, *, begun: bool = True) -> None:
+    """In the transaction that holds the row: it is due at once, its time starts again, and so do waits that are over.
+
+    If not `begun`, it waits behind those that have started.
+    """
+    definition = definitions().get(workflow.workflow_type)
+    expires_after = definition.expires_after if definition else None
+    transitions.reopen(workflow.pk, expires_after=expires_after, begun=begun)
+    _supersede_waits(workflow.pk)
+
+
+def _supersede_waits(workflow_id: int) -> None:
+    """Supersede the waits that are over, or closed (such as the one that failed it): the retry starts them again.
+
+    The others keep their answers. A wait for a time counts on from its start. Children may have been retried since, so
+    the wait for them is made again.
+    """
+    not_open = [ManualTask.State.EXPIRED, ManualTask.State.CLOSED]
+    closed = ManualTask.objects.filter(workflow=workflow_id, state__in=not_open).values("wait")
+    of_undos = ManualTask.objects.filter(workflow=workflow_id, task_type=compensation.UNDO_TASK_TYPE).values("wait")
+    over = Q(kind=Wait.Kind.SIGNAL, outcome="", deadline__lte=ClockTimestamp())
+    joins = Q(kind=Wait.Kind.CHILDREN) & ~Q(outcome="expired")
+    Wait.objects.filter(workflow=workflow_id).filter(
+        over | Q(outcome="", pk__in=closed) | Q(pk__in=of_undos) | joins
+    ).update(superseded=True)
