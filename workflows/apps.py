@@ -31,5 +31,6 @@ class WorkflowsConfig(AppConfig):
         register(checks.check_data_keys, deploy=True)
         register(checks.check_undeclared_steps, Tags.database)
         register(checks.check_codes_have_words, Tags.database)
+        register(checks.check_teams, Tags.database)
         register(checks.check_sources_have_secrets, Tags.database)
         register(checks.check_server_log, Tags.database)

@@ -8,12 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import Group
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, ProgrammingError
 from django.db.models import Count, QuerySet
 from django.utils.module_loading import import_string
 
+from workflows.before_undo import NEVER_ASKED, BeforeUndo
 from workflows.definition import Step, WorkflowDefinition, definitions, wording_of
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.engine.backoff import merge_policies
@@ -77,6 +79,22 @@ def _check_definition(definition: WorkflowDefinition) -> Messages:
             for kind, number, message, hint in check(step, definition):
                 yield kind(f"{where} {message}", hint=hint, obj=definition, id=f"workflows.{number}")
     yield from _check_keys(definition)
+    for wrong in _wrong_before_undo(definition, definition.before_undo) if definition.before_undo else ():
+        hint = 'As in before_undo=ask("billing", when=("program_full",)): see docs/writing-workflows.md.'
+        message = f"The question before a reversal of {definition.name!r} {wrong}"
+        yield Error(message, hint=hint, obj=definition, id="workflows.E017")
+
+
+def _wrong_before_undo(definition: WorkflowDefinition, asks: BeforeUndo) -> Iterator[str]:
+    """Something can be reversed, and a person can read why it failed: else nobody could decide."""
+    if not any(step.undo for step in definition.steps):
+        yield "is never asked: no step has an undo."
+    if never := ", ".join(sorted(NEVER_ASKED.intersection(asks.when))):
+        yield f"is never asked after {never}."
+    if wordless := [code for code in asks.when if known_words_for_code(definition.wording, code) is None]:
+        yield f"is asked after {', '.join(wordless)}, and the wording has no words for that."
+    elif not (asks.when or definition.wording.codes):
+        yield "is asked after each failure, and the wording has no words for its codes."
 
 
 def _unfit(definition: WorkflowDefinition) -> CheckMessage | None:
@@ -225,6 +243,20 @@ def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs
         if wording.codes and known_words_for_code(wording, code) is None:
             message = f"Workflows of {workflow_type!r} have failed with {code!r}, and nothing says what that means."
             yield Warning(message, hint=hint, obj=definition, id="workflows.W015")
+
+
+def check_teams(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:
+    """Who is asked before a reversal is a group. This check runs with `manage.py check --database default`."""
+    asked = {each.before_undo.team: each for each in _readable_definitions().values() if each.before_undo}
+    groups = _read(Group.objects.values_list("name", flat=True), databases)
+    for team, definition in asked.items() if groups else ():
+        if team not in groups:
+            yield Warning(
+                f"The definition {definition.name!r} asks the team {team!r} before a reversal: there is no such group.",
+                hint="Make the group, and give it members. Until then the team operations is asked.",
+                obj=definition,
+                id="workflows.W026",
+            )
 
 
 def check_submission_workflow(**kwargs: Any) -> Messages:

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 from pydantic import BaseModel
 
+from workflows.before_undo import BeforeUndo
 from workflows.correctable import Correctable
 from workflows.errors import policy_number
 from workflows.models import Workflow
@@ -260,6 +261,7 @@ class WorkflowDefinition:
     - `wording`: the words that people read (`workflows.wording`).
     - `brake`: when failures that nobody explains park workflows instead of failing them (`workflows.outages.causes`).
     - `slo`: what alerts watch; without one none does.
+    - `before_undo`: `ask(...)`, whom to ask before its calls are undone when it has failed (`workflows.before_undo`).
     - `correctable`: the fields that two people may correct when a workflow has failed (`operations.corrections`).
       Raises ValueError for money, for what signals find a workflow by, and for a step that is not `once`.
     - `retention`: how long it is kept once it has finished (`workflows.retention`): 90 days by default.
@@ -294,6 +296,7 @@ class WorkflowDefinition:
         brake: Brake | None = None,
         slo: Slo | None = None,
         listings: Mapping[str, Listing] | None = None,
+        before_undo: BeforeUndo | None = None,
         correctable: Correctable | None = None,
         retention: Retention | None = None,
         publishes: Sequence[str] = (),
@@ -327,6 +330,7 @@ class WorkflowDefinition:
         self.brake = brake or Brake()
         self.slo = slo
         self.listings = dict(listings or {})
+        self.before_undo = before_undo
         self.correctable = correctable
         self.publishes = frozenset([publishes] if isinstance(publishes, str) else publishes)
         if unknown := sorted(self.publishes - {*LIFECYCLE}):

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 
 from workflows.correctable import Correctable
 from workflows.definition import Step, WorkflowDefinition
+from workflows.engine import undo_question
 from workflows.models import (
     Attempt,
     BulkOperation,
@@ -224,7 +225,8 @@ def open_task(row: Workflow, *, about: str = "charge", **fields: Any) -> ManualT
     """`about` is the step whose call, or undo, is in doubt, if the question is about one."""
     deadline = fields.pop("expires_at", row.invisible_until)
     kind = {"effect_in_doubt": "effect", "undo_in_doubt": "undo"}.get(fields.get("task_type", ""))
-    name = f"{kind}:{about}:1" if kind else "review"
+    plain = undo_question.WAIT if fields.get("task_type") == undo_question.TASK_TYPE else "review"
+    name = f"{kind}:{about}:1" if kind else plain
     if kind == "effect":
         Effect.objects.create(
             workflow=row, step=about, state="unknown", attempt=1, idempotency_key=f"{row.key}:{about}"

@@ -3,6 +3,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group
 from django.core.checks import ERROR, WARNING, CheckMessage
 from django.db import connection, transaction
 from django.db.models.functions import Now
@@ -11,7 +12,14 @@ from pytest_django import Settings
 
 from tests.engine import Context
 from tests.workflows import rows
-from workflows.checks import check_definitions, check_series, check_submission_workflow, check_undeclared_steps
+from workflows.before_undo import ask
+from workflows.checks import (
+    check_definitions,
+    check_series,
+    check_submission_workflow,
+    check_teams,
+    check_undeclared_steps,
+)
 from workflows.definition import Step, WorkflowDefinition, WorkflowStep, definitions
 from workflows.health import series
 from workflows.models import Workflow
@@ -43,7 +51,9 @@ def once(**options: Any) -> Step:
     return Step(one, once=True, **{"key_ttl": DAY, "returns": (), **options})
 
 
+REVERSED = once(undo=undo, lookup=lookup)
 GOOD = definition(one, two)
+ASKING = definition(REVERSED, before_undo=ask("billing", when=["poison"]))
 TWIN = definition(one)
 NO_DEFINITION = "a string"
 TRIED = GOOD  # what the test tries
@@ -123,6 +133,10 @@ def test_a_bad_path_is_named(settings: Settings, names: list[str], expected: str
             "E011",
             "returns token, which Secreti",
         ),
+        (definition(once(), before_undo=ask("a", when=["poison"])), "E017", "is never asked: no step has an undo"),
+        (definition(REVERSED, before_undo=ask("a")), "E017", "has no words for its codes"),
+        (definition(REVERSED, before_undo=ask("a", when=["lost"])), "E017", "after lost, and the wording has no words"),
+        (definition(REVERSED, before_undo=ask("a", when=["expired"])), "E017", "is never asked after expired"),
         (definition(once(key_ttl=None)), "W001", "neither a lookup nor a key_ttl"),
         (definition(once(key_ttl=timedelta(minutes=5))), "W002", "longer than its key is honoured"),
         (definition(once(undo=undo)), "W003", "has an undo and no lookup"),
@@ -169,6 +183,29 @@ def test_the_steps_that_workflows_under_way_have_called_and_no_list_declares_are
     assert "(2)" in message.msg
     assert "formerly=('gone',)" in str(message.hint)
     assert "retired=('gone',)" in str(message.hint)
+
+
+@pytest.mark.parametrize(
+    ("team", "options"),
+    [
+        *[("", {}), ("x" * 151, {}), ("a", {"when": "program_full"}), ("a", {"when": [""]})],
+        *[("a", {"timeout": DAY + timedelta(seconds=1)}), ("a", {"timeout": timedelta(0)})],
+    ],
+)
+def test_a_question_before_a_reversal_that_nobody_could_answer_is_refused(team: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"question before a reversal|tuple of error codes"):
+        ask(team, **options)
+
+
+@pytest.mark.django_db
+def test_a_team_that_is_no_group_is_named(settings: Settings) -> None:
+    settings.WORKFLOWS = [f"{__name__}.ASKING"]
+    definitions.cache_clear()
+    (message,) = check_teams(databases=["default"])
+    assert (message.id, "'billing'" in message.msg) == ("workflows.W026", True)
+    Group.objects.create(name="billing")
+    assert list(check_teams(databases=["default"])) == list(check_teams(databases=None)) == []
+    definitions.cache_clear()
 
 
 def test_more_series_than_are_told_are_named(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from workflows.console.answer_form import AnswerForm, ResultForm, UndoForm, YesF
 from workflows.console.base import KEPT, reason_field
 from workflows.definition import wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
-from workflows.engine import duplicates
+from workflows.engine import duplicates, undo_question
 from workflows.engine.compensation import LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.models import ManualTask
 
@@ -22,7 +22,7 @@ from workflows.models import ManualTask
 class Dialogue:
     """The words of a type of question: its two buttons, their consequences, and when a reason is required.
 
-    `final` says whether the answer can be retracted.
+    `final` says whether the answer can be retracted. `retry` is a third button, where a retry may help.
     """
 
     approve: str
@@ -32,6 +32,7 @@ class Dialogue:
     reason: str = "Required when rejecting."
     needs_reason: bool = False
     final: str = "A decision is final."
+    retry: str = ""
 
 
 APPROVAL = Dialogue(
@@ -56,6 +57,15 @@ DIALOGUES = {
         reason="Required.",
         needs_reason=True,
         final=NOT_FINAL,
+    ),
+    undo_question.TASK_TYPE: Dialogue(
+        *("Reverse it", "Leave it as it is"),
+        "Reversed, what it did is undone at once, and the workflow fails. Left as it is, it fails, and nothing is "
+        "reversed: what was charged stays charged, and a later retry does not charge it again.",
+        expired="If nobody has decided by then, it is reversed.",
+        reason="Required if it is left as it is.",
+        final=NOT_FINAL,
+        retry="Retry it",
     ),
     UNDECLARED_TASK_TYPE: Dialogue(
         *("It is right, go on", "It is wrong"),
@@ -93,6 +103,8 @@ class DecisionForm(forms.Form):
 
     def __init__(self, words: Dialogue, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(data)
+        if words.retry:
+            self.fields["decision"].choices += [("retry", words.retry)]  # type: ignore[attr-defined]
         reason = self.fields["reason"]
         reason.required = words.needs_reason
         reason.help_text = f"{words.reason} {KEPT}"

@@ -23,6 +23,7 @@ from workflows.console.needs_a_person import is_overdue, is_stranded
 from workflows.console.paging import is_number
 from workflows.definition import definitions, titled_step, wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
+from workflows.engine import undo_question
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, State, Workflow
 from workflows.models.manual_task import OPERATIONS, able_to_decide
@@ -92,10 +93,15 @@ ASK_LEAD = Verb(
 )
 
 
+KEEPS_ANSWER = "The answer stays in the history, with who took it back, and why."
+
+
 def _once_retracted(row: ManualTask) -> list[str]:
     if why_not := retracting.why_not(row):
         return [f"Nothing: it cannot be retracted. {why_not}"]
-    step = titled_step(row.workflow.workflow_type, retracting.read_answer(row).effect.step)
+    if row.task_type == undo_question.TASK_TYPE:
+        return _once_decided_again(row)
+    step = titled_step(row.workflow.workflow_type, retracting.step_of(row))
     in_doubt = f"Whether {step} happened" if row.task_type == DOUBT_TASK_TYPE else f"Whether {step} is reversed"
     asked = {
         Again.AT_ONCE: f"The workflow asks again at once: “{row.question}” is then another task.",
@@ -106,7 +112,20 @@ def _once_retracted(row: ManualTask) -> list[str]:
     return [
         f"{in_doubt} is then unknown again. Nothing is called, and nothing reversed, by retracting the answer.",
         asked[retracting.when_asked_again(row)],
-        "The answer stays in the history, with who took it back, and why.",
+        KEEPS_ANSWER,
+    ]
+
+
+def _once_decided_again(row: ManualTask) -> list[str]:
+    again = {
+        Again.AT_ONCE: "The workflow asks again at once, by another task.",
+        Again.TO_UNDO: "The workflow has failed, and is taken up again: it asks again at once, by another task.",
+    }
+    return [
+        "Nothing is called, and nothing reversed, by retracting the answer.",
+        again[retracting.when_asked_again(row)],
+        "If nobody decides in time, it is then reversed.",
+        KEEPS_ANSWER,
     ]
 
 
@@ -190,6 +209,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             if decides or _could_have_decided(row, request.user)
             else None,
             **(self._forms(row) if decides else {}),
+            "retry": dialogue(row).retry if operations.may_retry(row) else "",
             # Answers about calls are found out one by one.
             "next": next_task.after(request, row) if decides and row.task_type not in DIALOGUES else None,
             "next_url": self.url_of("decide", row) + next_task.query(request, next="1"),
@@ -237,12 +257,12 @@ class ManualTaskAdmin(ConsoleAdmin):
         return reverse("admin:workflows_manualtask_changelist") + (f"?{shown}" if shown else "")
 
     def _decide(self, request: HttpRequest, row: ManualTask, form: DecisionForm, answer: YesForm | None) -> bool:
-        texts, reason = dialogue(row), form.cleaned_data["reason"]
-        approved = form.cleaned_data["decision"] == "approve"
-        done = f"Your answer is kept: {(texts.approve if approved else texts.reject).lower()}."
-        if not approved:
+        texts, reason, decision = dialogue(row), form.cleaned_data["reason"], form.cleaned_data["decision"]
+        told = {"approve": texts.approve, "reject": texts.reject, "retry": texts.retry}
+        done = f"Your answer is kept: {told[decision].lower()}."
+        if decision == "reject":
             return self.carry_out(request, done, operations.reject, row.pk, reason=reason)
-        said = answer.answer if answer else None
+        said = {"retry": True} if decision == "retry" else answer.answer if answer else None
         return self.carry_out(request, done, operations.approve, row.pk, reason=reason, answer=said)
 
     def claim_view(self, request: HttpRequest, row_id: int) -> HttpResponse:

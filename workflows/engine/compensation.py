@@ -20,7 +20,7 @@ from workflows.definition import Step, Undo, WorkflowDefinition, definitions, re
 from workflows.effects import MAY_HAVE_HAPPENED, KnownEffect
 from workflows.effects.ledger import Ledger
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVERY, Unsettled, found_by
-from workflows.engine import retry_budget, step_session
+from workflows.engine import retry_budget, step_session, undo_question
 from workflows.engine.executor import Held, WorkerStopping
 from workflows.engine.results import Results, describe, describe_engine_error
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
@@ -70,7 +70,7 @@ class UndoFailed:
     parking: Parking | None = None
 
 
-UndoOutcome = Compensated | UndoFailed | Held | WorkerStopping
+UndoOutcome = Compensated | UndoFailed | Held | WorkerStopping | undo_question.StartAgain
 
 
 def parked_untried(definition: WorkflowDefinition, workflow: Workflow, braked: Braked) -> UndoFailed:
@@ -163,15 +163,18 @@ class _Compensation:
         self.workflow = self.results.workflow_copy
         self.ledger = Ledger(definition, self.workflow, attempt)
         self.parking: Parking | None = None
+        self.left_by: str | None = None  # once a person was asked before the first undo, or need not be
+
+    def _to_undo(self) -> list[KnownEffect]:
         effects = reversed(self.ledger.rows.latest())
-        self.to_undo = [
+        return [
             effect
             for effect in effects
-            if effect.state in MAY_HAVE_HAPPENED and is_to_be_undone(definition, effect.step, effect.has_undo)
+            if effect.state in MAY_HAVE_HAPPENED and is_to_be_undone(self.definition, effect.step, effect.has_undo)
         ]
 
     def run(self, give_up: StepError | None) -> UndoOutcome:
-        for effect in self.to_undo:
+        for effect in self._to_undo():
             step = self.definition.find_or_removed_step(effect.step)
             ended_by = run_in_savepoint(self.attempt, partial(self._undo, step, effect, give_up), transaction.atomic())
             match ended_by:
@@ -179,6 +182,9 @@ class _Compensation:
                     return WorkerStopping(self.results.context_json, step)
                 case Suspend():
                     return Held(step.name, ended_by, Attempt.Outcome.WAITING, self.parking)
+                case undo_question.StartAgain():
+                    self.attempt.steps.pop()  # nothing was undone
+                    return ended_by
             self.attempt.boundary.after()  # if that opens the circuit, the workflow is parked
             if ended_by is not None:
                 return self._failed(step, effect, ended_by)
@@ -211,6 +217,8 @@ class _Compensation:
 
     def _deal_with(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> str:
         """Have a person decide, or find out whether the effect happened and undo it. Returns its state after that."""
+        if effect.state == Effect.State.DONE and self._is_left(effect):
+            return Effect.State.KEPT
         if broken := step_session.find_broken(self.attempt.past, at=undo_of(step.name)):
             give_up = step_session.failure_of(broken)
         unread = None
@@ -234,9 +242,20 @@ class _Compensation:
             effect = self.ledger.reconciler.resolve_without_repeat(step, self._context(), effect)
             if effect.state != Effect.State.DONE:
                 return effect.state
+        if self._is_left(effect):
+            return Effect.State.KEPT
         self._call(step, step.undo, effect)
         self.attempt.boundary.passed(undo_step)
         return Effect.State.UNDONE
+
+    def _is_left(self, effect: KnownEffect) -> bool:
+        """Whether a person, asked before the first undo, leaves what was done as it is: the effect is then KEPT."""
+        if self.left_by is None:
+            to_undo = [each.step for each in self._to_undo()]
+            self.left_by = undo_question.who_leaves_it(self.definition, self.workflow, to_undo)
+        if self.left_by:
+            self.ledger.rows.decide_undo(effect, Effect.State.KEPT, by=self.left_by, result={})
+        return bool(self.left_by)
 
     def _can_be_read(self, effect: KnownEffect) -> bool:
         return not (private.is_sealed(self.workflow.payload) or isinstance(effect.result, Unopened))

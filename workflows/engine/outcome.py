@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from workflows import waits
 from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.engine import compensation, deferred_steps, duplicates, poison, retry_budget
+from workflows.engine import compensation, deferred_steps, duplicates, poison, reopening, retry_budget, undo_question
 from workflows.engine.backoff import Policy
 from workflows.engine.compensation import Compensated, UndoFailed
 from workflows.engine.executor import Complete, Failed, Held, RunOutcome, Waiting, WorkerStopping
@@ -65,6 +65,8 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Atte
             ended = _hold(workflow, attempt, outcome)
         case Compensated():
             ended = _end_compensation(workflow, attempt, outcome)
+        case undo_question.StartAgain():
+            ended = _start_again(workflow, attempt, outcome)
         case UndoFailed():
             ended, error = _retry_undo(workflow, attempt, outcome), outcome.error
     if not isinstance(outcome, Complete):  # whose statement does all of that
@@ -256,7 +258,9 @@ def _fail(
         told = {"failures": failures.number, **outcome.description}
         history.record_in(attempt, Event.Kind.FAILED, outcome.step.name, finishes=finishes, **told)
     if compensates:
-        history.record_in(attempt, Event.Kind.COMPENSATING)
+        definition, code = definitions().get(workflow.workflow_type), outcome.description["error_code"]
+        asks = undo_question.mark(definition, outcome.error, code)
+        history.record_in(attempt, Event.Kind.COMPENSATING, **asks)
     return Attempt.Outcome.FAILED
 
 
@@ -275,6 +279,14 @@ def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compens
     compensation.close_pending_work(workflow)
     history.record_in(attempt, Event.Kind.COMPENSATED, finishes=True, undone=outcome.undone)
     return Attempt.Outcome.COMPENSATED
+
+
+def _start_again(workflow: Workflow, attempt: OpenAttempt, outcome: undo_question.StartAgain) -> Attempt.Outcome:
+    """A person has it retried instead of undone: nothing was undone yet, so every call is on record."""
+    reopening.reopen(workflow)
+    told = {"actor": outcome.by, "reason": outcome.reason}
+    history.record_in(attempt, Event.Kind.RETRIED, workflow.current_step, **told)
+    return Attempt.Outcome.RETRY
 
 
 def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -> Attempt.Outcome:

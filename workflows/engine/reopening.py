@@ -1,14 +1,17 @@
-"""REOPEN: a workflow that has failed starts again from its first step."""
+"""REOPEN: a workflow that has failed, or is about to be undone, starts again from its first step."""
 
 from __future__ import annotations
 
 from django.db.models import Q
 
 from workflows.definition import definitions
-from workflows.engine import compensation
+from workflows.engine import compensation, undo_question
 from workflows.models import ManualTask, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.state import transitions
+
+# Each compensation asks its own questions.
+_OF_COMPENSATIONS = (compensation.UNDO_TASK_TYPE, undo_question.TASK_TYPE)
 
 
 def reopen(workflow: Workflow, *, begun: bool = True) -> None:
@@ -30,9 +33,9 @@ def _supersede_waits(workflow_id: int) -> None:
     """
     not_open = [ManualTask.State.EXPIRED, ManualTask.State.CLOSED]
     closed = ManualTask.objects.filter(workflow=workflow_id, state__in=not_open).values("wait")
-    of_undos = ManualTask.objects.filter(workflow=workflow_id, task_type=compensation.UNDO_TASK_TYPE).values("wait")
+    asked = ManualTask.objects.filter(workflow=workflow_id, task_type__in=_OF_COMPENSATIONS).values("wait")
     over = Q(kind=Wait.Kind.SIGNAL, outcome="", deadline__lte=ClockTimestamp())
     joins = Q(kind=Wait.Kind.CHILDREN) & ~Q(outcome="expired")
     Wait.objects.filter(workflow=workflow_id).filter(
-        over | Q(outcome="", pk__in=closed) | Q(pk__in=of_undos) | joins
+        over | Q(outcome="", pk__in=closed) | Q(pk__in=asked) | joins
     ).update(superseded=True)

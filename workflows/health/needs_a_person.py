@@ -20,6 +20,7 @@ from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 from django.utils import timezone
 
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
+from workflows.engine import undo_question
 from workflows.engine.compensation import UNDO_TASK_TYPE
 from workflows.health import bounded
 from workflows.health.failures import Group, unacknowledged
@@ -44,6 +45,7 @@ class Kind(TextChoices):
     TASK = "task", "Task"
     UNCLEAR = "unclear", "Unclear call"
     REVERSAL = "reversal", "Failed reversal"
+    UNDECIDED = "undecided", "Reversal to decide"
     FAILED = "failed", "Failed workflows"
     GIVEN_UP = "given-up", "Deferred step given up"
     CORRECTION = "correction", "Correction to approve"
@@ -73,9 +75,13 @@ class Rank(IntEnum):
 
 
 EVERYTHING = tuple(Kind)
-TASKS = (Kind.TASK, Kind.UNCLEAR, Kind.REVERSAL)
-MONEY = (Kind.UNCLEAR, Kind.REVERSAL)
-_KIND_OF_TYPE = {DOUBT_TASK_TYPE: Kind.UNCLEAR, UNDO_TASK_TYPE: Kind.REVERSAL}
+MONEY = (Kind.UNCLEAR, Kind.REVERSAL, Kind.UNDECIDED)
+TASKS = (Kind.TASK, *MONEY)
+_KIND_OF_TYPE = {
+    DOUBT_TASK_TYPE: Kind.UNCLEAR,
+    UNDO_TASK_TYPE: Kind.REVERSAL,
+    undo_question.TASK_TYPE: Kind.UNDECIDED,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,14 @@ class DealtWith(BaseModel):
         return self
 
 
+class Decision(BaseModel):
+    """A person's yes to a reversal; or with `retry`, that the workflow is retried instead."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    retry: StrictBool = False
+
+
 @cache
 def result_model(context_class: type[BaseModel], names: tuple[str, ...]) -> type[BaseModel]:
     """The model of a result that holds these fields of the context: all of them, and none of them None."""

@@ -8,14 +8,15 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
-from workflows.definition import Step, WorkflowDefinition, definitions
+from workflows.definition import Step, WorkflowDefinition, definitions, wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
-from workflows.engine import compensation
+from workflows.engine import compensation, undo_question
 from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, Workflow
 from workflows.operations import answer_models
 from workflows.postgres.jsonb import Unstorable
 from workflows.redaction import field_errors, masked_reference, private_part
+from workflows.wording import words_for_code
 
 
 def answer_model(task: ManualTask) -> type[BaseModel] | None:
@@ -48,6 +49,8 @@ def _step_in_doubt(task: ManualTask) -> tuple[WorkflowDefinition, Step]:
 
 def checked(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The fields that an approval gives besides yes, validated for its question. Raises NotAllowed."""
+    if task.task_type == undo_question.TASK_TYPE:
+        return _checked_decision(task, answer or {})
     model = answer_model(task)
     if task.task_type == DOUBT_TASK_TYPE:
         return _checked_result(task, model, answer)
@@ -56,6 +59,18 @@ def checked(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any
     if answer is None:
         raise NotAllowed(f"A yes is not enough: the answer has fields ({', '.join(model.model_fields)}).")
     return _validated(model, answer)
+
+
+def _checked_decision(task: ManualTask, answer: Mapping[str, Any]) -> dict[str, Any]:
+    decision = _validated(answer_models.Decision, answer)
+    if decision["retry"] and not may_retry(task):
+        raise NotAllowed("A retry does not mend why it failed: have it reversed, or leave it as it is.")
+    return decision
+
+
+def may_retry(task: ManualTask) -> bool:
+    """Whether a person who is asked before a reversal may have the workflow retried: only where that may mend it."""
+    return words_for_code(wording_of_type(task.workflow.workflow_type), task.workflow.last_error_code).passing
 
 
 def _validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,6 +118,8 @@ def for_history(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str,
 
     It holds no personal data: only the choices that a model offers, and what reads like a reference.
     """
+    if task.task_type == undo_question.TASK_TYPE:
+        return {"said": "left_as_it_is" if answer is None else "retry" if answer["retry"] else "reverse"}
     if task.task_type not in compensation.KEPT_ON_CANCEL:
         return {}
     of_undo, (step, _) = task.task_type == compensation.UNDO_TASK_TYPE, effect_in_question(task.wait.name)

@@ -7,7 +7,8 @@
 | on the ledger | restores the effect; removes the next generation that a no has made, if its call was not started |
 
 Each time the wait is superseded, so that the next run of the workflow asks again, by a new task. A call that was
-started after the answer was read builds on it: then the answer stands.
+started after the answer was read builds on it: then the answer stands. The answer to the question before a reversal is
+about all calls: "leave them" is retracted until a retry, "reverse them" until the first undo is started.
 
 The caller holds the workflow's row, so no worker reads an answer or starts a call meanwhile. A worker that has lost the
 row can still have one statement on its way to the server: while its attempt is open, no answer is retracted.
@@ -23,7 +24,7 @@ from django.db.models import Q
 from workflows.definition import definitions, titled_step
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
-from workflows.engine import compensation
+from workflows.engine import compensation, undo_question
 from workflows.models import Attempt, Correction, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.state import history, transitions
@@ -81,7 +82,7 @@ def _is_undo(effect: Effect, of: Effect) -> bool:
 
 def why_not(task: ManualTask) -> str:
     """Why the answer to a task stands, in a sentence; empty if it can be retracted."""
-    if task.task_type not in compensation.KEPT_ON_CANCEL:
+    if task.task_type not in (*compensation.KEPT_ON_CANCEL, undo_question.TASK_TYPE):
         return "You can retract only an answer about a call or its reversal."
     if task.state == ManualTask.State.RETRACTED:
         return "It is retracted already."
@@ -91,7 +92,23 @@ def why_not(task: ManualTask) -> str:
         return "Its workflow is complete: the answer is a part of what it has done."
     if Attempt.objects.filter(workflow=task.workflow_id, closed_at=None).exists():
         return "A worker was at it a moment ago, and how that ended is not known yet; try again in a moment."
+    if task.task_type == undo_question.TASK_TYPE:
+        return _why_reversed_or_retried(task)
     return _why_built_on(read_answer(task))
+
+
+def _why_reversed_or_retried(task: ManualTask) -> str:
+    """Why the answer before a reversal stands."""
+    wait = Wait.objects.get(pk=task.wait_id)
+    if wait.superseded:
+        return "The workflow was retried since."
+    if wait.outcome != "approved":
+        return ""
+    undos = Effect.objects.filter(workflow=task.workflow_id, undo=True, call_number__gt=wait.call_number)
+    if undo := undos.order_by("call_number").first():
+        step = titled_step(task.workflow.workflow_type, undo.step)
+        return f"The reversal of {step} was started since, and builds on the answer."
+    return "" if task.workflow.status == Workflow.Status.PENDING else "What was to be reversed is settled."
 
 
 def _why_built_on(answer: GivenAnswer) -> str:
@@ -130,29 +147,37 @@ class Again(Enum):
     NOT = "has been retried, and goes on with it as done"
 
 
+def step_of(task: ManualTask) -> str:
+    """The step whose call an answer is about; empty for the answer before a reversal, which is about all."""
+    return "" if task.task_type == undo_question.TASK_TYPE else read_answer(task).effect.step
+
+
 def when_asked_again(task: ManualTask) -> Again:
     if task.workflow.status == Workflow.Status.PENDING:
         goes_on = task.task_type == compensation.UNDO_TASK_TYPE and not task.workflow.compensating
         return Again.NOT if goes_on else Again.AT_ONCE
+    if task.task_type == undo_question.TASK_TYPE:
+        return Again.TO_UNDO
     effect, definition = read_answer(task).effect, definitions().get(task.workflow.workflow_type)
     undone = compensation.is_to_be_undone(definition, effect.step, effect.has_undo)
     return Again.TO_UNDO if undone else Again.BY_A_RETRY
 
 
-def retract(answer: GivenAnswer) -> str:
+def retract(task: ManualTask) -> str:
     """Undo what the answer changed, and have the workflow ask again. Return when it will, in a sentence.
 
     A FAILED workflow asks when somebody retries it. But if the call has an undo, compensation resumes at once: else
     nobody would be asked about a charge that may have to be given back.
     """
-    task, effect = answer.task, answer.effect
-    Wait.objects.filter(pk=answer.wait.pk).update(superseded=True)
+    Wait.objects.filter(pk=task.wait_id).update(superseded=True)
     # The signal is not closed as ignored: a retry would restore it.
     unread = Signal.objects.filter(
         Q(closed_at=None) | Q(ignored=True), workflow=task.workflow_id, name=task.signal_name
     )
     unread.update(closed_at=ClockTimestamp(), ignored=False)
-    if answer.on_ledger:
+    if task.task_type == undo_question.TASK_TYPE:
+        _restore_left(task)
+    elif (answer := read_answer(task)).on_ledger:
         _restore(answer)
     again = when_asked_again(task)
     match again:
@@ -161,8 +186,16 @@ def retract(answer: GivenAnswer) -> str:
         case Again.TO_UNDO:
             Correction.objects.drop(task.workflow_id)
             transitions.reopen_compensation(task.workflow_id)
-            history.record(task.workflow_id, Event.Kind.COMPENSATING, step=effect.step)
+            asks = undo_question.mark_again(task.workflow_id)
+            history.record(task.workflow_id, Event.Kind.COMPENSATING, step=step_of(task), **asks)
     return f"It is retracted; the workflow {again.value}."
+
+
+def _restore_left(task: ManualTask) -> None:
+    """Set what the answer has left as it is back to done."""
+    assert task.decided_by
+    left = Effect.objects.filter(workflow=task.workflow_id, undo=False, state=State.KEPT, result__isnull=False)
+    left.filter(settled_by=task.decided_by.get_username()).update(state=State.DONE, settled_by="")
 
 
 def _restore(answer: GivenAnswer) -> None:

@@ -131,13 +131,12 @@ def retract(task_id: int, *, user: User, reason: str) -> str:
         task = _read_task(task_id)
         if why_not := _why_not_theirs(task, user) or retracting.why_not(task):
             raise NotAllowed(why_not)
-        answer = retracting.read_answer(task)
         ManualTask.objects.filter(pk=task_id).update(state=ManualTask.State.RETRACTED)
         assert task.decided_by
-        detail = {"step": answer.effect.step, "answered_by": task.decided_by.get_username()}
+        detail = {"step": retracting.step_of(task), "answered_by": task.decided_by.get_username()}
         detail |= answers.recorded_answer(task)
         record_event(workflow_id, Event.Kind.RETRACTED, user, reason=reason, task=task_id, **detail)
-        return retracting.retract(answer)
+        return retracting.retract(task)
 
 
 def decidable(user: User) -> ManualTaskQuerySet:

@@ -10,7 +10,8 @@ from uuid import uuid4
 
 from django.db.models import Exists, OuterRef
 
-from workflows.engine import compensation, duplicates, reopening
+from workflows.definition import definitions
+from workflows.engine import compensation, duplicates, reopening, undo_question
 from workflows.engine.results import describe_engine_error, last_error
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.models import Correction, Effect, Event, ManualTask, Signal, State, Workflow
@@ -252,6 +253,8 @@ def _request_cancellation(
 
 def _require_cancellable(workflow: Workflow, state: State, user: Actor) -> None:
     require_status(workflow, state, Workflow.Status.PENDING, "a workflow that is still under way can be cancelled")
+    if undo_question.is_undecided(definitions().get(workflow.workflow_type), workflow):
+        raise NotAllowed("It has failed already, and a person is asked whether it is to be reversed.")
     if workflow.compensating:
         raise NotAllowed("It is already being reversed, and fails then.")
     if refusal := why_not_cancel(workflow.pk, user):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from workflows.engine import undo_question
 from workflows.errors import DIFFERS
 from workflows.models import Event
 from workflows.telling import words
@@ -74,6 +75,10 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
             undone = [str(name) for name in detail.get("undone") or ()]
             titles = ", ".join(f"“{title_of(wording, name)}”" for name in undone)
             return f"Reversed: {titles}." if undone else NOTHING_TO_REVERSE, ", ".join(undone)
+        case Kind.COMPENSATING if detail.get("asks"):
+            return "A person is asked before anything is reversed.", ""
+        case Kind.EXPIRED if detail.get("type") == undo_question.TASK_TYPE:
+            return "Nobody has decided in time, so it is reversed.", ""
         case Kind.WAITING:
             until = _joined(", ", title, f"until {_moment(detail.get('until'))}")
             return f"{until}: {detail.get('waiting_for', '?')}", step

@@ -10,6 +10,7 @@ from django.db.models.fields.json import KeyTransform
 
 from workflows.definition import WorkflowDefinition, definitions, value_at, wording_of, wording_of_type
 from workflows.effects import IN_DOUBT
+from workflows.engine import undo_question
 from workflows.models import Attempt, Effect, Event, ManualTask, State, StepOutcome, Workflow
 from workflows.telling import words
 from workflows.telling.sentence import cause_of
@@ -38,6 +39,7 @@ UNKNOWN = "We cannot tell yet whether you were charged."
 BEING_REFUNDED = "Your refund is on its way."
 REFUND_DELAYED = "Your refund is on its way; it is taking longer than usual."
 REFUND_ASKED = "We could not refund your payment yet. Our team is working on it."
+DECIDING = "We are deciding how to go on. Your payment stands until then."
 PAID_SO_FAR = "Your payment stays as it is. If we cannot go on, you get it back."
 
 
@@ -109,10 +111,13 @@ def _money(definition: WorkflowDefinition | None, effects: Sequence[Effect], wor
     if definition is None or money is None:
         return ""
     calls = [effect for effect in effects if effect.step in definition.charge_names and not effect.undo]
+    deciding = undo_question.is_undecided(definition, workflow)
     if any(effect.state in IN_DOUBT for effect in calls):
-        return UNCLEAR if workflow.state == State.COMPENSATING else UNKNOWN
+        return UNCLEAR if workflow.state == State.COMPENSATING and not deciding else UNKNOWN
     charges = {effect.state: effect for effect in calls if (effect.result or {}).get(money.reference)}
     if Effect.State.DONE in charges and workflow.state == State.COMPENSATING:
+        if deciding:
+            return DECIDING
         if asked:
             return REFUND_ASKED
         failed = charges[Effect.State.DONE].undo_failures or charges[Effect.State.DONE].undo_unavailable

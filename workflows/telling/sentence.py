@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from django.utils import timezone
 
-from workflows.definition import wording_of_type
-from workflows.engine import duplicates
+from workflows.definition import definitions, wording_of_type
+from workflows.engine import duplicates, undo_question
 from workflows.engine.duplicates import HOLDER, Other
 from workflows.errors import DIFFERS
 from workflows.models import Attempt, Event, Service, State, Workflow
@@ -62,6 +62,8 @@ def sentence(
                 if workflow.cancelled_at
                 else f"It failed at {title or 'its start'}: {why(workflow)}"
             )
+            if undo_question.is_undecided(definitions().get(workflow.workflow_type), workflow):
+                return f"{ended} What it did stands until a person has decided whether it is reversed."
             return f"{ended} What it did is being reversed.\n{_reversing(workflow, attempt, parked_on)}"
         case State.RUNNING if attempt:
             return f"Running since {clock(attempt.opened_at)}."

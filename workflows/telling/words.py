@@ -63,6 +63,8 @@ SAID = {
     "undone_by_hand": "Reversed by hand",
     "left_as_it_is": "Left as it is",
     "try_again": "To be tried again",
+    "reverse": "To be reversed",
+    "retry": "To be retried, and not reversed",
 }
 
 
@@ -71,6 +73,7 @@ TASK_TYPES = {
     "effect_in_doubt": "Unclear call",
     "undo_in_doubt": "Failed reversal",
     "possible_duplicate": "Possible duplicate",
+    "before_undo": "Reversal to decide",
     "step_undeclared": "Step that is gone",
     "keeps_dying": "Workers keep dying",
     "keeps_being_lost": "Workers keep losing it",

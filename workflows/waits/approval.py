@@ -19,7 +19,7 @@ from workflows.sealing import private
 from workflows.sealing.envelopes import Unreadable
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
-from workflows.waits.team import team_for_the_engine
+from workflows.waits.team import is_group, team_for_the_engine
 from workflows.waits.wait import (
     INSERT_WAIT,
     WaitError,
@@ -162,13 +162,15 @@ def ask(
     timeout: timedelta,
     due: timedelta | None = None,
     look_every: timedelta | None = None,
+    team: str = "",
 ) -> Answer:
     """Ask a question of the engine and return the answer, "approved", "rejected" or "expired"; until then suspend.
 
     It is overdue after `due`. With `look_every` the workflow also runs that often, because the question may have
-    answered itself.
+    answered itself. It is for the group `team`, if there is one, else for `operations`.
     """
-    return _ask(workflow, name, _Task(question, facts, task_type, due=due, of_engine=True), timeout, look_every)
+    task = _Task(question, facts, task_type, team=team, due=due, of_engine=True)
+    return _ask(workflow, name, task, timeout, look_every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,7 @@ def was_withdrawn(workflow: Workflow, name: str) -> bool:
 class _Task:
     """A manual task that is to be made; the fields are those of `require_approval`.
 
-    `of_engine`: it is for the team `operations` or, if that has no members, for everybody who may decide.
+    `of_engine`: whatever groups there are, somebody is asked (`waits.team`).
     """
 
     question: str
@@ -285,7 +287,7 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
         raise WaitError("The assignee requested this, so they may not decide it.", code="requester_is_assignee")
     if task.assignee and assignee is None:
         raise NobodyToAsk("The assignee is not a user of the console.", code="assignee_unknown")
-    if task.team and not attempt_log.execute("SELECT 1 FROM auth_group WHERE name = %s", [task.team]):
+    if task.team and not task.of_engine and not is_group(task.team):
         raise NobodyToAsk(f"It is for the team {task.team}, and there is no such group.", code="team_unknown")
     facts = json.dumps(list(task.facts.items()))
     rows = write(
@@ -305,7 +307,7 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
         question=task.question,
         facts=attempt.content.key.seal(private.FACTS, facts) if attempt.content else facts,
         answer_model=_path_of(task.form),
-        team=team_for_the_engine() if task.of_engine else task.team,
+        team=team_for_the_engine(task.team) if task.of_engine else task.team,
         assignee_id=assignee,
         due=task.due,
         on_expiry=task.on_expiry,
@@ -366,11 +368,11 @@ def _expire(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | 
         f"""
         WITH task AS (
             UPDATE workflows_manualtask SET state = 'expired' WHERE id = %(task_id)s AND state = 'open' AND {FENCE}
-            RETURNING wait_id, on_expiry),
+            RETURNING wait_id, on_expiry, task_type),
         event AS (
             INSERT INTO workflows_event (workflow_id, kind, attempt, detail)
             SELECT %(workflow_id)s, 'expired', %(attempt)s,
-                   jsonb_build_object('task', %(task_id)s::bigint, 'counts_as', on_expiry) FROM task)
+                   jsonb_build_object('task', %(task_id)s::bigint, 'type', task_type, 'counts_as', on_expiry) FROM task)
         UPDATE workflows_wait w SET outcome = task.on_expiry, result = %(result)s, resolved_at = clock_timestamp()
           FROM task WHERE w.id = task.wait_id RETURNING w.outcome, w.result::text
         """,  # noqa: S608 (FENCE is ours)

@@ -17,7 +17,17 @@ SELECT EXISTS (SELECT FROM auth_group WHERE name = %s) AND EXISTS (
 """
 
 
-def team_for_the_engine() -> str:
-    """The team `operations`; empty, for everybody who may decide, without members: no question may wait for ever."""
+def team_for_the_engine(preferred: str = "") -> str:
+    """The team `preferred`, if there is such a group; else `operations`.
+
+    Empty, for everybody who may decide, if that has no members: no question may wait for ever.
+    """
+    if is_group(preferred):
+        return preferred
     ((has_members,),) = attempt_log.execute(_HAS_MEMBERS, [OPERATIONS])
     return OPERATIONS if has_members else ""
+
+
+def is_group(name: str) -> bool:
+    """Whether there is a group of that name."""
+    return bool(attempt_log.execute("SELECT 1 FROM auth_group WHERE name = %s", [name]))

@@ -108,4 +108,4 @@ def test_an_expiry_counts_as_it_was_said_and_is_told_in_the_history(on_expiry: s
     assert kinds(workflow)[:2] == ["waiting", "expired"]
     detail = Event.objects.get(workflow=workflow, kind="expired").detail
     task = ManualTask.objects.get()
-    assert (task.state, detail) == ("expired", {"task": task.pk, "counts_as": on_expiry})
+    assert (task.state, detail) == ("expired", {"task": task.pk, "type": "approval", "counts_as": on_expiry})

@@ -54,6 +54,7 @@ CANARIES = CANARY, FACT, ASKED = "canary-in-the-data", "canary-in-the-facts", "c
 WORKFLOWS = ("failed", "retrying", "given-up", "twice-given-up", "complete", "reversing", "cancelled", "to-correct")
 TASKS = (
     *("anybodys", "of-own-team", "of-other-team", "question", "unclear-call", "failed-reversal", "gone-step", "lost"),
+    "undecided",
     *("claimed", "claimed-by-lead", "answered", "expired"),
 )
 
@@ -155,7 +156,8 @@ class Scene:
             "of-other-team": _task(team="pharmacists").pk,
             "question": _task(task_type="keeps_dying", **engine).pk,
             "unclear-call": _task(task_type="effect_in_doubt", **engine).pk,
-            "failed-reversal": _undo_in_doubt().pk,
+            "failed-reversal": _of_reversal("undo_in_doubt").pk,
+            "undecided": _of_reversal("before_undo").pk,
             "gone-step": _task(task_type="step_undeclared", **engine).pk,
             "lost": _task(task_type="keeps_being_lost", **engine).pk,
             "claimed": _task().pk,
@@ -186,10 +188,10 @@ def _held_service() -> Service:
     return service
 
 
-def _undo_in_doubt() -> ManualTask:
-    row = rows.compensating()
+def _of_reversal(task_type: str) -> ManualTask:
+    row = rows.compensating(last_error_code="overdue")  # a retry may help
     later = timezone.now() + timedelta(hours=72)
-    return rows.open_task(row, task_type="undo_in_doubt", team="operations", expires_at=later)
+    return rows.open_task(row, task_type=task_type, team="operations", expires_at=later)
 
 
 def _fill_with_canaries() -> None:

@@ -42,6 +42,8 @@ NEEDS_NEITHER = {
     },
     "workflows_manualtask_decide: Approve and next (N left)": BUTTON,
     "workflows_manualtask_decide lost: Try again": BUTTON,
+    "workflows_manualtask_decide undecided: Reverse it": BUTTON,
+    "workflows_manualtask_decide undecided: Retry it": BUTTON,
     **{
         f"auth_{model}_change: {button}": DJANGOS
         for model in ("user", "group")

@@ -1,0 +1,114 @@
+"""BEFORE UNDO: a person decides whether what a failed workflow has done is reversed, retried or left as it is.
+
+Only where the definition asks (`before_undo`), and only when the workflow has failed by itself. The transaction that
+begins the compensation marks its event: so a crash before the question forgets nothing, and what people cancel has no
+mark. The compensation asks right before its first undo, when it knows that there is something to undo
+(docs/adr/0035).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from workflows import waits
+from workflows.before_undo import LONGEST, BeforeUndo
+from workflows.definition import WorkflowDefinition
+from workflows.errors import DuplicateOf, LetFail, WorkflowCancelled, WorkflowExpired, error_chain
+from workflows.models import Event, Workflow
+from workflows.postgres.statements import fetch_row
+from workflows.signals import store
+from workflows.state import attempt_log
+from workflows.waits import WaitFailed
+from workflows.wording import words_for_code, words_for_step
+
+TASK_TYPE = "before_undo"
+# The name of the wait for the answer, and the question.
+WAIT = "before_undo:"
+ASKED = "Is what this workflow has done to be reversed?"
+DUE = timedelta(hours=1)
+
+_ASKED_BY_ANOTHER_RELEASE = BeforeUndo("", (), LONGEST)
+# A person has decided on it already, or nobody, or nothing, came in time: see `before_undo.NEVER_ASKED`.
+_NEVER_AFTER = (WorkflowCancelled, WorkflowExpired, DuplicateOf, LetFail, WaitFailed)
+
+
+class StartAgain(BaseException):
+    """A person has decided that the workflow is retried, and not reversed. No Exception, for no reversal has failed."""
+
+    def __init__(self, by: str, reason: str) -> None:
+        super().__init__(by)
+        self.by, self.reason = by, reason
+
+
+def mark(definition: WorkflowDefinition | None, error: BaseException, code: str) -> dict[str, Any]:
+    """What the event of a compensation says of the question: `asks`, if a person is asked after this error."""
+    if definition is None or definition.before_undo is None:
+        return {}
+    is_own = not any(isinstance(each, _NEVER_AFTER) for each in error_chain(error))
+    when = definition.before_undo.when
+    return {"asks": True} if is_own and (not when or code in when) else {}
+
+
+def mark_again(workflow_id: int) -> dict[str, Any]:
+    """The same for a compensation that is taken up again: as it was."""
+    begun = Event.objects.filter(workflow=workflow_id, kind=Event.Kind.COMPENSATING).order_by("-id").first()
+    return {"asks": True} if begun and "asks" in begun.detail else {}
+
+
+def who_leaves_it(definition: WorkflowDefinition, workflow: Workflow, to_undo: Sequence[str]) -> str:
+    """The name of the person who leaves what was done as it is; empty if it is to be undone.
+
+    `to_undo` are the names of the steps whose calls are undone otherwise. Raises Suspend until somebody has answered,
+    and StartAgain.
+    """
+    parameters = _parameters(workflow.pk)
+    if not _is_asked(definition, *attempt_log.execute(_STANDING, parameters)[0]):
+        return ""
+    words, asks = definition.wording, definition.before_undo or _ASKED_BY_ANOTHER_RELEASE
+    at, why = words_for_step(words, workflow.current_step), words_for_code(words, workflow.last_error_code)
+    answer = waits.ask(
+        workflow,
+        WAIT,
+        question=ASKED,
+        facts={
+            "Why it failed": f"{at.titled}: {why.staff}",
+            "To be reversed": ", ".join(words_for_step(words, step).titled for step in to_undo),
+        },
+        task_type=TASK_TYPE,
+        timeout=asks.timeout,
+        team=asks.team,
+        due=min(DUE, asks.timeout),
+    )
+    if (answer.result.get("answer") or {}).get("retry"):
+        raise StartAgain(answer.result["by"], answer.result["reason"])
+    return str(answer.result["by"]) if answer.outcome == "rejected" else ""
+
+
+def is_undecided(definition: WorkflowDefinition | None, workflow: Workflow) -> bool:
+    """Whether a person decides, or is about to be asked, whether the compensation under way undoes anything."""
+    if not workflow.compensating or (workflow.waiting_for != ASKED and not (definition and definition.before_undo)):
+        return False
+    outcome, marked = fetch_row(_STANDING, _parameters(workflow.pk))
+    return not outcome and _is_asked(definition, outcome, marked)
+
+
+def _is_asked(definition: WorkflowDefinition | None, outcome: str | None, marked: bool) -> bool:
+    """A question that was asked counts, also where this release would ask none. `outcome` is None for none."""
+    return outcome is not None or bool(marked and definition and definition.before_undo)
+
+
+def _parameters(workflow_id: int) -> dict[str, Any]:
+    return {"workflow_id": workflow_id, "wait": WAIT}
+
+
+# What has come of the question, and whether one is to be asked. A request to cancel that was stored just as the
+# workflow failed is too late to cancel it, but not to have it reversed.
+_STANDING = f"""
+    SELECT (SELECT outcome FROM workflows_wait
+             WHERE workflow_id = %(workflow_id)s AND name = %(wait)s AND NOT superseded),
+           coalesce((SELECT detail ? 'asks' FROM workflows_event
+                      WHERE workflow_id = %(workflow_id)s AND kind IN ('compensating', 'cancel_too_late')
+                      ORDER BY id DESC LIMIT 1), false)
+           AND NOT {store.cancel_requested_sql("%(workflow_id)s")}"""  # noqa: S608 (ours)
