@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 from pydantic import BaseModel
 
 from tests.scenarios import services
+from workflows.before_undo import ask
 from workflows.definition import Retry, Step, WorkflowDefinition
 from workflows.effects import KnownEffect, key_for
 from workflows.errors import StepError
 from workflows.models import Workflow
 from workflows.waits import wait_for_signal
+from workflows.wording import CodeWords, Wording
 
 # How long goods are kept for somebody whose bank has said neither yes nor no.
 PAYMENT_TIMEOUT = timedelta(minutes=15)
@@ -104,9 +106,17 @@ STEPS = [
     Step(send_confirmation, best_effort=True, once=True, key_ttl=timedelta(days=1), returns=()),
 ]
 
+CODES = {
+    "no_such_address": CodeWords("The carrier does not go there.", "Our carrier does not deliver to your address."),
+    "payment_failed": CodeWords("The payment has failed.", "Your payment did not go through. You can order again."),
+}
+
 ORDER_FULFILMENT = WorkflowDefinition(
     name="order_fulfilment",
     steps=STEPS,
     context_class=OrderContext,
     linking_id="order",  # what the payment service knows it by
+    wording=Wording(codes=CODES),
+    # Another carrier may go there: a person decides whether a paid order is called off.
+    before_undo=ask("orders", when=("no_such_address",)),
 )

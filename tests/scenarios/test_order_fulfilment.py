@@ -45,3 +45,8 @@ def test_an_outage_of_the_carrier_costs_time_and_ships_once() -> None:
     with testing.unavailable("carrier", calls=12):  # the first twelve calls are in vain; without `calls`, all of them
         run = testing.run(ORDER_FULFILMENT, ORDER, signals=PAID)
     assert (run.status, run.called("create_shipment")) == ("COMPLETE", 1)
+
+
+def test_a_person_keeps_a_paid_order_that_the_carrier_does_not_deliver() -> None:
+    run = testing.run(ORDER_FULFILMENT, {**ORDER, "address": "nowhere"}, signals=PAID, decide=lambda task: False)
+    assert (run.status, run.undone, run.effects["charge_payment"]) == ("FAILED", [], "kept")
