@@ -66,7 +66,6 @@ OTHERS_LIMIT = 10_000
 
 _CRASHED = Attempt.Outcome.CRASHED
 _DEATHS = (_CRASHED, Attempt.Outcome.KILLED, Attempt.Outcome.VANISHED)
-_DECIDED = ["complete", "waiting", "retry", "failed", "compensated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,7 @@ def _others_were_decided(attempt: OpenAttempt, *, between: tuple[int, int]) -> b
                     WHERE id > ({number_of} %(first)s) AND id < ({number_of} %(last)s)
                     ORDER BY id DESC LIMIT {OTHERS_LIMIT}) others
                 WHERE workflow_id <> %(workflow_id)s AND outcome = ANY (%(decided)s))""",  # noqa: S608 (ours)
-        {"workflow_id": attempt.workflow_id, "first": between[0], "last": between[1], "decided": _DECIDED},
+        {"workflow_id": attempt.workflow_id, "first": between[0], "last": between[1], "decided": list(Attempt.DECIDED)},
     )
     return bool(decided)
 

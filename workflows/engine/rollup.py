@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from workflows import failpoints
 from workflows.errors import Braked, ServiceBusy, ServiceUnavailable
+from workflows.models import Event
 from workflows.models.rollup import BOUNDS, PARKED, Grain, Metric
-from workflows.postgres.statements import execute, fetch_one, fetch_row
+from workflows.postgres.statements import execute, fetch_one, fetch_row, literals
 from workflows.signals.waking import Slice
 
 logger = logging.getLogger(__name__)
@@ -174,7 +175,7 @@ _FINISHED = f"""
           LEFT JOIN LATERAL (
                SELECT kind, step, detail FROM workflows_event e
                 WHERE f.kind = 'compensated' AND e.workflow_id = f.workflow_id AND e.id < f.id
-                  AND e.kind IN ('failed', 'cancelled', 'duplicate') ORDER BY e.id DESC LIMIT 1) verdict ON true
+                  AND e.kind IN {literals(Event.VERDICTS)} ORDER BY e.id DESC LIMIT 1) verdict ON true
          WHERE {_is_new("f", "finished_xid", "event_floor")}),
     timed AS (
         SELECT f.at, w.workflow_type, f.step, f.kind, f.detail,
@@ -187,11 +188,10 @@ _FINISHED = f"""
                 WHERE f.attempt IS DISTINCT FROM 1 AND e.workflow_id = f.workflow_id AND e.id < f.id
                   AND e.finished_xid IS NOT NULL) before
           CROSS JOIN LATERAL (
-               SELECT coalesce(max(e.at) FILTER (WHERE e.kind = 'retried'), min(e.at), w.created_at) AS since
+               SELECT coalesce(min(e.at), w.created_at) AS since
                  FROM workflows_event e
                 WHERE f.attempt IS DISTINCT FROM 1 AND e.workflow_id = f.workflow_id AND e.id < f.id
-                  AND (e.id > before.id AND e.kind IN ('retried', 'not_a_duplicate', 'compensating')
-                       OR before.id IS NULL AND e.kind = 'retried')) run
+                  AND e.id > before.id AND e.kind IN {literals(Event.STARTS_RUN)}) run
           CROSS JOIN LATERAL (
                SELECT sum(greatest(0, extract(epoch FROM until - closed_at))) AS seconds FROM (
                    SELECT outcome, closed_at,

@@ -49,6 +49,9 @@ class Attempt(models.Model):
         FOLLOWED_UP = "followed_up", "Followed up"
         FOLLOW_UP_FAILED = "follow_up_failed", "Deferred step failed"
 
+    # The outcomes of an attempt that decided what becomes of the workflow: its worker, and the database, lived.
+    DECIDED = (Outcome.COMPLETE, Outcome.RETRY, Outcome.WAITING, Outcome.FAILED, Outcome.COMPENSATED)
+
     workflow = models.ForeignKey(
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="attempts"
     )

@@ -53,6 +53,12 @@ class Event(models.Model):
         UNDO_FAILED = "undo_failed", "Reversal failed"
         COMPENSATED = "compensated", "Reversed"
 
+    # With one of these a workflow that had ended starts another run, a compensation or a deferred step its tries: how
+    # the attempts before it ended, and how long they took, says nothing of what follows.
+    STARTS_RUN = (Kind.RETRIED, Kind.CORRECTED, Kind.NOT_A_DUPLICATE, Kind.COMPENSATING, Kind.FOLLOW_UP_ASKED)
+    # What a workflow failed for, if it is reversed then.
+    VERDICTS = (Kind.FAILED, Kind.CANCELLED, Kind.DUPLICATE)
+
     workflow = models.ForeignKey(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="events"
     )

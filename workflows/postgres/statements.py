@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -38,6 +38,11 @@ def fetch_row(sql: str, parameters: Parameters = ()) -> tuple[Any, ...]:
     """The same; return the row of a statement that always has one, such as a count."""
     (row,) = fetch_all(sql, parameters)
     return row
+
+
+def literals(values: Iterable[Any]) -> str:
+    """SQL for a list of constants, to stand behind IN."""
+    return f"({', '.join(map(literal, values))})"
 
 
 def literal(value: Any) -> str:

@@ -20,11 +20,11 @@ from django.db import Error, connections, transaction
 from workflows import failpoints
 from workflows.definition import undo_of
 from workflows.errors import ClaimLost, Suspend
-from workflows.models import Attempt, Workflow
+from workflows.models import Attempt, Event, Workflow
 from workflows.models.steps_on_record import as_recorded
 from workflows.postgres import sqlstates
 from workflows.postgres.round_trips import Session, session_of
-from workflows.postgres.statements import Parameters
+from workflows.postgres.statements import Parameters, literals
 from workflows.sealing.private import Content
 from workflows.state.boundary import Boundary
 from workflows.timeouts import StepTimeout
@@ -146,7 +146,7 @@ def execute_with_held_back(attempt: OpenAttempt, sql: str, parameters: Mapping[s
 def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: str) -> OpenAttempt:
     """Record that an attempt starts, and close an earlier one that is still open as vanished: it has lost its worker.
 
-    Returns the new attempt, and the attempts since the last decision, or since a person cancelled or retried.
+    Returns the new attempt, and the attempts since the last decision, or since the run started (`Event.STARTS_RUN`).
     """
     opened = {"workflow_id": workflow.pk, "due_since": workflow.invisible_until, "claim_xid": claim_xid}
     opened |= {"worker": worker, "release": release}
@@ -186,11 +186,12 @@ _PAST = f"""
       FROM (SELECT * FROM workflows_attempt
              WHERE workflow_id = %(workflow_id)s AND number > coalesce((
                 SELECT number FROM workflows_attempt
-                 WHERE workflow_id = %(workflow_id)s AND outcome IN ('complete', 'retry', 'waiting', 'failed')
+                 WHERE workflow_id = %(workflow_id)s AND outcome IN {literals(Attempt.DECIDED)}
                  ORDER BY number DESC LIMIT 1), 0)
                AND number > coalesce((
                 SELECT max(attempt) FROM (
-                    SELECT attempt, id < max(id) FILTER (WHERE kind IN ('cancelled', 'retried')) OVER () AS is_before
+                    SELECT attempt,
+                           id < max(id) FILTER (WHERE kind IN {literals(Event.STARTS_RUN)}) OVER () AS is_before
                       FROM workflows_event WHERE workflow_id = %(workflow_id)s) told
                  WHERE is_before), 0)
              ORDER BY number DESC LIMIT {PAST_LIMIT}) past

@@ -231,3 +231,12 @@ def test_a_deferred_step_is_given_up_at_the_first_time_and_runs_again_for_a_pers
     operations.follow_up(workflow.pk, user=ada(), step="confirm")
     drain()
     assert len(confirmation.calls) == 3
+
+
+def test_a_person_has_a_deferred_step_run_again_before_the_next_try_would_give_it_up() -> None:
+    workflow, confirmation = let_go(lambda workflow: sql("COMMIT"))
+    come_due()
+    drain()
+    operations.follow_up(workflow.pk, user=ada(), step="confirm")
+    drain()
+    assert len(confirmation.calls) == 3

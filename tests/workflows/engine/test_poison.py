@@ -1,5 +1,6 @@
 """What becomes of a workflow whose workers die on it: judged by how its attempts ended, before any step runs."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.utils import timezone
 from tests import engine
 from tests.engine import define, due_again, kinds, last_attempt, make_due, submit, work
 from tests.postgres import without_triggers
+from tests.workflows.operations import correcting
 from tests.workflows.refusing import lose
 from workflows import operations
 from workflows.definition import Retry, Step
@@ -104,7 +106,31 @@ def test_one_that_is_cancelled_and_retried_has_all_its_lives_too(ended: list[str
     assert (workflow.status, workflow.cancelled_at) == ("COMPLETE", None)
 
 
-@pytest.mark.parametrize("kind", ["cancelled", "retried"])
+def retry(row: Workflow) -> None:
+    operations.retry(row.pk, user=User.objects.create_superuser("ada"))
+
+
+def correct(row: Workflow) -> None:
+    define([charge], correctable=correcting.EMAIL)
+    correcting.correct(row)
+
+
+def tell_apart(row: Workflow) -> None:
+    Workflow.objects.filter(pk=row.pk).update(last_error_code="duplicate_of")
+    operations.not_a_duplicate(row.pk, user=User.objects.create_superuser("ada"), reason="Her daughter.")
+
+
+@pytest.mark.parametrize("reopen", [retry, correct, tell_apart])
+def test_what_its_workers_died_of_before_it_started_again_counts_no_more(reopen: Callable[[Workflow], None]) -> None:
+    workflow = after("crashed", "crashed", workflow=submit({"patient": {"email": correcting.TYPO}}))
+    for number in (1, 2):
+        Event.objects.create(workflow=workflow, kind="crashed", attempt=number)
+    Workflow.objects.filter(pk=workflow.pk).update(status="FAILED", completed_at=timezone.now())
+    reopen(Workflow.objects.get(pk=workflow.pk))
+    assert work(after("crashed", workflow=workflow)).status == "COMPLETE"
+
+
+@pytest.mark.parametrize("kind", ["compensating", "retried"])
 def test_a_clock_that_was_set_back_since_a_person_retried_it_hides_no_death(kind: str) -> None:
     workflow = submit()
     Event.objects.create(workflow=workflow, kind=kind, at=timezone.now() + timedelta(minutes=10))
@@ -250,16 +276,31 @@ def lose_it_again(workflow: Workflow) -> None:
     make_due(workflow)
 
 
-def test_a_compensation_that_is_lost_ten_times_asks_a_person_and_counts_no_failure_before() -> None:
-    def undo(*, workflow: Workflow, context: Any, effect: Any) -> None:
-        RAN.append(workflow.pk)
+def undo(*, workflow: Workflow, context: Any, effect: Any) -> None:
+    RAN.append(workflow.pk)
 
+
+def charged(workflow: Workflow) -> Workflow:
+    """It has made a call, which has an undo."""
+    define([Step(charge, once=True, undo=undo)])
+    effect = {"step": "charge", "state": "done", "result": {}, "has_undo": True, "attempt": 1}
+    Effect.objects.create(workflow=workflow, idempotency_key=f"{workflow.key}:charge", **effect)
+    return workflow
+
+
+def test_a_compensation_is_not_judged_by_what_its_workers_died_of_before_the_cancellation() -> None:
+    workflow = charged(after("crashed", "crashed"))
+    for number in (1, 2):
+        Event.objects.create(workflow=workflow, kind="crashed", attempt=number)
+    operations.cancel(workflow.pk, user=User.objects.create_superuser("ada"), reason="By phone.")
+    after("crashed", workflow=workflow)
+    define([Step(charge, once=True, undo=undo)])
+    assert (work(workflow).status, len(RAN)) == ("FAILED", 1)
+
+
+def test_a_compensation_that_is_lost_ten_times_asks_a_person_and_counts_no_failure_before() -> None:
     def lost(times: int) -> Workflow:
-        workflow = after(*["lost"] * times, workflow=submit(compensating=True))
-        define([Step(charge, once=True, undo=undo)])
-        effect = {"step": "charge", "state": "done", "result": {}, "has_undo": True, "attempt": 1}
-        Effect.objects.create(workflow=workflow, idempotency_key=f"{workflow.key}:charge", **effect)
-        return work(workflow)
+        return work(charged(after(*["lost"] * times, workflow=submit(compensating=True))))
 
     assert (lost(9).status, len(RAN)) == ("FAILED", 1), "undone"
     workflow = lost(10)

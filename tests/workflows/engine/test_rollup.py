@@ -19,6 +19,7 @@ from tests.engine import another_connection, define, due_again, elsewhere, make_
 from tests.postgres import without_triggers
 from tests.rollup import added_up, look, plain, told
 from tests.workflows.cancelling import BY_PHONE, ask, nothing
+from tests.workflows.operations import correcting
 from tests.workflows.undoing import World, fail, flaky, to_rest
 from workflows import operations
 from workflows.definition import Step
@@ -275,6 +276,16 @@ def test_the_time_of_a_retry_starts_with_it_and_each_finish_counts(engine: None,
     work(workflow)
     assert minutes() == {"finished": 30, "waiting": 0, "active": 30}
     assert plain()["finished", "test", "fail", "failed", "refused"] == 2
+
+
+def test_so_does_that_of_a_correction(engine: None) -> None:
+    define([correcting.check], correctable=correcting.EMAIL)
+    workflow = work(submit({"patient": {"email": correcting.TYPO}}))
+    shift(workflow, days=1)
+    correcting.correct(workflow)
+    shift(workflow, minutes=30)
+    work(workflow)
+    assert minutes()["active"] == 30
 
 
 def test_what_is_cancelled_while_it_waits_has_waited_until_then(engine: None, ada: User) -> None:
