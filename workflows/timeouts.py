@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
+from workflows.forks import call_in_this_process
+
 T = TypeVar("T")
 
 # An exception raised by a timer can be lost, in a __del__ or a C callback: it is raised again.
@@ -33,14 +35,14 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
     """Call `function`; raise StepTimeout in its midst after `seconds`. Without a limit outside the main thread."""
     global _seconds
     if threading.current_thread() is not threading.main_thread():
-        return function()
+        return call_in_this_process(function)
     if signal.getsignal(signal.SIGALRM) is not _expire:
         signal.signal(signal.SIGALRM, _expire)
     _seconds = seconds
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_EVERY)
-            return function()
+            return call_in_this_process(function)
         finally:
             _stop()
     except StepTimeout:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from pydantic import BaseModel
 
 from workflows import outbox
@@ -144,6 +144,34 @@ FOLLOWED = WorkflowDefinition(
     context_class=Context,
     steps=[Step(let_go_then_harm, best_effort=True, timeout=0.5, follow_up=Retry(base_delay=60))],
 )
+
+
+def fork(workflow: Workflow) -> bool:
+    """Whether this is the child, which goes on as the payload says. The parent waits for its end."""
+    if (child := os.fork()) == 0:
+        _note(workflow, "forked")
+        match workflow.payload["then"]:
+            case "close":
+                connections.close_all()
+            case "raise":
+                raise StepError("The child's own.")
+        return True
+    os.waitpid(child, 0)
+    return False
+
+
+def fork_in_a_block(*, workflow: Workflow, context: Context) -> dict[str, Any]:
+    with transaction.atomic():
+        return {"noted": not fork(workflow)}
+
+
+def fork_in_a_hook(*, workflow: Workflow, context: Context) -> None:
+    transaction.on_commit(lambda: str(fork(workflow)))
+    transaction.on_commit(lambda: _note(workflow, "hook"))
+
+
+FORKING = WorkflowDefinition(name="forking", context_class=Context, steps=[fork_in_a_block, end])
+FORKING_HOOK = WorkflowDefinition(name="forking_hook", context_class=Context, steps=[fork_in_a_hook, end])
 
 
 def hook_that_hangs(*, workflow: Workflow, context: Context) -> None:

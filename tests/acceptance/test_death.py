@@ -15,7 +15,7 @@ from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import attempts, begun, done, now, open_gate, submit, who_runs
 from tests.postgres import Restart
-from tests.processes import until
+from tests.processes import is_alive, until
 from workflows.models import Attempt, Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -114,6 +114,27 @@ def test_a_stopped_worker_keeps_its_row_for_the_time_of_its_lease(runworker: Sta
     os.kill(holder, signal.SIGCONT)
     until(lambda: now(workflow).status == "COMPLETE", what=lambda: stopped.output)
     assert attempts(workflow) == ["complete"]
+
+
+@pytest.mark.parametrize(
+    ("definition", "then"),
+    [("forking", "return"), ("forking", "raise"), ("forking", "close"), ("forking_hook", "return")],
+)
+def test_what_a_step_forks_is_no_second_worker(runworker: Start, effects: Path, definition: str, then: str) -> None:
+    """It ends where the step's code does, decides nothing, and neither sends nor closes anything of its parent's."""
+    workflows = [submit(definition, effects, {"then": then}) for _ in range(3)]
+    worker = runworker(definition.upper(), arguments=("--drain",))
+    assert worker.wait() == 0
+    assert [attempts(each) for each in workflows] == [["complete"]] * 3, worker.output
+    lines = [line.split() for line in effects.read_text().splitlines()]
+    pids = {what: [int(pid) for _, did, pid in lines if did == what] for what in ("forked", "end", "hook")}
+    assert (len(set(pids["end"])), len(set(pids["forked"]))) == (1, 3), "one worker, and a child of each workflow"
+    assert not any(map(is_alive, pids["forked"]))
+    if definition == "forking":
+        assert {now(each).context["noted"] for each in workflows} == {True}
+    else:
+        assert pids["hook"] == pids["end"], "each hook ran once"
+    assert worker.output.count("has forked") == 3, worker.output
 
 
 @contextmanager

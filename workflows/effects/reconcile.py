@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from workflows import waits
@@ -121,7 +122,7 @@ class Reconciler:
         attempt_log.require_claim(self.attempt)
         self.attempt.boundary.calling()
         with attempt_log.attribute_to_step(self.attempt):
-            result = call_within(step.timeout, lambda: lookup(workflow=self.workflow, context=context, effect=effect))
+            result = call_within(step.timeout, partial(lookup, workflow=self.workflow, context=context, effect=effect))
             found = found_by("lookup", step, result)
         if found is None:
             self._require_arrived(step, effect)

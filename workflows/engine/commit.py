@@ -10,7 +10,8 @@ from django.db import connection, transaction
 
 from workflows.engine import step_session
 from workflows.errors import ClaimLost
-from workflows.postgres.django_connection import count_hooks
+from workflows.forks import call_in_this_process
+from workflows.postgres.django_connection import wrap_hooks
 from workflows.postgres.round_trips import session_of
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ def transaction_or_claim_lost(announce_hooks: Callable[[], None]) -> Iterator[No
         with transaction.atomic(durable=True):
             transaction.on_commit(mark_committed)  # the first hook: it runs before any of a step
             yield
-            has_hooks = count_hooks(connection) > 1  # some of steps
+            has_hooks = wrap_hooks(connection, call_in_this_process) > 1  # some of steps
             session_of().commit()  # with the decision; Django finds nothing to commit then
     except Exception as error:
         if not committed:

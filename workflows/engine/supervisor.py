@@ -18,6 +18,7 @@ from types import FrameType
 
 from django.db import connections
 
+from workflows import forks
 from workflows.engine import deaths, healthfile, lease, process_status, sessions, traces
 from workflows.engine.deaths import Death
 from workflows.engine.healthfile import Report
@@ -249,6 +250,7 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
     name = f"{socket.gethostname()}:{os.getpid()}"
     lease.describe_connections(name)
     spans = traces.begin()
+    forks.keep_sessions_from_forks()
     worker = Worker(
         queue=options.queue,
         only=options.only,

@@ -20,9 +20,11 @@ def must_roll_back(connection: BaseDatabaseWrapper) -> bool:
     return connection.needs_rollback or connection.closed_in_transaction
 
 
-def count_hooks(connection: BaseDatabaseWrapper) -> int:
-    """How many functions run once the transaction is committed."""
-    return len(connection.run_on_commit)
+def wrap_hooks(connection: BaseDatabaseWrapper, call: Callable[[Callable[[], object]], object]) -> int:
+    """Have `call` call each of the functions that run once the transaction is committed; return how many there are."""
+    hooks: list[Any] = [(each[0], partial(call, each[1]), *each[2:]) for each in connection.run_on_commit]
+    connection.run_on_commit = hooks
+    return len(hooks)
 
 
 def trust(connection: Any) -> None:
