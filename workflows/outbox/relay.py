@@ -75,6 +75,7 @@ _TAKE = f"""
               e.body ->> '{SEALED}', (SELECT wrapped FROM workflows_contentkey k
                 WHERE e.body -> '{SEALED}' IS NOT NULL AND k.idempotency_key = w.idempotency_key)"""  # noqa: S608 (ours)
 
+# A server that took over, and lacks the last moments, may have given the id of an event to another one: so `event_id`.
 # What was given up meanwhile, and did arrive, is sent. What a person discarded, or another relay took, stays as it is.
 _MARK = """
     UPDATE workflows_outboxevent e
@@ -82,14 +83,14 @@ _MARK = """
            settled_at = CASE WHEN met.error = '' THEN clock_timestamp() END,
            due_at = CASE WHEN met.error = '' THEN e.due_at ELSE clock_timestamp() + make_interval(secs => met.wait) END,
            error = met.error
-      FROM unnest(%(ids)s::bigint[], %(tries)s::int[], %(errors)s::text[], %(waits)s::float8[])
-           AS met (id, tries, error, wait)
-     WHERE e.id = met.id AND e.tries = met.tries AND e.state IN ('', 'given_up')
+      FROM unnest(%(ids)s::bigint[], %(event_ids)s::uuid[], %(tries)s::int[], %(errors)s::text[], %(waits)s::float8[])
+           AS met (id, event_id, tries, error, wait)
+     WHERE e.id = met.id AND e.event_id = met.event_id AND e.tries = met.tries AND e.state IN ('', 'given_up')
     RETURNING e.id"""
 _GIVE_BACK = """
     UPDATE workflows_outboxevent e SET due_at = clock_timestamp()
-      FROM unnest(%(ids)s::bigint[], %(tries)s::int[]) AS ours (id, tries)
-     WHERE e.id = ours.id AND e.tries = ours.tries AND e.state = ''
+      FROM unnest(%(ids)s::bigint[], %(event_ids)s::uuid[], %(tries)s::int[]) AS ours (id, event_id, tries)
+     WHERE e.id = ours.id AND e.event_id = ours.event_id AND e.tries = ours.tries AND e.state = ''
     RETURNING e.id"""
 # The destination is back: what failed before need not wait. What may be in a relay's hands is left alone.
 _MAKE_DUE = """
@@ -149,15 +150,14 @@ class Relay:
         tried = [(event, outcome) for event, outcome in outcomes if not outcome.is_untried]
         self._mark([*tried, *unread])
         if untried := [event for event, outcome in outcomes if outcome.is_untried]:
-            self._run(_GIVE_BACK, ids=[each.id for each in untried], tries=[each.tries for each in untried])
+            self._run(_GIVE_BACK, **_named(untried))
         self._vote(tried)
         return True
 
     def _mark(self, tried: Sequence[tuple[Taken, Outcome]]) -> None:
         marked = self._run(
             _MARK,
-            ids=[event.id for event, _ in tried],
-            tries=[event.tries for event, _ in tried],
+            **_named([event for event, _ in tried]),
             errors=[outcome.error[:100] for _, outcome in tried],
             waits=[_delay(event, outcome) for event, outcome in tried],
             unreadable=UNREADABLE.error,
@@ -213,6 +213,15 @@ class Relay:
         return query_in_time(
             lambda: fetch_all(sql, {"destination": self.destination.name, "lease": LEASE, **parameters})
         )
+
+
+def _named(events: Sequence[Taken]) -> dict[str, list[Any]]:
+    """What the rows of these are found by, and whether they still are this relay's."""
+    return {
+        "ids": [each.id for each in events],
+        "event_ids": [each.event_id for each in events],
+        "tries": [each.tries for each in events],
+    }
 
 
 def _opened(taken: Sequence[Taken]) -> tuple[list[Taken], list[tuple[Taken, Outcome]]]:

@@ -309,7 +309,10 @@ def test_a_lease_is_over_by_the_clock_of_the_database(crm: Receiver) -> None:
     assert now(row).state == "sent"
 
 
-@pytest.mark.parametrize("outcome", [SENT, Outcome("HTTP 500"), Outcome("not sent", is_untried=True)])
+OUTCOMES = [SENT, Outcome("HTTP 500"), Outcome("not sent", is_untried=True)]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
 def test_a_relay_that_lost_its_lease_marks_nothing(outcome: Outcome, crm: Receiver) -> None:
     row = event()
 
@@ -325,6 +328,20 @@ def test_a_relay_that_lost_its_lease_marks_nothing(outcome: Outcome, crm: Receiv
     found = now(row)
     assert (found.state, found.error, found.tries) == ("", "HTTP 418", 2)
     assert seconds_left(row) > 5
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_another_event_that_got_its_id_after_a_failover_stays_as_it_is(outcome: Outcome, crm: Receiver) -> None:
+    """The server that took over lacks the last moments: it gives the same ids out again."""
+    row, others = event(), []
+
+    def fail_over(_: Taken) -> Outcome:
+        OutboxEvent.objects.filter(pk=row.pk).delete()
+        others.append(event(id=row.pk, tries=1))
+        return outcome
+
+    relay(Told(fail_over)).send_next()
+    assert [(now(each).state, now(each).error, now(each).due_at) for each in others] == [("", "", others[0].due_at)]
 
 
 def test_an_answer_after_the_lease_counts_if_nobody_has_taken_it_since(crm: Receiver) -> None:
