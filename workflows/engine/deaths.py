@@ -33,23 +33,24 @@ _CONNECTION = {"connect_timeout": TIMEOUT, "tcp_user_timeout": TIMEOUT * 1000, "
 
 
 class Death(NamedTuple):
-    """The end of a worker process: what it was doing, and how it ended."""
+    """The end of the process `worker` (host:process): what it was doing, and how it ended."""
 
+    worker: str
     status: WorkerStatus
     outcome: Attempt.Outcome
     how: str
 
 
-def death(status: WorkerStatus, exit_code: int, *, ended_by_us: str = "") -> Death:
+def death(worker: str, status: WorkerStatus, exit_code: int, *, ended_by_us: str = "") -> Death:
     """Distinguish a crash from a kill. `ended_by_us` says why the supervisor killed the process."""
     if status.lost:
-        return Death(status, Attempt.Outcome.LOST, "")
+        return Death(worker, status, Attempt.Outcome.LOST, "")
     if exit_code >= 0:
-        return Death(status, Attempt.Outcome.CRASHED, f"exit code {exit_code}")
+        return Death(worker, status, Attempt.Outcome.CRASHED, f"exit code {exit_code}")
     if exit_code == -signal.SIGKILL and ended_by_us:
-        return Death(status, Attempt.Outcome.INTERRUPTED, ended_by_us)
-    by_others = -exit_code in SENT_BY_OTHERS
-    return Death(status, Attempt.Outcome.KILLED if by_others else Attempt.Outcome.CRASHED, signal_name(-exit_code))
+        return Death(worker, status, Attempt.Outcome.INTERRUPTED, ended_by_us)
+    outcome = Attempt.Outcome.KILLED if -exit_code in SENT_BY_OTHERS else Attempt.Outcome.CRASHED
+    return Death(worker, status, outcome, signal_name(-exit_code))
 
 
 def signal_name(number: int) -> str:
@@ -122,7 +123,9 @@ def _statements(death: Death) -> list[tuple[str, Parameters]]:
     """
     status = death.status
     return [
-        *attempt_log.closing_statements(status.attempt_id, death.outcome, step=status.step[:100], how=death.how),
+        *attempt_log.closing_statements(
+            status.attempt_id, death.worker, death.outcome, step=status.step[:100], how=death.how
+        ),
         (
             """UPDATE workflows_workerprocess SET stopped_at = clock_timestamp(), ended_how = %s
                 WHERE id = %s AND stopped_at IS NULL""",

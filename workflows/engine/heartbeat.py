@@ -34,7 +34,7 @@ _UPDATE = f"""
        SET last_seen = clock_timestamp(), stopped_at = NULL, ended_how = '',
            workflow_id = %(workflow_id)s, attempt = %(attempt)s, step = %(step)s,
            since = clock_timestamp() - %(seconds)s * interval '1 second'
-     WHERE id = %(row_id)s RETURNING id, {_OTHERS}"""  # noqa: S608 (ours)
+     WHERE id = %(row_id)s AND name = %(name)s RETURNING id, {_OTHERS}"""  # noqa: S608 (ours)
 
 _INSERT = f"""
     INSERT INTO workflows_workerprocess

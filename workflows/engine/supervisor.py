@@ -73,7 +73,7 @@ class Supervisor:
         # When the child of each slot, or the child before it, last had the database.
         self._heard = dict.fromkeys(self._slots, monotonic())
         self._written_at = self._warned_at = float("-inf")
-        self._deaths = deaths.DeathRegister(f"{socket.gethostname()}:{os.getpid()}")
+        self._deaths = deaths.DeathRegister(_name(os.getpid()))
         self._wanted = options.processes
         self._stopping = self._refused = False
         self._wake_up = Flag()  # set by a signal: the loop looks again at once
@@ -168,7 +168,7 @@ class Supervisor:
             status = child.slot.read()
             if status is None or child.ended_by_us or monotonic() < status.deadline + KILL_OVERDUE_AFTER:
                 continue
-            written = self._deaths.write(Death(status, Attempt.Outcome.INTERRUPTED, "overdue"))
+            written = self._deaths.write(Death(_name(pid), status, Attempt.Outcome.INTERRUPTED, "overdue"))
             if written and child.slot.read() == status:  # else the step came to an end, or started, after all
                 logger.warning(
                     "worker process %s is overdue in %s, of workflow %s", pid, status.step, status.workflow_id
@@ -216,7 +216,7 @@ class Supervisor:
             self._slots.append(child.slot)
             code = os.waitstatus_to_exitcode(wait_status)
             if status.attempt_id or status.worker_id:
-                self._deaths.add(deaths.death(status, code, ended_by_us=child.ended_by_us))
+                self._deaths.add(deaths.death(_name(pid), status, code, ended_by_us=child.ended_by_us))
             if code == sessions.REFUSED and not status.attempt_id:
                 self._stopping = self._refused = True
                 continue
@@ -247,7 +247,7 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     die_with(parent)  # after the child has its own handlers: the parent's set a flag that the child does not read
-    name = f"{socket.gethostname()}:{os.getpid()}"
+    name = _name(os.getpid())
     lease.describe_connections(name)
     spans = traces.begin()
     forks.keep_sessions_from_forks()
@@ -265,6 +265,11 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
     if spans:
         spans.end()
     connections.close_all()
+
+
+def _name(pid: int) -> str:
+    """A process of this host, as attempts and workers name it."""
+    return f"{socket.gethostname()}:{pid}"
 
 
 def die_with(parent: int) -> None:

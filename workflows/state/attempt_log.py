@@ -57,7 +57,7 @@ class PastAttempt(NamedTuple):
 
 @dataclass(slots=True)
 class OpenAttempt:
-    """An attempt in progress: its row's id and number, and the transaction that holds the workflow."""
+    """An attempt in progress: its row's id, number and worker, and the transaction that holds the workflow."""
 
     id: int
     number: int
@@ -65,6 +65,7 @@ class OpenAttempt:
     claim_xid: str
     # Written with the attempt's effects; no other process knows it. A server that took over may use ids again.
     token: str = field(default_factory=lambda: str(uuid4()))
+    worker: str = ""
     steps: list[dict[str, Any]] = field(default_factory=list)
     opened_at: float = field(default_factory=monotonic)
     steps_started_at: list[float] = field(default_factory=list)  # of each of `steps`, by the monotonic clock, too
@@ -158,7 +159,7 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
         )
     (attempt_id, number, past, snapshot), *_ = rows
     past_attempts = [PastAttempt(*each) for each in json.loads(past or "[]")]
-    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, past=past_attempts, snapshot=snapshot)
+    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, worker=worker, past=past_attempts, snapshot=snapshot)
 
 
 def closing_as_vanished(condition: str) -> str:
@@ -271,7 +272,7 @@ def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
     step, steps = last_step(attempt), attempt.steps
     with transaction.atomic(using=ALIAS):
         for sql, parameters in closing_statements(
-            attempt.id, Attempt.Outcome.LOST, step=step, how=how[:50], steps=steps
+            attempt.id, attempt.worker, Attempt.Outcome.LOST, step=step, how=how[:50], steps=steps
         ):
             execute(sql, parameters)
     if refused:
@@ -285,16 +286,20 @@ def last_step(attempt: OpenAttempt) -> str:
 
 
 def closing_statements(
-    attempt_id: int, outcome: Attempt.Outcome, *, step: str, how: str = "", steps: Sequence[Any] = ()
+    attempt_id: int, worker: str, outcome: Attempt.Outcome, *, step: str, how: str = "", steps: Sequence[Any] = ()
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """The statements that close an attempt without a decision, for a caller that knows what became of its worker.
 
     They correct *vanished*, in the history too; a decided attempt stays as it is. They are two, in one transaction: the
     first may wait for the next worker's statement, whose event only a later snapshot shows. Both may be sent again.
+
+    A server that took over, and lacks the last moments, may have given the id to an attempt of another `worker`, which
+    they leave alone.
     """
     recorded = as_recorded(steps)
     parameters = {
         "attempt_id": attempt_id,
+        "worker": worker,
         "outcome": outcome,
         "step": step,
         "how": how,
@@ -312,7 +317,7 @@ _CLOSE = """
            corrected_xid = CASE outcome WHEN 'vanished' THEN pg_current_xact_id() END,
            died_in = %(step)s, died_how = %(how)s,
            steps_in_short = %(steps_in_short)s, steps = %(steps_in_full)s
-     WHERE id = %(attempt_id)s AND outcome IN ('', 'vanished')"""
+     WHERE id = %(attempt_id)s AND worker = %(worker)s AND outcome IN ('', 'vanished')"""
 
 
 _CORRECT_EVENT = """

@@ -64,7 +64,7 @@ def test_the_attempt_of_a_worker_that_was_lost_with_its_host_is_closed_with_it(a
     assert Event.objects.get(kind="vanished").attempt == 1
     with transaction.atomic("attempt_log"):  # its supervisor lives, and knows better
         for statement in attempt_log.closing_statements(
-            attempt.pk, Attempt.Outcome.KILLED, step="charge", how="SIGKILL"
+            attempt.pk, "lost-host:1", Attempt.Outcome.KILLED, step="charge", how="SIGKILL"
         ):
             attempt_log.execute(*statement)
     assert kinds(workflow)[:2] == ["killed", "cancelled"]

@@ -30,9 +30,11 @@ pytestmark = engine.ENGINE
     ],
 )
 def test_a_crash_is_distinguished_from_a_kill(exit_code: int, ended_by_us: str, expected: tuple[str, str]) -> None:
-    death = deaths.death(WorkerStatus(attempt_id=1), exit_code, ended_by_us=ended_by_us)
+    death = deaths.death("host:1", WorkerStatus(attempt_id=1), exit_code, ended_by_us=ended_by_us)
     assert (death.outcome, death.how) == expected
-    assert deaths.death(WorkerStatus(attempt_id=1, lost=True), 0).outcome == "lost", "its worker had lost its database"
+    assert deaths.death("host:1", WorkerStatus(attempt_id=1, lost=True), 0).outcome == "lost", (
+        "its worker had lost its database"
+    )
 
 
 def test_a_worker_that_has_lost_its_database_shows_that_to_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +72,7 @@ def register(*attempts: Attempt, how: str = "SIGSEGV") -> DeathRegister:
     made = DeathRegister("test-host:0")
     for each in attempts:
         status = WorkerStatus(attempt_id=each.pk, step="charge")
-        made.add(deaths.Death(status, Attempt.Outcome.CRASHED, how))
+        made.add(deaths.Death("test-host:1", status, Attempt.Outcome.CRASHED, how))
     return made
 
 
@@ -85,6 +87,14 @@ def test_it_corrects_what_the_next_worker_found() -> None:
     assert kinds(workflow) == ["crashed", "completed"], "one line for one death"
     first.refresh_from_db()
     assert (first.outcome, first.closed_at) == ("crashed", closed_at)
+
+
+def test_the_attempt_of_another_worker_that_got_the_id_after_a_failover_has_not_died() -> None:
+    row = attempt(submit())
+    Attempt.objects.all().delete()
+    other = attempt(submit(), id=row.pk, worker="test-host:2")
+    register(row).flush()
+    assert (last_attempt(other.workflow).outcome, kinds(other.workflow)) == ("", [])
 
 
 def test_what_is_known_already_stands() -> None:
@@ -105,9 +115,8 @@ def test_a_death_that_is_recorded_twice_is_one_line_of_the_history() -> None:
 def test_a_death_that_the_supervisor_would_cause_is_written_now_or_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the database does not answer the supervisor, it may be all that the child waits for."""
     workflow = submit()
-    overdue = deaths.Death(
-        WorkerStatus(attempt_id=attempt(workflow).pk, step="charge"), Attempt.Outcome.CRASHED, "late"
-    )
+    status = WorkerStatus(attempt_id=attempt(workflow).pk, step="charge")
+    overdue = deaths.Death("test-host:1", status, Attempt.Outcome.CRASHED, "late")
     this = register()
 
     def refuse() -> None:

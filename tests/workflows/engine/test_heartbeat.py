@@ -99,6 +99,16 @@ def test_a_row_that_aged_out_or_was_given_up_too_early_is_made_anew() -> None:
     assert WorkerProcess.objects.get().pk == this.status.now.worker_id
 
 
+def test_a_worker_whose_row_s_id_is_another_s_after_a_failover_gets_a_new_row() -> None:
+    this = worker()
+    this._beat()
+    WorkerProcess.objects.update(name="test-host:2", stopped_at=timezone.now())
+    due(this)
+    this._beat()
+    assert WorkerProcess.objects.get(name="test-host:2").stopped_at is not None
+    assert WorkerProcess.objects.get(stopped_at=None).pk == this.status.now.worker_id
+
+
 def test_the_heartbeat_says_nothing_of_the_attempt() -> None:
     """That row is the claim's to close: whoever else writes it would wait for it."""
     define([lambda *, workflow, context: None])

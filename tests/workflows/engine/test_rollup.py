@@ -171,7 +171,11 @@ def vanish() -> Attempt:
 
 def correct(attempt: Attempt) -> None:
     closing = attempt_log.closing_statements(
-        attempt.pk, Attempt.Outcome.KILLED, step="nothing", steps=[{"step": "nothing", "outcome": "ran", "ms": 1.0}]
+        attempt.pk,
+        "lost-host:1",
+        Attempt.Outcome.KILLED,
+        step="nothing",
+        steps=[{"step": "nothing", "outcome": "ran", "ms": 1.0}],
     )
     for sql, parameters in closing:
         attempt_log.execute(sql, parameters)

@@ -60,7 +60,7 @@ def test_what_commits_late_is_not_overwritten_as_lost() -> None:
     define([lambda *, workflow, context: None])
     workflow = work(submit())
     attempt = last_attempt(workflow)
-    attempt_log.close_as_lost(attempt_log.OpenAttempt(attempt.pk, 1, workflow.pk, claim_xid="3"))
+    attempt_log.close_as_lost(attempt_log.OpenAttempt(attempt.pk, 1, workflow.pk, "3", worker=attempt.worker))
     assert last_attempt(workflow).outcome == "complete"
 
 
