@@ -36,6 +36,7 @@ class ApiKeyAdmin(ConsoleAdmin):
     list_display = ("client", "starts_with", "state", "created", "revoked")
     ordering = ("-id",)
     page_template = "admin/workflows/facts.html"
+    identity = ("prefix", "created_at")
     verbs = (REVOKE,)
     created, revoked = time_column("Created", "created_at"), time_column("Revoked", "revoked_at")
 

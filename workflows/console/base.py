@@ -141,6 +141,11 @@ def time_column(title: str, field: str) -> Callable[[Any, Any], str]:
     return column
 
 
+# In each form about a row: its identity.
+ROW = "row"
+ANOTHER = "It has changed since this page was opened, or is another one by now: nothing was done. Look at it again."
+
+
 class StateFilter(admin.SimpleListFilter):
     """The rows in one of these states; an address has its name, as the value of an open one is empty."""
 
@@ -167,6 +172,9 @@ class ConsoleAdmin(ModelAdmin):
     page_template: str
     list_title = ""  # where it is not the plural of what a row is
     verbs: Sequence[Verb] = ()
+    # The fields that tell a row from another one with the same id: a server that takes over, and lacks the last
+    # moments, gives ids out again. None where the key is a name.
+    identity: tuple[str, ...] = ()
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -185,7 +193,7 @@ class ConsoleAdmin(ModelAdmin):
         return [
             path(
                 f"<str:row_id>/{verb.slug}/",
-                self.admin_site.admin_view(partial(self.verb_view, verb=verb)),
+                self.admin_site.admin_view(self.of_its_row(partial(self.verb_view, verb=verb))),
                 name=f"{self.opts.app_label}_{self.opts.model_name}_{verb.slug}",
             )
             for verb in self.verbs
@@ -233,6 +241,21 @@ class ConsoleAdmin(ModelAdmin):
             raise Http404(f"There is no {self.opts.verbose_name} {row_id}.")
         return row
 
+    def identity_of(self, row: Any) -> str:
+        return " ".join(str(getattr(row, field)) for field in self.identity)
+
+    def of_its_row(self, view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+        """A view that gets forms about a row: it refuses the form of a page that was opened for another one."""
+
+        def check(request: HttpRequest, row_id: Any) -> HttpResponse:
+            row = self.get_object(request, unquote(str(row_id))) if ROW in request.POST else None
+            if row is None or request.POST[ROW] == self.identity_of(row):
+                return view(request, row_id)
+            self.message_user(request, ANOTHER, messages.ERROR)
+            return HttpResponseRedirect(self.url_of("change", row))
+
+        return check
+
     def name_of(self, row: Any) -> str:
         """The row in a sentence, and in the way back to its page."""
         return f"{self.opts.verbose_name} {row.pk}"
@@ -257,6 +280,7 @@ class ConsoleAdmin(ModelAdmin):
                 "list_title": self._title_of_list(),
                 "row": row,
                 "row_name": self.name_of(row),
+                "row_identity": self.identity_of(row),
                 "title": f"{self.opts.verbose_name} {row.pk}".capitalize(),
                 "verbs": [(verb, self.url_of(verb.slug, row)) for verb in possible if verb not in barred],
                 "barred": [(verb.label, why) for verb, why in barred.items()],

@@ -151,6 +151,7 @@ class BulkOperationAdmin(ConsoleAdmin):
     list_select_related = ("asked_by",)
     ordering = ("-id",)
     page_template = "admin/workflows/bulk_operation/page.html"
+    identity = ("asked_at",)
     verbs = VERBS
     asked = time_column("Asked", "asked_at")
 

@@ -133,6 +133,7 @@ def _once_decided_again(row: ManualTask) -> list[str]:
 class ManualTaskAdmin(ConsoleAdmin):
     page_template = "admin/workflows/manual_task/page.html"
     list_title = "Inbox"
+    identity = ("created_at",)
     verbs = (RETRACT, ASSIGN, ASK_LEAD)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ManualTask]:
@@ -165,7 +166,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         return [
             path(
                 f"<int:row_id>/{slug}/",
-                self.admin_site.admin_view(require_POST(view)),
+                self.admin_site.admin_view(require_POST(self.of_its_row(view))),
                 name=f"workflows_manualtask_{slug}",
             )
             for slug, view in pages

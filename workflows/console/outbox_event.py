@@ -75,6 +75,7 @@ class OutboxEventAdmin(ChoosesMany):
     published = time_column("Published", "at")
     ordering = ("-id",)
     page_template = "admin/workflows/facts.html"
+    identity = ("event_id", "destination")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[OutboxEvent]:
         return OutboxEvent.objects.defer("body")

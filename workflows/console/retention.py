@@ -130,6 +130,7 @@ class HoldAdmin(ConsoleAdmin):
     list_display = ("number", "on", "state", "ends", "placed", "reason")
     ordering = ("-id",)
     page_template = "admin/workflows/facts.html"
+    identity = ("placed_at",)
     verbs = (EXTEND, LIFT)
     ends = time_column("Until", "until")
 
@@ -274,6 +275,7 @@ class ErasureAdmin(ConsoleAdmin):
     list_display = ("number", "state_shown", "asked", "decided", "reason")
     ordering = ("-id",)
     page_template = "admin/workflows/facts.html"
+    identity = ("asked_at",)
     verbs = (APPROVE, REFUSE)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:

@@ -63,6 +63,7 @@ class UndeliveredMessageAdmin(ChoosesMany):
     read = time_column("Read", "created_at")
     ordering = ("-id",)
     page_template = "admin/workflows/facts.html"
+    identity = ("topic", "partition", "offset", "created_at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[UndeliveredMessage]:
         return UndeliveredMessage.objects.defer("key", "value", "headers")

@@ -331,6 +331,7 @@ class WorkflowAdmin(ChoosesMany):
     change_list_template = "admin/workflows/workflow/change_list.html"
     bulk_verbs = ("retry", "run_now", "cancel", "acknowledge")
     page_template = "admin/workflows/workflow/page.html"
+    identity = ("idempotency_key",)
     verbs = (
         RETRY,
         RUN_NOW,
