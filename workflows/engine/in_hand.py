@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connections, transaction
+from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now
 
 from workflows import request_ids
@@ -18,7 +19,7 @@ from workflows.engine.claim import Claim
 from workflows.engine.poison import Rescheduled
 from workflows.engine.process_status import NEVER, PublishedStatus
 from workflows.errors import ClaimLost
-from workflows.models import Event, Workflow
+from workflows.models import Attempt, Event, Workflow
 from workflows.postgres import sqlstates
 from workflows.state import attempt_log, history, transitions
 from workflows.state.attempt_log import OpenAttempt
@@ -101,8 +102,9 @@ class InHand:
 
 
 def _back_off(attempt: OpenAttempt, to: Rescheduled) -> None:
-    """Postpone the row, unless it is locked already. No signal cuts the delay short."""
-    due = Workflow.objects.filter(pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
+    """Postpone the row, unless it is locked, or another one has its id by now. No signal cuts the delay short."""
+    ours = Attempt.objects.filter(pk=attempt.id, workflow=OuterRef("pk"), worker=attempt.worker)
+    due = Workflow.objects.filter(Exists(ours), pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
     with transaction.atomic():
         if due.select_for_update(skip_locked=True, no_key=True).first():
             transitions.reschedule(attempt.workflow_id, to.due)

@@ -15,6 +15,7 @@ from workflows.definition import Step
 from workflows.engine import loop, poison
 from workflows.models import Attempt, Event, ManualTask, Workflow
 from workflows.postgres.statements import execute
+from workflows.state.attempt_log import OpenAttempt
 
 pytestmark = engine.ENGINE
 
@@ -181,3 +182,13 @@ def test_the_undo_that_another_worker_has_just_lost_is_rescheduled_as_well() -> 
     workflow = work(workflow)
     assert (workflow.status, last_attempt(workflow).outcome) == ("PENDING", "put_back")
     assert again(workflow).status == "FAILED"
+
+
+def test_a_workflow_that_got_the_id_after_a_failover_is_not_postponed() -> None:
+    """What was lost is gone: its worker postpones nothing of another worker's."""
+    workflow = submit()
+    row = Attempt.objects.create(workflow=workflow, number=1, worker="test-host:2")
+    hand = worker().in_hand
+    hand.attempt = OpenAttempt(row.pk, 1, workflow.pk, "3", worker="test-host:1")
+    hand.close_lost(reschedule_reason="The engine itself failed.")
+    assert (last_attempt(workflow).outcome, kinds(workflow)) == ("", [])
