@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from workflows.errors import DUPLICATE
+from workflows.errors import DUPLICATES
 
 # Whoever waits for money waits a day at the most.
 LONGEST = timedelta(hours=24)
 # A person has decided already, or nobody has: what was done is reversed at once.
 NEVER_ASKED = frozenset(
-    {"approval_expired", "approval_rejected", "cancelled", DUPLICATE, "expired", "let_fail", "wait_expired"}
+    {"approval_expired", "approval_rejected", "cancelled", *DUPLICATES, "expired", "let_fail", "wait_expired"}
 )
 
 
