@@ -174,7 +174,7 @@ def test_nobody_is_asked_after_a_no_a_cancellation_or_a_time_that_is_over(world:
     assert (world.log, ManualTask.objects.exclude(task_type="approval").count()) == (["charge", "undo charge"], 0)
 
 
-LET_FAIL, DUPLICATE = LetFail(by="ada", reason="No.", cause="enroll"), DuplicateOf(1, needs_a_person=False)
+LET_FAIL, DUPLICATE = LetFail(by="ada", reason="No.", cause="enroll"), DuplicateOf(1, differs=False)
 
 
 @pytest.mark.parametrize("error", [LET_FAIL, DUPLICATE, FULL])
