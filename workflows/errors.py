@@ -127,7 +127,7 @@ class WorkflowExpired(StepError):
 class DuplicateOf(StepError):
     """Workflow `first` has done the same business, or failed with a charge. Raised by the engine.
 
-    `differs`: what was sent differs, and a person has said that it is not meant besides; or nobody has answered that,
+    `differs`: what was sent differs, and a person has said not to carry it out as well; or nobody has answered that,
     and it `needs_a_person`.
     """
 

@@ -141,8 +141,8 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
         "We have received this more than once, and do it only once. You do not need to do anything.",
     ),
     "duplicate_differs": CodeWords(
-        "It came beside another submission for the same, and differs; it was not carried out. If it is meant besides, "
-        "say so: Not a duplicate.",
+        "It came beside another submission for the same, and differs; it was not carried out. If it "
+        "should be, say so: Not a duplicate.",
         "We have another form from you. This one is different, and was not carried out. Please contact us if you need "
         "it.",
     ),

@@ -76,7 +76,7 @@ DIALOGUES = {
         needs_reason=True,
     ),
     duplicates.TASK_TYPE: Dialogue(
-        *("It is meant: carry it out", "Do not carry it out"),
+        *("Carry it out as well", "Do not carry it out"),
         "Carried out, it runs beside the other one, and the patient may be charged a second time. Else it ends as a "
         "duplicate, uncharged; while the other one is under way it waits, and takes its place if that one fails.",
         expired="Then it ends uncharged, and “Needs a person” lists it.",

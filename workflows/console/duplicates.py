@@ -23,7 +23,7 @@ def lines(workflow: Workflow, others: Sequence[Other]) -> list[tuple[str, int]]:
 def _line(workflow: Workflow, other: Other, same: str, *, is_second: bool) -> str:
     if other.role == HOLDER and is_second:
         differ = ", ".join(duplicates.differing_from(workflow, other.workflow_id))
-        return f"The first submission for {same}{f', which differs in: {differ}' if differ else ''}:"
+        return f"The first submission for {same}{f' (this one differs in {differ})' if differ else ''}:"
     if other.is_waiting:
         return f"A second submission for {same}, which waits for the first to end:"
     if other.status == Workflow.Status.FAILED and other.error_code in DUPLICATES:

@@ -145,7 +145,7 @@ def _ask(definition: WorkflowDefinition, workflow: Workflow, found: InTheWay) ->
     answer = ask(
         workflow,
         f"{QUESTION_PREFIX}{holder.workflow_id}",
-        question=f"Workflow {holder.workflow_id} is for {same}, too. Is this one meant besides?",
+        question=f"Workflow {holder.workflow_id} is for {same}, too. Should this one be carried out as well?",
         facts=facts,
         task_type=TASK_TYPE,
         timeout=QUESTION_TIMEOUT,

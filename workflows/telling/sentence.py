@@ -167,11 +167,11 @@ def _second(workflow: Workflow, others: Sequence[Other]) -> str:
         )
     if not duplicates.has_ended_as_one(workflow):
         return ""
-    open_ = "" if workflow.acknowledged_failure else " Somebody has to look: it may be meant, or was itself charged."
+    open_ = "" if workflow.acknowledged_failure else " Somebody has to look: it may be wanted, or was charged itself."
     if workflow.last_error_code == DIFFERS:
         return (
             f"Ended at {clock(workflow.completed_at)}, and was not carried out: it differs from another submission for "
-            f"{same}, and counts as meant in its place.{open_}"
+            f"{same}.{open_}"
         )
     ended = f"Ended as a duplicate at {clock(workflow.completed_at)}: the first submission for {same}"
     if any(each.role == HOLDER and each.status == Workflow.Status.COMPLETE for each in others):

@@ -57,22 +57,24 @@ def test_the_pages_of_both_say_which_is_which_and_lead_to_each_other(as_: Login)
     assert f"the first submission for {same} is complete." in (told := page(client, third))
     assert "Somebody has to look" not in told
     Workflow.objects.filter(pk=third.pk).update(acknowledged_failure=None)
-    assert "is complete. Somebody has to look: it may be meant, or was itself charged." in page(client, third)
+    assert "is complete. Somebody has to look: it may be wanted, or was charged itself." in page(client, third)
     Workflow.objects.filter(pk=first.pk).update(status="FAILED")
     assert "a call of it was left as it is. Look at that one" in page(client, third)
     changed = {**SENT, "checkout": {"program": "body", "plan": "monthly"}}
     Workflow.objects.filter(pk=third.pk).update(last_error_code="duplicate_differs", payload=changed)
     told = page(client, third)
     assert f"was not carried out: it differs from another submission for {same}" in told
-    assert f"The first submission for {same}, which differs in: Plan: Workflow {first.pk}" in told
+    assert f"The first submission for {same} (this one differs in Plan): Workflow {first.pk}" in told
 
 
 def test_a_possible_duplicate_is_decided_on_the_page_of_its_task(as_: Login) -> None:
     row = rows.waiting(task=False)
-    task = rows.open_task(row, task_type="possible_duplicate", team="operations", question="Is this one meant besides?")
+    task = rows.open_task(
+        row, task_type="possible_duplicate", team="operations", question="Should this one be carried out as well?"
+    )
     html = as_("support lead").get(f"/admin/workflows/manualtask/{task.pk}/change/").content.decode()
     assert "Possible duplicate" in html
-    assert "It is meant: carry it out" in html
+    assert "Carry it out as well" in html
     assert "Do not carry it out" in html
 
 
