@@ -63,8 +63,9 @@ CODES = {
         "The card cannot be used for this account. Please use another card.",
     ),
     "card_declined": CodeWords(
-        "The bank declined the card. Nothing was charged.",
-        "Your bank declined the card, and nothing was charged. Please ask your bank, or start again with another card.",
+        "The bank declined the card, so this payment was not taken.",
+        "Your bank declined the card, so this payment was not taken. Please ask your bank, or start again with another "
+        "card.",
         asks_nobody=True,
     ),
     "card_invalid": CodeWords(

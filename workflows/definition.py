@@ -217,6 +217,12 @@ def removed_step(name: str) -> Step:
     return Step(gone, name=name or UNKNOWN_STEP)
 
 
+def is_to_be_undone(definition: WorkflowDefinition | None, step_name: str, had_undo: bool) -> bool:
+    """Whether an effect is to be undone: also if its step was removed or has lost its undo; then a person is asked."""
+    step = definition.find_step(step_name) if definition else None
+    return had_undo or bool(step and step.undo)
+
+
 def undo_of(name: str) -> str:
     """The name of a step's undo, cut to the length of a step's name."""
     return f"undo {name}"[:100]

@@ -143,7 +143,9 @@ def _kind(group: Group) -> str:
 
 
 def _money(group: Group) -> str:
-    """How many of the newest hold money."""
+    """How many of the newest hold money; empty if the type charges nothing."""
+    if group.cause.workflow_type in definitions() and not wording_of_type(group.cause.workflow_type).money:
+        return ""
     held, asked = len(group.charged), len(group.newest)
     if not held:
         return "None held" if asked == group.number else f"None held by the newest {asked}"

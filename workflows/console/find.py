@@ -77,7 +77,7 @@ def rows_of(found: finding.Found) -> list[dict[str, Any]]:
             "step": "" if row.status == Workflow.Status.COMPLETE else step_of(row, row.current_step),
             "age": words.age(row.created_at),
             "about": ", ".join(shown for _, shown in caller(known.get(row.workflow_type), row.payload)),
-            "money": in_short(known.get(row.workflow_type), row.payload, effects[row.pk]),
+            "money": in_short(row, known.get(row.workflow_type), row.payload, effects[row.pk]),
             "by": ", ".join(found.by.get(row.pk, ())),
         }
         for row in rows

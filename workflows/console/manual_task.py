@@ -290,7 +290,7 @@ class ManualTaskAdmin(ConsoleAdmin):
 def _money(row: ManualTask) -> str:
     effects = Effect.objects.filter(workflow=row.workflow_id).defer("error_message").order_by("id")
     payload = Workflow.objects.values_list("payload", flat=True).get(pk=row.workflow_id)
-    return money_line(definitions().get(row.workflow.workflow_type), payload, list(effects))
+    return money_line(row.workflow, definitions().get(row.workflow.workflow_type), payload, list(effects))
 
 
 def _handed_over(row: ManualTask) -> Event | None:

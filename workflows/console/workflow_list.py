@@ -89,8 +89,8 @@ CANCEL = Verb(
     dangerous=True,
     seen=(
         ("open_tasks", lambda row: [task.pk for task in _open_tasks(row)]),
-        ("charged", lambda row: operations.charges_of(row).standing),
-        ("unclear", lambda row: operations.charges_of(row).unclear),
+        ("charged", lambda row: operations.held_by(row).standing),
+        ("unclear", lambda row: operations.held_by(row).unclear),
     ),
 )
 

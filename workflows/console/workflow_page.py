@@ -17,7 +17,7 @@ from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State
 from workflows.search import find as finding
 from workflows.telling import history, words
 from workflows.telling.money import money_line
-from workflows.telling.patient import caller, passed_over_in, sent, to_tell
+from workflows.telling.patient import amount_told, caller, passed_over_in, sent, to_tell
 from workflows.telling.sentence import cause_of, small_print, standing
 from workflows.telling.steps import lines_of, step_lines, title_of, told_error, undone_steps
 from workflows.wording import Wording, words_for_code, words_for_step
@@ -40,7 +40,7 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     parked_on = cause_of(workflow)
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
-        "standing": standing(workflow, newest, undone_steps(effects), parked_on, same_business),
+        "standing": standing(workflow, newest, undone_steps(definition, effects), parked_on, same_business),
         "same_business": duplicates.lines(workflow, same_business),
         "is_to_be_mended": parked_on is not None,
         "acknowledged": acknowledging.line(workflow),
@@ -56,11 +56,12 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
             workflow,
             passed_over=list(passed_over.values()),
             effects=effects,
+            amount=amount_told(definition, payload),
             asked=bool(tasks),
             to_be_mended=parked_on is not None,
         ),
         "caller": caller(definition, payload),
-        "money": money_line(definition, payload, effects),
+        "money": money_line(workflow, definition, payload, effects),
         "others": others,
         "other_rows": rows_of(others) if others.ids else [],
         "attempt": last,

@@ -16,6 +16,11 @@ IN_DOUBT = (INTENT, UNKNOWN)
 MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE)
 
 
+def is_unclear(effect: Effect) -> bool:
+    """Whether nobody knows if the call happened; a person may have left it as it is all the same."""
+    return effect.state in IN_DOUBT or (effect.state == KEPT and effect.result is None)
+
+
 @dataclass(frozen=True, slots=True)
 class KnownEffect:
     """What the ledger knows of an effect; given to a step's lookup and undo. Ages are seconds, by the database's clock.

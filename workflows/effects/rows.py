@@ -303,12 +303,13 @@ _WRITE_INTENT_AGAIN = f"""{_INTENT}
     {_BEGUN}"""  # noqa: S608 (ours)
 
 
-# The time at which the call was answered stays, whatever its undo comes to: that is another row.
+# The time at which the call was answered stays, whatever its undo comes to: that is another row. One that was never
+# answered has the time at which a person said what became of it.
 _DECIDE = f"""
     UPDATE workflows_effect
        SET state = %(state)s, result = %(result)s, settled_by = %(settled_by)s,
-           settled_at = CASE WHEN %(state)s::varchar IN ('undone', 'kept') THEN coalesce(settled_at, clock_timestamp())
-                             ELSE clock_timestamp() END,
+           settled_at = CASE WHEN %(state)s::varchar IN ('undone', 'kept') AND result IS NOT NULL
+                             THEN coalesce(settled_at, clock_timestamp()) ELSE clock_timestamp() END,
            attempt = %(attempt)s, attempt_token = %(attempt_token)s
      WHERE id = %(effect_id)s AND state = %(expected)s AND {FENCE} RETURNING id"""  # noqa: S608 (FENCE is ours)
 

@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from workflows import waits
-from workflows.definition import Step, Undo, WorkflowDefinition, definitions, removed_step, undo_of
+from workflows.definition import Step, Undo, WorkflowDefinition, definitions, is_to_be_undone, removed_step, undo_of
 from workflows.effects import MAY_HAVE_HAPPENED, KnownEffect
 from workflows.effects.ledger import Ledger
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVERY, Unsettled, found_by
@@ -129,12 +129,6 @@ def _is_needed(workflow: Workflow) -> bool:
     definition = definitions().get(workflow.workflow_type)
     effects = Effect.objects.filter(workflow=workflow.pk, undo=False, state__in=MAY_HAVE_HAPPENED)
     return any(is_to_be_undone(definition, *effect) for effect in effects.values_list("step", "has_undo"))
-
-
-def is_to_be_undone(definition: WorkflowDefinition | None, step_name: str, had_undo: bool) -> bool:
-    """Whether an effect is to be undone: also if its step was removed or has lost its undo; then a person is asked."""
-    step = definition.find_step(step_name) if definition else None
-    return had_undo or bool(step and step.undo)
 
 
 def run(

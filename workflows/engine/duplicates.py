@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from django.db import transaction
 from django.db.models import F
 
+from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions, value_at
 from workflows.engine.executor import Failed, Held, failed_before_any_step
 from workflows.engine.likeness import Person, compare_people, differing_fields, has_other_key
@@ -46,19 +47,13 @@ QUESTION_DUE, QUESTION_TIMEOUT = timedelta(hours=1), timedelta(days=30)
 # What failed with a charge may be refunded, or completed, while a person is asked.
 LOOK_AGAIN = timedelta(hours=1)
 
-# A person's word that a call stays as it is, and a charge that stands, or may: what has failed and left one of these
-# must not be done a second time before a person has looked.
-LEFT = """EXISTS (
-    SELECT FROM workflows_effect e
-     WHERE e.workflow_id = w.id AND NOT e.undo
-       AND (e.state = 'kept' OR e.step = ANY (%(charges)s) AND e.state IN ('done', 'intent', 'unknown')))"""
 # What counts: under way; COMPLETE, if the other was accepted before `within` had passed since; or failed, and left a
 # call. The last column is for a waiting workflow that nobody wakes.
 _HOLDERS = f"""
     SELECT w.id, w.status,
            CASE w.status WHEN 'PENDING' THEN true
                          WHEN 'COMPLETE' THEN %(created_at)s <= w.completed_at + %(within)s::interval
-                         ELSE {LEFT} END,
+                         ELSE {charges.LEFT} END,
            w.payload::text, clock_timestamp() + interval '1 hour'
       FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
      WHERE k.hash = ANY (%(hashes)s::bytea[]) AND k.role = 'holder'
@@ -225,8 +220,8 @@ def _judge_by(
 
 def _has_left(definition: WorkflowDefinition, workflow: Workflow) -> bool:
     """Whether the workflow itself was charged in an earlier life, or may have been: it never ends in silence."""
-    sql = f"SELECT 1 FROM workflows_workflow w WHERE w.id = %(workflow_id)s AND {LEFT}"  # noqa: S608 (ours)
-    return bool(fetch_all(sql, {"workflow_id": workflow.pk, "charges": list(definition.charge_names)}))
+    sql = f"SELECT 1 FROM workflows_workflow w WHERE w.id = %(workflow_id)s AND {charges.LEFT}"  # noqa: S608 (ours)
+    return bool(fetch_all(sql, {"workflow_id": workflow.pk, **charges.parameters(definition)}))
 
 
 def _hashes(definition: WorkflowDefinition | None, tenant: str, payload: Mapping[str, Any]) -> list[tuple[bytes, int]]:
@@ -250,7 +245,7 @@ def _holders(
 ) -> list[Holder]:
     parameters = {
         "hashes": [each for each, _ in hashes],
-        "charges": list(definition.charge_names),
+        **charges.parameters(definition),
         "created_at": workflow.created_at,
         "within": definition.within,
     }

@@ -41,7 +41,7 @@ from workflows.operations.looking import record_export, record_view, reveal, rev
 from workflows.operations.messages import discard, redeliver
 from workflows.operations.outbox import discard_event, redeliver_event
 from workflows.operations.paces import hold_queue, release_queue, set_cap, set_pace
-from workflows.operations.payments import charges_of
+from workflows.operations.payments import held_by
 from workflows.operations.services import (
     ALONE,
     LONGEST_HOLD,

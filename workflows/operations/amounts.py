@@ -4,39 +4,55 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from workflows.definition import definitions, value_at
 from workflows.postgres.statements import fetch_all
 from workflows.wording import Money
 
+UNKNOWN = "An amount"
 # ISO 4217: the signs that need no explanation here, and currencies without a smaller unit.
 SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 WHOLE_UNITS = frozenset({"CLP", "ISK", "JPY", "KRW", "PYG", "UGX", "VND", "XAF", "XOF", "XPF"})
 
 
-def amount(payload: Mapping[str, Any], money: Money) -> str:
-    """The amount with its currency, `$145.00`, or `1,200 JPY`; "An amount" where the payload does not say it."""
-    return _total([(value_at(payload, money.amount), value_at(payload, money.currency), 1)])
+def amount(payload: Mapping[str, Any], money: Money, charges: int = 1) -> str:
+    """What so many charges come to, with the currency: `$145.00`; "An amount" where the payload does not say it."""
+    return known(value_at(payload, money.amount), value_at(payload, money.currency), charges) or UNKNOWN
 
 
-def total(ids: Collection[int]) -> str:
-    """The sum of what these workflows charge, or have charged, by currency: `$290.00 and 1,200 JPY`."""
-    charging = {name: each.wording.money for name, each in definitions().items() if each.wording.money}
-    return _total(
+def known(units: Any, currency: Any, charges: int = 1) -> str:
+    """The same, of the two values that the payload has; empty where they do not say it."""
+    return _sum([(units, currency, charges)])[0]
+
+
+def total(charges: Mapping[int, int]) -> str:
+    """The sum of so many charges of each of these workflows, by currency: `$290.00 and 1,200 JPY`."""
+    found = [
         (json.loads(units or "null"), json.loads(currency or "null"), number)
-        for name, money in charging.items()
+        for name, each in definitions().items()
+        if (money := each.wording.money)
         for units, currency, number in fetch_all(
-            """SELECT payload #> %(amount)s, payload #> %(currency)s, count(*) FROM workflows_workflow
-                WHERE id = ANY (%(ids)s) AND workflow_type = %(name)s GROUP BY 1, 2 ORDER BY min(id)""",
-            {"amount": money.amount.split("."), "currency": money.currency.split("."), "ids": list(ids), "name": name},
+            """SELECT payload #> %(amount)s, payload #> %(currency)s, sum(number)::bigint
+                 FROM workflows_workflow JOIN unnest(%(ids)s::bigint[], %(numbers)s::bigint[]) charged (id, number)
+                USING (id) WHERE workflow_type = %(name)s GROUP BY 1, 2 ORDER BY min(id)""",
+            {
+                "amount": money.amount.split("."),
+                "currency": money.currency.split("."),
+                "ids": list(charges),
+                "numbers": list(charges.values()),
+                "name": name,
+            },
         )
-    )
+    ]
+    told, says_all = _sum(found)
+    says_all &= sum(number for *_, number in found) == sum(charges.values())  # of a type that is not known here
+    return (told if says_all else f"{told} and more") if told else UNKNOWN
 
 
-def _total(charges: Iterable[tuple[Any, Any, int]]) -> str:
-    """The sum of amounts with their currency, each so many times."""
+def _sum(charges: Iterable[tuple[Any, Any, int]]) -> tuple[str, bool]:
+    """The sum of amounts with their currency, each so many times, and whether it is all; empty for none."""
     sums: Counter[str] = Counter()
     says_all = True
     for units, currency, number in charges:
@@ -44,8 +60,7 @@ def _total(charges: Iterable[tuple[Any, Any, int]]) -> str:
             sums[currency.upper() if currency.isalpha() and len(currency) == 3 else ""] += units * number
         else:
             says_all = False
-    parts = [shown(units, currency) for currency, units in sums.items()]
-    return " and ".join(parts if says_all else [*parts, "more"]) if parts else "An amount"
+    return " and ".join(shown(units, currency) for currency, units in sums.items()), says_all
 
 
 def shown(units: int, currency: str) -> str:

@@ -45,7 +45,7 @@ from workflows.operations.guards import (
 )
 from workflows.operations.messages import discard, redeliver
 from workflows.operations.outbox import discard_event, redeliver_event
-from workflows.operations.payments import would_charge_again
+from workflows.operations.payments import charged_again
 from workflows.operations.services import ALONE
 from workflows.operations.tasks import assign
 from workflows.operations.workflows import cancel, retry, run_now
@@ -180,7 +180,7 @@ def why_four_eyes(bulk: BulkOperation, user: User) -> str:
     if bulk.selected > (most := alone(bulk.verb, user)):
         return f"of more than {most} another user has to approve it"
     if bulk.verb == "retry" and user.has_perm(CANCEL_PAID):  # others charge nobody again
-        again = len(would_charge_again(*bulk.items.values_list("row", flat=True)))
+        again = len({each.workflow_id for each in charged_again(*bulk.items.values_list("row", flat=True))})
         if again > ALONE:
             return f"{again} are charged again, and of more than {ALONE} such another user has to approve it"
     return ""

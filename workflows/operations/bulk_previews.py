@@ -13,9 +13,8 @@ from workflows.models import BulkOperation, FollowUp, ManualTask, OutboxEvent, S
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.operations.acknowledging import MONEY_HELD
-from workflows.operations.amounts import total
 from workflows.operations.guards import CANCEL_PAID
-from workflows.operations.payments import charged_among, may_have_been_charged, would_charge_again
+from workflows.operations.payments import Found, charged_again, charged_among, held, sum_of
 from workflows.operations.workflows import why_not_cancel, why_not_retry
 
 if TYPE_CHECKING:
@@ -58,14 +57,15 @@ _GIVEN_UP = Q(status="COMPLETE", pk__in=FollowUp.objects.filter(GIVEN_UP).values
 
 def _of_retry(rows: QuerySet[Workflow], user: User) -> Preview:
     failed = set(rows.values_list("pk", flat=True))
-    again = would_charge_again(*failed)
-    barred = set() if user.has_perm(CANCEL_PAID) else again
-    return Preview(len(failed - barred), _barred(barred, user, why_not_retry), list(_charged_again(again - barred)))
+    again = charged_again(*failed)
+    barred = set() if user.has_perm(CANCEL_PAID) else _roots(again)
+    left = [each for each in again if each.root not in barred]
+    return Preview(len(failed - barred), _barred(barred, user, why_not_retry), list(_charged_again(left)))
 
 
-def _charged_again(again: Collection[int]) -> Iterator[str]:
+def _charged_again(again: Collection[Found]) -> Iterator[str]:
     if again:
-        yield f"{total(again)} is charged again, for {len(again)} of them: it was refunded."
+        yield f"{sum_of(again)} is charged again, for {len(_roots(again))} of them: it was refunded."
     else:
         yield "Nothing that was refunded is charged again."
     yield "What is on record is not charged a second time; what was not charged yet is, when its step is reached."
@@ -73,15 +73,23 @@ def _charged_again(again: Collection[int]) -> Iterator[str]:
 
 def _of_cancel(rows: QuerySet[Workflow], user: User) -> Preview:
     pending = set(rows.values_list("pk", flat=True))
-    charged = may_have_been_charged(*pending)
-    barred = set() if user.has_perm(CANCEL_PAID) else charged
-    returned = charged - barred
-    money = (
-        f"{total(returned)} has been charged, or may have been, for {len(returned)} of them: it is given back."
-        if returned
-        else "Nobody has been charged, so nothing is given back."
-    )
-    return Preview(len(pending - barred), _barred(barred, user, why_not_cancel), [money])
+    charged = held(*pending)
+    barred = set() if user.has_perm(CANCEL_PAID) else _roots(charged)
+    left = [each for each in charged if each.root not in barred]
+    return Preview(len(pending - barred), _barred(barred, user, why_not_cancel), list(_given_back(left)))
+
+
+def _given_back(charged: Collection[Found]) -> Iterator[str]:
+    if not charged:
+        yield "No charge is on record, so nothing is given back."
+    for is_reversible, becomes in ((True, "it is given back"), (False, "nothing gives it back")):
+        if those := [each for each in charged if each.is_reversible == is_reversible]:
+            of = f"{len(_roots(those))} of them"
+            yield f"{sum_of(those)} has been charged, or may have been, for {of}: {becomes}."
+
+
+def _roots(found: Collection[Found]) -> set[int]:
+    return {each.root for each in found}
 
 
 def _of_run_now(rows: QuerySet[Workflow], user: User) -> Preview:

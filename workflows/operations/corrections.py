@@ -26,7 +26,7 @@ from pydantic_core import to_json, to_jsonable_python
 
 from workflows.correctable import Correctable
 from workflows.definition import WorkflowDefinition, definitions, titled_step, value_at
-from workflows.effects import IN_DOUBT
+from workflows.effects import is_unclear
 from workflows.effects.rows import begin_again
 from workflows.engine import duplicates
 from workflows.errors import NotAllowed
@@ -275,8 +275,8 @@ def _why_not_this_user(user: User) -> str:
 
 def _unclear(workflow: Workflow) -> str:
     """The step of a call of which nobody knows whether it happened, as people know it; empty if there is none."""
-    kept = Q(state=Effect.State.KEPT, result__isnull=True)
-    found = Effect.objects.filter(kept | Q(state__in=IN_DOUBT), workflow=workflow.pk, undo=False).first()
+    calls = Effect.objects.filter(workflow=workflow.pk, undo=False).order_by("pk")
+    found = next(filter(is_unclear, calls), None)
     return titled_step(workflow.workflow_type, found.step) if found else ""
 
 

@@ -1,16 +1,19 @@
-"""Whether a workflow has taken money, or would take it again: its definition's words say which step charges."""
+"""Whether workflows hold a patient's money, or would take it again, with the children to which the same happens.
+
+What a charge is, and when money is held, `workflows.charges` says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-from workflows.definition import definitions, wording_of_type
-from workflows.effects import DONE, IN_DOUBT
-from workflows.models import Effect, Workflow
+from workflows import charges
+from workflows.charges import charges_of
+from workflows.definition import wording_of_type
+from workflows.models import Workflow
 from workflows.models.workflow import UNACKNOWLEDGED_SQL
-from workflows.operations.amounts import amount
-from workflows.postgres.jsonb import SEALED
+from workflows.operations.amounts import amount, total
 from workflows.postgres.statements import fetch_all
 
 
@@ -21,44 +24,36 @@ class Charges(NamedTuple):
     unclear: list[int]
 
 
-def charges_of(workflow: Workflow) -> Charges:
-    """The workflow's charges as they are now; none if its type is not known here, or has no words for money."""
-    definition = definitions().get(workflow.workflow_type)
-    money = definition.wording.money if definition else None
-    if definition is None or money is None:
-        return Charges([], [])
-    stands = (DONE, Effect.State.KEPT)
-    calls = Effect.objects.filter(workflow=workflow.pk, undo=False, step__in=definition.charge_names).order_by("pk")
-    return Charges(
-        [call.pk for call in calls if call.state in stands and (call.result or {}).get(money.reference)],
-        [call.pk for call in calls if call.state in IN_DOUBT],
-    )
+def held_by(workflow: Workflow) -> Charges:
+    """The workflow's own charges that are held now; none if its type is not known here, or charges nothing."""
+    held = [each for each in charges_of(workflow) if each.is_held]
+    return Charges(*([each.call.pk for each in held if each.is_unclear == unclear] for unclear in (False, True)))
 
 
-def in_words(workflow: Workflow, charges: Charges) -> str:
+def in_words(workflow: Workflow, held: Charges) -> str:
     """What a workflow's charges come to."""
-    money = wording_of_type(workflow.workflow_type).money
-    if not (charges.standing or charges.unclear) or money is None:
+    money, number = wording_of_type(workflow.workflow_type).money, len(held.standing or held.unclear)
+    if not number or money is None:
         return "nothing is charged any more"
-    has_been = "has been" if charges.standing else "may have been"
-    return f"{amount(workflow.payload, money)} {has_been} charged"
+    has_been = "has been" if held.standing else "may have been"
+    return f"{amount(workflow.payload, money, number)} {has_been} charged"
 
 
-# What its definition says of the call `e` of the workflow `family`: the step of a charge, and what names it.
-_CHARGE = """LEFT JOIN unnest(%(types)s::text[], %(steps)s::text[], %(references)s::text[])
-                        AS charge (type, step, reference)
-                ON charge.type = family.workflow_type AND charge.step = e.step"""
-# A call that has charged something. Any call may have, if this release does not know the type; or if a result was
-# sealed when its definition said nothing of money, or named the reference otherwise: it does not stand in clear.
-_HAS_CHARGED = f"""(e.result ->> charge.reference <> '' OR e.result ? '{SEALED}' AND NOT e.result ? charge.reference
-                    OR family.workflow_type <> ALL (%(known)s::text[]))"""
-_MAY_HAVE_CHARGED = "(charge.step IS NOT NULL OR family.workflow_type <> ALL (%(known)s::text[]))"
-# The charge stands, or is unclear.
-_STANDS = f"e.state IN ('intent', 'unknown') AND {_MAY_HAVE_CHARGED} OR e.state IN ('done', 'kept') AND {_HAS_CHARGED}"
+class Found(NamedTuple):
+    """So many charges of a workflow: that of `root`, or a descendant's to which the same happens as to `root`.
+
+    `is_reversible`: given back when it fails. `is_unclear`: nobody knows whether anything was charged.
+    """
+
+    root: int
+    workflow_id: int
+    is_reversible: bool
+    is_unclear: bool
+    number: int
 
 
-def _with_call(*, child: str, call: str) -> str:
-    """SQL for which workflows have made such a call; or a descendant has, to which the same happens."""
+def _with_call(*, child: str, call: str, told: str = "is_reversible, is_unclear, count(*)") -> str:
+    """SQL for the charges of workflows for which `call` holds, and of their descendants to which the same happens."""
     # LATERAL: joined to the whole ledger, a planner without statistics might read all of it.
     return f"""
         WITH RECURSIVE family AS (
@@ -67,60 +62,70 @@ def _with_call(*, child: str, call: str) -> str:
              UNION ALL
             SELECT root, child.id, child.workflow_type, child.cancelled_at
               FROM family JOIN workflows_workflow child ON child.parent_id = family.id AND {child})
-        SELECT DISTINCT root FROM family
+        SELECT root, w.id, {told} FROM family w
          CROSS JOIN LATERAL (
-               SELECT FROM workflows_effect e {_CHARGE}
-                WHERE e.workflow_id = family.id AND NOT e.undo AND ({call}) LIMIT 1) charged"""  # noqa: S608 (ours)
+               SELECT {charges.REVERSIBLE} AS is_reversible, {charges.UNCLEAR} AS is_unclear
+                 FROM workflows_effect e {charges.JOIN} WHERE e.workflow_id = w.id AND {call}) charged
+         GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"""  # noqa: S608 (ours)
 
 
 # What is cancelled with the workflow counts.
-_CHARGED = _with_call(child="child.status = 'PENDING'", call=_STANDS)
+_HELD = _with_call(child="child.status = 'PENDING'", call=charges.HELD)
 
 # Children that were cancelled with it are retried with it. What was charged again since, and stands, is on record, and
-# is not charged once more.
+# is not charged once more. Whatever was refunded before, a retry charges once.
 _REFUNDED = _with_call(
     child="family.cancelled_at IS NOT NULL AND child.cancelled_at IS NOT NULL",
-    call=f"""e.state = 'undone' AND {_HAS_CHARGED}
+    call=f"""{charges.REFUNDED}
              AND NOT EXISTS (SELECT FROM workflows_effect later
                               WHERE later.workflow_id = e.workflow_id AND later.step = e.step AND NOT later.undo
-                                AND later.generation > e.generation AND later.state IN ('done', 'kept'))""",
+                                AND later.generation > e.generation
+                                AND later.state IN ('done', 'kept') AND later.result IS NOT NULL)""",
+    told="false, false, 1",
 )
 
 
+def held(*workflow_ids: int) -> list[Found]:
+    """What these workflows, and what is cancelled with them, have charged, or may have, and not given back."""
+    return _found(_HELD, workflow_ids)
+
+
+def charged_again(*workflow_ids: int) -> list[Found]:
+    """What a retry of these, and of the children that are retried with them, charges though it was refunded."""
+    return _found(_REFUNDED, workflow_ids)
+
+
 def may_have_been_charged(*workflow_ids: int) -> set[int]:
-    """Those of which a charge stands or is unclear, their own or of a child cancelled with them; not a refunded one."""
-    return _which(_CHARGED, workflow_ids)
+    """Those of which a charge is held, their own or of a child cancelled with them."""
+    return {each.root for each in held(*workflow_ids)}
 
 
 def would_charge_again(*workflow_ids: int) -> set[int]:
     """Those whose retry charges again what was refunded, their own or of a child that is retried with them."""
-    return _which(_REFUNDED, workflow_ids)
+    return {each.root for each in charged_again(*workflow_ids)}
 
 
-def _which(sql: str, workflow_ids: Sequence[int]) -> set[int]:
-    rows = fetch_all(sql, {"workflow_ids": list(workflow_ids), **_charging_steps()})
-    return {workflow_id for (workflow_id,) in rows}
+def sum_of(found: Iterable[Found]) -> str:
+    """What these charges come to, each once, whatever the number of roots that it was found by."""
+    each_once = {(each.workflow_id, each.is_reversible, each.is_unclear): each.number for each in found}
+    numbers: dict[int, int] = {}
+    for (workflow_id, *_), number in each_once.items():
+        numbers[workflow_id] = numbers.get(workflow_id, 0) + number
+    return total(numbers)
 
 
-def _charging_steps() -> dict[str, Any]:
-    """The parameters that say which steps charge, and which types this release knows."""
-    charges = [
-        (definition.name, step, money.reference)
-        for definition in definitions().values()
-        if (money := definition.wording.money)
-        for step in definition.charge_names
-    ]
-    types, steps, references = map(list, zip(*charges, strict=True)) if charges else ([], [], [])
-    return {"types": types, "steps": steps, "references": references, "known": list(definitions())}
+def _found(sql: str, workflow_ids: Collection[int]) -> list[Found]:
+    rows = fetch_all(sql, {"workflow_ids": list(workflow_ids), **charges.parameters()})
+    return [Found(*row) for row in rows]
 
 
 def failed_with_a_charge(newest: int) -> int:
-    """How many of the newest failed workflows that nobody has acknowledged have a charge that stands, or is unclear."""
+    """How many of the newest failed workflows that nobody has acknowledged hold a charge."""
     return len(_charged(_NEWEST_FAILURES, newest=newest))
 
 
 def charged_among(ids: Collection[int]) -> set[int]:
-    """Those of these workflows whose charge stands, or is unclear."""
+    """Those of these workflows that hold a charge of their own."""
     return _charged("SELECT id, workflow_type FROM workflows_workflow WHERE id = ANY (%(ids)s)", ids=list(ids))
 
 
@@ -131,10 +136,10 @@ _NEWEST_FAILURES = f"""SELECT id, workflow_type FROM workflows_workflow WHERE {U
 def _charged(rows: str, **parameters: Any) -> set[int]:
     # LATERAL: joined to the whole ledger, a planner without statistics might read all of it.
     found = fetch_all(
-        f"""SELECT family.id FROM ({rows}) family
+        f"""SELECT w.id FROM ({rows}) w
              CROSS JOIN LATERAL (
-                   SELECT FROM workflows_effect e {_CHARGE}
-                    WHERE e.workflow_id = family.id AND NOT e.undo AND ({_STANDS}) LIMIT 1) charged""",  # noqa: S608 (ours)
-        {**parameters, **_charging_steps()},
+                   SELECT FROM workflows_effect e {charges.JOIN}
+                    WHERE e.workflow_id = w.id AND {charges.HELD} LIMIT 1) charged""",  # noqa: S608 (ours)
+        {**parameters, **charges.parameters()},
     )
     return {pk for (pk,) in found}

@@ -21,7 +21,7 @@ from enum import Enum
 
 from django.db.models import Q
 
-from workflows.definition import definitions, titled_step
+from workflows.definition import definitions, is_to_be_undone, titled_step
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine import compensation, undo_question
@@ -159,7 +159,7 @@ def when_asked_again(task: ManualTask) -> Again:
     if task.task_type == undo_question.TASK_TYPE:
         return Again.TO_UNDO
     effect, definition = read_answer(task).effect, definitions().get(task.workflow.workflow_type)
-    undone = compensation.is_to_be_undone(definition, effect.step, effect.has_undo)
+    undone = is_to_be_undone(definition, effect.step, effect.has_undo)
     return Again.TO_UNDO if undone else Again.BY_A_RETRY
 
 

@@ -263,7 +263,7 @@ def _require_cancellable(workflow: Workflow, state: State, user: Actor) -> None:
 
 def _require_charged_as_seen(workflow: Workflow, seen: Charges | None) -> None:
     """A worker may charge between the page and the click; the user would not know that this is to be given back."""
-    now = payments.charges_of(workflow)
+    now = payments.held_by(workflow)
     if seen is not None and now != seen:
         money = payments.in_words(workflow, now)
         raise NotAllowed(f"The money has changed since you looked: {money}. Look again: it can be cancelled still.")

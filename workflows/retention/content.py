@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions, money_in, value_at
-from workflows.engine.duplicates import LEFT
 from workflows.models import OriginalPayload, Workflow
 from workflows.models.content_key import Unopened
 from workflows.postgres.statements import execute
@@ -48,7 +48,7 @@ _KEYS = f"""
       JOIN workflows_workflow w ON w.id = own.id
      WHERE k.hash = own.hash AND k.workflow_id = own.id
        AND (k.role IS NULL OR CASE w.status WHEN 'COMPLETE' THEN w.completed_at + own.within < clock_timestamp()
-                                            ELSE NOT {LEFT} END)"""  # noqa: S608 (ours)
+                                            ELSE NOT {charges.LEFT} END)"""  # noqa: S608 (ours)
 _CONTENT_KEYS = """
     DELETE FROM workflows_contentkey k USING workflows_workflow w
      WHERE w.id = ANY (%(ids)s) AND k.idempotency_key = w.idempotency_key"""
@@ -95,8 +95,7 @@ def empty(ids: Sequence[int]) -> None:
     transitions.empty(ids, payloads=payloads, business_keys=business_keys)
     if hashes:
         own = dict(zip(("hashes", "of", "within"), map(list, zip(*hashes, strict=True)), strict=True))
-        charges = sorted({name for each in definitions().values() for name in each.charge_names})
-        execute(_KEYS, {**own, "charges": charges})
+        execute(_KEYS, {**own, **charges.parameters()})
     if unopened := [pk for pk, (*_, payload) in found.items() if isinstance(payload, Unopened)]:  # it reads the table
         execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s) AND role IS NULL", [unopened])
     for sql in (_CONTENT_KEYS, *_EMPTY):

@@ -14,8 +14,7 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-from workflows.definition import definitions
-from workflows.engine.duplicates import LEFT
+from workflows import charges
 from workflows.postgres.statements import execute, fetch_all
 from workflows.timeouts import StepTimeout, call_within
 
@@ -30,7 +29,7 @@ FAILED_WITH_A_CHARGE = "it has failed, and a charge or another call of it stands
 _MAY = f"""
     SELECT w.id, spent.at < now() - interval '1 hour'
       FROM workflows_workflow w LEFT JOIN workflows_spentkey spent ON spent.workflow_id = w.id
-     WHERE w.id = ANY (%(ids)s) AND NOT (w.status = 'FAILED' AND {LEFT})
+     WHERE w.id = ANY (%(ids)s) AND NOT (w.status = 'FAILED' AND {charges.LEFT})
        AND NOT EXISTS (SELECT FROM workflows_workflow child
                         WHERE child.parent_id = w.id AND child.emptied_at IS NULL)
      ORDER BY w.id"""  # noqa: S608 (ours)
@@ -58,9 +57,8 @@ _ROW = "workflows_workflow WHERE id"
 
 def may_go(ids: Sequence[int], *, lock: bool) -> list[tuple[int, bool]]:
     """Those of these emptied workflows that may be deleted: id, and whether that can be now, or in an hour."""
-    charges = sorted({name for each in definitions().values() for name in each.charge_names})
     sql = f"{_MAY} FOR UPDATE OF w SKIP LOCKED" if lock else _MAY
-    return [(pk, bool(now)) for pk, now in fetch_all(sql, {"ids": list(ids), "charges": charges})]
+    return [(pk, bool(now)) for pk, now in fetch_all(sql, {"ids": list(ids), **charges.parameters()})]
 
 
 def delete(ids: Sequence[int], archive: str = "") -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workflows.operations.payments import charged_among
+from workflows import charges
 from workflows.postgres.statements import fetch_all
 from workflows.retention.holds import held_by_an_old_key
 
@@ -13,6 +13,7 @@ REASONS = {
     "held": "a legal hold is on it",
     "pending": "it is still under way: cancel it, or wait for its end",
     "unclear": "it is unclear whether a call was made: that has to be found out first, by a retry or on its task",
+    "left": "it has failed, and a call was left as it is though nobody knows whether it was made: acknowledge it",
     "deferred": "a step of it is still to be done: have it run again, or acknowledge it",
     "untold": "others have not been told of it yet: wait, or redeliver or discard its events in the Outbox",
     "correction": "somebody has asked for a correction: it has to be decided first",
@@ -23,7 +24,7 @@ REASONS = {
 
 _STATED = "w.status = 'FAILED' AND w.cancelled_at IS NULL AND w.acknowledged_failure IS DISTINCT FROM w.completed_at"
 _WHY = f"""
-    SELECT w.id, {_STATED}, CASE
+    SELECT w.id, CASE
            WHEN w.status = 'PENDING' THEN 'pending'
            WHEN EXISTS (SELECT FROM workflows_hold h
                          WHERE h.until > clock_timestamp()
@@ -33,8 +34,11 @@ _WHY = f"""
            WHEN EXISTS (SELECT FROM workflows_effect e
                          WHERE e.workflow_id = w.id AND e.state IN ('intent', 'unknown')) THEN 'unclear'
            WHEN {_STATED} AND EXISTS (
+                SELECT FROM workflows_effect e {charges.JOIN}
+                 WHERE e.workflow_id = w.id AND {charges.HELD}) THEN 'money'
+           WHEN {_STATED} AND EXISTS (
                 SELECT FROM workflows_effect e
-                 WHERE e.workflow_id = w.id AND e.state = 'kept' AND e.result IS NULL) THEN 'money'
+                 WHERE e.workflow_id = w.id AND e.state = 'kept' AND e.result IS NULL) THEN 'left'
            WHEN EXISTS (SELECT FROM workflows_followup f
                          WHERE f.workflow_id = w.id
                            AND (f.due_at IS NOT NULL OR f.acknowledged_failure IS DISTINCT FROM f.created_at))
@@ -57,10 +61,8 @@ def why_they_stay(ids: Sequence[int]) -> dict[int, str]:
 
     Ask once their rows are locked, by a statement of its own: what was committed before the lock is seen.
     """
-    rows = fetch_all(_WHY, {"ids": list(ids)})
-    stay = dict.fromkeys(held_by_an_old_key(ids), "held") | {pk: why for pk, _, why in rows if why}
-    failed = [pk for pk, is_stated, why in rows if is_stated and pk not in stay]
-    return stay | dict.fromkeys(charged_among(failed) if failed else (), "money")
+    rows = fetch_all(_WHY, {"ids": list(ids), **charges.parameters()})
+    return dict.fromkeys(held_by_an_old_key(ids), "held") | {pk: why for pk, why in rows if why}
 
 
 def settled(ids: Sequence[int]) -> tuple[list[int], dict[int, str]]:

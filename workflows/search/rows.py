@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import OperationalError, transaction
 
+from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions, value_at
 from workflows.postgres import sqlstates
 from workflows.postgres.jsonb import SEALED
@@ -43,7 +44,7 @@ _INSERT = """
 
 # A workflow keeps the part that it has under another key. One without a part was taken up by a release that did not
 # know the business key: it may go on with what it has begun, and holds others up by that, and by what it has done.
-_INSERT_BUSINESS_KEYS = """
+_INSERT_BUSINESS_KEYS = f"""
     INSERT INTO workflows_searchkey (hash, workflow_id, key_id, role)
     SELECT new.hash, w.id, %(key_id)s, coalesce(max(old.role), 'holder')
       FROM unnest(%(hashes)s::bytea[], %(old_hashes)s::bytea[], %(ids)s::bigint[]) AS new (hash, old_hash, workflow_id)
@@ -51,10 +52,10 @@ _INSERT_BUSINESS_KEYS = """
       LEFT JOIN workflows_searchkey old ON old.hash = new.old_hash AND old.workflow_id = w.id
      GROUP BY new.hash, w.id
     HAVING max(old.role) IS NOT NULL OR w.status = 'COMPLETE' OR w.status = 'PENDING' AND w.begun
-        OR EXISTS (SELECT FROM workflows_effect e WHERE e.workflow_id = w.id AND e.state = 'kept')
+        OR w.status = 'FAILED' AND {charges.LEFT}
      ORDER BY new.hash, w.id
     ON CONFLICT DO NOTHING
-"""
+"""  # noqa: S608 (ours)
 
 # A key stays if its workflow is of no type of ours, because we could not have given it a new one; or was stored after
 # we started, because an intake with the old setting wrote it and nobody has given it another. (Of a business key a
@@ -193,7 +194,8 @@ def _fields_of(definition: WorkflowDefinition) -> list[str]:
 def _insert(sql: str, rows: Sequence[tuple[Any, ...]], *columns: str) -> int:
     if not rows:
         return 0
-    return execute(sql, {"key_id": keys()[0].id, **dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))})
+    given = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
+    return execute(sql, {"key_id": keys()[0].id, **charges.parameters(), **given})
 
 
 _NEWEST = "workflows_workflow WHERE id < %s ORDER BY id DESC LIMIT %s"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
-from workflows.definition import WorkflowDefinition, definitions, wording_of
-from workflows.effects import DONE, IN_DOUBT, KEPT, UNDONE
+from workflows.definition import WorkflowDefinition, definitions, is_to_be_undone, wording_of
+from workflows.effects import DONE, IN_DOUBT, KEPT, UNDONE, is_unclear
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine.duplicates import others_of
 from workflows.models import Effect, ManualTask, Wait, Workflow
-from workflows.operations.amounts import total
+from workflows.operations import payments
 from workflows.wording import Wording, words_for_code, words_for_step
 
 # So many workflows, and no more, are looked through for what they were charged.
@@ -54,33 +54,27 @@ class Calls:
 
     def to_be_undone(self) -> list[Effect]:
         """The calls that happened and that can be undone."""
-        return [effect for effect in self.latest if effect.state == DONE and self._can_be_undone(effect)]
+        return [effect for effect in self.on_record() if self._is_to_be_undone(effect)]
 
     def to_stay(self) -> list[Effect]:
-        """The calls that happened and that nothing undoes."""
-        return [effect for effect in self.latest if effect.state in (DONE, KEPT) and not self._can_be_undone(effect)]
+        """The calls that happened, or that a person has left as they are, and that nothing undoes."""
+        return [each for each in self.latest if each.state in (DONE, KEPT) and not self._is_to_be_undone(each)]
+
+    def on_record(self) -> list[Effect]:
+        """The calls that happened and stand."""
+        return [effect for effect in self.latest if effect.state in (DONE, KEPT) and not is_unclear(effect)]
+
+    def unclear(self) -> list[Effect]:
+        """The calls of which nobody knows whether they happened."""
+        return list(filter(is_unclear, self.latest))
 
     def not_made(self) -> list[str]:
         """The titles of the steps whose call was not made: the next run makes it, where the step applies."""
         if self.definition is None:
             return []
-        made = {effect.step for effect in self.latest if effect.state in (DONE, KEPT, *IN_DOUBT)}
+        made = {effect.step for effect in [*self.on_record(), *self.unclear()]}
         steps = [step for step in self.definition.steps if step.once and not made.intersection(step.names)]
         return [words_for_step(self.wording, step.name).title for step in steps]
-
-    def refunds(self) -> bool:
-        """Whether undoing everything gives a charge back."""
-        return any(map(self._is_charge, self.to_be_undone()))
-
-    def charges_again(self) -> bool:
-        """Whether a retry charges again what was refunded."""
-        return any(self._is_charge(effect) for effect in self.latest if effect.state == UNDONE)
-
-    def _is_charge(self, effect: Effect) -> bool:
-        money = self.wording.money
-        if self.definition is None or money is None or effect.step not in self.definition.charge_names:
-            return False
-        return bool((effect.result or {}).get(money.reference))
 
     def titles_of(self, effects: Iterable[Effect]) -> list[str]:
         return [self._title(effect.step) for effect in effects]
@@ -88,19 +82,20 @@ class Calls:
     def _title(self, step: str) -> str:
         return words_for_step(self.wording, step).title
 
-    def _can_be_undone(self, effect: Effect) -> bool:
-        step = self.definition.find_step(effect.step) if self.definition else None
-        return bool(step and step.undo)
+    def _is_to_be_undone(self, effect: Effect) -> bool:
+        return effect.state != KEPT and is_to_be_undone(self.definition, effect.step, effect.has_undo)
 
 
 def of_retry(workflow: Workflow) -> Iterator[str]:
     """What a retry of this workflow does, in sentences."""
     calls = Calls.of(workflow)
     code = words_for_code(calls.wording, workflow.last_error_code)
-    on_record, unclear, again = calls.titles(DONE, KEPT), calls.titles(*IN_DOUBT), calls.titles(UNDONE)
+    on_record, unclear = calls.titles_of(calls.on_record()), calls.titles_of(calls.unclear())
+    again = calls.titles(UNDONE)
     yield "A worker takes it up before what is queued and has not started, and starts again from the first step."
-    if calls.charges_again():
-        yield f"The card will be charged again: {total([workflow.pk])}."
+    if charged := payments.charged_again(workflow.pk):
+        is_certain = not any(each.is_unclear for each in payments.held(workflow.pk))
+        yield f"The card {'will' if is_certain else 'may'} be charged again: {payments.sum_of(charged)}."
     if on_record:
         yield f"{_number(on_record)} on record and not made again: {_list(on_record)}."
     if unclear:
@@ -120,10 +115,11 @@ def of_cancel(workflow: Workflow) -> Iterator[str]:
     undone, stays = calls.titles_of(calls.to_be_undone()), calls.titles_of(calls.to_stay())
     unclear = calls.titles(*IN_DOUBT)
     yield "It is cancelled at once; if a worker is running it, before its next step. If none is left, it completes."
-    if not (undone or stays or unclear):
-        yield "Nothing has been done in other systems, so nothing has to be reversed."
-    if calls.refunds():
-        yield f"{total([workflow.pk])} is given back."
+    held = payments.held(workflow.pk)
+    if not (undone or stays or unclear or held):
+        yield "No call that would have to be reversed is on record."
+    if returned := [each for each in held if each.is_reversible and not each.is_unclear]:
+        yield f"{payments.sum_of(returned)} is given back."
     if undone:
         yield f"Reversed: {_list(undone)}."
     if unclear:
@@ -141,11 +137,14 @@ def of_let_fail(parked: QuerySet[Workflow]) -> Iterator[str]:
     """What happens to workflows that are parked and let fail, in sentences. Many are not looked through."""
     calls = Calls.of_each(list(parked.only("workflow_type")[: LOOKED_THROUGH + 1]))
     if len(calls) > LOOKED_THROUGH:
-        yield "What was charged is given back."
-    elif charged := [each for each in calls if each.refunds()]:
-        yield f"{total([each.workflow.pk for each in charged])} is given back, for {len(charged)} of them."
-    if len(calls) <= LOOKED_THROUGH and (unclear := [each for each in calls if each.titles(*IN_DOUBT)]):
-        yield f"Of {len(unclear)} a call is unclear. That is found out, and what happened is reversed where it can be."
+        yield "What was charged is given back where it can be."
+    else:
+        own = [each for each in payments.held(*(of.workflow.pk for of in calls)) if each.root == each.workflow_id]
+        if returned := [each for each in own if each.is_reversible and not each.is_unclear]:
+            yield f"{payments.sum_of(returned)} is given back, for {len({each.root for each in returned})} of them."
+        if unclear := [each for each in calls if each.unclear()]:
+            of = f"Of {len(unclear)} a call is unclear."
+            yield f"{of} That is found out, and what happened is reversed where it can be."
     yield "What they have done in other systems is reversed where it can be."
 
 

@@ -1,94 +1,106 @@
-"""THE MONEY LINE of a workflow: what was charged, when, under which reference, and what became of it."""
+"""THE MONEY of a workflow, in words: what was charged, when, under which reference, and what became of it.
+
+What became of each charge `workflows.charges` says; here are the sentences for staff, and for the patient.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from workflows.charges import Charge, ChargeState, judged
 from workflows.definition import WorkflowDefinition
-from workflows.effects import DONE, IN_DOUBT, KEPT, UNDONE
-from workflows.models import Effect
+from workflows.effects import NOT_DONE, SKIPPED
+from workflows.engine import undo_question
+from workflows.models import Effect, Workflow
 from workflows.operations.amounts import amount
 from workflows.redaction import masked_reference, private_part
 from workflows.telling import words
 from workflows.wording import Money
 
+NOTHING = "Nothing has been charged."
+UNKNOWN_HERE = "This release does not know the type, nor what its calls have charged."
 
-def money_line(definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]) -> str:
+
+def money_line(
+    workflow: Workflow, definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]
+) -> str:
     """A sentence for each charge of `effects`, given oldest first; empty if the definition has no words for money."""
-    if definition is None or definition.wording.money is None:
+    if definition is None:
+        return UNKNOWN_HERE if any(effect.state not in (NOT_DONE, SKIPPED) for effect in effects) else ""
+    if definition.wording.money is None:
         return ""
-    told = [charge.sentence() for charge in _charges(definition, payload, effects)]
-    return " ".join(filter(None, told)) or "Nothing has been charged."
-
-
-def in_short(definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]) -> str:
-    """What became of the latest charge, `$145.00 charged`; empty if there is none."""
-    told = [charge.in_short() for charge in _charges(definition, payload, effects)] if definition else []
-    return next(filter(None, reversed(told)), "")
-
-
-def _charges(definition: WorkflowDefinition, payload: Mapping[str, Any], effects: Sequence[Effect]) -> list[_Charge]:
-    if (money := definition.wording.money) is None:
-        return []
-    names = definition.charge_names
-    calls = [effect for effect in effects if effect.step in names]
-    undos = {effect.generation: effect for effect in calls if effect.undo}
-    private = private_part(payload, definition.public_fields)
-    return [
-        _Charge(effect, undos.get(effect.generation), money, amount(payload, money), private)
-        for effect in calls
-        if not effect.undo
+    told = [
+        _sentence(charge, definition.wording.money, payload, private_part(payload, definition.public_fields))
+        for charge in judged(definition, effects, reversing=is_reversing(workflow, definition))
+        if charge.state != ChargeState.NOTHING
     ]
+    return " ".join(told) or NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class _Charge:
-    """One call that charges, and the call that gave it back; no reference may repeat `private`."""
+def _sentence(charge: Charge, money: Money, payload: Mapping[str, Any], private: Any) -> str:
+    """What a call came to. `at` is its start: a lookup finds a call later than it was answered."""
+    call, what = charge.call, amount(payload, money)
+    if charge.state == ChargeState.NEVER:
+        return f"{what} was not charged: {call.settled_by} said so at {words.clock(call.settled_at)}."
+    at = words.clock(call.begun_at)
+    if charge.state == ChargeState.UNCLEAR:
+        return f"Unclear: {what} may have been charged at {at}."
+    named = f", {masked_reference(charge.reference, private)}" if charge.reference else ""
+    charged = f"{what} charged at {at}{named}" if named else f"{what} may have been charged at {at}"
+    return f"{charged}{_since(charge, money, private)}."
 
-    call: Effect
-    undo: Effect | None
-    money: Money
-    amount: str
-    private: Any
 
-    def sentence(self) -> str:
-        """What the call came to; empty for one that charged nothing."""
-        call, reference = self.call, self._reference(self.call, self.money.reference)
-        if call.state in IN_DOUBT:
-            return f"Unclear: {self.amount} may have been charged at {words.clock(call.begun_at)}."
-        if call.state not in (DONE, KEPT, UNDONE) or not reference:
-            return ""
-        # Its start: a lookup finds a call later than it was answered.
-        return f"{self.amount} charged at {words.clock(call.begun_at)}, {reference}{self._since()}."
-
-    def in_short(self) -> str:
-        if self.call.state in IN_DOUBT:
-            return f"{self.amount} unclear"
-        if self.call.state not in (DONE, KEPT, UNDONE) or not self._reference(self.call, self.money.reference):
-            return ""
-        return f"{self.amount} {'refunded' if self.call.state == UNDONE else 'charged'}"
-
-    def _since(self) -> str:
-        """What became of it."""
-        call, undo = self.call, self.undo
-        if call.state == UNDONE:
-            return f"; refunded {self._how()}"
-        if call.state == KEPT:
-            return "; a person decided to leave it"
-        if call.undo_failures:
+def _since(charge: Charge, money: Money, private: Any) -> str:
+    """What became of what was charged."""
+    call, undo = charge.call, charge.undo
+    match charge.state:
+        case ChargeState.REFUNDED:
+            return f"; refunded{_how(undo, money, private)}"
+        case ChargeState.LEFT:
+            return f"; left as it is by {call.settled_by}"
+        case ChargeState.UNCLEAR_LEFT:
+            return f"; left as it is by {call.settled_by} at {words.clock(call.settled_at)}"
+        case ChargeState.REFUND_FAILED if call.undo_failures:
             return f"; the refund failed {call.undo_failures} time{'s' * (call.undo_failures > 1)}"
-        if undo and undo.state in IN_DOUBT:
+        case ChargeState.REFUND_FAILED:
+            return "; the refund could not be made yet, for a service is down"
+        case ChargeState.REFUND_UNCLEAR if undo:
             return f"; a refund was started at {words.clock(undo.begun_at)}, and its outcome is not known yet"
+        case ChargeState.TO_BE_REFUNDED:
+            return "; it is to be refunded"
+    return ""
+
+
+def _how(undo: Effect | None, money: Money, private: Any) -> str:
+    """By whom it was refunded, and under which reference. A lookup, and a person, tell of it later than it happened."""
+    if undo is None:
         return ""
+    result, at = undo.result or {}, words.clock(undo.settled_at)
+    found = result.get(money.refund) or result.get("reference")
+    reference = f", {masked_reference(found, private)}" if found else ""
+    match undo.settled_by:
+        case "call" | "":
+            return f" at {at}{reference}"
+        case "lookup":
+            return f"{reference}, as the service said at {at}"
+    return f" by hand{reference}, as {undo.settled_by} said at {at}"
 
-    def _how(self) -> str:
-        if self.undo is None:
-            return "by hand"
-        reference = self._reference(self.undo, self.money.refund) or self._reference(self.undo, "reference")
-        return f"at {words.clock(self.undo.settled_at)}{f', {reference}' if reference else ''}"
 
-    def _reference(self, call: Effect, name: str) -> str:
-        value = (call.result or {}).get(name)
-        return masked_reference(value, self.private) if value else ""
+def is_reversing(workflow: Workflow, definition: WorkflowDefinition | None) -> bool:
+    """Whether what the workflow did is being reversed: not while a person decides that."""
+    return workflow.compensating and not undo_question.is_undecided(definition, workflow)
+
+
+def in_short(
+    workflow: Workflow, definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]
+) -> str:
+    """What became of the latest charge, of those that are held if any is: `$145.00 charged`; empty if there is none."""
+    charges = judged(definition, effects, reversing=is_reversing(workflow, definition))
+    told = [each for each in charges if each.is_held] or [each for each in charges if each.state in _IN_SHORT]
+    if not told or definition is None or definition.wording.money is None:
+        return ""
+    return f"{amount(payload, definition.wording.money)} {_IN_SHORT.get(told[-1].state, 'charged')}"
+
+
+_IN_SHORT = {ChargeState.UNCLEAR: "unclear", ChargeState.UNCLEAR_LEFT: "unclear", ChargeState.REFUNDED: "refunded"}

@@ -8,10 +8,11 @@ from typing import Any
 from django.db.models import Case, Expression, JSONField, Value, When
 from django.db.models.fields.json import KeyTransform
 
+from workflows.charges import Charge, ChargeState, judged
 from workflows.definition import WorkflowDefinition, definitions, value_at, wording_of, wording_of_type
-from workflows.effects import IN_DOUBT
 from workflows.engine import undo_question
 from workflows.models import Attempt, Effect, Event, ManualTask, State, StepOutcome, Workflow
+from workflows.operations import amounts
 from workflows.telling import words
 from workflows.telling.sentence import cause_of
 from workflows.wording import words_for_code, words_for_step
@@ -36,11 +37,14 @@ REFUNDED = "Your payment was refunded."
 NOT_REFUNDED = "Your payment was not refunded."
 UNCLEAR = "We are finding out whether you were charged. If you were, you will get your money back."
 UNKNOWN = "We cannot tell yet whether you were charged."
+UNCLEAR_LEFT = "We cannot tell whether you were charged. If you were, that was not refunded."
 BEING_REFUNDED = "Your refund is on its way."
 REFUND_DELAYED = "Your refund is on its way; it is taking longer than usual."
 REFUND_ASKED = "We could not refund your payment yet. Our team is working on it."
 DECIDING = "We are deciding how to go on. Your payment stands until then."
-PAID_SO_FAR = "Your payment stays as it is. If we cannot go on, you get it back."
+REFUND_UNKNOWN = "We cannot tell yet whether your payment was refunded. Our team is working on it."
+# What the patient of any other hears of it, behind what was charged.
+IF_NOT = "If we cannot go on, you get it back."
 
 
 def to_tell(
@@ -49,49 +53,69 @@ def to_tell(
     *,
     passed_over: Sequence[str] = (),
     effects: Sequence[Effect] = (),
+    amount: str = "",
     asked: bool = False,
     to_be_mended: bool = False,
 ) -> str:
     """What to tell the patient about a workflow, by its state.
 
-    `passed_over` are the codes of failed best-effort steps, `effects` its calls; `asked`: it waits for a person of
-    ours; `to_be_mended`: it is parked at a step where many fail.
+    `passed_over` are the codes of failed best-effort steps, `effects` its calls; `amount`: what a charge of it comes
+    to, if that is known; `asked`: it waits for a person of ours; `to_be_mended`: it is parked at a step where many
+    fail.
     """
     wording = wording_of(definition)
     state = State(workflow.state)
+    is_undecided = undo_question.is_undecided(definition, workflow)
+    charges = judged(definition, effects, reversing=workflow.compensating and not is_undecided)
+    so_far = _so_far(charges, amount, state)
+    in_the_end = _undecided(charges) if is_undecided else _in_the_end(charges, workflow, asked=asked)
     if state == State.WAITING:
         waiting = words_for_step(wording, workflow.current_step).waiting
         own = "Our team is checking something before we go on. " + _NOTHING_TO_DO if asked else LINES[state]
-        return waiting or own
+        return f"{waiting or own} {so_far}".strip()
     if state == State.COMPLETE:
-        return " ".join([LINES[state], *(wording.codes[code].patient for code in passed_over if code in wording.codes)])
-    money = _money(definition, effects, workflow, asked=asked)
+        lines = [wording.codes[code].patient for code in passed_over if code in wording.codes]
+        return " ".join(filter(None, [LINES[state], so_far, *lines]))
     if state == State.CANCELLED or workflow.cancelled_at:
-        return f"{LINES[State.CANCELLED]} {money}".strip()
-    if state == State.PARKED and to_be_mended:
-        return f"{TO_BE_MENDED} {money}".strip()
+        return f"{LINES[State.CANCELLED]} {in_the_end}".strip()
     if state in (State.FAILED, State.COMPENSATING):
-        return f"{words_for_code(wording, workflow.last_error_code).patient} {money}".strip()
-    return LINES[state]
+        return f"{words_for_code(wording, workflow.last_error_code).patient} {in_the_end}".strip()
+    return f"{TO_BE_MENDED if state == State.PARKED and to_be_mended else LINES[state]} {so_far}".strip()
 
 
 def message_of(workflow: Workflow) -> str:
     """The same, of a row with its `state`: it reads what that state needs."""
-    state, effects, passed_over = State(workflow.state), [], {}
-    if state in (State.FAILED, State.CANCELLED, State.COMPENSATING, State.PARKED):
-        effects = list(Effect.objects.filter(workflow=workflow).defer("error_message"))
+    state, passed_over, definition = State(workflow.state), {}, definitions().get(workflow.workflow_type)
+    effects, amount = _charges_of(workflow, definition) if definition else ([], "")
     if state == State.COMPLETE:
         run = Attempt.objects.filter(workflow=workflow, outcome=Attempt.Outcome.COMPLETE).first()
         passed_over = passed_over_in(workflow, run)
     waits = state in (State.WAITING, State.COMPENSATING)
     return to_tell(
-        definitions().get(workflow.workflow_type),
+        definition,
         workflow,
         passed_over=list(passed_over.values()),
         effects=effects,
+        amount=amount,
         asked=waits and ManualTask.objects.open().filter(workflow=workflow).exists(),
         to_be_mended=state == State.PARKED and cause_of(workflow) is not None,
     )
+
+
+def amount_told(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> str:
+    """What a charge comes to, as `to_tell` takes it."""
+    money = definition.wording.money if definition else None
+    return amounts.known(value_at(payload, money.amount), value_at(payload, money.currency)) if money else ""
+
+
+def _charges_of(workflow: Workflow, definition: WorkflowDefinition) -> tuple[Sequence[Effect], str]:
+    """Its calls that charge, and what one comes to: in one statement, without the payload; none if no step charges."""
+    if (money := definition.wording.money) is None:
+        return [], ""
+    units, currency = (_at(field, "workflow__payload") for field in (money.amount, money.currency))
+    rows = Effect.objects.filter(workflow=workflow, step__in=definition.charge_names).order_by("pk")
+    effects = list(rows.defer("error_message").annotate(units=units, currency=currency))
+    return effects, amounts.known(*(getattr(effects[0], name) for name in ("units", "currency"))) if effects else ""
 
 
 def passed_over_in(workflow: Workflow, attempt: Attempt | None) -> dict[str, str]:
@@ -105,29 +129,51 @@ def passed_over_in(workflow: Workflow, attempt: Attempt | None) -> dict[str, str
     return {step["step"]: str(step.get("error_code") or "") for step in failed if step["step"] not in done}
 
 
-def _money(definition: WorkflowDefinition | None, effects: Sequence[Effect], workflow: Workflow, *, asked: bool) -> str:
-    """A sentence about what was paid and what becomes of it; empty when nothing was."""
-    money = definition.wording.money if definition else None
-    if definition is None or money is None:
-        return ""
-    calls = [effect for effect in effects if effect.step in definition.charge_names and not effect.undo]
-    deciding = undo_question.is_undecided(definition, workflow)
-    if any(effect.state in IN_DOUBT for effect in calls):
-        return UNCLEAR if workflow.state == State.COMPENSATING and not deciding else UNKNOWN
-    charges = {effect.state: effect for effect in calls if (effect.result or {}).get(money.reference)}
-    if Effect.State.DONE in charges and workflow.state == State.COMPENSATING:
-        if deciding:
-            return DECIDING
+def _so_far(charges: Sequence[Charge], amount: str, state: State) -> str:
+    """What the patient was charged while nothing is given back, a sentence each; empty when nothing was."""
+    held = [each for each in charges if each.is_held]
+    if not held:
+        return REFUNDED if any(each.state == ChargeState.REFUNDED for each in charges) else ""
+    is_over = state == State.COMPLETE
+    told = [_charged(each, f" {amount}" if amount else "", is_over=is_over) for each in held]
+    returned = not is_over and any(each.is_reversible for each in held)
+    return " ".join([*told, *([IF_NOT] if returned else [])])
+
+
+def _charged(charge: Charge, amount: str, *, is_over: bool) -> str:
+    on = words.day(charge.call.begun_at)
+    if not charge.is_unclear:
+        return f"Your card was charged{amount} on {on}."
+    finds_out = charge.state == ChargeState.UNCLEAR and not is_over
+    return f"Your card may have been charged{amount} on {on}{'; we are finding out' * finds_out}."
+
+
+def _undecided(charges: Sequence[Charge]) -> str:
+    """What the patient of a failed workflow hears while a person decides whether it is reversed."""
+    if any(each.is_unclear for each in charges):
+        return UNKNOWN
+    return DECIDING if any(each.is_held for each in charges) else ""
+
+
+def _in_the_end(charges: Sequence[Charge], workflow: Workflow, *, asked: bool) -> str:
+    """What becomes of what the patient of a failed or cancelled workflow was charged; empty when nothing was."""
+    is_late = bool(workflow.parked_on)
+    told = {each.state: each for each in charges}
+    if unclear := told.get(ChargeState.UNCLEAR):
+        return UNCLEAR if workflow.compensating and unclear.is_reversible else UNKNOWN
+    if refund := told.get(ChargeState.REFUND_UNCLEAR):
+        if asked or not workflow.compensating:
+            return REFUND_UNKNOWN
+        return REFUND_DELAYED if is_late or refund.call.undo_failures else BEING_REFUNDED
+    if workflow.compensating and told.keys() & {ChargeState.REFUND_FAILED, ChargeState.TO_BE_REFUNDED}:
         if asked:
             return REFUND_ASKED
-        failed = charges[Effect.State.DONE].undo_failures or charges[Effect.State.DONE].undo_unavailable
-        return REFUND_DELAYED if failed or workflow.parked_on else BEING_REFUNDED
-    if Effect.State.DONE in charges and workflow.state == State.PARKED:
-        step = definition.find_step(charges[Effect.State.DONE].step)
-        return PAID_SO_FAR if step and step.undo else ""
-    if charges.keys() & {Effect.State.DONE, Effect.State.KEPT}:
+        return REFUND_DELAYED if is_late or ChargeState.REFUND_FAILED in told else BEING_REFUNDED
+    if ChargeState.UNCLEAR_LEFT in told:
+        return UNCLEAR_LEFT
+    if any(each.is_held for each in charges):
         return NOT_REFUNDED
-    return REFUNDED if charges else ""
+    return REFUNDED if ChargeState.REFUNDED in told else ""
 
 
 def caller(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -167,8 +213,8 @@ def masked_by(workflow_type: str, value: Any) -> str:
     return words.cut(fields[0].show(value)) if fields and words.is_text_or_number(value) else ""
 
 
-def _at(path: str) -> KeyTransform:
-    value: Any = "payload"
+def _at(path: str, payload: str = "payload") -> KeyTransform:
+    value: Any = payload
     for name in path.split("."):
         value = KeyTransform(name, value)
     return value  # type: ignore[no-any-return]

@@ -64,7 +64,7 @@ def sentence(
             )
             if undo_question.is_undecided(definitions().get(workflow.workflow_type), workflow):
                 return f"{ended} What it did stands until a person has decided whether it is reversed."
-            return f"{ended} What it did is being reversed.\n{_reversing(workflow, attempt, parked_on)}"
+            return f"{ended} What it did is being reversed where it can be.\n{_reversing(workflow, attempt, parked_on)}"
         case State.RUNNING if attempt:
             return f"Running since {clock(attempt.opened_at)}."
         case State.PARKED if parked_on:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from workflows.charges import ChargeState, judged
 from workflows.definition import WorkflowDefinition, undo_of, wording_of, wording_of_type
 from workflows.models import Attempt, Effect, StepOutcome, Workflow
 from workflows.telling import words
@@ -32,7 +33,7 @@ def step_lines(
     definition: WorkflowDefinition | None, attempt: Attempt | None, effects: Sequence[Effect] = ()
 ) -> list[StepLine]:
     """The definition's steps, then those that have left it, each with what the attempt did and if it was undone."""
-    undone = undone_steps(effects)
+    undone = undone_steps(definition, effects)
     done = {line.name: line for line in lines_of(attempt, definition)}
     if definition is None:
         return list(done.values())
@@ -66,10 +67,15 @@ def _line(wording: Wording, step: Mapping[str, Any]) -> StepLine:
     )
 
 
-def undone_steps(effects: Sequence[Effect]) -> list[str]:
-    """The steps that were undone, and not done again since."""
+def undone_steps(definition: WorkflowDefinition | None, effects: Sequence[Effect]) -> list[str]:
+    """The steps that were undone, and not done again since; not one that charges, and has charged nothing."""
     latest = {effect.step: effect.state for effect in effects if not effect.undo}
-    return [step for step, state in latest.items() if state == Effect.State.UNDONE]
+    charged = {each.call.step: each.state for each in judged(definition, effects, reversing=False)}
+    return [
+        step
+        for step, state in latest.items()
+        if state == Effect.State.UNDONE and charged.get(step) != ChargeState.NOTHING
+    ]
 
 
 def title_of(wording: Wording, name: str) -> str:

@@ -31,6 +31,11 @@ def clock(at: datetime | None) -> str:
     return f"{at:%H:%M:%S} UTC" if at.date() == timezone.now().date() else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
+def day(at: datetime) -> str:
+    """`28 November`, by UTC, for patients; with the year if it is another one."""
+    return f"{at.day} {at:%B}" if at.year == timezone.now().year else f"{at.day} {at:%B %Y}"
+
+
 def age_of(since: datetime) -> SafeString:
     """How long ago it was, with the time itself when pointed at."""
     return format_html('<time title="{} UTC">{}</time>', f"{since:%Y-%m-%d %H:%M:%S}", age(since))

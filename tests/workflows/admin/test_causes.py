@@ -25,6 +25,7 @@ from tests.workflows.outages.test_brake import Program, braked
 from workflows import operations
 from workflows.health import services
 from workflows.models import CircuitEvent, Effect, Service, Workflow
+from workflows.telling.words import day
 
 WORKFLOWS = "/admin/workflows/workflow/"
 CAUSE = "onboarding/enroll_in_program: TypeError"
@@ -180,11 +181,12 @@ def test_what_needs_a_person_counts_and_names_the_causes_for_who_may_see_service
 
 def test_the_patient_is_told_that_it_goes_on_and_what_becomes_of_the_payment(as_: Login) -> None:
     open_cause()
-    support = as_("support")
+    support, today = as_("support"), day(timezone.now())
     for state, money in {
         "": "",
-        "done": " Your payment stays as it is. If we cannot go on, you get it back.",
-        "unknown": " We cannot tell yet whether you were charged.",
+        "done": f" Your card was charged $145.00 on {today}. If we cannot go on, you get it back.",
+        "unknown": f" Your card may have been charged $145.00 on {today}; we are finding out. If we cannot go on, you "
+        "get it back.",
     }.items():
         (row,) = parked()
         if state:
@@ -304,7 +306,7 @@ def test_more_than_are_looked_through_have_no_sum(as_: Login, monkeypatch: pytes
     for row in parked(2):
         charged(row)
     said = shown(as_("engineer"), page_of(page="let_fail"))
-    assert "What was charged is given back." in said
+    assert "What was charged is given back where it can be." in said
     assert "$" not in said
 
 

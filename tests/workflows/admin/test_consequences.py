@@ -51,25 +51,6 @@ def test_a_retry_tells_which_calls_are_on_record_and_which_are_made() -> None:
     assert "Why it failed: The program is full. A retry alone may not fix that." in told
 
 
-def test_only_the_latest_call_of_a_step_counts() -> None:
-    row = failed()
-    call(row, "execute_checkout", "undone", charge_id="ch_1")
-    call(row, "execute_checkout", "done", generation=2, charge_id="ch_2")
-    assert "1 call is on record and not made again: “Charge the card”." in list(of_retry(row))
-
-
-def test_the_call_that_reversed_another_is_no_call_of_the_step() -> None:
-    row = failed()
-    key = f"{row.key}:execute_checkout:1:undo"
-    row.effects.create(
-        step="execute_checkout", undo=True, state="done", attempt=1, idempotency_key=key, result={"refund_id": "re_1"}
-    )
-    call(row, "execute_checkout", "undone", charge_id="ch_1")
-    told = list(of_retry(row))
-    assert "Reversed before, and done again: “Charge the card”." in told
-    assert not [line for line in told if "on record" in line]
-
-
 def test_a_step_that_is_not_kept_on_record_is_no_call_that_is_made() -> None:
     (made,) = [line for line in of_retry(failed()) if line.startswith("Made where it applies")]
     assert "“Create the account”" in made
@@ -87,22 +68,6 @@ def test_cancelling_tells_what_is_given_back_what_is_reversed_and_what_stays() -
     assert "Reversed: “Charge the card”." in told
     assert "This stays: “Create the account”, “Start the visit”." in told
     assert "Unclear: “Enrol in the program”. That is found out, and what happened is reversed where it can be." in told
-
-
-@pytest.mark.parametrize(
-    ("step", "state", "result"),
-    [("execute_checkout", "undone", "ch_1"), ("execute_checkout", "done", None), ("enroll_in_program", "done", "ch_1")],
-)
-def test_nothing_is_given_back_that_was_not_paid_or_is_given_back_already(
-    step: str, state: str, result: str | None
-) -> None:
-    row = onboarding()
-    call(row, step, state, charge_id=result, payment_status="?")
-    assert not [line for line in of_cancel(row) if "given back" in line]
-
-
-def test_before_anything_was_done_nothing_has_to_be_reversed() -> None:
-    assert "Nothing has been done in other systems, so nothing has to be reversed." in list(of_cancel(onboarding()))
 
 
 def test_a_type_that_this_release_does_not_know_can_still_be_cancelled() -> None:

@@ -85,7 +85,7 @@ def test_where_money_is_held_comes_first(as_: Login) -> None:
     paid()
     rows.failed(**FULL)
     held, free = shown(as_("support"))
-    assert (held.group.cause.code, held.money, free.money) == ("program_full", "Held by 1", "None held")
+    assert (held.group.cause.code, held.money, free.money) == ("program_full", "Held by 1", "")
 
 
 def test_it_says_whose_it_is_and_whether_a_retry_may_help(as_: Login) -> None:

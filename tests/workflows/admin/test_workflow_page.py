@@ -77,7 +77,7 @@ def test_one_whose_claim_was_lost_says_so(as_: Login) -> None:
 def test_it_says_why_a_workflow_is_undone_and_what_comes_next(as_: Login) -> None:
     support = as_("support")
     row = rows.compensating()
-    why = "It failed at “Charge”: card_declined: The card was declined. What it did is being reversed."
+    why = "It failed at “Charge”: card_declined: The card was declined. What it did is being reversed where it can be."
     assert sentence(page(support, row)) == f"{why} A worker does that as soon as one is free."
     Workflow.objects.update(waiting_for="Has someone reversed it?", invisible_until=timezone.now() + timedelta(days=1))
     row.refresh_from_db()
@@ -85,7 +85,7 @@ def test_it_says_why_a_workflow_is_undone_and_what_comes_next(as_: Login) -> Non
     rows.attempt(row, number=2, closed_at=None)
     assert "A worker has been reversing it since" in sentence(page(support, row))
     cancelled = page(support, rows.compensating(cancelled_at=timezone.now()))
-    assert sentence(cancelled).startswith("It was cancelled. What it did is being reversed.")
+    assert sentence(cancelled).startswith("It was cancelled. What it did is being reversed where it can be.")
 
 
 # --- Steps --------------------------------------------------------------------------------------

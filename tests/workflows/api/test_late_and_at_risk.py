@@ -134,18 +134,9 @@ def test_a_charge_that_stands_though_its_workflow_failed_is_told(client: Client)
         row = make(workflow_type="test", **more)
         Effect.objects.filter(workflow=row).delete()
         Effect.objects.create(workflow=row, attempt=1, idempotency_key=row.key, **CHARGE)
-    cases: list[tuple[dict[str, Any], int]] = [
-        ({}, 1),
-        ({"state": "kept"}, 1),
-        ({"state": "unknown", "result": None}, 1),
-        ({"state": "undone"}, 0),
-        ({"result": {"charge_id": ""}}, 0),
-        ({"step": "reserve"}, 0),
-        ({"undo": True}, 0),
-    ]
-    for fields, number in cases:
-        Effect.objects.update(**{**CHARGE, **fields})
-        assert told(client)["standing_charges", ()] == number, fields
+    for state, number in (("done", 1), ("undone", 0)):
+        Effect.objects.update(state=state)
+        assert told(client)["standing_charges", ()] == number, state
 
 
 # --- What it costs ----------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def test_a_retry_that_nobody_has_replaced_goes_on_before_the_one_that_waits(ada:
 def test_while_a_charge_of_one_that_failed_stands_or_may_nothing_is_done_a_second_time(state: str) -> None:
     first = send(fails=True)
     run()
-    Effect.objects.filter(workflow=first, undo=False).update(state=state)
+    Effect.objects.filter(workflow=first, undo=False).update(state=state, result={"id": "ch_1"})
     second = send(pauses=True)
     run()
     assert standing(second) == ["waiting"]

@@ -108,7 +108,8 @@ def child_with_content() -> Workflow:
 
 def charged(state: str) -> Workflow:
     row = emptied(rows.failed, workflow_type="onboarding")
-    Effect.objects.create(workflow=row, step="execute_checkout", state=state, result={}, attempt=1, idempotency_key="k")
+    call = {"step": "execute_checkout", "state": state, "result": {"charge_id": "ch_1"}}
+    Effect.objects.create(workflow=row, attempt=1, idempotency_key="k", **call)
     return row
 
 

@@ -46,7 +46,7 @@ def _show(user: User, options: dict[str, Any]) -> dict[str, Any]:
     definition = definitions().get(row.workflow_type)
     effects = list(Effect.objects.filter(workflow=row).defer("error_message").order_by("id"))
     newest = Attempt.objects.filter(workflow=row).order_by("-number").first()
-    told = standing(row, newest, undone_steps(effects), cause_of(row), others_of(row))
+    told = standing(row, newest, undone_steps(definition, effects), cause_of(row), others_of(row))
     pending = row.status == Workflow.Status.PENDING
     lines = [
         history.line(event, wording_of(definition))
@@ -62,7 +62,7 @@ def _show(user: User, options: dict[str, Any]) -> dict[str, Any]:
         "waiting_for": row.waiting_for if pending else "",
         "next_attempt": row.invisible_until.isoformat(timespec="seconds") if pending else "",
         "questions": [words.task_type(task.task_type) for task in _open_tasks(row)],
-        "money": money.money_line(definition, row.payload, effects),
+        "money": money.money_line(row, definition, row.payload, effects),
         "history": [_line(each) for each in lines],
     }
 
@@ -87,7 +87,7 @@ def _retry(user: User, options: dict[str, Any]) -> dict[str, Any]:
 
 def _cancel(user: User, options: dict[str, Any]) -> dict[str, Any]:
     row = find(options["workflow"], user)
-    charges, tasks = operations.charges_of(row), [task.pk for task in _open_tasks(row)]
+    charges, tasks = operations.held_by(row), [task.pk for task in _open_tasks(row)]
     told = list(consequences.of_cancel(row)) if row.status == Workflow.Status.PENDING else []
     done = operations.cancel(
         row.pk,

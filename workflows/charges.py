@@ -1,0 +1,157 @@
+"""CHARGES: what became of each call that takes money, and whether money is held. All that tells of money asks here.
+
+A definition's words say which step charges, and which field of its result names the charge (`wording.Money`). A call
+whose result names none has charged nothing: a coupon, or a bill for later. One without a result may have charged.
+
+Lists ask the same in SQL, of a row `e` of the ledger and its workflow `w`, behind `JOIN` and with `parameters()`. SQL
+opens no sealed result: where the name of the charge does not stand in clear beside one, money may be held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from workflows.definition import WorkflowDefinition, definitions, is_to_be_undone
+from workflows.models import Effect, Workflow
+from workflows.models.content_key import Unopened
+from workflows.postgres.jsonb import SEALED
+
+State = Effect.State
+# How the ledger has learned a call's state, where no person has said it.
+_NOBODY = ("", "call", "lookup", "undo")
+
+
+class ChargeState(StrEnum):
+    """What became of a charge. Money is held in all states but NOTHING, NEVER and REFUNDED."""
+
+    NOTHING = "nothing"  # not called, refused, or not found; or its result names no charge
+    NEVER = "never"  # a person has said that nothing was charged
+    UNCLEAR = "unclear"  # it may have been charged
+    CHARGED = "charged"
+    TO_BE_REFUNDED = "to_be_refunded"
+    REFUND_FAILED = "refund_failed"  # it is tried again, or a person is asked
+    REFUND_UNCLEAR = "refund_unclear"  # a refund was started, and its outcome is not known
+    REFUNDED = "refunded"  # by us or by hand
+    LEFT = "left"  # charged, and a person has left it as it is
+    UNCLEAR_LEFT = "unclear_left"  # may have been charged, and a person has left it as it is
+
+
+_NOT_HELD = (ChargeState.NOTHING, ChargeState.NEVER, ChargeState.REFUNDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A call that charges, and the call that gives it back if that was started.
+
+    `reference` names the charge; empty if it is not known. `is_reversible`: it is given back if the workflow fails.
+    """
+
+    call: Effect
+    undo: Effect | None
+    state: ChargeState
+    reference: str
+    is_reversible: bool
+
+    @property
+    def is_held(self) -> bool:
+        """Whether money was taken, or may have been, and was not given back."""
+        return self.state not in _NOT_HELD
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether nobody knows if anything was charged."""
+        return self.state in (ChargeState.UNCLEAR, ChargeState.UNCLEAR_LEFT)
+
+
+def charges_of(workflow: Workflow) -> list[Charge]:
+    """The workflow's charges, oldest first; none if its type is not known here, or charges nothing. One statement."""
+    definition = definitions().get(workflow.workflow_type)
+    if definition is None or not definition.charge_names:
+        return []
+    calls = Effect.objects.filter(workflow=workflow.pk, step__in=definition.charge_names).order_by("pk")
+    return judged(definition, calls.defer("error_message"), reversing=workflow.compensating)
+
+
+def judged(definition: WorkflowDefinition | None, effects: Iterable[Effect], *, reversing: bool) -> list[Charge]:
+    """The charges among a workflow's `effects`, in their order. `reversing`: the workflow's calls are being undone."""
+    if definition is None or not definition.charge_names:
+        return []
+    calls = [effect for effect in effects if effect.step in definition.charge_names]
+    undos = {(effect.step, effect.generation): effect for effect in calls if effect.undo}
+    return [
+        _judge(definition, call, undos.get((call.step, call.generation)), reversing) for call in calls if not call.undo
+    ]
+
+
+def _judge(definition: WorkflowDefinition, call: Effect, undo: Effect | None, reversing: bool) -> Charge:
+    assert definition.wording.money
+    field, result = definition.wording.money.reference, call.result
+    named = (result or {}).get(field)
+    reference = "" if named is None else str(named)
+    says_nothing = result is None or (isinstance(result, Unopened) and field not in result)
+    is_reversible = call.state != State.KEPT and is_to_be_undone(definition, call.step, call.has_undo)
+    state = ChargeState.NOTHING
+    match call.state:
+        case State.INTENT | State.UNKNOWN:
+            state = ChargeState.UNCLEAR
+        case State.NOT_DONE if call.settled_by not in _NOBODY:
+            state = ChargeState.NEVER
+        case State.DONE if reference:
+            state = _of_done(call, undo, refunds=reversing and is_reversible)
+        case State.DONE if says_nothing:
+            state = ChargeState.UNCLEAR
+        case State.KEPT if reference or says_nothing:
+            state = ChargeState.LEFT if reference else ChargeState.UNCLEAR_LEFT
+        case State.UNDONE if reference or says_nothing:
+            state = ChargeState.REFUNDED
+    return Charge(call, undo, state, reference, is_reversible)
+
+
+def _of_done(call: Effect, undo: Effect | None, *, refunds: bool) -> ChargeState:
+    """How far its refund is. One that was sent may have gone through, however often it failed."""
+    if undo and undo.state in (State.INTENT, State.UNKNOWN):
+        return ChargeState.REFUND_UNCLEAR
+    if call.undo_failures or call.undo_unavailable:
+        return ChargeState.REFUND_FAILED
+    return ChargeState.TO_BE_REFUNDED if refunds else ChargeState.CHARGED
+
+
+# --- The same in SQL ----------------------------------------------------------------------------------
+
+JOIN = """LEFT JOIN unnest(%(types)s::text[], %(steps)s::text[], %(references)s::text[], %(reversible)s::bool[])
+                     AS charge (type, step, reference, is_reversible)
+             ON charge.type = w.workflow_type AND charge.step = e.step"""
+# Of a type that this release does not know, any call may charge.
+_MAY_CHARGE = "NOT e.undo AND (charge.step IS NOT NULL OR w.workflow_type <> ALL (%(known)s::text[]))"
+_IS_NAMED = "coalesce(e.result ->> charge.reference, '') <> ''"
+_SAYS_NOTHING = f"""(e.result IS NULL OR charge.step IS NULL
+                      OR e.result ? '{SEALED}' AND NOT e.result ? charge.reference)"""
+_CHARGED = f"({_IS_NAMED} OR {_SAYS_NOTHING})"
+
+UNCLEAR = f"""({_MAY_CHARGE} AND (e.state IN ('intent', 'unknown')
+               OR e.state IN ('done', 'kept') AND NOT {_IS_NAMED} AND {_SAYS_NOTHING}))"""
+HELD = f"({_MAY_CHARGE} AND (e.state IN ('intent', 'unknown') OR e.state IN ('done', 'kept') AND {_CHARGED}))"
+REFUNDED = f"({_MAY_CHARGE} AND e.state = 'undone' AND {_CHARGED})"
+REVERSIBLE = "(e.state <> 'kept' AND (e.has_undo OR coalesce(charge.is_reversible, false)))"
+
+# A workflow that failed has left money held, or another call by a person's word: nothing may do it a second time, and
+# its ledger stays.
+LEFT = f"""EXISTS (
+    SELECT FROM workflows_effect e {JOIN}
+     WHERE e.workflow_id = w.id AND (e.state = 'kept' AND NOT e.undo OR {HELD}))"""
+
+
+def parameters(*of: WorkflowDefinition) -> dict[str, Any]:
+    """What these definitions, or all of this release, say of the steps that charge: for SQL."""
+    charges = [
+        (definition.name, step, money.reference, is_to_be_undone(definition, step, False))
+        for definition in of or definitions().values()
+        if (money := definition.wording.money)
+        for step in definition.charge_names
+    ]
+    names = ("types", "steps", "references", "reversible")
+    columns = map(list, zip(*charges, strict=True)) if charges else ([] for _ in names)
+    return {**dict(zip(names, columns, strict=True)), "known": list(definitions())}
