@@ -147,7 +147,7 @@ def test_answer_a_failed_reversal(sit_down: SitDown) -> None:
     assert person.reads("Reversed by hand: Reference re_9")
     task.refresh_from_db()
     assert task.state == "approved"
-    assert Signal.objects.get().payload["answer"] == {"kept": False, "reference": "re_9"}
+    assert Signal.objects.get().payload["answer"] == {"kept": False, "reference": "re_9", "never_happened": False}
     assert Effect.objects.get().state == "done"  # until a worker has read the answer
     assert person.has_used(clicks=4, keys=36) >= 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -15,8 +16,10 @@ from tests.engine import again, outcomes, work
 from tests.sandbox_process import SandboxProcess
 from tests.workflows.outages.services import open_circuit, trial_is_due
 from workflows import operations
+from workflows.console.workflow_page import page
 from workflows.engine.compensation import MAX_UNDO_FAILURES
 from workflows.models import Effect, ManualTask, Service, Workflow
+from workflows.operations.payments import may_have_been_charged
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
 
@@ -261,6 +264,37 @@ def test_after_a_refund_a_retry_charges_anew(sandbox: SandboxProcess) -> None:
     assert performed.count(("accounts", "create_account")) == 1
     charges = Effect.objects.filter(workflow=workflow, step="execute_checkout", undo=False).order_by("generation")
     assert [charge.state for charge in charges] == ["undone", "done"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        ({"kept": True}, r"may have been charged at .*; left as it is by ada-.* at .* UTC\.$"),
+        ({"kept": False, "never_happened": True}, r"was not charged: ada-.* said so at .* UTC\.$"),
+    ],
+    ids=["it stays as it is", "it was never charged"],
+)
+def test_a_charge_whose_answer_and_lookup_failed_is_what_a_person_says(
+    answer: dict[str, bool], line: str, sandbox: SandboxProcess
+) -> None:
+    lead = User.objects.create_superuser(f"ada-{uuid4()}")
+    sandbox.fault("payments", "charge", "drop_after", count=1)
+    workflow = work(enter(new_patient()))
+    refuses = sandbox.fault("payments", "find_charge", "status", status=422)
+    operations.cancel(workflow.pk, user=lead, reason="By phone.")
+    for _ in range(MAX_UNDO_FAILURES + 1):
+        workflow = again(workflow)
+    task = ManualTask.objects.get(workflow=workflow)
+    operations.approve(task.pk, user=lead, reason="Not in their list.", answer=answer)
+    assert again(workflow).status == "FAILED"
+    sandbox.lift_fault(refuses["id"])
+    shown = page(Workflow.objects.with_state().get(pk=workflow.pk))
+    assert re.search(line, shown["money"])
+    is_held = answer["kept"]
+    assert ("charged" in shown["to_tell"], bool(may_have_been_charged(workflow.pk))) == (is_held, is_held)
+    operations.retry(workflow.pk, user=lead)
+    assert work(workflow).status == "COMPLETE"
+    assert sandbox.effects_of(workflow.key).count(("payments", "charge")) == 1, "it had been, as nobody knew"
 
 
 # --- Questions that answer themselves --------------------------------------------------------------------

@@ -14,6 +14,7 @@ from workflows.errors import RetryableStepError, StepError
 from workflows.models import Effect, Workflow
 
 BY_HAND = {"kept": False, "reference": "re-9"}
+NEVER = {"kept": False, "never_happened": True}
 
 
 class World:

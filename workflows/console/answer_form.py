@@ -137,14 +137,14 @@ class ResultForm(YesForm):
 
 
 class UndoForm(YesForm):
-    """How a person deals with a call that could not be undone."""
+    """How a person deals with a call that could not be undone. `never`: how they say that it was not made at all."""
 
     conditional = ("reference",)
     how = forms.ChoiceField(
         label="What became of it",
         choices=[("undone", "It was reversed by hand"), ("kept", "It stays as it is")],
         widget=forms.RadioSelect,
-        error_messages={"required": "Say which of the two."},
+        error_messages={"required": "Say which."},
     )
     reference = forms.CharField(
         label="Reference, if it was reversed by hand",
@@ -154,15 +154,20 @@ class UndoForm(YesForm):
         help_text="What it is found by in the other system: the number of the refund, say. No patient data, please.",
     )
 
+    def __init__(self, data: Mapping[str, Any] | None = None, *, asked: bool = True, never: str = "") -> None:
+        super().__init__(data, asked=asked)
+        if never:
+            how = self.fields["how"]
+            assert isinstance(how, forms.ChoiceField)
+            how.choices = [*self.declared_fields["how"].choices, ("never", never)]  # type: ignore[attr-defined]
+
     def clean(self) -> None:
         how, reference = self.cleaned_data.get("how"), self.cleaned_data.get("reference")
         if how == "undone" and not reference and "reference" not in self.errors:
             self.add_error("reference", "What was reversed by hand has a reference in the other system.")
-        if how == "kept" and reference:
-            self.add_error(
-                "reference", "What stays as it is has no reference: leave it empty, or say reversed by hand."
-            )
-        self.answer = {"kept": how == "kept", "reference": reference or ""}
+        if how in ("kept", "never") and reference:
+            self.add_error("reference", "Only what was reversed by hand has a reference: leave it empty, or say that.")
+        self.answer = {"kept": how == "kept", "reference": reference or "", "never_happened": how == "never"}
 
 
 def field_of(info: FieldInfo) -> forms.Field:

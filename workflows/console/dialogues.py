@@ -16,6 +16,7 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine import duplicates, undo_question
 from workflows.engine.compensation import LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.models import ManualTask
+from workflows.telling.words import SAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def dialogue(task: ManualTask) -> Dialogue:
 def answer_form(task: ManualTask, data: Mapping[str, Any] | None = None, *, asked: bool = True) -> YesForm | None:
     """The form of an approval's fields; None if yes is enough. Raises NotAllowed if this release lacks their model."""
     if task.task_type == UNDO_TASK_TYPE:
-        return UndoForm(data, asked=asked)
+        return UndoForm(data, asked=asked, never=SAID.get(operations.said_of_never(task), ""))
     if model := operations.answer_model(task):
         wording = wording_of_type(task.workflow.workflow_type)
         return AnswerForm(model, data, asked=asked, wording=wording)

@@ -8,6 +8,7 @@ only for an outage, is undone now, once. Else the question stays.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from django.db.models import QuerySet
 
 from workflows import waits
 from workflows.definition import Step, Undo, WorkflowDefinition, definitions, is_to_be_undone, removed_step, undo_of
-from workflows.effects import MAY_HAVE_HAPPENED, KnownEffect
+from workflows.effects import DONE, MAY_HAVE_HAPPENED, NOT_DONE, KnownEffect
 from workflows.effects.ledger import Ledger
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVERY, Unsettled, found_by
 from workflows.engine import retry_budget, step_session, undo_question
@@ -337,7 +338,7 @@ class _Compensation:
         return effect.undo_unavailable >= OUTAGE_ATTEMPTS and not waits.was_withdrawn(self.workflow, _question(effect))
 
     def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:
-        """Have a person decide. Returns the effect: UNDONE or KEPT, or as it was, to be tried again."""
+        """Have a person decide. Returns the effect: UNDONE, KEPT or NOT_DONE, or as it was, to be tried again."""
         is_lookup = bool(step.undo) and effect.state != Effect.State.DONE
         failures = effect.undo_failures + effect.undo_unavailable
         why = f"failed {failures} times" if step.undo else "is not in this release"
@@ -357,18 +358,24 @@ class _Compensation:
             look_every=LOOK_EVERY if _may_answer_itself(step, effect) else None,
         )
         if answer.outcome == "approved":
-            form = answer.result.get("answer") or {}
-            state = Effect.State.KEPT if form.get("kept") is True else Effect.State.UNDONE
-            reference = form.get("reference", "")
-            effect = self.ledger.rows.decide_undo(
-                effect, state, by=answer.result["by"], result={"reference": reference} if reference else {}
-            )
+            effect = self._settle(effect, answer.result.get("answer") or {}, by=answer.result["by"])
         elif answer.outcome == "rejected":
             effect = self.ledger.rows.set_undo_failures(effect, NONE)
         # The next time is another question, also after one that expired: an effect that is kept now may be up for
         # undoing again after a retry, and its undo may fail again.
         waits.withdraw(self.workflow, _question(effect))
         return effect
+
+    def _settle(self, effect: KnownEffect, form: Mapping[str, Any], *, by: str) -> KnownEffect:
+        """Write down what became of the call, as a person says (`operations.answer_models.DealtWith`)."""
+        rows, reference = self.ledger.rows, form.get("reference", "")
+        if form.get("never_happened") is True:
+            # The failures first: a retry may make this very call, and its undo has not failed.
+            effect = rows.set_undo_failures(effect, NONE)
+            # Its answer may have come meanwhile: then it is undone, now.
+            return effect if effect.state == DONE else rows.decide(effect, NOT_DONE, result=None, by=by)
+        state = Effect.State.KEPT if form.get("kept") is True else Effect.State.UNDONE
+        return rows.decide_undo(effect, state, by=by, result={"reference": reference} if reference else {})
 
 
 def _may_answer_itself(step: Step, effect: KnownEffect) -> bool:

@@ -12,7 +12,7 @@ from workflows.operations.acknowledging import (
     assign_cause,
     failures_left,
 )
-from workflows.operations.answers import answer_model, may_retry
+from workflows.operations.answers import answer_model, may_retry, said_of_never
 from workflows.operations.deferred_steps import LeftUndone, follow_up, left_undone
 from workflows.operations.guards import (
     ACKNOWLEDGE,

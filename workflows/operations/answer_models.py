@@ -40,7 +40,7 @@ class AnswerModelBroke(Exception):
 
 
 class DealtWith(BaseModel):
-    """A person's answer about an undo that failed: the call is `kept` as it is, or was undone by hand.
+    """A person's answer about an undo that failed: the call is `kept` as it is, never happened, or was undone by hand.
 
     `reference` then says where the other system shows that undo: the number of a refund, for example.
     """
@@ -49,13 +49,17 @@ class DealtWith(BaseModel):
 
     kept: StrictBool
     reference: Annotated[str, StringConstraints(strip_whitespace=True, max_length=200)] = ""
+    never_happened: StrictBool = False
 
     @model_validator(mode="after")
     def _has_a_reference_if_undone(self) -> DealtWith:
-        if not self.kept and not self.reference:
+        if self.kept and self.never_happened:
+            raise PydanticCustomError("kept_of_nothing", "What never happened does not stay.")
+        was_undone = not (self.kept or self.never_happened)
+        if was_undone and not self.reference:
             raise PydanticCustomError("reference_missing", "What was reversed by hand has a reference.")
-        if self.kept and self.reference:
-            raise PydanticCustomError("reference_of_nothing", "What stays as it is has no reference.")
+        if self.reference and not was_undone:
+            raise PydanticCustomError("reference_of_nothing", "Only what was reversed by hand has a reference.")
         return self
 
 

@@ -8,11 +8,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
-from workflows.definition import Step, WorkflowDefinition, definitions, wording_of_type
+from workflows.definition import Step, WorkflowDefinition, definitions, titled_step, wording_of_type
+from workflows.effects import IN_DOUBT
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine import compensation, undo_question
 from workflows.errors import NotAllowed
-from workflows.models import Event, ManualTask, Workflow
+from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.operations import answer_models
 from workflows.postgres.jsonb import Unstorable
 from workflows.redaction import field_errors, masked_reference, private_part
@@ -58,7 +59,21 @@ def checked(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any
         return dict(answer) if answer else None
     if answer is None:
         raise NotAllowed(f"A yes is not enough: the answer has fields ({', '.join(model.model_fields)}).")
-    return _validated(model, answer)
+    given = _validated(model, answer)
+    if model is answer_models.DealtWith and given["never_happened"] and not said_of_never(task):
+        step, _ = effect_in_question(task.wait.name)
+        raise NotAllowed(f"It is known by now that {titled_step(task.workflow.workflow_type, step)} happened.")
+    return given
+
+
+def said_of_never(task: ManualTask) -> str:
+    """How the history calls the answer that the call never happened whose undo is in question; empty once it has."""
+    step, generation = effect_in_question(task.wait.name)
+    calls = Effect.objects.filter(workflow=task.workflow_id, step=step, generation=generation, undo=False)
+    if not calls.filter(state__in=IN_DOUBT).exists():
+        return ""
+    definition = definitions().get(task.workflow.workflow_type)
+    return "never_charged" if definition and step in definition.charge_names else "never_happened"
 
 
 def _checked_decision(task: ManualTask, answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,6 +145,8 @@ def for_history(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str,
     private = private_part(payload, definition.public_fields if definition else ())
     if of_undo and answer["kept"]:
         return {"step": step, "said": "left_as_it_is"}
+    if of_undo and answer["never_happened"]:
+        return {"step": step, "said": said_of_never(task)}
     if of_undo:
         return {"step": step, "said": "undone_by_hand", "reference": masked_reference(answer["reference"], private)}
     known = definition.context_class.model_fields if definition else {}

@@ -64,7 +64,7 @@ def read_answer(task: ManualTask) -> GivenAnswer:
 _STATES_AFTER: dict[tuple[str, str], tuple[State, ...]] = {
     (DOUBT_TASK_TYPE, "approved"): (State.DONE,),
     (DOUBT_TASK_TYPE, "rejected"): (State.NOT_DONE,),
-    (compensation.UNDO_TASK_TYPE, "approved"): (State.UNDONE, State.KEPT),
+    (compensation.UNDO_TASK_TYPE, "approved"): (State.UNDONE, State.KEPT, State.NOT_DONE),
 }
 # The states of the effect while the question is open.
 _STATES_BEFORE = {DOUBT_TASK_TYPE: (State.INTENT, State.UNKNOWN), compensation.UNDO_TASK_TYPE: MAY_HAVE_HAPPENED}
@@ -155,7 +155,7 @@ def step_of(task: ManualTask) -> str:
 def when_asked_again(task: ManualTask) -> Again:
     if task.workflow.status == Workflow.Status.PENDING:
         goes_on = task.task_type == compensation.UNDO_TASK_TYPE and not task.workflow.compensating
-        return Again.NOT if goes_on else Again.AT_ONCE
+        return Again.NOT if goes_on and read_answer(task).effect.result is not None else Again.AT_ONCE
     if task.task_type == undo_question.TASK_TYPE:
         return Again.TO_UNDO
     effect, definition = read_answer(task).effect, definitions().get(task.workflow.workflow_type)
@@ -202,12 +202,15 @@ def _restore(answer: GivenAnswer) -> None:
     """Set the effect back to what it was: in doubt or, where its undo was in question, possibly done."""
     of_undo = answer.task.task_type == compensation.UNDO_TASK_TYPE
     was_done = of_undo and answer.effect.result is not None
+    # The person was asked because so many had failed; a call that never happened has none.
+    failures = {"undo_failures": compensation.MAX_UNDO_FAILURES} if of_undo and not was_done else {}
     unsettled = {"settled_at": None, "settled_by": ""}
     Effect.objects.filter(pk=answer.effect.pk).update(
         state=State.DONE if was_done else State.UNKNOWN,
         result=answer.effect.result if was_done else None,
-        settled_at=answer.effect.settled_at if of_undo else None,
+        settled_at=answer.effect.settled_at if was_done else None,
         settled_by="",
+        **failures,
     )
     new = [effect.pk for effect in answer.made if _is_started_since(effect, answer.wait)]
     Effect.objects.filter(pk__in=new).delete()

@@ -67,6 +67,8 @@ SAID = {
     "did_not_happen": "It did not happen",
     "undone_by_hand": "Reversed by hand",
     "left_as_it_is": "Left as it is",
+    "never_charged": "It was never charged",
+    "never_happened": "It never happened",
     "try_again": "To be tried again",
     "reverse": "To be reversed",
     "retry": "To be retried, and not reversed",

@@ -223,10 +223,11 @@ def test_json_is_empty_until_somebody_types_an_empty_list_is_an_answer_and_an_id
     [
         *((ResultForm, {"result": text}, "This field is required.") for text in ("", "null")),
         *((ResultForm, {"result": text}, "Give a JSON object.") for text in ("[]", '"ch_1"', "7")),
-        (UndoForm, {}, "Say which of the two."),
+        (UndoForm, {}, "Say which."),
         (UndoForm, {"how": "perhaps"}, "Select a valid choice."),
         (UndoForm, {"how": "undone"}, "What was reversed by hand has a reference"),
-        (UndoForm, {"how": "kept", "reference": "re-9"}, "What stays as it is has no reference"),
+        (UndoForm, {"how": "kept", "reference": "re-9"}, "Only what was reversed by hand has a reference"),
+        (UndoForm, {"how": "never"}, "Select a valid choice."),
     ],
 )
 def test_of_a_call_what_is_no_answer_is_refused(asks: type[YesForm], typed: dict[str, str], said: str) -> None:

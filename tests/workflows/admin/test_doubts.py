@@ -13,7 +13,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import IN_DOUBT, PAID, decide, offered, page, task, url, words
-from workflows.models import Event, ManualTask, Signal, Workflow
+from workflows.models import Effect, Event, ManualTask, Signal, Workflow
 
 
 def typed_in(html: str) -> list[str]:
@@ -67,14 +67,22 @@ def undo_task() -> ManualTask:
     return rows.open_task(rows.compensating(), task_type="undo_in_doubt", expires_at=later)
 
 
-def test_what_could_not_be_undone_is_dealt_with_in_one_of_two_ways(as_: Login) -> None:
+def test_what_could_not_be_undone_is_dealt_with_in_one_of_three_ways(as_: Login) -> None:
     client = as_("approver")
     ways: list[tuple[dict[str, str], dict[str, Any]]] = [
-        ({"answer-how": "kept"}, {"kept": True, "reference": ""}),
-        ({"answer-how": "undone", "answer-reference": " re-9 "}, {"kept": False, "reference": "re-9"}),
+        ({"answer-how": "kept"}, {"kept": True, "reference": "", "never_happened": False}),
+        (
+            {"answer-how": "undone", "answer-reference": " re-9 "},
+            {"kept": False, "reference": "re-9", "never_happened": False},
+        ),
+        ({"answer-how": "never"}, {"kept": False, "reference": "", "never_happened": True}),
     ]
     for typed, stored in ways:
         row = undo_task()
+        assert "It never happened" not in page(client, row), "the call is done"
+        if stored["never_happened"]:
+            Effect.objects.filter(workflow=row.workflow_id).update(state="unknown", result=None)
+            assert "It never happened" in page(client, row)
         html = page(client, row)
         assert offered(html) == ["Assign to me", "It is settled", "Try again"]
         assert "optional" not in html
@@ -86,7 +94,7 @@ def test_how_it_is_dealt_with_has_to_be_said_with_a_reason(as_: Login) -> None:
     client, row = as_("approver"), undo_task()
     wrong: list[tuple[dict[str, str], str]] = [
         ({"answer-how": "undone", "answer-reference": "re-9", "reason": ""}, "This field is required."),
-        ({"answer-how": "kept", "answer-reference": "re-9"}, "What stays as it is has no reference"),
+        ({"answer-how": "kept", "answer-reference": "re-9"}, "Only what was reversed by hand has a reference"),
     ]
     for typed, said in wrong:
         assert said in decide(client, row, **{"decision": "approve", "reason": "By phone.", **typed})

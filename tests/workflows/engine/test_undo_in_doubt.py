@@ -10,11 +10,11 @@ import pytest
 from tests import engine
 from tests.engine import again, define, kinds, outcomes, submit, work
 from tests.workflows.refusing import lose
-from tests.workflows.undoing import BY_HAND, World, ada, fail, in_doubt, states, to_rest
+from tests.workflows.undoing import BY_HAND, NEVER, World, ada, fail, in_doubt, states, to_rest
 from workflows import operations
 from workflows.effects import KnownEffect
 from workflows.errors import StepError, UnknownOutcome
-from workflows.models import Attempt, Effect, ManualTask, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, Workflow
 
 pytestmark = engine.ENGINE
 
@@ -70,6 +70,49 @@ def test_a_lookup_that_keeps_failing_is_a_question(world: World) -> None:
     operations.approve(ManualTask.objects.get().pk, user=ada(), reason="By phone.", answer=BY_HAND)
     assert to_rest(workflow).status == "FAILED"
     assert (states()["charge"], world.log[-1]) == ("undone", "undo reserve")
+
+
+def asked_about_a_doubt(world: World) -> tuple[Workflow, ManualTask]:
+    """A workflow whose call is in doubt, and whose lookup has failed three times."""
+
+    def refuse(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
+        raise StepError("No.", code="gone")
+
+    workflow = in_doubt(world, lookup=refuse)
+    for _ in range(4):
+        workflow = again(workflow)
+    world.log.clear()
+    return workflow, ManualTask.objects.get()
+
+
+def test_a_person_says_that_a_call_in_doubt_never_happened(world: World) -> None:
+    """A retry makes it under the key that it had: should it have happened, the service answers as it did."""
+    workflow, task = asked_about_a_doubt(world)
+    key = Effect.objects.get(step="charge").idempotency_key
+    operations.approve(task.pk, user=ada(), reason="Not in their list.", answer=NEVER)
+    workflow = to_rest(workflow)
+    charge = Effect.objects.get(step="charge")
+    assert (workflow.status, charge.state, charge.settled_by, world.log) == (
+        "FAILED",
+        "not_done",
+        "ada",
+        ["undo reserve"],
+    )
+    said = Event.objects.get(workflow=workflow, detail__said="never_happened")
+    assert (said.actor, said.detail["reason"]) == ("ada", "Not in their list.")
+    define([world.step("reserve"), world.step("charge"), fail])
+    operations.retry(workflow.pk, user=ada())
+    to_rest(workflow)
+    assert world.log[1:] == ["reserve", "charge", "undo charge", "undo reserve"], "its undo had not failed"
+    assert Effect.objects.get(step="charge", undo=False).idempotency_key == key
+
+
+def test_what_becomes_known_counts_against_the_word_that_it_never_happened(world: World) -> None:
+    workflow, task = asked_about_a_doubt(world)
+    operations.approve(task.pk, user=ada(), reason="Not in their list.", answer=NEVER)
+    Effect.objects.filter(step="charge").update(state="done", result={"number": 7})  # the late answer to its call
+    assert to_rest(workflow).status == "FAILED"
+    assert world.log == ["undo charge", "undo reserve"]
 
 
 def test_a_lookup_that_keeps_crashing_is_a_question(world: World) -> None:

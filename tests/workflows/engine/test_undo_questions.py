@@ -9,7 +9,7 @@ import pytest
 
 from tests import engine
 from tests.engine import again, define, kinds, submit, work
-from tests.workflows.undoing import BY_HAND, World, ada, fail, flaky, states, to_rest
+from tests.workflows.undoing import BY_HAND, NEVER, World, ada, fail, flaky, states, to_rest
 from workflows import operations
 from workflows.definition import Retry
 from workflows.engine import compensation
@@ -29,6 +29,9 @@ NOT_ENOUGH: list[tuple[dict[str, Any] | None, str, str]] = [
     ({"kept": False, "reference": None}, "Done.", "reference"),
     ({"kept": True, "reference": "re-9"}, "Done.", "reference_of_nothing"),
     ({**BY_HAND, "by": "me"}, "Done.", "by"),
+    ({"kept": True, "never_happened": True}, "Done.", "kept_of_nothing"),
+    ({**BY_HAND, "never_happened": True}, "Done.", "reference_of_nothing"),
+    (NEVER, "Done.", "It is known by now that “Charge” happened"),
 ]
 
 

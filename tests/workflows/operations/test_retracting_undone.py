@@ -22,9 +22,10 @@ from tests.workflows.operations.bank import (
     ship,
     states,
 )
-from tests.workflows.undoing import BY_HAND, fail, to_rest
+from tests.workflows.undoing import BY_HAND, NEVER, fail, to_rest
 from workflows import operations
 from workflows.definition import Retry, Step, WorkflowStep
+from workflows.effects import KnownEffect
 from workflows.errors import StepError
 from workflows.models import Attempt, Effect, ManualTask, Signal, State, Workflow
 
@@ -166,6 +167,29 @@ def test_what_was_undone_by_hand_without_any_call_leaves_no_trace_of_one(bank: B
     retract(task, ada)
     assert states() == {"pay 1": "done"}
     asked_again(workflow)
+
+
+def test_the_word_that_it_never_happened_is_retracted_and_asked_about_again(bank: Bank, ada: User) -> None:
+    def refuse(*, workflow: Workflow, context: Any, effect: KnownEffect) -> None:
+        raise StepError("No.", code="gone")
+
+    define([bank.step(undo=bank.refund, lookup=refuse)], retry=Retry(base_delay=0, max_attempts=1))
+    workflow = work(submit())
+    for _ in range(4):
+        workflow = again(workflow)
+    task = ManualTask.objects.get()
+    answer(task, ada, NEVER)
+    to_rest(workflow)
+    assert states() == {"pay 1": "not_done"}
+    assert retract(task, ada) == "It is retracted; the workflow is taken up again to reverse it, and asks at once."
+    assert states() == {"pay 1": "unknown"}
+    second = asked_again(workflow)
+    answer(second, ada, NEVER)
+    to_rest(workflow)
+    operations.retry(workflow.pk, user=ada)
+    assert retract(second, ada) == "It is retracted; the workflow asks again at once."
+    assert states() == {"pay 1": "unknown"}
+    assert len(bank.charged) == 1
 
 
 def test_an_undo_that_is_being_tried_again_is_not_asked_about(bank: Bank, ada: User) -> None:
