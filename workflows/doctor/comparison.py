@@ -15,12 +15,12 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.functions import Extract, Now
 from pydantic_core import to_json
 
 from workflows.definition import Listing, Lookup, ServiceCall, Step, WorkflowDefinition, definitions, undo_of
-from workflows.effects import DONE, UNDONE, KnownEffect
+from workflows.effects import DONE, KEPT, UNDONE, KnownEffect
 from workflows.errors import StepError
 from workflows.models import Effect, SpentKey, Workflow
 from workflows.models.content_key import Unopened
@@ -34,7 +34,8 @@ AGES = {
     "key_age": Extract(Now() - F("first_begun_at"), "epoch"),
     "call_age": Extract(Now() - F("begun_at"), "epoch"),
 }
-HAPPENED = (DONE, UNDONE, Effect.State.KEPT)
+# Not what a person has left as it is while nobody knew whether it happened.
+HAPPENED = Q(state__in=(DONE, UNDONE)) | Q(state=KEPT, result__isnull=False)
 
 Progress = Callable[[str], None]
 
@@ -123,7 +124,9 @@ class _Comparison:
             str(key): (id, type_) for key, id, type_ in found.values_list("idempotency_key", "pk", "workflow_type")
         }
         ids = [id for id, _ in workflows.values()]
-        states = dict(Effect.objects.filter(workflow__in=ids).values_list("idempotency_key", "state"))
+        effects = Effect.objects.filter(workflow__in=ids)
+        states = dict(effects.values_list("idempotency_key", "state"))
+        happened = set(effects.filter(HAPPENED).values_list("idempotency_key", flat=True))
         spent = SpentKey.objects.filter(idempotency_key__in=submissions - workflows.keys())
         deleted = {str(key) for key in spent.values_list("idempotency_key", flat=True)}
         for call, submission in calls:
@@ -131,7 +134,7 @@ class _Comparison:
                 continue
             id, workflow_type = workflows.get(submission, (None, self.definition.name))
             state = states.get(call.key, "")
-            if state in HAPPENED:
+            if call.key in happened:
                 continue
             kind = Kind.OTHER_STATE if state else Kind.NOT_ON_LEDGER
             yield Difference(
@@ -142,7 +145,7 @@ class _Comparison:
 
     def what_the_ledger_knows(self) -> Iterator[Difference]:
         happened = Effect.objects.filter(
-            workflow__workflow_type=self.definition.name, state__in=HAPPENED, begun_at__gte=self.since
+            HAPPENED, workflow__workflow_type=self.definition.name, begun_at__gte=self.since
         )
         last = count = 0
         while batch := list(happened.filter(pk__gt=last).order_by("pk")[:BATCH]):

@@ -21,7 +21,7 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
 from workflows import effects
 from workflows.definition import Step, WorkflowDefinition, value_at
-from workflows.effects import IN_DOUBT, NOT_DONE, UNDONE
+from workflows.effects import IN_DOUBT, NOT_DONE, UNDONE, is_unclear
 from workflows.engine.results import Results, describe
 from workflows.engine.runner import call_in_time
 from workflows.errors import ClaimLost, NotAllowed, StepError, Suspend
@@ -160,10 +160,10 @@ class _Pass:
     def _take(self, step: Step, line: Line) -> bool:
         """Whether the replay goes on behind the step."""
         call = next((self.calls[name] for name in step.names if name in self.calls), None) if step.once else None
-        if call and call.result is not None and call.state not in IN_DOUBT and call.state != NOT_DONE:
+        if call and call.result is not None and not is_unclear(call) and call.state != NOT_DONE:
             line.does, line.why = RECORDED, "It was undone since." if call.state == UNDONE else ""
             return self._merge(step, line, call.result, recorded_before=True)
-        if call and call.state in IN_DOUBT:
+        if call and is_unclear(call):
             line.does, line.why = UNCLEAR, "Whether its call happened is not known: it would be found out first."
             return self._go_on_or_end(step, line, answered=False)
         outside.taken()
