@@ -21,7 +21,7 @@ from workflows.postgres.jsonb import SEALED
 
 State = Effect.State
 # How the ledger has learned a call's state, where no person has said it.
-_NOBODY = ("", "call", "lookup", "undo")
+_NOBODY = ("", "call", "lookup")
 
 
 class ChargeState(StrEnum):

@@ -132,6 +132,8 @@ def _why_not(row: Workflow) -> Problem:
     if now.status != Workflow.Status.PENDING or now.compensating:
         return Problem(409, "not_under_way", "It has finished, or is being undone: it cannot be cancelled any more.")
     if may_have_been_charged(row.pk):
-        text = "It has been charged, or may have been. Ask our support to cancel it: the charge is then given back."
+        text = (
+            "It has been charged, or may have been: ask our support to cancel it, which gives it back if that can be."
+        )
         return Problem(409, "charged", text)
     return Problem(409, "busy", "It cannot be cancelled just now. Send it again in a moment.", Retry_After="5")

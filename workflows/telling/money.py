@@ -80,7 +80,7 @@ def _how(undo: Effect | None, money: Money, private: Any) -> str:
     found = result.get(money.refund) or result.get("reference")
     reference = f", {masked_reference(found, private)}" if found else ""
     match undo.settled_by:
-        case "call" | "":
+        case "call":
             return f" at {at}{reference}"
         case "lookup":
             return f"{reference}, as the service said at {at}"

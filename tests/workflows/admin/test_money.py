@@ -232,7 +232,7 @@ TABLE = {
         **{**HELD, "states": [S.REFUNDED, S.CHARGED], "reverses": ON_ITS_WAY, "asked": OURS},
     ),
     "refunded, and declined then": Cell(
-        [call("undone", PAID), undo("done", {"refund_id": "re_9"}), call("not_done", generation=2, settled_by="call")],
+        [call("undone", PAID), undo("done", {"refund_id": "re_9"}), call("not_done", generation=2)],
         line=f"{CHARGED}; refunded at {THEN}, re_9.",
         **{**GONE, "states": [S.REFUNDED, S.NOTHING], "retry": [AGAIN]},
     ),
@@ -447,6 +447,7 @@ def test_a_sum_has_the_charges_of_each_that_is_cancelled_with_it_and_each_once(o
         .money[0]
         .startswith("$5.00 has been charged, or may have been, for 2 of")
     )
+    assert NO_CALL not in list(of_cancel(parent))
     stranger = rows.workflow(workflow_type="of-another-release", parent=parent, parent_wait="w", child_key="b")
     Effect.objects.create(workflow=stranger, step="anything", state="done", result={}, attempt=1, idempotency_key="s")
     assert bulk_previews.preview(bulk, admin_user).money[0].startswith("$5.00 and more has been charged")

@@ -21,6 +21,7 @@ from tests.workflows.intake import entering
 from tests.workflows.intake.entering import enter_together, new
 from tests.workflows.undoing import ada
 from workflows import operations
+from workflows.charges import charges_of
 from workflows.definition import Retry, Step, WorkflowDefinition
 from workflows.doctor.comparison import Kind, compare
 from workflows.errors import NotAllowed, RetryableStepError, StepError
@@ -325,6 +326,9 @@ def test_what_was_sealed_before_its_definition_named_the_charge_may_have_charged
     pays, free = send('{"name": "pays"}').id, send('{"name": "free"}').id
     drain()
     assert payments.charged_among([before, pays, free]) == {before, pays}
+    ContentKey.objects.all().delete()
+    told = {row.pk: [each.state for each in charges_of(row)] for row in Workflow.objects.all()}
+    assert told == {before: ["unclear"], pays: ["charged"], free: ["nothing"]}
 
 
 def test_what_a_deferred_step_returned_is_sealed() -> None:
