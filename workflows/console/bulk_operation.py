@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
@@ -25,15 +27,16 @@ from workflows.console.base import (
     reason_field,
     time_column,
 )
-from workflows.console.paging import is_number
+from workflows.console.paging import KeysetList, is_number
 from workflows.models import BulkItem, BulkOperation
 from workflows.models.manual_task import deciders
-from workflows.operations import bulk
+from workflows.operations import bulk, bulk_results
 from workflows.telling import bulk_operations, words
 
 State, Outcome = BulkOperation.State, BulkItem.Outcome
 
 ITEMS_SHOWN = 50
+UNDER_WAY = (State.ASKED, State.RUNNING, State.PAUSED)
 
 # What each verb is called on a button.
 LABELS = {
@@ -138,16 +141,28 @@ VERBS = (
         "Cancel the rest",
         "Cancel the rest of the {}",
         bulk.stop,
-        (State.ASKED, State.RUNNING, State.PAUSED),
+        UNDER_WAY,
         lambda row: ["What is left is not touched. What is done stays: it is not taken back."],
         dangerous=True,
     ),
 )
 
 
+class _Followed(KeysetList):
+    """Each row with the outcomes of its items, and with what became of them; None where these are too many to look."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        followed = list(bulk_results.few_enough(self.result_list))
+        running = [row for row in self.result_list if row.state in UNDER_WAY]
+        counted, became = bulk.outcomes(*followed, *running), bulk_results.became(*followed)
+        for row in self.result_list:
+            row.counted, row.became = counted.get(row.pk, {}), became.get(row.pk)
+
+
 @admin.register(BulkOperation)
 class BulkOperationAdmin(ConsoleAdmin):
-    list_display = ("number", "what", "badge", "progress", "asked_by", "asked", "why")
+    list_display = ("number", "what", "badge", "progress", "became", "asked_by", "asked", "why")
     list_select_related = ("asked_by",)
     ordering = ("-id",)
     page_template = "admin/workflows/bulk_operation/page.html"
@@ -159,6 +174,9 @@ class BulkOperationAdmin(ConsoleAdmin):
         """Without those of verbs that only a later release knows."""
         return BulkOperation.objects.filter(verb__in=bulk.VERBS).select_related("asked_by", "approved_by")
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetList]:
+        return _Followed
+
     def name_of(self, row: BulkOperation) -> str:
         return bulk_operations.name_of(row)
 
@@ -169,22 +187,24 @@ class BulkOperationAdmin(ConsoleAdmin):
 
     def page(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
         assert isinstance(request.user, User)
-        counted = bulk.outcomes(row)[row.pk]
-        chosen, after = request.GET.get("outcome", ""), request.GET.get("after", "")
-        items = list(_items(row, chosen, after)[: ITEMS_SHOWN + 1])
-        whys = row.items.exclude(why="").order_by().values_list("outcome", "why").annotate(number=Count("pk"))
-        model = bulk.VERBS[row.verb].model._meta
+        counted, became = bulk.outcomes(row)[row.pk], bulk_results.became(row)[row.pk]
+        chosen = {name: request.GET[name] for name in ("outcome", "became") if name in request.GET}
+        items = list(_items(row, chosen, request.GET.get("after", ""))[: ITEMS_SHOWN + 1])
+        whys = row.items.exclude(why="").values_list("outcome", "why").annotate(number=Count("pk")).order_by("-number")
+        model, tone = bulk.VERBS[row.verb].model._meta, bulk_operations.tone(row, counted, became)
         return {
             "title": self.what(row),
-            "badge": self.badge(row),
-            "standing": bulk_operations.sentence(row, counted),
+            "badge": words.badge(tone or f"bulk-{row.state}", State(row.state).label),
+            "tone": tone or row.state,
+            "standing": bulk_operations.sentence(row, counted, became),
+            "ended": bulk_operations.results(row, became) or State(row.state).label,
             "dealt_with": row.selected - counted[Outcome.OPEN],
-            "counts": [(outcome, outcome.label, counted[outcome]) for outcome in Outcome],
-            "chosen": chosen,
-            "whys": sorted(whys, key=lambda each: -each[2]),
+            "counts": list(_counts(row, counted, became)),
+            "chosen": urlencode(chosen),
+            "whys": [(each, bulk_operations.label(row, of).lower(), why) for of, why, each in whys],
             "facts": facts(row),
-            "is_at_rest": row.state not in (State.ASKED, State.RUNNING, State.PAUSED),
-            "items": [(item, Outcome(item.outcome).label) for item in items[:ITEMS_SHOWN]],
+            "is_at_rest": row.state not in UNDER_WAY and not bulk_results.OPEN & {*became},
+            "items": [(item, _badges(row, item)) for item in items[:ITEMS_SHOWN]],
             "what": bulk_operations.WHAT[str(model.model_name)],
             "page_of_item": f"admin:workflows_{model.model_name}_change",
             "sees_items": request.user.has_perm(f"workflows.view_{model.model_name}"),
@@ -199,15 +219,20 @@ class BulkOperationAdmin(ConsoleAdmin):
         return self.name_of(row).capitalize()
 
     @admin.display(description="State")
-    def badge(self, row: BulkOperation) -> SafeString:
-        return words.badge(f"bulk-{row.state}", State(row.state).label)
+    def badge(self, row: Any) -> SafeString:
+        tone = "" if row.became is None else bulk_operations.tone(row, row.counted, row.became)
+        return words.badge(tone or f"bulk-{row.state}", State(row.state).label)
 
     @admin.display(description="Dealt with")
-    def progress(self, row: BulkOperation) -> str:
+    def progress(self, row: Any) -> str:
         """Of those that are under way: of one that is done it is all."""
         if row.state not in (State.RUNNING, State.PAUSED):
             return ""
-        return f"{row.selected - bulk.outcomes(row)[row.pk][Outcome.OPEN]:,} of {row.selected:,}"
+        return f"{row.selected - row.counted[Outcome.OPEN]:,} of {row.selected:,}"
+
+    @admin.display(description="What became of them")
+    def became(self, row: Any) -> str:
+        return "see its page" if row.became is None else bulk_operations.results(row, row.became)
 
     @admin.display(description="Asked by")
     def asked_by(self, row: BulkOperation) -> str:
@@ -218,11 +243,40 @@ class BulkOperationAdmin(ConsoleAdmin):
         return words.cut(row.reason)
 
 
-def _items(row: BulkOperation, outcome: str, after: str) -> QuerySet[BulkItem]:
-    items = row.items.order_by("id")
-    if outcome in (each.name.lower() for each in Outcome):
-        items = items.filter(outcome=Outcome[outcome.upper()])
+def _items(row: BulkOperation, chosen: Mapping[str, str], after: str) -> QuerySet[Any]:
+    items: QuerySet[Any] = row.items.order_by("id")
+    if bulk_results.is_followed(row.verb):
+        items = bulk_results.with_results(items, row.verb)
+        if chosen.get("became") in bulk_operations.BECAME:
+            items = items.filter(became=chosen["became"], outcome=Outcome.DONE)
+    if (outcome := chosen.get("outcome", "").upper()) in Outcome.__members__:
+        items = items.filter(outcome=Outcome[outcome])
     return items.filter(id__gt=int(after)) if is_number(after) else items
+
+
+_TONES = {Outcome.OPEN: "wait", Outcome.DONE: "good", Outcome.SKIPPED: "wait", Outcome.FAILED: "bad"}
+
+
+def _counts(
+    row: BulkOperation, counted: Mapping[str, int], became: Mapping[str, int]
+) -> Iterator[tuple[str, str, str, int, str]]:
+    """Of what has happened to the items, and became of them: the address's parameter, value, label, number and tone."""
+    for each in Outcome:
+        is_told_below = each == Outcome.DONE and bulk_results.is_followed(row.verb)
+        tone = _TONES[each] if counted[each] and not is_told_below else ""
+        yield "outcome", each.name.lower(), bulk_operations.label(row, each), counted[each], tone
+    for name in bulk_operations.BECAME:
+        if name in became:
+            told = bulk_operations.result(row, name).capitalize()
+            yield "became", name, told, became[name], bulk_operations.tone_of(row, name)
+
+
+def _badges(row: BulkOperation, item: Any) -> list[SafeString]:
+    label = bulk_operations.label(row, item.outcome)
+    if item.outcome != Outcome.DONE or not bulk_results.is_followed(row.verb):
+        return [words.badge(f"item-{item.outcome or 'open'}", label)]
+    told = bulk_operations.result(row, item.became).capitalize()
+    return [words.badge("item-taken", label), words.badge(bulk_operations.tone_of(row, item.became), told)]
 
 
 def _log(row: BulkOperation) -> QuerySet[LogEntry]:

@@ -53,9 +53,11 @@ class Event(models.Model):
         UNDO_FAILED = "undo_failed", "Reversal failed"
         COMPENSATED = "compensated", "Reversed"
 
-    # With one of these a workflow that had ended starts another run, a compensation or a deferred step its tries: how
-    # the attempts before it ended, and how long they took, says nothing of what follows.
-    STARTS_RUN = (Kind.RETRIED, Kind.CORRECTED, Kind.NOT_A_DUPLICATE, Kind.COMPENSATING, Kind.FOLLOW_UP_ASKED)
+    # With one of these a person has a workflow that has ended run again.
+    RUN_AGAIN = (Kind.RETRIED, Kind.CORRECTED, Kind.NOT_A_DUPLICATE)
+    # With one of these another run starts, or a compensation, or a deferred step's tries: how the attempts before it
+    # ended, and how long they took, says nothing of what follows.
+    STARTS_RUN = (*RUN_AGAIN, Kind.COMPENSATING, Kind.FOLLOW_UP_ASKED)
     # What a workflow failed for, if it is reversed then.
     VERDICTS = (Kind.FAILED, Kind.CANCELLED, Kind.DUPLICATE)
 

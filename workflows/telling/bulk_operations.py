@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from django.utils import timezone
@@ -10,6 +10,7 @@ from django.utils import timezone
 from workflows.health import counts
 from workflows.models import BulkItem, BulkOperation, WorkerProcess
 from workflows.operations import bulk, bulk_previews
+from workflows.operations.bulk_results import OPEN, Became
 from workflows.telling import consequences, words
 from workflows.wording import length
 
@@ -17,11 +18,15 @@ State, Outcome = BulkOperation.State, BulkItem.Outcome
 
 
 class Words(NamedTuple):
-    """What a verb is called in a sentence, what it has done to an item, and what it does to each row."""
+    """What a verb is called in a sentence, what it does to each row, and what has happened to an item at once.
+
+    `done` says no more than that: what comes of it is seen later (`BECAME`).
+    """
 
     noun: str
     did: str
     how: list[str]  # beside which money moves
+    done: str = ""  # where `did` would promise what comes of it
 
 
 OF_VERB = {
@@ -32,10 +37,10 @@ OF_VERB = {
     ]),
     "run_now": Words("early run", "run now", [
         "A worker takes each up at once. What it waits for may not have happened: then it waits again as before."
-    ]),
+    ], "made due at once"),
     "cancel": Words("cancellation", "cancelled", [
         "What each has done in other systems is reversed where it can be. Each can be retried afterwards."
-    ]),
+    ], "asked to end"),
     "acknowledge": Words("acknowledgement", "acknowledged", [
         "Each leaves the list of what needs a person, and has your note in its history.",
         "It stays failed, and can still be retried. If it fails again, it needs a person again.",
@@ -55,11 +60,33 @@ OF_VERB = {
     "redeliver_event": Words("redelivery", "redelivered", [
         "Each is sent again under its own id, in the order of its workflow: the receiver takes it once.",
         "One that cannot be sent for some days is given up again.",
-    ]),
+    ], "queued again"),
     "discard_event": Words("discarding", "discarded", [
         "The destination is never told. The later events of each workflow are sent without it.",
     ]),
 }  # fmt: skip
+# What became of an item, by what is told of it; other words for a verb that wanted something else.
+BECAME: dict[str, str] = {
+    Became.COMPLETE: "complete",
+    Became.SENT: "sent",
+    Became.UNDER_WAY: "under way",
+    Became.REVERSING: "reversing",
+    Became.FAILED: "failed again",
+    Became.GIVEN_UP: "given up again",
+    Became.CANCELLED: "cancelled",
+    Became.DISCARDED: "discarded",
+    Became.AGAIN: "taken up again since",
+    Became.DELETED: "deleted since",
+}
+_OTHERWISE: dict[tuple[str, str], str] = {
+    ("run_now", Became.FAILED): "failed",
+    ("cancel", Became.COMPLETE): "completed before it could be cancelled",
+    ("cancel", Became.FAILED): "failed before it could be cancelled",
+    ("redeliver_event", Became.UNDER_WAY): "to be sent",
+}
+# What each verb that is followed is for; and what somebody should look at.
+AIM = {"retry": Became.COMPLETE, "run_now": Became.COMPLETE, "cancel": Became.CANCELLED, "redeliver_event": Became.SENT}
+BAD = {Became.FAILED, Became.GIVEN_UP}
 WHAT = {"workflow": "workflow", "manualtask": "task", "undeliveredmessage": "message", "outboxevent": "event"}
 
 
@@ -105,8 +132,12 @@ def previewed(row: Any, user: Any) -> bulk_previews.Preview:
     return shown
 
 
-def sentence(row: BulkOperation, counted: dict[str, int]) -> str:
-    """How far it is, and what happens next."""
+def sentence(row: BulkOperation, counted: dict[str, int], became: Mapping[str, int]) -> str:
+    """How far it is, what happens next, and what became of the items."""
+    return " ".join(filter(None, (_how_far(row, counted), words.ended(told) if (told := results(row, became)) else "")))
+
+
+def _how_far(row: BulkOperation, counted: dict[str, int]) -> str:
     left, of = counted[Outcome.OPEN], f"{row.selected - counted[Outcome.OPEN]:,} of {row.selected:,} dealt with"
     match row.state:
         case State.DRAFT:
@@ -121,4 +152,57 @@ def sentence(row: BulkOperation, counted: dict[str, int]) -> str:
             return f"{of}. {words.ended(row.paused_why)}"
         case State.CANCELLED:
             return f"Cancelled: {left:,} of {row.selected:,} were not touched."
-    return f"All {row.selected:,} are dealt with." if row.selected > 1 else "It is dealt with."
+    done = counted[Outcome.DONE]
+    which = (
+        f"All {done:,}"
+        if done == row.selected > 1
+        else "It"
+        if done == row.selected
+        else f"{done:,} of {row.selected:,}"
+    )
+    others = [f"{counted[each]:,} {label(row, each).lower()}" for each in (Outcome.SKIPPED, Outcome.FAILED)]
+    rest = "; ".join(each for each in others if not each.startswith("0 "))
+    return f"{which} {'is' if done == 1 else 'are'} {done_to(row)}{f'; {rest}' if rest else ''}."
+
+
+def done_to(row: BulkOperation) -> str:
+    """What has happened to an item that is dealt with, and no more than that: `retried`."""
+    verb = OF_VERB[row.verb]
+    return verb.done or verb.did
+
+
+def label(row: BulkOperation, outcome: str) -> str:
+    """The outcome of an item, which says nothing of what became of it later."""
+    match outcome:
+        case Outcome.DONE:
+            return done_to(row).capitalize()
+        case Outcome.FAILED:
+            return "Ended in an error"
+    return Outcome(outcome).label.capitalize()
+
+
+def result(row: BulkOperation, became: str) -> str:
+    """What became of an item, in a few words."""
+    return _OTHERWISE.get((row.verb, became), BECAME[became])
+
+
+def results(row: BulkOperation, became: Mapping[str, int]) -> str:
+    """What became of all items: `0 complete, 8 failed again`; empty where nothing can, or did yet."""
+    shown = [each for each in BECAME if became.get(each) or (became and each == AIM[row.verb])]
+    return ", ".join(f"{became.get(each, 0):,} {result(row, each)}" for each in shown)
+
+
+def tone_of(row: BulkOperation, became: str) -> str:
+    """How it looks what became of an item: `good`, `bad`, `busy`, or `wait` where somebody may want to look."""
+    if became == AIM[row.verb]:
+        return "good"
+    return "bad" if became in BAD else "busy" if became in OPEN else "wait"
+
+
+def tone(row: BulkOperation, counted: Mapping[str, int], became: Mapping[str, int]) -> str:
+    """How the whole looks, once it is carried out: as the worst of what became of its items; empty before."""
+    if row.state != State.DONE:
+        return ""
+    tones = {tone_of(row, each) for each in became}
+    tones |= {tone for tone, of in (("bad", Outcome.FAILED), ("wait", Outcome.SKIPPED)) if counted[of]}
+    return next((each for each in ("bad", "busy", "wait") if each in tones), "good")

@@ -9,12 +9,14 @@ from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.test import Client
 
+from tests.plans import Plan, explained
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, queries
 from tests.workflows.admin.targets import chosen
-from tests.workflows.operations.test_bulk import carry_out
+from tests.workflows.operations.test_bulk import carry_out, end
 from workflows.console.base import ConsoleAdmin
 from workflows.models import BulkItem, BulkOperation, Event, ManualTask, Workflow
+from workflows.operations import bulk_results
 
 LIST = "/admin/workflows/workflow/"
 
@@ -44,7 +46,7 @@ def test_all_that_a_list_shows_on_whatever_page_can_be_chosen_and_retried(
     carry_out(row)
     assert Workflow.objects.get(status="FAILED") == other
     page = client.get(f"/admin/workflows/bulkoperation/{row.pk}/change/")
-    assert "All 7 are dealt with" in page.content.decode()
+    assert "All 7 are retried. 0 complete, 7 under way." in page.content.decode()
     history = client.get(f"{LIST}{made[0]}/change/").content.decode()
     assert f"In bulk operation {row.pk}." in history
 
@@ -84,10 +86,58 @@ def test_a_page_says_what_came_of_each_item_and_takes_as_many_queries_for_many(a
     assert queries(client, url.format(many.pk)) == few
     page = client.get(url.format(many.pk)).content.decode()
     assert "60 skipped: It is complete." in page
-    assert page.count("badge-item-skipped") == 50
+    assert (page.count("badge-item-skipped"), page.count("Failed again")) == (50, 0)
     after = many.items.order_by("id")[49].pk
     assert client.get(f"{url.format(many.pk)}?after={after}").content.decode().count("badge-item-skipped") == 10
-    assert client.get(f"{url.format(many.pk)}?outcome=done").content.decode().count("badge-item-") == 0
+    for nothing in ("outcome=done", "became=failed"):
+        assert client.get(f"{url.format(many.pk)}?{nothing}").content.decode().count("badge-item-") == 0
+
+
+def test_what_became_of_the_items_is_told_while_it_changes_and_decides_the_colour(as_: Login) -> None:
+    client = as_("support lead")
+    failing = [rows.failed() for _ in range(8)]
+    made = rows.bulk_operation(User.objects.get(), *failing, state="running", pace=50)
+    url = "/admin/workflows/bulkoperation/"
+    of_it = f"{url}{made.pk}/change/"
+    carry_out(made)
+
+    def looks(complete: int) -> tuple[bool, str, str]:
+        """Whether its page asks again; its colour; what the list says, if it is what the page says."""
+        for row in failing[:complete]:
+            end(row, status="COMPLETE")
+        page, listed = client.get(of_it), client.get(url).content.decode()
+        told = str(page.context["ended"])
+        assert f"All 8 are retried. {told}." in page.content.decode()
+        assert f"badge badge-{page.context['tone']}" in listed
+        assert f">{told}<" in listed
+        return page.context["is_at_rest"], page.context["tone"], told
+
+    assert looks(0) == (False, "busy", "0 complete, 8 under way")
+    for row in failing:
+        end(row)
+    assert looks(0) == (True, "bad", "0 complete, 8 failed again")
+    assert looks(5) == (True, "bad", "5 complete, 3 failed again")
+    page = client.get(f"{of_it}?became=failed").content.decode()
+    assert (page.count("Failed again</span>"), page.count("Complete</span>")) == (3, 0)
+    assert looks(8) == (True, "good", "8 complete")
+
+
+def test_what_became_of_very_many_costs_two_pages_an_item_and_the_list_looks_at_no_more(
+    as_: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, many = as_("support lead"), 300
+    others = [rows.failed() for _ in range(many)]
+    Event.objects.bulk_create(Event(workflow=row, kind=kind) for row in others for kind in ("failed",) * 20)
+    made = [rows.bulk_operation(User.objects.get(), *others, state="done", outcome="done") for _ in range(2)]
+    plans: list[Plan] = []
+    monkeypatch.setattr(bulk_results, "MOST_LISTED", many)
+    with explained(plans, lambda sql: "workflows_event" in sql and "COUNT" in sql):
+        page = client.get("/admin/workflows/bulkoperation/").content.decode()
+    (plan,) = plans
+    assert {"event_of_workflow", "workflows_workflow_pkey"} <= {*plan.indexes}
+    assert plan.buffers < 12 * many
+    assert (page.count("0 complete, 300 failed again"), page.count("see its page")) == (1, 1)
+    assert made
 
 
 def test_a_second_person_finds_it_reads_what_would_happen_and_approves(as_: Login) -> None:

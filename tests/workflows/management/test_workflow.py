@@ -153,7 +153,12 @@ def test_those_of_a_cause_are_retried_and_no_others(lead: User, monkeypatch: pyt
     assert run("bulk", "retry", *cause, *WHY, "--dry-run", actor=lead)["chosen"] == 1
     assert not BulkOperation.objects.exists()
     told = run("bulk", "retry", *cause, *WHY, "--pace", 50, actor=lead)
-    assert (told["selected"], told["done"], told["state"], told["pace"]) == (1, 1, "done", 50)
+    assert (told["selected"], told["accepted"], told["state"], told["pace"]) == (1, 1, "carried_out", 50)
+    assert (told["stands"], told["became"]) == (
+        "It is retried. 0 complete, 1 under way.",
+        [{"what": "under way", "number": 1}],
+    )
+    assert run("bulk", "list", actor=lead)["bulk_operations"][0]["became"] == "0 complete, 1 under way"
     assert [status_of(each) for each in (row, *others, acknowledged)] == ["PENDING", *["FAILED"] * 3]
     assert run("bulk", "show", told["bulk"], actor=lead)["chosen_by"] == (
         "type: onboarding; step: execute_checkout; code: program_full; urgency: failed and not acknowledged"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -18,8 +19,9 @@ from tests.groups import make_groups
 from tests.workflows import rows
 from workflows import operations
 from workflows.errors import NotAllowed
-from workflows.models import BulkItem, BulkOperation, Effect, Event, ManualTask, Workflow
-from workflows.operations import bulk, bulk_previews
+from workflows.models import BulkItem, BulkOperation, Effect, Event, ManualTask, OutboxEvent, Workflow
+from workflows.operations import bulk, bulk_previews, bulk_results
+from workflows.telling import bulk_operations
 
 SECOND = timedelta(seconds=1)
 
@@ -345,6 +347,77 @@ def test_the_preview_is_what_happens(db: None, verb: str, group: str) -> None:
     assert bulk.outcomes(made)[made.pk]["done"] == shown.can
     events = Event.objects.filter(actor=user.username, detail__bulk=made.pk, detail__reason="So")
     assert events.count() == shown.can
+
+
+# --- What became of them --------------------------------------------------------------------------------
+
+
+def end(row: Workflow, **columns: Any) -> None:
+    """Let its run be over; or not yet."""
+    now = None if columns.get("status") == "PENDING" else timezone.now()
+    values = {"status": "FAILED", "completed_at": now, "cancelled_at": None, **columns}
+    Workflow.objects.filter(pk=row.pk).update(**values)
+    rows.event(row, "failed")
+
+
+# What may happen to a workflow after a bulk operation, and how that is told of each verb.
+LIVES: dict[str, Callable[[Workflow, User], Any]] = {
+    "completes": lambda row, boss: end(row, status="COMPLETE"),
+    "goes on": lambda row, boss: end(row, status="PENDING"),
+    "is being reversed": lambda row, boss: end(row, status="PENDING", compensating=True),
+    "fails": lambda row, boss: end(row),
+    "is cancelled": lambda row, boss: end(row, cancelled_at=timezone.now()),
+    "is retried": lambda row, boss: [end(row), operations.retry(row.pk, user=boss), end(row)],
+    "is corrected": lambda row, boss: [end(row), rows.event(row, "corrected", actor="bob")],
+    "is no duplicate": lambda row, boss: [end(row), rows.event(row, "not_a_duplicate", actor="bob")],
+    "is deleted": lambda row, boss: rows.delete(row),
+}
+TOLD = {
+    "retry": "1 complete, 1 under way, 1 reversing, 1 failed again, 1 cancelled, 3 taken up again since, "
+    "1 deleted since",
+    "run_now": "1 complete, 1 under way, 1 reversing, 1 failed, 1 cancelled, 3 taken up again since, 1 deleted since",
+    "cancel": "1 completed before it could be cancelled, 1 under way, 1 reversing, 1 failed before it could be "
+    "cancelled, 1 cancelled, 3 taken up again since, 1 deleted since",
+}
+
+
+@pytest.mark.parametrize("verb", TOLD)
+def test_what_became_of_each_is_told_by_the_run_that_the_operation_is_about(boss: User, verb: str) -> None:
+    rows.complete()
+    made_of = {life: (rows.failed if verb == "retry" else rows.retrying)() for life in LIVES}
+    made = started(boss, verb)
+    carry_out(made)
+    for life, live in LIVES.items():
+        live(made_of[life], boss)
+    counted, became = bulk.outcomes(made)[made.pk], bulk_results.became(made)[made.pk]
+    did = bulk_operations.done_to(made)
+    assert bulk_operations.sentence(made, counted, became) == f"9 of 10 are {did}; 1 skipped. {TOLD[verb]}."
+
+
+def test_of_what_is_redelivered_it_is_told_whether_it_was_sent(boss: User) -> None:
+    sent, waits, given_up, again, gone = [rows.outbox_event() for _ in range(5)]
+    made = bulk.choose("redeliver_event", OutboxEvent.objects.values("pk"), user=boss, chosen_by="all of them")
+    bulk.start(made.pk, user=boss, reason="It is back.")
+    carry_out(made)
+    OutboxEvent.objects.filter(pk=sent.pk).update(state="sent")
+    OutboxEvent.objects.filter(pk__in=[given_up.pk, again.pk]).update(state="given_up")
+    operations.redeliver_event(again.pk, user=boss)
+    gone.delete()
+    told = "1 sent, 1 to be sent, 1 given up again, 1 taken up again since, 1 deleted since"
+    assert bulk_operations.results(made, bulk_results.became(made)[made.pk]) == told
+    assert waits.pk
+
+
+@pytest.mark.parametrize("verb", ["acknowledge", "discard"])
+def test_what_is_done_at_once_has_no_result_of_its_own(boss: User, verb: str) -> None:
+    rows.failed(), rows.undelivered_message()
+    of = bulk.VERBS[verb].model._default_manager.order_by().values("pk")
+    made = bulk.choose(verb, of, user=boss, chosen_by="all of them")
+    bulk.start(made.pk, user=boss, reason="So")
+    carry_out(made)
+    counted, became = bulk.outcomes(made)[made.pk], bulk_results.became(made)[made.pk]
+    assert bulk_operations.sentence(made, counted, became) == f"It is {bulk_operations.done_to(made)}."
+    assert bulk_operations.tone(made, counted, became) == "good"
 
 
 # --- Tasks ----------------------------------------------------------------------------------------------

@@ -29,10 +29,10 @@ The actor is a user of the console. Their permissions decide, and the history ha
 
 EXIT_CODES = """\
 It ends with
-  0  it is done; of a bulk operation: each item is, or it goes on
+  0  it is done; of a bulk operation: each item is accepted, whatever becomes of it, or it goes on
   1  it is refused, and nothing has changed; the last line says why
   2  the arguments are wrong
-  3  a bulk operation has ended, or rests, and not every item is done; a replay differs from the history
+  3  a bulk operation has ended, or rests, and not every item is accepted; a replay differs from the history
   130  Ctrl-C: a bulk operation that has started goes on
 """
 

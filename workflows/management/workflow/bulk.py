@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from time import sleep
@@ -19,7 +20,7 @@ from workflows.management.workflow.subcommand import DONE, NOT_ALL, Subcommand, 
 from workflows.models import BulkItem, BulkOperation, State, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import UNACKNOWLEDGED, is_parked_on
-from workflows.operations import bulk
+from workflows.operations import bulk, bulk_results
 from workflows.operations.guards import VIEW, VIEW_BULK, require
 from workflows.telling import bulk_operations
 
@@ -147,7 +148,7 @@ def _follow(made: BulkOperation, say: Callable[[str], object]) -> None:
             made.refresh_from_db()
             if made.state != BulkOperation.State.RUNNING:
                 return
-            sentence = bulk_operations.sentence(made, bulk.outcomes(made)[made.pk])
+            sentence = bulk_operations.sentence(made, *_counted(made))
             if sentence != told:
                 say(sentence)
                 told = sentence
@@ -171,25 +172,34 @@ def _told(bulk_id: int) -> dict[str, Any]:
     row = BulkOperation.objects.select_related("asked_by", "approved_by").filter(pk=bulk_id).first()
     if row is None:
         raise NotAllowed(f"There is no bulk operation {bulk_id}.")
-    counted = bulk.outcomes(row)[row.pk]
+    counted, became = _counted(row)
     whys = row.items.exclude(why="").order_by().values_list("outcome", "why").annotate(number=Count("pk"))
     all_done = row.state == BulkOperation.State.DONE and counted[Outcome.DONE] == row.selected
     under_way = row.state == BulkOperation.State.RUNNING
     return {
         **_line(row),
-        "stands": bulk_operations.sentence(row, counted),
-        **{Outcome(name).name.lower(): amount for name, amount in counted.items()},
-        "why": [{"outcome": Outcome(of).label, "why": why, "number": number} for of, why, number in whys],
+        "stands": bulk_operations.sentence(row, counted, became),
+        **{name: counted[outcome] for outcome, name in _TOLD.items()},
+        "became": [{"what": bulk_operations.result(row, name), "number": became[name]} for name in became],
+        "why": [{"outcome": bulk_operations.label(row, of), "why": why, "number": number} for of, why, number in whys],
         "approved_by": row.approved_by.get_username() if row.approved_by else "",
         "exit_code": DONE if all_done or under_way else NOT_ALL,
     }
+
+
+# An item is accepted when the operation was carried out on it: what became of it then is told beside that.
+_TOLD = {Outcome.OPEN: "open", Outcome.DONE: "accepted", Outcome.SKIPPED: "skipped", Outcome.FAILED: "errors"}
+
+
+def _counted(row: BulkOperation) -> tuple[dict[str, int], Counter[str]]:
+    return bulk.outcomes(row)[row.pk], bulk_results.became(row)[row.pk]
 
 
 def _line(row: BulkOperation) -> dict[str, Any]:
     return {
         "bulk": row.pk,
         "what": bulk_operations.name_of(row),
-        "state": row.state,
+        "state": "carried_out" if row.state == BulkOperation.State.DONE else row.state,
         "chosen_by": row.chosen_by,
         "asked_by": row.asked_by.get_username(),
         "asked_at": row.asked_at.isoformat(timespec="seconds"),
@@ -201,9 +211,11 @@ def _line(row: BulkOperation) -> dict[str, Any]:
 
 def _list(user: User, options: dict[str, Any]) -> dict[str, Any]:
     require(user, VIEW_BULK)
+    newest = list(BulkOperation.objects.filter(verb__in=bulk.VERBS).select_related("asked_by").order_by("-id")[:LISTED])
+    became = bulk_results.became(*bulk_results.few_enough(newest))
     return {
         "bulk_operations": [
-            _line(row) for row in BulkOperation.objects.select_related("asked_by").order_by("-id")[:LISTED]
+            {**_line(row), "became": bulk_operations.results(row, became.get(row.pk, {}))} for row in newest
         ]
     }
 
