@@ -260,6 +260,10 @@ class ConsoleAdmin(ModelAdmin):
         """The row in a sentence, and in the way back to its page."""
         return f"{self.opts.verbose_name} {row.pk}"
 
+    def why_nothing(self, row: Any) -> str:
+        """Why no verb can be done with a row any more, whichever it is: a sentence. Empty while one may."""
+        return ""
+
     def workflow_of(self, row: Any) -> int | None:
         """The workflow that the pages of a row are about: that somebody is shown one is recorded."""
         return None
@@ -269,7 +273,8 @@ class ConsoleAdmin(ModelAdmin):
             operations.record_view(
                 workflow_id, actor=request.user.get_username(), in_background=BACKGROUND in request.headers
             )
-        possible = [v for v in self.verbs if v.applies(row) and v.is_for(request.user)]
+        verbs = () if self.why_nothing(row) else self.verbs
+        possible = [v for v in verbs if v.applies(row) and v.is_for(request.user)]
         barred = {verb: why for verb in possible if (why := verb.why_not(row, request.user))}
         return TemplateResponse(
             request,
@@ -298,7 +303,7 @@ class ConsoleAdmin(ModelAdmin):
         if not verb.is_for(request.user):
             raise PermissionDenied
         row = self.visible_row(request, unquote(row_id))
-        if refusal := verb.why_not(row, request.user):
+        if refusal := self.why_nothing(row) or verb.why_not(row, request.user):
             self.message_user(request, refusal, messages.ERROR)
             return HttpResponseRedirect(self.url_of("change", row))
         form = verb.form(request.POST if request.method == "POST" else None, row=row)

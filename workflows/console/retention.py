@@ -57,10 +57,6 @@ class NoReasonForm(ReasonForm):
     reason = None  # type: ignore[assignment]
 
 
-def _is_kept(row: Workflow) -> bool:
-    return row.emptied_at is None
-
-
 def _is_on(row: Hold) -> bool:
     return row.until > timezone.now()
 
@@ -77,7 +73,7 @@ PLACE = Verb(
     label="Place a legal hold",
     permission=PLACE_HOLD,
     operation=_place,
-    applies=_is_kept,
+    applies=lambda row: True,
     consequences=lambda row: [
         "What was sent, and what came of it, is kept until the hold ends: no age and no erasure deletes it.",
         "The workflow itself goes on as before.",
@@ -220,7 +216,7 @@ ASK = Verb(
     label="Ask to erase",
     permission=ERASE,
     operation=_ask,
-    applies=_is_kept,
+    applies=lambda row: True,
     consequences=_of_asking,
     form=ForEverForm,
     asks="Ask to erase {}",

@@ -368,6 +368,9 @@ class WorkflowAdmin(ChoosesMany):
             return ("run_now", "cancel")
         return ()
 
+    def why_nothing(self, row: Workflow) -> str:
+        return operations.why_emptied(row)
+
     def workflow_of(self, row: Workflow) -> int:
         return row.pk
 

@@ -43,11 +43,17 @@ def preview(bulk: BulkOperation, user: User) -> Preview:
     if bulk.verb == "assign":
         can = ManualTask.objects.open().filter(pk__in=ids, expires_at__gt=Now()).count()
         return Preview(can, [(bulk.selected - can, "not open any more")] if can < bulk.selected else [])
-    rows, (applies, of) = Workflow.objects.filter(pk__in=ids), _OF[bulk.verb]
+    chosen, (applies, of) = Workflow.objects.filter(pk__in=ids), _OF[bulk.verb]
+    rows = chosen.filter(emptied_at=None)
     shown = of(rows.filter(applies), user)
     is_all = shown.can + sum(number for number, _ in shown.cannot) == bulk.selected
-    others = [] if is_all else _in_other_states(rows.exclude(applies))
+    others = [] if is_all else [*_emptied(chosen), *_in_other_states(rows.exclude(applies))]
     return replace(shown, cannot=[*others, *shown.cannot])
+
+
+def _emptied(chosen: QuerySet[Workflow]) -> list[tuple[int, str]]:
+    number = chosen.filter(emptied_at__isnull=False).count()
+    return [(number, "what it was sent was deleted")] if number else []
 
 
 # Of each verb: to which rows it applies, and what becomes of these.

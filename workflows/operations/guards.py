@@ -158,12 +158,19 @@ def lock_workflow(workflow_id: int) -> tuple[Workflow, State]:
         raise
     if workflow is None:
         raise NotAllowed(f"There is no workflow {workflow_id}.")
-    if workflow.emptied_at:
-        raise NotAllowed(
-            f"What it was sent was deleted at {workflow.emptied_at:%Y-%m-%d %H:%M} UTC: nothing can be done with it "
-            "any more. If the patient still needs something, they have to send it again."
-        )
+    if refusal := why_emptied(workflow):
+        raise NotAllowed(refusal)
     return workflow, State(workflow.state)
+
+
+def why_emptied(workflow: Workflow) -> str:
+    """Why nothing can be done with a workflow, whatever its state: its content was deleted. Empty while it has some."""
+    if not workflow.emptied_at:
+        return ""
+    return (
+        f"What it was sent was deleted at {workflow.emptied_at:%Y-%m-%d %H:%M} UTC: nothing can be done with it any "
+        "more. If the patient still needs something, they have to send it again."
+    )
 
 
 def require_status(workflow: Workflow, state: State, status: Workflow.Status, only: str) -> None:

@@ -27,6 +27,7 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine import compensation, undo_question
 from workflows.models import Attempt, Correction, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.operations.guards import why_emptied
 from workflows.state import history, transitions
 
 State = Effect.State
@@ -88,6 +89,8 @@ def why_not(task: ManualTask) -> str:
         return "It is retracted already."
     if task.state not in (ManualTask.State.APPROVED, ManualTask.State.REJECTED):
         return "Nobody has answered it."
+    if emptied := why_emptied(task.workflow):
+        return emptied
     if task.workflow.status == Workflow.Status.COMPLETE:
         return "Its workflow is complete: the answer is a part of what it has done."
     if Attempt.objects.filter(workflow=task.workflow_id, closed_at=None).exists():

@@ -139,8 +139,8 @@ def _retry_children(workflow_id: int, *, user: User, reason: str, seen: Collecti
 
     They come before the parent: if this is interrupted, the parent can be retried once more.
     """
-    parents = Workflow.objects.filter(pk=workflow_id, status=Workflow.Status.FAILED, cancelled_at__isnull=False)
-    parent = parents.only("completed_at").first()
+    failed = Workflow.objects.filter(pk=workflow_id, status=Workflow.Status.FAILED, emptied_at=None)
+    parent = failed.filter(cancelled_at__isnull=False).only("completed_at").first()
     if parent is None or not _is_seen(parent, seen):
         return
     _require_may_retry(workflow_id, user)

@@ -63,7 +63,7 @@ def private_definition(engine: None) -> None:
 
 
 def define(*steps: Any) -> None:
-    engine.define(steps, private=True)
+    engine.define(steps, private=True, revealable=["name"])
 
 
 def send(value: str = f'{{"name": "{CANARY}", "n": 1}}', key: UUID | None = None) -> Entry:
@@ -241,8 +241,11 @@ def test_without_its_key_nothing_is_run_and_a_person_is_asked_until_it_is_back(a
     row = Workflow.objects.get(pk=entry.id)
     assert isinstance(row.payload, Unopened)
     assert row.payload == {}
-    page = as_("support").get(f"/admin/workflows/workflow/{entry.id}/change/")
-    assert "What was sent: The key of this workflow is deleted." in page.content.decode()
+    page = as_("support lead").get(f"/admin/workflows/workflow/{entry.id}/change/").content.decode()
+    assert "What was sent: The key of this workflow is deleted." in page
+    assert "Reveal: What it was sent cannot be read." in page
+    with pytest.raises(NotAllowed, match="cannot be read"):
+        operations.reveal(entry.id, user=ada(), fields=["name"], reason="To call.")
     assert send('{"name": "nobody can tell"}', key).id == entry.id, "it would be charged twice"
     task = ManualTask.objects.get(state="open")
     assert (task.workflow_id, task.question) == (entry.id, "What was sent cannot be read. May it be tried again?")
