@@ -44,6 +44,7 @@ RETRACT = Verb(
     applies=lambda row: (
         row.state in (ManualTask.State.APPROVED, ManualTask.State.REJECTED) and not retracting.why_not(row)
     ),
+    why_not=lambda row, user: operations.why_not_retract(row, user),
     consequences=lambda row: _once_retracted(row),
     done="It is retracted.",
 )

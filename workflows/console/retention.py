@@ -17,19 +17,17 @@ from django.utils.safestring import SafeString
 
 from workflows.console import links
 from workflows.console.base import ConsoleAdmin, ReasonForm, Verb, reason_field, time_column
-from workflows.errors import NotAllowed
 from workflows.models import Erasure, Hold, Workflow
-from workflows.operations.guards import ERASE, PLACE_HOLD, why_not_second
+from workflows.operations.guards import ERASE, PLACE_HOLD
 from workflows.retention import erasing, holds
-from workflows.retention.unsettled import REASONS, why_they_stay
 from workflows.telling import words
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 STAYS = "The reason stays for ever, with your name: name nobody in it. The number of a ticket, say."
-# Why it is refused; and of what waits for a second person.
-TOLD, LISTED = 5, 50
+# Of what waits for a second person.
+LISTED = 50
 
 
 class UntilForm(ReasonForm):
@@ -172,27 +170,19 @@ def _approve(row_id: int, *, user: User) -> None:
     erasing.approve(row_id, user=user)
 
 
+ERASED = (
+    "What was sent, what steps and services answered, and what people typed about it is deleted, and nobody finds it "
+    "any more. When and how each ended stays, and what names a charge, with its amount."
+)
+
+
 def _of_asking(row: Workflow) -> Iterator[str]:
-    try:
-        found = erasing.found_with(row.pk)
-    except NotAllowed as refusal:
-        yield str(refusal)
-        return
     yield format_html(
         "To be erased: {}. That is all of its e-mail address, with what these started, or were started by.",
-        _linked(found),
+        _linked(erasing.found_with(row.pk)),
     )
-    yield from _of_erasing(found)
+    yield ERASED
     yield "Nothing is deleted before another user approves it."
-
-
-def _of_erasing(ids: Sequence[int]) -> Iterator[str]:
-    yield (
-        "What was sent, what steps and services answered, and what people typed about it is deleted, and nobody finds "
-        "it any more. When and how each ended stays, and what names a charge, with its amount."
-    )
-    for pk, why in sorted(why_they_stay(ids).items())[:TOLD]:
-        yield format_html("It would be refused now, because of {} ({}).", _linked([pk]), REASONS[why])
 
 
 def _of_former(row: Erasure) -> Iterator[SafeString]:
@@ -201,10 +191,6 @@ def _of_former(row: Erasure) -> Iterator[SafeString]:
             "Of {} only what was first sent is deleted: it was corrected, and has another address since.",
             _linked(former),
         )
-
-
-def _own(row: Erasure, user: Any) -> str:
-    return why_not_second(row.asked_by, user)
 
 
 def _is_asked(row: Erasure) -> bool:
@@ -217,6 +203,7 @@ ASK = Verb(
     permission=ERASE,
     operation=_ask,
     applies=lambda row: True,
+    why_not=lambda row, user: erasing.why_not_ask(row.pk),
     consequences=_of_asking,
     form=ForEverForm,
     asks="Ask to erase {}",
@@ -230,10 +217,10 @@ APPROVE = Verb(
     permission=ERASE,
     operation=_approve,
     applies=_is_asked,
-    why_not=_own,
+    why_not=erasing.why_not_approve,
     consequences=lambda row: [
         format_html("Deleted now, for good: {}. Backups keep it for as long as you keep them.", _linked(row.workflows)),
-        *_of_erasing(row.workflows),
+        ERASED,
         *_of_former(row),
         "What that person has sent since it was asked for is not among these, and stays: ask for it, too.",
     ],

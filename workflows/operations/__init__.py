@@ -68,6 +68,7 @@ from workflows.operations.tasks import (
     why_not_claim,
     why_not_decide,
     why_not_release,
+    why_not_retract,
 )
 from workflows.operations.workflows import (
     cancel,

@@ -129,7 +129,7 @@ def retract(task_id: int, *, user: User, reason: str) -> str:
         # A worker that has lost the row may be writing to one of these effects: what it writes is then read below.
         list(Effect.objects.filter(workflow=workflow_id).order_by("pk").select_for_update(no_key=True).values("pk"))
         task = _read_task(task_id)
-        if why_not := _why_not_theirs(task, user) or retracting.why_not(task):
+        if why_not := why_not_retract(task, user) or retracting.why_not(task):
             raise NotAllowed(why_not)
         ManualTask.objects.filter(pk=task_id).update(state=ManualTask.State.RETRACTED)
         assert task.decided_by
@@ -242,6 +242,11 @@ def why_not_assign(task: ManualTask, user: User) -> str:
 def why_not_decide(task: ManualTask, user: User) -> str:
     """Why `user` cannot decide the task, in a sentence; empty if they can."""
     return _why_over(task) or _why_not_theirs(task, user) or _why_taken(task, user)
+
+
+def why_not_retract(task: ManualTask, user: User) -> str:
+    """Why `user` cannot retract the answer to the task, though another may, in a sentence; empty if they can."""
+    return _why_not_theirs(task, user)
 
 
 def _lock_task(task_id: int) -> None:

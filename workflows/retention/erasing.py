@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # In one transaction: more is not a single person.
 MOST = 200
+# Of so many it is said why they stay.
+TOLD = 5
 
 _WITH_ADDRESS = """
     SELECT DISTINCT w.id FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
@@ -61,6 +63,24 @@ def ask(*, user: User, reason: str, email: str = "", workflow_id: int | None = N
 def found_with(workflow_id: int) -> list[int]:
     """What would be erased if somebody asked for it with this workflow. Raises NotAllowed for nothing, or too much."""
     return _found(*_of_workflow(workflow_id, ""))
+
+
+def why_not_ask(workflow_id: int) -> str:
+    """Why nothing can be erased with this workflow now: a sentence, empty if it can be asked for."""
+    try:
+        _require_settled(found_with(workflow_id))
+    except NotAllowed as refusal:
+        return str(refusal)
+    return ""
+
+
+def why_not_approve(asked: Erasure, user: User) -> str:
+    """Why `user` cannot approve what somebody has asked for: a sentence, empty if they can."""
+    if why := why_not_second(asked.asked_by, user):
+        return why
+    if not asked.asked_by.has_perm(ERASE):  # nor has who has left
+        return "The user who has asked for it may not do so any more: ask again."
+    return _why_unsettled(_left_of(asked))
 
 
 def to_approve(user: User) -> QuerySet[Erasure]:
@@ -134,15 +154,12 @@ def approve(erasure_id: int, *, user: User) -> Erasure:
     with short_transaction():
         let_holds_wait()
         asked = _open(erasure_id)
-        if why := why_not_second(asked.asked_by, user):
-            raise NotAllowed(why)
-        if not asked.asked_by.has_perm(ERASE):  # nor has who has left
-            raise NotAllowed("The user who has asked for it may not do so any more: ask again.")
         locked = [pk for (pk,) in fetch_all(_LOCK, [asked.workflows])]
         if locked != sorted(asked.workflows):
             raise NotAllowed("A worker, or somebody else, has one of them in hand just now; try again in a moment.")
-        left = list(Workflow.objects.filter(pk__in=locked, emptied_at=None).order_by("pk").values_list("pk", flat=True))
-        _require_settled(left)
+        if why := why_not_approve(asked, user):
+            raise NotAllowed(why)
+        left = _left_of(asked)
         _decide(asked, Erasure.State.DONE, user)
         former = only_as_first_sent(left, [bytes(asked.hash)] if asked.hash else [])
         _forget_what_was_first_sent(former)
@@ -173,7 +190,19 @@ def _decide(asked: Erasure, state: Erasure.State, user: User) -> None:
     asked.refresh_from_db()
 
 
+def _left_of(asked: Erasure) -> list[int]:
+    """Those of its workflows that have content."""
+    rows = Workflow.objects.filter(pk__in=asked.workflows, emptied_at=None)
+    return list(rows.order_by("pk").values_list("pk", flat=True))
+
+
 def _require_settled(ids: Sequence[int]) -> None:
-    if stay := why_they_stay(ids):
-        told = " ".join(f"Workflow {pk}: {REASONS[why]}." for pk, why in sorted(stay.items())[:5])
-        raise NotAllowed(f"Nothing is erased before all of it can be. {told}")
+    if why := _why_unsettled(ids):
+        raise NotAllowed(why)
+
+
+def _why_unsettled(ids: Sequence[int]) -> str:
+    if not (stay := why_they_stay(ids)):
+        return ""
+    told = " ".join(f"Workflow {pk}: {REASONS[why]}." for pk, why in sorted(stay.items())[:TOLD])
+    return f"Nothing is erased before all of it can be. {told}"

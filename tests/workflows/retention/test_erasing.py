@@ -22,7 +22,7 @@ from tests.workflows.retention.test_purge import CANARY, is_emptied, with_conten
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Erasure, Event, OriginalPayload, SearchKeyHash, Workflow
 from workflows.postgres.jsonb import SEALED
-from workflows.retention import erasing
+from workflows.retention import content, erasing
 from workflows.search import rows as search_rows
 from workflows.search import search_keys
 
@@ -122,6 +122,16 @@ def test_what_somebody_has_in_hand_is_not_erased_in_part(ada: User, bob: User) -
     assert not is_emptied(other)
     erasing.approve(asked.pk, user=bob)
     assert is_emptied(other)
+
+
+def test_what_was_emptied_meanwhile_is_not_emptied_again(ada: User, bob: User) -> None:
+    row, other = young(), young()
+    asked = ask(ada)
+    with transaction.atomic():
+        content.empty([row.pk])
+    emptied_at = Workflow.objects.get(pk=row.pk).emptied_at
+    erasing.approve(asked.pk, user=bob)
+    assert (Workflow.objects.get(pk=row.pk).emptied_at, is_emptied(other)) == (emptied_at, True)
 
 
 def test_the_reason_names_no_address_and_an_unknown_one_finds_nothing(ada: User) -> None:

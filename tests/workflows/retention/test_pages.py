@@ -93,8 +93,9 @@ def test_what_is_unsettled_is_named_before_it_is_asked_for_and_when_it_is_approv
     row, lead = young(), as_("support lead")
     erasure = rows.erasure(User.objects.create_superuser("bob"), row)
     Workflow.objects.filter(pk=row.pk).update(status="PENDING", completed_at=None)
-    for url in (f"{WORKFLOWS}/{row.pk}/ask_erasure/", f"{ERASURES}/{erasure.pk}/approve/"):
-        assert "it is still under way: cancel it, or wait for its end" in page(lead, url)
-    assert "Nothing is erased before all of it can be" in told(lead, url)
+    for verb, of in {"ask_erasure": f"{WORKFLOWS}/{row.pk}", "approve": f"{ERASURES}/{erasure.pk}"}.items():
+        for said in (page(lead, f"{of}/change/"), told(lead, f"{of}/{verb}/")):
+            assert "Nothing is erased before all of it can be." in said
+            assert "it is still under way: cancel it, or wait for its end" in said
     assert "Nothing is erased." in told(lead, f"{ERASURES}/{erasure.pk}/refuse/")
     assert Erasure.objects.get().state == "refused"

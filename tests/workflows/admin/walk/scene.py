@@ -97,6 +97,7 @@ class Scene:
         settled = rows.complete(payload={"patient": CANARY})
         self.args |= {
             "settled": settled.pk,
+            "emptied": rows.failed(workflow_type="onboarding", payload={}, emptied_at=Now()).pk,
             "hold": rows.legal_hold(rows.complete()).pk,
             "erasure": rows.erasure(self.boss, settled).pk,
         }
@@ -142,6 +143,10 @@ class Scene:
             "submission": rows.failed(workflow_type="onboarding").pk,
             "duplicate": rows.failed(last_error_code="duplicate_of").pk,
             "to-correct": rows.asked_to_correct(value=CANARY).workflow_id,
+            "queued": rows.workflow().pk,
+            "running": rows.running().pk,
+            "waiting": rows.waiting().pk,
+            "parked": rows.parked().pk,
             "parked-on-cause": rows.parked(parked_on="onboarding/enroll_in_program: TypeError").pk,
         }
 

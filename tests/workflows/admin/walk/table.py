@@ -90,7 +90,7 @@ workflows_manualtask_assign question                   | p -pppp- - - ss | A -A>
 workflows_manualtask_assign claimed                    | p -pppp- - - ss | A -AA>>- - - ss
 workflows_manualtask_assign claimed-by-lead            | p -pppp- - - ss | A -A>>>- - - ss
 workflows_manualtask_ask_lead anybodys                 | p ppppp- - - ss | A AAAAA- - - ss
-workflows_manualtask_take_back answered                | p -pppp- - - ss | A -A>AA- - - ss
+workflows_manualtask_take_back answered                | p -p>pp- - - ss | A -A>AA- - - ss
 workflows_manualtask_history anybodys                  | p pppppp - - ss | p pppppp - - ss
 
 workflows_service_changelist                           | p pp-p-p - - ss | - ------ - - ss

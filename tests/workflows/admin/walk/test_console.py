@@ -7,21 +7,23 @@ superuser, who has every link and every form, follows them all as well; of the o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
+from django.contrib.messages import get_messages
 from django.http import SimpleCookie
 from django.test import Client
 from django.urls import resolve
 
 from tests.workflows.admin.conftest import crawl, links
 from tests.workflows.admin.test_navigation import LABELS, bar
+from tests.workflows.admin.walk.forms import untouched
 from tests.workflows.admin.walk.kept import leaks
 from tests.workflows.admin.walk.scene import ASKED, CANARIES, FACT, ROLES, TASKS, WORKFLOWS, Scene
 from tests.workflows.admin.walk.stored import Watch, undone
 from tests.workflows.admin.walk.table import FORMS, form_of, lines
-from tests.workflows.admin.walk.untouched import FORMS_OF_ALL, NEEDS_NEITHER, what_untouched_forms_do
+from tests.workflows.admin.walk.untouched import FORMS_OF_ALL, NEEDS_NEITHER, ONLY_TRIED, what_untouched_forms_do
 from tests.workflows.admin.walk.urls import address, every_url
 
 LETTERS = {200: "p", 403: "-", 404: "0", 405: "x", 401: "s"}
@@ -34,7 +36,10 @@ FACTS = {
     **dict.fromkeys(("support lead", "engineer", "operations"), (ASKED,)),
 }
 # Whose pages show what those of the table do not.
-OTHER_WORKFLOWS = (*WORKFLOWS, "parked-on-cause", "duplicate")
+OTHER_WORKFLOWS = (
+    *(*WORKFLOWS, "queued", "running", "waiting", "parked", "parked-on-cause", "duplicate"),
+    *("settled", "emptied"),
+)
 POLICY, OWN_FILES = "Content-Security-Policy", "default-src 'self';"
 # The policy lets none of them act.
 INLINE = re.compile(r"style=|<style|onclick=|<script>")
@@ -74,6 +79,7 @@ def test_everybody_is_shown_and_may_do_what_is_promised(scene: Scene, role: str)
             if name_of(link) in shut
         ),
         *wrong_answers(client, scene, role, answers, watch),
+        *refused(client, scene, answers, watch),
         *(slips(client, scene, pages, watch) if role == "superuser" else ()),
     ]
     assert not said, f"As {role}:\n" + "\n".join(said)
@@ -114,6 +120,48 @@ def wrong_answers(client: Client, scene: Scene, role: str, answers: dict[str, An
         if found != (line.get[role], line.post[role]):
             yield f"{line.label}: {found}, where the table says {line.get[role], line.post[role]}"
     client.cookies = SimpleCookie(cookies)
+
+
+def refused(client: Client, scene: Scene, answers: dict[str, Any], watch: Watch) -> Iterator[str]:
+    """What a page offers, and what is then refused, or does nothing, with all that its form asks for."""
+    cookies = client.cookies.output(header="")
+    for where, answer in answers.items():
+        for verb, url in (answer.context or {}).get("verbs", ()) if where.endswith("/change/") else ():
+            name = f"{name_of(url)}"
+            with undone():
+                client.cookies = SimpleCookie(cookies)
+                page = client.get(url)
+                sent = [each for each in untouched(url, page.content.decode()) if each.url == url]
+                if name in ONLY_TRIED:
+                    continue
+                if not sent:
+                    yield f"{where} offers {verb.label}, and its page says {told(page)}"
+                    continue
+                posted = client.post(url, {**filled(name, scene), **with_lists(sent[0].fields)})
+                if not (watch.changed() or verb.shows):
+                    yield f"{where} offers {verb.label}, and that does nothing: {told(posted)}"
+    client.cookies = SimpleCookie(cookies)
+
+
+def filled(name: str, scene: Scene) -> dict[str, Any]:
+    form = next((form for label, form in FORMS.items() if label.partition(" ")[0] == name), {})
+    return form(scene) if callable(form) else form
+
+
+def with_lists(fields: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """The fields that the page has filled itself: what it was made of, and what a colleague has typed."""
+    found: dict[str, list[str]] = {}
+    for name, value in fields:
+        if value:
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def told(response: Any) -> list[str]:
+    return [
+        *map(str, get_messages(response.wsgi_request)),
+        *getattr((response.context or {}).get("form"), "errors", []),
+    ]
 
 
 def letter(response: Any, changed: list[str]) -> str:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from django.contrib.messages import ERROR, get_messages
 from django.http import SimpleCookie
 from django.test import Client
 from django.urls import resolve
@@ -51,6 +52,8 @@ NEEDS_NEITHER = {
     },
     **{f"auth_{page}: Yes, I\u2019m sure": BUTTON for page in ("group_changelist", "group_delete", "user_delete")},
 }
+# What is offered though it may be refused, and what is known only once it is tried.
+ONLY_TRIED = {"workflows_undeliveredmessage_redeliver": "whether the message can become a signal by now"}
 # A superuser's pages have them all: else the test would be silent about one.
 FORMS_OF_ALL = {
     *("find", "logout", "password_change", "audit_export", "workflows_workflow_reveal"),
@@ -92,6 +95,9 @@ def what_untouched_forms_do(client: Client, scene: Scene, pages: Mapping[str, st
             # Who may only look at a row gets Django's form without a button.
             if answer.status_code not in (200, 302) and (sent.label or answer.status_code != 403):
                 found.append(f"nothing: it is offered, and answers {answer.status_code}")
+            errors = [each for each in get_messages(answer.wsgi_request) if each.level == ERROR]
+            if not ONLY_TRIED.keys() & {part.partition(":")[0] for part in name}:
+                found += [f"nothing: it is offered, and refused. {each}" for each in errors]
             done[name] = sorted({*done.get(name, ()), *found})
     client.cookies = SimpleCookie(cookies)
     return done
