@@ -111,8 +111,10 @@ class LetFail(StepError):
 class WorkflowCancelled(StepError):
     """A person has asked for the workflow to be cancelled. Raised by the engine only, between steps."""
 
+    BY = "Cancelled by "
+
     def __init__(self, *, by: str, reason: str) -> None:
-        super().__init__(f"Cancelled by {by}." if not reason else f"Cancelled by {by}: {reason}", code="cancelled")
+        super().__init__(f"{self.BY}{by}: {reason}" if reason else f"{self.BY}{by}.", code="cancelled")
         self.by = by
         self.reason = reason
 

@@ -93,7 +93,9 @@ def _children(workflow: Workflow) -> dict[str, Any]:
     counts = Counter(statuses[:COUNT_LIMIT])
     shown: list[tuple[Workflow, SafeString]] = []
     if statuses:
-        first = children.with_state().only("child_key", "parent_wait").order_by("parent_wait", "child_key")
+        first = (
+            children.with_state().only("child_key", "parent_wait", "emptied_at").order_by("parent_wait", "child_key")
+        )
         shown = [(child, words.badge(child.state, State(child.state).label)) for child in first[:CHILDREN_SHOWN]]
     return {
         "children": shown,

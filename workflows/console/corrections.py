@@ -11,6 +11,7 @@ from workflows.console.base import KEPT, ReasonForm, Verb, reason_field
 from workflows.definition import definitions, value_at
 from workflows.models import Correction, Workflow
 from workflows.operations import corrections
+from workflows.retention.content import DELETED
 from workflows.telling import consequences, words
 from workflows.telling.history import in_words
 
@@ -158,7 +159,7 @@ def lines(row: Workflow) -> Iterator[str]:
         until = words.clock(asked.asked_at + corrections.LAPSES)
         yield f"{_in_words(asked)} {words.ended(asked.reason)} Another user has to approve it, or it lapses at {until}."
     for each in corrections.was_corrected(row):
-        labels = ", ".join(told["label"] for told in each.told)
+        labels = ", ".join(told["label"] for told in each.told) or DELETED
         yield f"Corrected: {labels}, at {words.clock(each.decided_at)}."
 
 

@@ -415,6 +415,10 @@ _SAME = """
 
 def others_of(workflow: Workflow) -> list[Other]:
     """The other workflows of the same business key that workers have taken up: those that may run come first."""
+    if workflow.emptied_at:  # its key is gone; of what it was a duplicate is on record
+        told = Event.objects.filter(workflow=workflow.pk, kind=Event.Kind.DUPLICATE).values_list("detail__first")
+        rows = Workflow.objects.filter(pk__in=[first for (first,) in told if first])
+        return [Other(pk, HOLDER, *rest) for pk, *rest in rows.values_list("pk", "status", "last_error_code")]
     hashes = _hashes_of(workflow)
     parameters = {"hashes": [each for each, _ in hashes], "workflow_id": workflow.pk, "limit": OTHERS_SHOWN}
     each_kind = [_SAME.format(which=which) for which in ("= 'holder'", "<> 'holder'")] if hashes else []

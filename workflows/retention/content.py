@@ -17,15 +17,23 @@ from uuid import UUID
 
 from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions, money_in, value_at
-from workflows.models import OriginalPayload, Workflow
+from workflows.errors import WorkflowCancelled
+from workflows.models import Effect, OriginalPayload, Workflow
 from workflows.models.content_key import Unopened
 from workflows.postgres.statements import execute
+from workflows.redaction import masked_reference, private_part
 from workflows.sealing import private
 from workflows.search import search_keys
 from workflows.state import transitions
 
 # What a person, or the author of a step, has put in words of their own.
 DELETED = "(deleted)"
+
+
+def _deleted(column: str) -> str:
+    """SQL: the words of a column as deleted; none where there were none."""
+    return f"CASE WHEN {column} = '' THEN '' ELSE '{DELETED}' END"
+
 
 # First what is found by the columns that the row loses. Each part is by an index: with OR, all signals would be read.
 _SIGNALS = f"""
@@ -61,16 +69,19 @@ _EMPTY = [
     """UPDATE workflows_effect
           SET error_message = '', result = CASE WHEN result IS NOT NULL THEN (
               SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(result)
-               WHERE key = ANY (%(references)s)) END
+               WHERE key = ANY (%(references)s) OR key = 'reference' AND undo) END
         WHERE workflow_id = ANY (%(ids)s)""",
-    """UPDATE workflows_wait SET waiting_for = '', result = '{}' WHERE workflow_id = ANY (%(ids)s)""",
-    f"""UPDATE workflows_manualtask SET question = '{DELETED}', facts = '[]', reason = ''
+    f"""UPDATE workflows_wait SET waiting_for = {_deleted("waiting_for")}, result = '{{}}'
         WHERE workflow_id = ANY (%(ids)s)""",  # noqa: S608 (ours)
-    """UPDATE workflows_attempt
-          SET steps = (SELECT jsonb_agg(step - 'error_message' ORDER BY number)
+    f"""UPDATE workflows_manualtask SET question = '{DELETED}', facts = '[]', reason = {_deleted("reason")}
+        WHERE workflow_id = ANY (%(ids)s)""",  # noqa: S608 (ours)
+    f"""UPDATE workflows_attempt
+          SET steps = (SELECT jsonb_agg(CASE WHEN step ->> 'error_message' <> ''
+                                        THEN step || '{{"error_message": "{DELETED}"}}' ELSE step END ORDER BY number)
                          FROM jsonb_array_elements(steps) WITH ORDINALITY AS each (step, number))
-        WHERE workflow_id = ANY (%(ids)s) AND steps <> '[]'""",
-    "UPDATE workflows_event SET detail = '{}' WHERE workflow_id = ANY (%(ids)s) AND detail <> '{}'",
+        WHERE workflow_id = ANY (%(ids)s) AND steps <> '[]'""",  # noqa: S608 (ours)
+    """UPDATE workflows_event SET detail = workflows_emptied_detail(detail)
+        WHERE workflow_id = ANY (%(ids)s) AND detail <> '{}'""",
     "UPDATE workflows_access SET detail = detail - 'purpose' WHERE workflow_id = ANY (%(ids)s) AND detail ? 'purpose'",
     "UPDATE workflows_correction SET told = '[]', reason = '' WHERE workflow_id = ANY (%(ids)s)",
 ]
@@ -79,12 +90,15 @@ _EMPTY = [
 def empty(ids: Sequence[int]) -> None:
     """Empty the content of these workflows, in the caller's transaction."""
     parameters: dict[str, Any] = {"ids": list(ids), "references": _references()}
-    payloads, business_keys, hashes = [], [], []
-    rows = Workflow.objects.filter(pk__in=ids).values_list("id", "workflow_type", "tenant", "business_key", "payload")
+    payloads, business_keys, errors, hashes = [], [], [], []
+    columns = ("id", "last_error_message", "workflow_type", "tenant", "business_key", "payload")
+    rows = Workflow.objects.filter(pk__in=ids).values_list(*columns)
     found = {pk: rest for pk, *rest in rows}
     as_first_sent = dict(OriginalPayload.objects.filter(workflow__in=ids).values_list("workflow_id", "payload"))
+    _mask_references({pk: (workflow_type, payload) for pk, (_, workflow_type, *_, payload) in found.items()})
     for pk in parameters["ids"]:
-        workflow_type, tenant, business_key, payload = found[pk]
+        error, workflow_type, tenant, business_key, payload = found[pk]
+        errors.append(_without_reason(error))
         definition = definitions().get(workflow_type)
         payloads.append(json.dumps(money_in(definition, payload)))
         business_keys.append(business_key and spent_key(workflow_type, tenant, business_key))
@@ -92,7 +106,7 @@ def empty(ids: Sequence[int]) -> None:
             found_by = {*_hashes(definition, tenant, payload), *_hashes(definition, tenant, as_first_sent.get(pk, {}))}
             hashes += [(each, pk, definition.within) for each in found_by]
     execute(_SIGNALS, parameters)
-    transitions.empty(ids, payloads=payloads, business_keys=business_keys)
+    transitions.empty(ids, payloads=payloads, business_keys=business_keys, errors=errors)
     if hashes:
         own = dict(zip(("hashes", "of", "within"), map(list, zip(*hashes, strict=True)), strict=True))
         execute(_KEYS, {**own, **charges.parameters()})
@@ -100,6 +114,37 @@ def empty(ids: Sequence[int]) -> None:
         execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s) AND role IS NULL", [unopened])
     for sql in (_CONTENT_KEYS, *_EMPTY):
         execute(sql, parameters)
+
+
+def _without_reason(error: str) -> str:
+    """The message of an error as deleted, but for the user who has cancelled the workflow."""
+    by, told, _ = error.partition(": ")
+    if not error.startswith(WorkflowCancelled.BY):
+        return error and DELETED
+    return f"{by}: {DELETED}" if told else error
+
+
+def _mask_references(sent: Mapping[int, tuple[str, Any]]) -> None:
+    """What names a charge, a refund or a reversal stays as it was shown: without what it repeats of the payload."""
+    names = [*_references(), "reference"]
+    for effect in Effect.objects.filter(workflow__in=sent, result__has_any_keys=names).only(
+        "workflow", "undo", "result"
+    ):
+        workflow_type, payload = sent[effect.workflow_id]
+        definition = definitions().get(workflow_type)
+        private = private_part(payload, definition.public_fields if definition else ())
+        result = effect.result or {}
+        typed = {"reference"} if effect.undo else set()
+        masked = {
+            name: shown
+            for name in names
+            if (value := result.get(name))
+            and (shown := masked_reference(value, private)) != value
+            and (name in typed or shown != masked_reference(value))
+        }
+        if masked:
+            kept = {name: result[name] for name in names if name in result}  # nothing else, not even for a moment
+            Effect.objects.filter(pk=effect.pk).update(result=kept | masked)
 
 
 def spent_key(workflow_type: str, tenant: str, business_key: str) -> str:

@@ -383,17 +383,20 @@ def tell(workflow: Workflow, what: str) -> None:
         each(workflow, what)
 
 
-def empty(ids: Sequence[int], *, payloads: Sequence[str], business_keys: Sequence[str | None]) -> None:
-    """Leave of workflows at rest these payloads (as JSON) and business keys, in the same order, and nothing else
-    that was sent: for good. Whoever calls this holds the rows: see `retention.content`."""
+def empty(
+    ids: Sequence[int], *, payloads: Sequence[str], business_keys: Sequence[str | None], errors: Sequence[str]
+) -> None:
+    """Leave of workflows at rest these payloads (as JSON), business keys and messages of errors, in the same order,
+    and nothing else that was sent: for good. Whoever calls this holds the rows: see `retention.content`."""
     execute(
         """UPDATE workflows_workflow w
            SET emptied_at = clock_timestamp(), payload = kept.payload::jsonb, business_key = kept.business_key,
-               context = '{}', linking_id = NULL, given_request_id = '', last_error_message = '', waiting_for = '',
-               wake_on = '{}', wake_matching = '{}', child_key = CASE WHEN parent_id IS NULL THEN '' ELSE '#' || id END,
+               context = '{}', linking_id = NULL, given_request_id = '', last_error_message = kept.error,
+               waiting_for = '', wake_on = '{}', wake_matching = '{}',
+               child_key = CASE WHEN parent_id IS NULL THEN '' ELSE '#' || id END,
                acknowledged_failure = CASE WHEN status = 'FAILED' THEN completed_at END
-          FROM unnest(%(ids)s::bigint[], %(payloads)s::text[], %(business_keys)s::text[])
-               AS kept (of, payload, business_key)
+          FROM unnest(%(ids)s::bigint[], %(payloads)s::text[], %(business_keys)s::text[], %(errors)s::text[])
+               AS kept (of, payload, business_key, error)
          WHERE w.id = kept.of""",
-        {"ids": list(ids), "payloads": list(payloads), "business_keys": list(business_keys)},
+        {"ids": list(ids), "payloads": [*payloads], "business_keys": [*business_keys], "errors": [*errors]},
     )

@@ -115,7 +115,9 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
 
 
 def in_words(told: Any) -> str:
-    """Each field of a correction, with its old and its new value, masked."""
+    """Each field of a correction, with its old and its new value, masked; as it is where that is deleted."""
+    if isinstance(told, str):
+        return told
     return "; ".join(f"{each['label']} from {each['was']} to {each['is']}" for each in told)
 
 

@@ -100,6 +100,8 @@ def workflow_type(name: str) -> str:
 def answered(detail: Mapping[str, Any], wording: Wording) -> str:
     """The result of a call that happened, or the reference of one that was undone: `Charge ch_1, Payment paid`."""
     fields = detail.get("fields") or {}
+    if isinstance(fields, str):  # deleted
+        return fields
     named = fields if isinstance(fields, Mapping) else {}
     if detail.get("reference"):
         named = {"reference": detail["reference"]}

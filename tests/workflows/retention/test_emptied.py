@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -11,17 +12,21 @@ from django.contrib.auth.models import User
 from django.contrib.messages import get_messages
 from django.core.management import CommandError, call_command
 from django.db import transaction
+from django.test import Client
 from django.utils import timezone
 
+from tests.dumps import dump
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_
 from tests.workflows.admin.walk.stored import Watch
 from workflows import operations
 from workflows.console.manual_task import ManualTaskAdmin
 from workflows.console.workflow_list import WorkflowAdmin
+from workflows.definition import definitions
 from workflows.doctor import replay
+from workflows.engine import duplicates
 from workflows.errors import NotAllowed
-from workflows.models import Effect, Event, FollowUp, ManualTask, Wait, Workflow
+from workflows.models import Correction, Effect, Event, FollowUp, ManualTask, SearchKeyHash, Wait, Workflow
 from workflows.operations import bulk, bulk_previews, corrections
 from workflows.retention import content, erasing, holds
 
@@ -195,3 +200,144 @@ def test_the_children_of_an_emptied_workflow_are_not_started_again_when_its_retr
         content.empty([parent.pk])
     assert WHY in refusal(lambda: operations.retry(parent.pk, user=boss))
     assert not Event.objects.filter(workflow=child, kind="retried").exists()
+
+
+# --- What its page says ---------------------------------------------------------------------------------
+
+FAILED = {"error_class": "StepError", "error_code": "odd", "error_message": "Said by Ann."}
+LATER = "2026-03-02T09:40:00+00:00"
+DETAILS: list[tuple[str, dict[str, Any]]] = [
+    ("retry_scheduled", {"failures": 2, "max_attempts": 5, "invisible_until": LATER, **FAILED}),
+    ("failed", {"failures": 5, **FAILED, "error_code": "card_declined"}),
+    ("waiting", {"waiting_for": "May Ann have it?", "until": LATER}),
+    ("parked", {"service": "payments"}),
+    ("best_effort_failed", FAILED),
+    ("compensated", {"undone": ["reserve"]}),
+    ("crashed", {"how": "signal 9"}),
+    ("task_assigned", {"to": "carla", "reason": "You know Ann.", "task": 1}),
+    ("approved", {"said": "happened", "fields": {"charge_id": "Ann1"}, "reason": "Ann says so.", "task": 1}),
+    ("rejected", {"said": "try_again", "reason": "Ann says so.", "task": 1}),
+    ("taken_back", {"said": "happened", "answered_by": "boss", "reason": "It was not Ann.", "step": "reserve"}),
+    ("acknowledged", {"reason": "Ann was told.", "steps": ["thank"]}),
+    ("retried", {"reason": "Ann has asked.", "bulk": 7}),
+    (
+        "corrected",
+        {
+            "corrected": [{"label": "Note", "was": "nothing", "is": "Ann••"}],
+            "asked_by": "bob",
+            "reason": "Ann says so.",
+            "note": "",
+        },
+    ),
+    ("duplicate", {"first": 12}),
+    ("run_now", {"reason": ""}),
+    ("failed", {**FAILED, "error_code": ""}),
+    ("parked", {"service": "p", "mend": "somebody to mend it"}),
+    ("approved", {"said": "undone_by_hand", "reference": "re_9", "reason": ""}),
+]
+
+
+def refunded(reference: str) -> Workflow:
+    """By hand: the reference is what somebody has typed."""
+    row = with_charge("undone", has_undo=True)
+    call = {"step": "execute_checkout", "undo": True, "state": "done", "settled_at": timezone.now(), "attempt": 2}
+    Effect.objects.create(workflow=row, idempotency_key="undo", result={"reference": reference, "note": "Ann"}, **call)
+    return row
+
+
+def with_history() -> Workflow:
+    row = refunded("re_77")
+    for kind, detail in DETAILS:
+        rows.event(row, kind, step="reserve", actor="ada", detail=detail)
+    rows.event(row, "acknowledged", actor="ada", detail={"reason": "Ann was told."})
+    Workflow.objects.filter(pk=row.pk).update(acknowledged_failure=row.completed_at, last_error_code="odd")
+    return row
+
+
+def duplicate() -> Workflow:
+    first, row = (
+        rows.complete(),
+        rows.failed(last_error_code="duplicate_of", workflow_type="onboarding", payload=PERSON),
+    )
+    for each, key_id in duplicates._hashes(definitions()["onboarding"], row):
+        for of, role in ((first, "holder"), (row, "former")):
+            SearchKeyHash.objects.create(hash=each, workflow=of, key_id=key_id, role=role)
+    Workflow.objects.filter(pk=row.pk).update(acknowledged_failure=timezone.now())
+    return row
+
+
+PERSON = {
+    "patient": {"email": "ann@example.com", "first_name": "A"},
+    "checkout": {"program": "sleep", **PAID["checkout"]},
+}
+
+
+def approved() -> Workflow:
+    asked = rows.asked_to_correct()
+    decided = {"state": "approved", "decided_by": rows.corrector("carl"), "decided_at": timezone.now()}
+    Correction.objects.filter(pk=asked.pk).update(proposed=None, **decided)
+    return asked.workflow
+
+
+TOLD_OF: dict[str, Callable[[], Workflow]] = {
+    **STATES,
+    "a duplicate": duplicate,
+    "with a long history": with_history,
+    "kept": lambda: with_charge("kept"),
+    "with a reference that somebody has typed": lambda: refunded("in cash, to Ann"),
+    "with a reference that repeats what was sent": lambda: with_reference(),
+    "with a correction": approved,
+    "cancelled without a reason": lambda: rows.cancelled(last_error_message="Cancelled by ada."),
+}
+TOLD_OF.pop("with a step that was given up")  # it leaves the sentence, and is told as a step that failed
+
+
+def with_reference() -> Workflow:
+    row = with_charge("done", result={"charge_id": "ch_15550102323"})
+    Workflow.objects.filter(pk=row.pk).update(payload={**PAID, "patient": {"phone": "15550102323"}})
+    return row
+
+
+def told(client: Client, row: Workflow) -> list[str]:
+    """All that the page says of what happened, part by part."""
+    said = client.get(f"/admin/workflows/workflow/{row.pk}/change/").context
+    lines = [(each.headline, each.text, each.small_print, each.actor, each.attempt) for each in said["history"]]
+    steps = [
+        (step.title, step.label, step.error, step.recorded, step.note) for each in said["phases"] for step in each.steps
+    ]
+    effects = [(title, each.get_state_display(), *errors) for each, title, *errors in said["effects"]]
+    waits = [(wait.waiting_for, outcome) for wait, outcome in said["waits"]]
+    tasks = [f"/admin/workflows/manualtask/{pk}/change/" for pk in row.manual_tasks.values_list("pk", flat=True)]
+    answers = [client.get(each).context.get("said") for each in tasks]
+    names = ("money", "to_tell", "acknowledged", "corrections", "same_business", "passed_over", "small_print")
+    of_all = {name: said[name] for name in names} | {"standing": said["standing"].partition(f"\n{WHY[:16]}")[0]}
+    return [str(each) for each in (*of_all.items(), *lines, *steps, *effects, *waits, *answers)]
+
+
+# What somebody has said, or an author has written, in these rows: nothing else is deleted.
+SAID = re.compile("Ann|The card was declined|There is no address|Asked for by phone|May this parcel|Note|No[.]")
+
+
+def is_the_same(was: str, now: str) -> bool:
+    found = re.fullmatch(re.escape(now).replace(re.escape(content.DELETED), "(.+?)"), was, re.DOTALL)
+    return found is not None and all(map(SAID.search, found.groups()))
+
+
+@pytest.mark.parametrize("state", TOLD_OF)
+def test_its_page_says_what_it_said_before_but_for_what_is_named_as_deleted(state: str, as_: Login) -> None:
+    client, pk = as_("superuser"), TOLD_OF[state]().pk
+    Workflow.objects.filter(pk=pk).update(completed_at=(at := timezone.now() - timedelta(days=91)))
+    Workflow.objects.filter(pk=pk, acknowledged_failure__isnull=False).update(acknowledged_failure=at)
+    before = told(client, Workflow.objects.get(pk=pk))
+    with transaction.atomic():
+        content.empty([pk])
+    after = told(client, Workflow.objects.get(pk=pk))
+    assert len(after) == len(before)
+    other = [(was, now) for was, now in zip(before, after, strict=True) if not is_the_same(was, now)]
+    assert other == []
+    assert "Ann" not in dump()
+
+
+def test_what_names_a_charge_stays_on_the_ledger_though_no_page_shows_all_of_it(db: None) -> None:
+    emptied(lambda: with_charge("done", result={"charge_id": "1234567890", "name": "Ann"}))
+    assert Effect.objects.get().result == {"charge_id": "1234567890"}

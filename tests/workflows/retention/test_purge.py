@@ -383,9 +383,10 @@ def corrected(row: Workflow) -> Correction:
 # What is on record of a workflow, how it may be emptied, and how not.
 ON_RECORD: list[tuple[Callable[[Workflow], Any], dict[str, Any], list[dict[str, Any]]]] = [
     (
-        lambda row: rows.event(row, "retried", actor="ada", detail={"reason": "x"}),
-        {"detail": {}},
-        [{"detail": {"reason": "y"}}, {"detail": {}, "actor": "eve"}],
+        lambda row: rows.event(row, "retried", actor="ada", detail={"reason": "x", "bulk": 7}),
+        {"detail": (said := {"reason": "(deleted)", "bulk": 7})},
+        [{"detail": each} for each in ({**said, "reason": "y"}, {**said, "bulk": 8}, {})]
+        + [{"detail": said, "actor": "eve"}],
     ),
     (
         lambda row: Access.objects.create(
