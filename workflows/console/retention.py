@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 
 from workflows.console import links
 from workflows.console.base import ConsoleAdmin, ReasonForm, Verb, reason_field, time_column
+from workflows.definition import definitions
 from workflows.models import Erasure, Hold, Workflow
 from workflows.operations.guards import ERASE, PLACE_HOLD
 from workflows.retention import erasing, holds
@@ -117,6 +118,38 @@ def lines(row: Workflow) -> list[tuple[str, int]]:
         )
         for hold in holds.on(row.pk)
     ]
+
+
+def erasures(row: Workflow) -> list[tuple[str, int]]:
+    """On a workflow's page: the erasures of it that wait for a second person, each with its number."""
+    return [(_waits(each), each.pk) for each in erasing.waiting(row.pk)]
+
+
+def _waits(asked: Erasure) -> str:
+    others = len(asked.workflows) - 1
+    which = f"this and {others} other{'s' * (others > 1)}" if others else "this"
+    return " ".join(
+        [
+            f"{asked.asked_by.get_username()} asked at {words.clock(asked.asked_at)} to erase {which}: "
+            f"{words.ended(asked.reason)} Once another user approves it, what was sent is deleted for good.",
+            *([f"It cannot be approved now. {why}"] if (why := erasing.why_unsettled(asked)) else []),
+        ]
+    )
+
+
+# So long before it is deleted for its age, the page of a workflow says so.
+SOON = timedelta(days=7)
+
+
+def soon(row: Workflow) -> str:
+    """When the content of a workflow is deleted for its age; empty while that is far away, or when it is deleted."""
+    definition = definitions().get(row.workflow_type)
+    if definition is None or row.completed_at is None or row.emptied_at:
+        return ""
+    at = row.completed_at + definition.retention.content
+    if at > timezone.now() + SOON:
+        return ""
+    return f"What it was sent is deleted for its age, from {words.clock(at)} on, unless it is unsettled or held."
 
 
 @admin.register(Hold)

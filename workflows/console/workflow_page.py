@@ -46,6 +46,8 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "acknowledged": acknowledging.line(workflow),
         "corrections": list(corrections.lines(workflow)),
         "holds": retention.lines(workflow),
+        "erasures": retention.erasures(workflow),
+        "soon_deleted": retention.soon(workflow),
         "small_print": small_print(workflow, newest, last),
         "state_label": State(workflow.state).label,
         "type": words.workflow_type(workflow.workflow_type),

@@ -55,7 +55,8 @@ def ask(*, user: User, reason: str, email: str = "", workflow_id: int | None = N
         raise NotAllowed("The reason stays: name nobody in it. The number of a ticket, say.")
     hashes, ids = _of_address(email) if email else _of_workflow(workflow_id, business_key)
     found = _found(hashes, ids)
-    _require_settled(found)
+    if why := _why_not_these(found):
+        raise NotAllowed(why)
     sought = hashes[0] if hashes else b""
     return Erasure.objects.create(hash=sought, workflows=found, reason=stated(reason), asked_by=user)
 
@@ -68,10 +69,9 @@ def found_with(workflow_id: int) -> list[int]:
 def why_not_ask(workflow_id: int) -> str:
     """Why nothing can be erased with this workflow now: a sentence, empty if it can be asked for."""
     try:
-        _require_settled(found_with(workflow_id))
+        return _why_not_these(found_with(workflow_id))
     except NotAllowed as refusal:
         return str(refusal)
-    return ""
 
 
 def why_not_approve(asked: Erasure, user: User) -> str:
@@ -80,7 +80,18 @@ def why_not_approve(asked: Erasure, user: User) -> str:
         return why
     if not asked.asked_by.has_perm(ERASE):  # nor has who has left
         return "The user who has asked for it may not do so any more: ask again."
+    return why_unsettled(asked)
+
+
+def why_unsettled(asked: Erasure) -> str:
+    """Why nothing of it can be erased now, whoever approves it: a sentence, empty if it can."""
     return _why_unsettled(_left_of(asked))
+
+
+def waiting(*workflow_ids: int) -> QuerySet[Erasure]:
+    """What somebody has asked for, and nobody has decided, that would erase all of these."""
+    asked = Erasure.objects.filter(state=Erasure.State.ASKED, workflows__contains=workflow_ids)
+    return asked.select_related("asked_by").order_by("id")
 
 
 def to_approve(user: User) -> QuerySet[Erasure]:
@@ -196,9 +207,11 @@ def _left_of(asked: Erasure) -> list[int]:
     return list(rows.order_by("pk").values_list("pk", flat=True))
 
 
-def _require_settled(ids: Sequence[int]) -> None:
+def _why_not_these(ids: Sequence[int]) -> str:
     if why := _why_unsettled(ids):
-        raise NotAllowed(why)
+        return why
+    asked = waiting(*ids).first()
+    return f"{asked.asked_by.get_username()} has asked for that already: another user approves it." if asked else ""
 
 
 def _why_unsettled(ids: Sequence[int]) -> str:

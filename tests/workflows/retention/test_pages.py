@@ -89,6 +89,31 @@ def test_an_erasure_is_asked_for_by_one_and_approved_by_another_who_finds_it(as_
     assert "Ask to erase" not in page(lead, f"{WORKFLOWS}/{row.pk}/change/")
 
 
+def test_while_an_erasure_waits_each_of_its_workflows_says_so_to_those_who_may_erase(as_: Login) -> None:
+    row, other, lead = young(), young(), as_("support lead")
+    told(lead, f"{WORKFLOWS}/{row.pk}/ask_erasure/", reason="Ticket 812.")
+    erasure = Erasure.objects.get()
+    link, waits = f"{ERASURES}/{erasure.pk}/change/", "some-support lead asked at"
+    for each in (row, other):
+        of_each = page(lead, f"{WORKFLOWS}/{each.pk}/change/")
+        assert all(said in of_each for said in (waits, "Ticket 812.", "Once another user approves it,", link))
+        assert f"{WORKFLOWS}/{each.pk}/ask_erasure/" not in of_each, "it is asked for already"
+    assert waits not in page(as_("support"), f"{WORKFLOWS}/{row.pk}/change/")
+    rows.legal_hold(other)
+    held = f"It cannot be approved now. Nothing is erased before all of it can be. Workflow {other.pk}: a legal hold"
+    assert held in page(lead, f"{WORKFLOWS}/{row.pk}/change/")
+    told(lead, f"{ERASURES}/{erasure.pk}/refuse/")
+    assert waits not in page(lead, f"{WORKFLOWS}/{row.pk}/change/")
+
+
+@pytest.mark.parametrize(("days", "said"), [(80, False), (84, True), (91, True)])
+def test_what_is_soon_deleted_for_its_age_says_so_to_everybody(days: int, said: bool, as_: Login) -> None:
+    row = rows.complete(completed_at=timezone.now() - timedelta(days=days))
+    assert ("is deleted for its age" in page(as_("support"), f"{WORKFLOWS}/{row.pk}/change/")) is said
+    Workflow.objects.update(emptied_at=timezone.now())
+    assert "is deleted for its age" not in page(as_("support"), f"{WORKFLOWS}/{row.pk}/change/")
+
+
 def test_what_is_unsettled_is_named_before_it_is_asked_for_and_when_it_is_approved(as_: Login) -> None:
     row, lead = young(), as_("support lead")
     erasure = rows.erasure(User.objects.create_superuser("bob"), row)
