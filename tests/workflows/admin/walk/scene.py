@@ -99,7 +99,7 @@ class Scene:
             "settled": settled.pk,
             "emptied": rows.failed(workflow_type="onboarding", payload={}, emptied_at=Now()).pk,
             "hold": rows.legal_hold(rows.complete()).pk,
-            "erasure": rows.erasure(self.boss, settled).pk,
+            "erasure": rows.erasure(self.boss, rows.complete(payload={"patient": CANARY})).pk,
         }
 
     def sign_in(self, role: str) -> Client:
