@@ -114,7 +114,7 @@ def test_until_then_the_charge_stands_and_everybody_is_told_so(as_: Login) -> No
     row.wait.outcome = "approved"
     row.wait.save()
     said = workflow_page(client, row)
-    assert "What it did is being reversed." in said
+    assert "What it did is being reversed where it can be." in said
     assert patient.BEING_REFUNDED in said
 
 

@@ -211,6 +211,7 @@ def test_it_says_what_to_tell_the_patient_who_they_are_and_where_their_money_is(
             attempt=1,
             idempotency_key=f"{row.key}{undo}",
             settled_at=timezone.now(),
+            settled_by="call",
         )
     html = unescape(page(as_("support"), row))
     assert "The program is full, so we could not enrol you. Your payment was refunded." in html

@@ -22,7 +22,6 @@ from tests.workflows.admin.walk.stored import Watch
 from workflows import operations
 from workflows.console.manual_task import ManualTaskAdmin
 from workflows.console.workflow_list import WorkflowAdmin
-from workflows.definition import definitions
 from workflows.doctor import replay
 from workflows.engine import duplicates
 from workflows.errors import NotAllowed
@@ -256,10 +255,11 @@ def with_history() -> Workflow:
 
 def duplicate() -> Workflow:
     first, row = (
-        rows.complete(),
+        rows.complete(workflow_type="onboarding", payload=PERSON),
         rows.failed(last_error_code="duplicate_of", workflow_type="onboarding", payload=PERSON),
     )
-    for each, key_id in duplicates._hashes(definitions()["onboarding"], row):
+    rows.event(row, "duplicate", detail={"first": first.pk})
+    for each, key_id in duplicates._hashes_of(row):
         for of, role in ((first, "holder"), (row, "former")):
             SearchKeyHash.objects.create(hash=each, workflow=of, key_id=key_id, role=role)
     Workflow.objects.filter(pk=row.pk).update(acknowledged_failure=timezone.now())

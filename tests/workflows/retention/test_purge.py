@@ -23,7 +23,7 @@ from tests.dumps import dump
 from tests.engine import BLOCKED, another_connection, elsewhere, until_blocked, with_its_connections
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_
-from workflows import checks, operations
+from workflows import charges, checks, operations
 from workflows.definition import Retention, WorkflowDefinition, money_in
 from workflows.engine import maintenance
 from workflows.errors import NotAllowed
@@ -456,7 +456,7 @@ def test_what_is_emptied_is_found_by_indexes() -> None:
         "hashes": [b"1"],
         "of": [1],
         "within": [timedelta()],
-        "charges": [],
+        **charges.parameters(),
     }
     with transaction.atomic():
         execute("SET LOCAL enable_seqscan = off", ())
