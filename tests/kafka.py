@@ -59,7 +59,7 @@ class Cluster:
     def create_topic(self, topic: str, partitions: int = 1) -> None:
         assert self._lib.rd_kafka_mock_topic_create(self._cluster, topic.encode(), partitions, 1) == 0
 
-    def send(self, topic: str, value: Any, *, partition: int = 0, **headers: bytes | str) -> None:
+    def send(self, topic: str, value: Any, *, partition: int = 0, **headers: bytes | str | None) -> None:
         """One message; what is no bytes and not None is sent as JSON."""
         if value is not None and not isinstance(value, bytes):
             value = json.dumps(value).encode()

@@ -135,7 +135,7 @@ def _told(source: SignalSource, message: Arrived) -> tuple[str, signal_bodies.Si
     if len(message.value) > signal_bodies.MAX_BYTES:
         raise InputRefused("too_large", f"A body has at most {signal_bodies.MAX_BYTES} bytes.")
     encoding = "latin-1" if message.topic.startswith(WEBHOOK) else "utf-8"
-    headers = {name: (value or b"").decode(encoding, "replace") for name, value in message.headers}
+    headers = {name: value.decode(encoding, "replace") for name, value in message.headers if value}
     return source.told(source.received(headers, message.value))
 
 

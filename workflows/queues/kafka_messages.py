@@ -21,10 +21,12 @@ def place_of(message: Message) -> str:
 
 
 def text_headers(message: Message) -> dict[str, str]:
-    """The headers by lower-case name, as of a request by HTTP; one that was sent twice is joined."""
+    """The headers with a value by lower-case name, as of a request by HTTP; one that was sent twice is joined."""
     headers: dict[str, str] = {}
     for name, value in raw_headers(message):
-        text, known = (value or b"").decode(errors="replace"), headers.get(name.lower())
+        if not value:
+            continue
+        text, known = value.decode(errors="replace"), headers.get(name.lower())
         headers[name.lower()] = text if known is None else f"{known},{text}"
     return headers
 

@@ -38,7 +38,7 @@ def declared(settings: Any) -> None:
     settings.SIGNAL_SOURCES = [f"{__name__}.PLAIN", f"{__name__}.CLOUD"]
 
 
-def message(topic: str, value: bytes, offset: int = 7, **headers: bytes) -> Arrived:
+def message(topic: str, value: bytes, offset: int = 7, **headers: bytes | None) -> Arrived:
     return Arrived(topic, 0, offset, 1, [(name.replace("__", "-"), each) for name, each in headers.items()], value)
 
 
@@ -54,7 +54,7 @@ def test_plain_json_of_a_topic_becomes_a_signal_once_wherever_it_stands() -> Non
 
 def test_cloudevents_of_a_topic_are_read_by_their_headers() -> None:
     headers = {"ce_id": b"1", "ce_source": b"/a", "ce_specversion": b"1.0", "ce_subject": "L-é%20".encode()}
-    typed = {**headers, "content__type": b"application/json"}
+    typed = {**headers, "content__type": b"application/json", "ce_data": None}  # a header without a value is none
     assert messages.deliver(message("profiles.v1", b'{"a": 1}', ce_type=b"created", **typed))
     assert messages.deliver(message("profiles.v1", b"{}", ce_type=b"noise", **typed)) is None
     assert told() == [("kafka:profiles.v1", "profile.created", "L-é%20", {"a": 1})]

@@ -42,7 +42,9 @@ def drain(cluster: Cluster, settings: Settings) -> Callable[..., Relay]:
         for each in (topic, f"{topic}.dead"):
             cluster.create_topic(each)
         for key, body in sent:
-            cluster.send(topic, body, **{"Idempotency-Key": key, "problem": b"of an earlier refusal"})
+            cluster.send(
+                topic, body, **{"Idempotency-Key": key, "Content-Type": None, "problem": b"of an earlier refusal"}
+            )
         cluster.refuse(PRODUCE, error, times)
         options = Options(brokers=cluster.brokers, topics=[], submissions={topic: "shop"}, group=topic, drain=True)
         relay = Relay(options, Flag())
