@@ -32,7 +32,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from workflows import request_ids
+from workflows import request_ids, retry_after
 from workflows.definition import Listing, ServiceCall
 from workflows.engine import backoff
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
@@ -270,10 +270,10 @@ def _code(response: httpx.Response) -> str:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """Seconds to wait, or None. A date is ignored: it would need two clocks to agree."""
-    value = response.headers.get("Retry-After", "")
-    if not re.fullmatch(r"[0-9]{1,9}", value):
+    """Seconds to wait, or None."""
+    asked = retry_after.seconds(response.headers)
+    if asked is None:
         return None
     # So that the jitter, which goes both ways, never takes it below what the service asks for; and no less than our own
     # delay. The policy's longest delay is its upper bound.
-    return max(float(value) / (1 - JITTER), backoff.DEFAULT.base_delay)
+    return max(asked / (1 - JITTER), backoff.DEFAULT.base_delay)

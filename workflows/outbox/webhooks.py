@@ -1,12 +1,12 @@
 """WEBHOOKS: events are sent as https://www.standardwebhooks.com says, and each has a time limit as a whole.
 
-No redirect is followed, no proxy asked, and nothing but the status and `Retry-After` is read of an answer. The library
-that our services are called with has limits for each read only: a receiver that sends a byte a second would hold it.
+No redirect is followed, no proxy asked, and nothing but the status, `Retry-After` and `Date` is read of an answer. The
+library that our services are called with has limits for each read only: a receiver that sends a byte a second would
+hold it.
 """
 
 from __future__ import annotations
 
-import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +17,7 @@ from threading import Timer
 from time import monotonic, time
 from urllib.parse import SplitResult, urlsplit
 
+from workflows import retry_after
 from workflows.ingress.webhooks import sign
 from workflows.outbox.destinations import Destination
 from workflows.outbox.sending import CONTENT_TYPE, NO_ANSWER, SENT, UNTRIED, Outcome, Taken
@@ -57,14 +58,14 @@ class Webhook:
     def _post(self, event: Taken) -> Outcome:
         body, url = event.as_cloud_event(), urlsplit(self._destination.url)
         try:
-            status, retry_after = _post(url, body, self._headers(event, body), until=monotonic() + self._total)
+            status, seconds = _post(url, body, self._headers(event, body), until=monotonic() + self._total)
         except TimeoutError:
             return NO_ANSWER
         except (OSError, HTTPException, ValueError) as error:
             return Outcome(type(error).__name__)
         if 200 <= status < 300:
             return SENT
-        return Outcome(f"HTTP {status}", retry_after=retry_after, is_gone=status == 410)
+        return Outcome(f"HTTP {status}", retry_after=seconds, is_gone=status == 410)
 
     def _headers(self, event: Taken, body: bytes) -> Mapping[str, str]:
         stamp = str(int(time()))
@@ -104,7 +105,7 @@ def _post(url: SplitResult, body: bytes, headers: Mapping[str, str], *, until: f
             answer.begin()
         if monotonic() >= until:  # it was cut off, and looks whole
             raise TimeoutError
-        return answer.status, _seconds(answer.headers.get("Retry-After", ""))
+        return answer.status, retry_after.seconds(answer.headers) or 0.0
     except (OSError, HTTPException) as error:
         if monotonic() >= until:
             raise TimeoutError from error
@@ -127,8 +128,3 @@ def _shut(sockets: list[socket.socket]) -> None:
 @cache
 def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
-
-
-def _seconds(retry_after: str) -> float:
-    """A date is ignored: it would need two clocks to agree."""
-    return float(retry_after) if re.fullmatch(r"[0-9]{1,6}", retry_after) else 0.0

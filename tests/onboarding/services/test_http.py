@@ -178,11 +178,23 @@ def test_a_status_says_whether_a_change_is_unknown_retryable_or_refused_for_good
 # --- what else a server can do -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("value", "least", "most"), [("30", 30, 45), ("240", 240, 360), ("86400", 240, 360)])
+ITS_CLOCK = "Date: Tue, 15 Nov 1994 08:12:31 GMT"  # a date is as far off as the service's own clock says
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "most"),
+    [
+        ("30", 30, 45),
+        ("240", 240, 360),
+        ("86400", 240, 360),
+        ("Tue, 15 Nov 1994 08:13:01 GMT", 30, 45),
+        ("Sun Nov  6 08:49:37 1994", 1.6, 2.4),
+    ],
+)
 def test_it_is_not_tried_again_before_retry_after_nor_long_after_our_own_longest_delay(
     settings: Any, value: str, least: float, most: float
 ) -> None:
-    answer = response("503 Service Unavailable", b"", f"Retry-After: {value}")
+    answer = response("503 Service Unavailable", b"", f"Retry-After: {value}", ITS_CLOCK)
     with raw_server(settings, answer), pytest.raises(RetryableStepError) as error:
         confirm(uuid4())
     policy = backoff.merge_policies(error.value, Retry(jitter_factor=0.9))

@@ -8,7 +8,8 @@ import hmac
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from time import monotonic, time
 from typing import Any
 from uuid import uuid4
@@ -180,7 +181,16 @@ def test_what_fails_is_tried_again_later_and_later(crm: Receiver) -> None:
     assert seconds_left(row) < 3600 * 1.21
 
 
-@pytest.mark.parametrize(("asked", "least", "most"), [("120", 119, 121), ("999999", 3599, 3601), ("soon", 0, 7)])
+@pytest.mark.parametrize(
+    ("asked", "least", "most"),
+    [
+        ("120", 119, 121),
+        ("999999", 3599, 3601),
+        ("soon", 0, 7),
+        (format_datetime(datetime.now(UTC) + timedelta(hours=9), usegmt=True), 3599, 3601),
+        ("Sat, 01 Jan 2000 00:00:00 GMT", 0, 7),
+    ],
+)
 def test_a_receiver_may_ask_for_time(asked: str, least: float, most: float, crm: Receiver) -> None:
     crm.answers, crm.headers = lambda _: 429, {"Retry-After": asked}
     row = event()
