@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import signal
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -109,6 +110,15 @@ def do_harm(*, workflow: Workflow, context: Context) -> None:
             ctypes.string_at(0)
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "close the streams" | "detach one" | "remove one" as harm:
+            for stream in (sys.stdout, sys.stderr):
+                stream.write(f"printed by {workflow.pk}\n")
+                if harm == "close the streams":
+                    stream.close()
+            if harm == "detach one":
+                sys.stderr.detach()
+            elif harm == "remove one":
+                sys.stdout = None
 
 
 def never_return(*, workflow: Workflow, context: Context) -> None:

@@ -43,6 +43,19 @@ def test_two_processes_run_each_of_500_workflows_exactly_once(runworker: Start, 
     assert len(shares) == 2, "and both had their share"
 
 
+def test_a_step_that_closes_the_standard_streams_harms_neither_the_log_nor_the_next_workflow(
+    runworker: Start, effects: Path
+) -> None:
+    harms = ("close the streams", "detach one", "remove one", "close the streams")
+    workflows = [submit("harmful", effects, {"harm": harm}) for harm in harms]
+    worker = runworker("HARMFUL", arguments=("--drain",))
+    assert worker.wait() == 0, worker.output
+    for workflow in workflows:
+        assert attempts(workflow) == ["complete"], worker.output
+        assert worker.output.count(f"printed by {workflow.pk}") == 2
+        assert f"workflow {workflow.pk} (harmful, key" in worker.output
+
+
 @pytest.mark.parametrize("by", ["SIGTERM", "Ctrl-C"])
 def test_told_to_stop_it_finishes_the_workflow_in_hand_and_takes_no_other(
     runworker: Start, effects: Path, by: str

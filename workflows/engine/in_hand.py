@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now
 
 from workflows import request_ids
-from workflows.engine import poison
+from workflows.engine import poison, streams
 from workflows.engine.backoff import Delay
 from workflows.engine.claim import Claim
 from workflows.engine.poison import Rescheduled
@@ -53,6 +53,7 @@ class InHand:
             claim.workflow, claim_xid=claim.xid, worker=self._name, release=settings.RELEASE
         )
         self.attempt = attempt
+        streams.reopen()
         request_ids.current.set(claim.workflow.request_id)
         self._status.update(attempt_id=attempt.id, workflow_id=attempt.workflow_id)
         return attempt

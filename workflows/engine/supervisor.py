@@ -19,7 +19,7 @@ from types import FrameType
 from django.db import connections
 
 from workflows import forks
-from workflows.engine import deaths, healthfile, lease, process_status, sessions, traces
+from workflows.engine import deaths, healthfile, lease, process_status, sessions, streams, traces
 from workflows.engine.deaths import Death
 from workflows.engine.healthfile import Report
 from workflows.engine.loop import Worker
@@ -249,6 +249,7 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
     die_with(parent)  # after the child has its own handlers: the parent's set a flag that the child does not read
     name = _name(os.getpid())
     lease.describe_connections(name)
+    streams.open_for_steps()
     spans = traces.begin()
     forks.keep_sessions_from_forks()
     worker = Worker(
