@@ -41,11 +41,11 @@ def write_a_group(*, workflow: Workflow, context: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("slow", [loop, sleep])
 def test_a_step_that_takes_too_long_is_retried(slow: Any) -> None:
-    define([write_a_group, Step(slow, timeout=0.1)])
+    define([write_a_group, Step(slow, timeout=0.1234)])
     workflow = work(submit())
     assert (workflow.status, workflow.retry_count, workflow.current_step) == ("PENDING", 1, slow.__name__)
     assert workflow.last_error_class == "workflows.timeouts.StepTimeout"
-    assert workflow.last_error_message == "It took longer than its timeout of 0.1 s."
+    assert workflow.last_error_message == "It took longer than its timeout of 0.1234 s."
     assert not Group.objects.filter(name="after").exists()
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 

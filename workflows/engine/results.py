@@ -86,7 +86,9 @@ def describe(error: BaseException, results: Results) -> dict[str, str]:
     The message of an error that is not ours is not kept: it may quote anything. In its place stands where it came from.
     """
     code, message = "", _whereabouts(error)
-    if isinstance(error, StepError | InputRefused | StepTimeout):
+    if type(error) is StepTimeout:
+        message = str(error)  # ours, with a number of ours
+    elif isinstance(error, StepError | InputRefused):
         known = (private_part(results.payload, results.public_fields), results.recorded, results.told)
         try:
             code, message = scrub(str(getattr(error, "code", ""))), scrub(str(error), *known)

@@ -186,7 +186,7 @@ def _may_be_unstorable(text: bytes) -> bool:
 
 def _refuse_text(text: str) -> None:
     if "\x00" in text:
-        raise Unstorable("null_character", "A string holds the character U+0000, which PostgreSQL cannot keep.")
+        raise Unstorable("null_character", "A string holds the null character, which PostgreSQL cannot keep.")
     try:
         text.encode()
     except UnicodeEncodeError:

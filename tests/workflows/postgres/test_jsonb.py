@@ -16,6 +16,7 @@ from workflows.postgres.jsonb import (
     ensure_storable,
     parse,
 )
+from workflows.redaction import scrub
 
 
 def nested(levels: int) -> str:
@@ -148,6 +149,7 @@ def test_a_steps_result_that_is_not_is_refused_without_quoting_it(value: Any, co
         ensure_storable(value)
     assert isinstance(caught.value, Unstorable)
     assert caught.value.code == code
+    assert scrub(str(caught.value)) == str(caught.value), "none of it is masked as somebody's number"
     assert "canary" not in str(caught.value)
 
 
