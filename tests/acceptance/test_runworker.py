@@ -187,6 +187,15 @@ def test_the_table_of_workers_tells_who_works_and_how_each_ended(runworker: Star
     assert WorkerProcess.objects.filter(ended_how="").count() == 2
 
 
+def test_workers_of_one_host_name_and_process_id_have_names_of_their_own(runworker: Start) -> None:
+    """As in two containers, where each worker is process 7."""
+    for count in (1, 2):
+        worker = runworker("HELD")
+        until(lambda: WorkerProcess.objects.count() == count, what=lambda: worker.output)  # noqa: B023 (it is asked at once)
+    names = WorkerProcess.objects.values_list("name", flat=True)
+    assert len({name.rpartition(":")[0] for name in names}) == 2, "they differ by more than the process"
+
+
 def run_a_supervisor(effects: Path, before: str, **environ: str) -> subprocess.Popen[bytes]:
     """A supervisor in a process of its own, with something done `before`: what forking makes dangerous."""
     program = f"""

@@ -32,7 +32,7 @@ ALWAYS_THE_SAME = r"""(host) => {
         [/^\d+\.\d$/g, "12.0"],
         [/\b(ch|re|enr|card|msg)_[0-9a-f]{8,}/g, "$1_4f9a21c07be3"],
         [/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g, "4f9a21c0-7be3-4d15-9c62-1f0a8e5b7d34"],
-        [new RegExp(host.replace(/[^a-z0-9]/gi, "\\$&") + "(:\\d+)?", "gi"), "worker-host:101"],
+        [new RegExp(host.replace(/[^a-z0-9]/gi, "\\$&") + "(/[0-9a-f]{4})?(:\\d+)?", "gi"), "worker-host:101"],
     ];
     const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) {

@@ -64,7 +64,7 @@ HOOKS_TIMEOUT = TIMEOUT
 class Worker:
     """Works through the due workflows of one queue, in this process, one at a time.
 
-    Its `name` (host:process) is written on each attempt. `stopping` ends the loop after the workflow in hand; when
+    Its `name` (host/mark:process) is written on each attempt. `stopping` ends the loop after the workflow in hand; when
     `must_stop`, called before each step, returns True, the worker gives that workflow back, too. In `slot` the
     supervisor sees what the worker is doing; `spans` tells a collector of it. With `only` "compensation" it takes no
     other workflows.

@@ -13,6 +13,7 @@ import signal
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from time import monotonic
 from types import FrameType
 
@@ -73,12 +74,18 @@ class Supervisor:
         # When the child of each slot, or the child before it, last had the database.
         self._heard = dict.fromkeys(self._slots, monotonic())
         self._written_at = self._warned_at = float("-inf")
-        self._deaths = deaths.DeathRegister(_name(os.getpid()))
+        # Containers may share a host name, and each has a process 7.
+        self._host = f"{socket.gethostname()}/{token_hex(2)}"
+        self._deaths = deaths.DeathRegister(self._name(os.getpid()))
         self._wanted = options.processes
         self._stopping = self._refused = False
         self._wake_up = Flag()  # set by a signal: the loop looks again at once
         self._restart_delay = 0.0
         self._fork_again_at = float("-inf")
+
+    def _name(self, pid: int) -> str:
+        """A process of this host, as attempts and workers name it."""
+        return f"{self._host}:{pid}"
 
     def run(self) -> None:
         """Return when every child has ended.
@@ -168,7 +175,7 @@ class Supervisor:
             status = child.slot.read()
             if status is None or child.ended_by_us or monotonic() < status.deadline + KILL_OVERDUE_AFTER:
                 continue
-            written = self._deaths.write(Death(_name(pid), status, Attempt.Outcome.INTERRUPTED, "overdue"))
+            written = self._deaths.write(Death(self._name(pid), status, Attempt.Outcome.INTERRUPTED, "overdue"))
             if written and child.slot.read() == status:  # else the step came to an end, or started, after all
                 logger.warning(
                     "worker process %s is overdue in %s, of workflow %s", pid, status.step, status.workflow_id
@@ -192,7 +199,7 @@ class Supervisor:
             # Nothing of the parent's, neither its exit handlers nor its stack, may run on in the child.
             exit_code = 1
             try:
-                _work(self.options, parent, slot)
+                _work(self.options, parent, slot, self._name(os.getpid()))
                 exit_code = 0
             except sessions.UnfitSessions as refused:
                 logger.error("%s", str(refused))
@@ -216,7 +223,7 @@ class Supervisor:
             self._slots.append(child.slot)
             code = os.waitstatus_to_exitcode(wait_status)
             if status.attempt_id or status.worker_id:
-                self._deaths.add(deaths.death(_name(pid), status, code, ended_by_us=child.ended_by_us))
+                self._deaths.add(deaths.death(self._name(pid), status, code, ended_by_us=child.ended_by_us))
             if code == sessions.REFUSED and not status.attempt_id:
                 self._stopping = self._refused = True
                 continue
@@ -231,7 +238,7 @@ class Supervisor:
             self._fork_again_at = monotonic() + self._restart_delay
 
 
-def _work(options: Options, parent: int, slot: Slot) -> None:
+def _work(options: Options, parent: int, slot: Slot, name: str) -> None:
     """The life of one child: it works until its queue is drained, or a signal stops it."""
     stopping = Flag()
     give_back_at = float("inf")
@@ -247,7 +254,6 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     die_with(parent)  # after the child has its own handlers: the parent's set a flag that the child does not read
-    name = _name(os.getpid())
     lease.describe_connections(name)
     streams.open_for_steps()
     spans = traces.begin()
@@ -266,11 +272,6 @@ def _work(options: Options, parent: int, slot: Slot) -> None:
     if spans:
         spans.end()
     connections.close_all()
-
-
-def _name(pid: int) -> str:
-    """A process of this host, as attempts and workers name it."""
-    return f"{socket.gethostname()}:{pid}"
 
 
 def die_with(parent: int) -> None:

@@ -56,7 +56,7 @@ class Attempt(models.Model):
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="attempts"
     )
     number = models.PositiveIntegerField()
-    worker = models.CharField(max_length=200)  # host:process
+    worker = models.CharField(max_length=200)  # host/mark:process
     release = models.CharField(max_length=100, db_default="")
     opened_at = models.DateTimeField(db_default=ClockTimestamp())
     due_since = models.DateTimeField(null=True)  # how long the workflow had been due when a worker took it

@@ -13,7 +13,7 @@ class WorkerProcess(models.Model):
     The supervisor closes the row of a process that died. If the whole host is gone, the row is deleted after a day.
     """
 
-    name = models.CharField(max_length=200)  # host:process, as on the attempts
+    name = models.CharField(max_length=200)  # host/mark:process, as on the attempts; a mark for each supervisor
     host = models.CharField(max_length=150)
     pid = models.PositiveIntegerField()
     release = models.CharField(max_length=100, db_default="")
