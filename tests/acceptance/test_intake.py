@@ -188,6 +188,15 @@ def test_a_connection_goes_on_after_a_refused_request(server: Gunicorn, key: str
     assert Workflow.objects.count() == 2
 
 
+@pytest.mark.parametrize("origin", ["http://localhost", "HTTPS://user@onramp.example:8443"])
+def test_a_target_in_absolute_form_is_taken_for_its_path(origin: str, server: Gunicorn, key: str) -> None:
+    request = raw_post(key, b"{}", "Content-Length: 2").replace(b"POST /", f"POST {origin}/".encode())
+    assert b" 202 " in send_raw(server, request)[:20]
+    (row,) = Workflow.objects.all()
+    assert get(server, f"{origin}/v1/submissions/{row.idempotency_key}?x=/", key).status == 200
+    assert get(server, origin, key).status == 404
+
+
 def test_a_body_without_a_length_is_not_read_and_nothing_after_it_is_a_request(server: Gunicorn, key: str) -> None:
     hidden = raw_post(key, b"{}", "Content-Length: 2")
     for answer in (

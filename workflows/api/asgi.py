@@ -43,6 +43,9 @@ ANSWERED_WITHIN = 15.0
 
 SUBMISSIONS = "/v1/submissions"
 
+# Before the path where a target has the absolute form, as proxies send it (RFC 9112, 3.2.2).
+_ORIGIN = re.compile(r"https?://[^/]*", re.IGNORECASE)
+
 # Seconds. A process that is told to stop has longer for the requests under way (gunicorn.conf.py).
 LONGEST_WAIT = 10
 _WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?:$|[,;])", re.IGNORECASE | re.ASCII)
@@ -73,6 +76,8 @@ class Intake:
             await send({"type": "websocket.close"})
             return
         began = perf_counter()
+        if not scope["path"].startswith("/"):
+            scope = {**scope, "path": _ORIGIN.sub("", scope["path"])}
         headers = headers_of(scope)
         request_id = request_ids.of(headers)
         try:
