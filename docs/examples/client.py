@@ -18,7 +18,8 @@ def ask(method, path, body=None):
     while True:
         request = urllib.request.Request(url + path, body, headers, method=method)
         try:
-            return json.load(urllib.request.urlopen(request, timeout=30))
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return json.load(response), "Preference-Applied" in response.headers
         except urllib.error.HTTPError as error:
             if error.code not in (429, 500, 502, 503, 504):
                 raise SystemExit(f"{json.load(error)['detail']}") from None
@@ -29,6 +30,11 @@ def ask(method, path, body=None):
 
 with open(file, "rb") as content:
     ask("POST", "/v1/submissions", content.read())
-while (answer := ask("GET", f"/v1/submissions/{key}"))["status"] == "PENDING":
+while True:
+    answer, has_waited = ask("GET", f"/v1/submissions/{key}")
+    if answer["status"] != "PENDING":
+        break
     print(answer["state"], answer["message"])
+    if not has_waited:  # the console does not, nor an intake in which a thousand others wait
+        time.sleep(5)
 print(answer["status"], answer.get("code", ""), answer["message"])
