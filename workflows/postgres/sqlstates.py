@@ -19,12 +19,24 @@ DATABASE_ERRORS = (Error, psycopg.Error)
 # Errors that may pass with time (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 # Another session was in the way: serialization_failure, deadlock_detected, lock_not_available, query_canceled.
 _BLOCKED = {"40001", "40P01", "55P03", "57014"}
-# The server is unable just now: read_only_sql_transaction (a failover), disk_full, out_of_memory, too_many_connections,
-# admin_shutdown, crash_shutdown, cannot_connect_now. Not 53400: there the statement itself exceeds a limit.
-_UNABLE = {"25006", "53100", "53200", "53300", "57P01", "57P02", "57P03"}
+# The server is unable just now: read_only_sql_transaction (a failover), insufficient_resources, disk_full,
+# out_of_memory, too_many_connections, admin_shutdown, crash_shutdown, cannot_connect_now, system_error, io_error. Not
+# 53400: there the statement itself exceeds a limit.
+_UNABLE = {"25006", "53000", "53100", "53200", "53300", "57P01", "57P02", "57P03", "58000", "58030"}
+# The server has ended a session of the step's own: idle_in_transaction_session_timeout, transaction_timeout,
+# idle_session_timeout. The next attempt opens another.
+_ENDED = {"25P03", "25P04", "57P05"}
+# program_limit_exceeded: a listener elsewhere has filled the queue of NOTIFY; or a value is too large for an index.
+# Nothing tells them apart, and the retry policy ends the second.
+_LIMIT = {"54000"}
 # A release is ahead of its migrations, or behind: undefined_column, undefined_table. If it is a misspelt name, the
 # step's retry policy ends it, a quarter of an hour later.
 _SCHEMA_MISMATCH = {"42703", "42P01"}
+# feature_not_supported, where it means that a migration has made a prepared statement stale ("cached plan must not
+# change result type"). The message may be in any language, the server's function is not.
+_STALE_PLAN = ("0A000", "RevalidateCachedQuery")
+# Not 26000 nor 42P05, a prepared statement that a pooler has lost or kept for another: tried again, the wrong statement
+# may run.
 # connection_exception, and every SQLSTATE of that class.
 _CONNECTION_CLASS = "08"
 
@@ -66,7 +78,9 @@ def is_transient(error: BaseException) -> bool:
     state = sqlstate(error)
     if not state:
         return isinstance(error, OperationalError | psycopg.OperationalError)
-    return state in _BLOCKED | _UNABLE | _SCHEMA_MISMATCH or state.startswith(_CONNECTION_CLASS)
+    if state in _BLOCKED | _UNABLE | _ENDED | _LIMIT | _SCHEMA_MISMATCH or state.startswith(_CONNECTION_CLASS):
+        return True
+    return any((each.sqlstate, each.diag.source_function) == _STALE_PLAN for each in _postgresql_errors(error))
 
 
 def is_statement_error(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -26,7 +27,8 @@ pytestmark = engine.ENGINE
 @pytest.mark.parametrize("once", [False, True])
 def test_what_the_database_cannot_do_now_is_retried_and_nothing_else(once: bool) -> None:
     """Another session is in the way, the server is unable, the connection is lost, a migration is missing."""
-    for sqlstate in (not_now := ["40001", "25006", "08006", "42703"]) + ["23505", "53400"]:
+    not_now = ["40001", "25006", "08006", "42703", "25P04", "53000", "54000", "58000", "58030"]
+    for sqlstate in [*not_now, "23505", "53400", "58P01", "26000"]:
 
         def collide(*, workflow: Workflow, context: Any, sqlstate: str = sqlstate) -> None:
             execute(f"DO $$ BEGIN RAISE EXCEPTION 'so it goes' USING ERRCODE = '{sqlstate}'; END $$")
@@ -38,13 +40,32 @@ def test_what_the_database_cannot_do_now_is_retried_and_nothing_else(once: bool)
         assert [effect.state for effect in Effect.objects.filter(workflow=workflow)] == ["unknown"] * once
 
 
+def stay_idle(setting: str, first: str = "SELECT 1") -> None:
+    """Longer than the server lets it, on a connection of the step's own."""
+    with engine.another_connection() as own:
+        own.execute(f"SET {setting} = 1")
+        own.execute(first)
+        time.sleep(0.2)
+        own.execute("SELECT 1")
+
+
 @pytest.mark.parametrize(
     ("act", "error"),
     [
+        (partial(stay_idle, "idle_session_timeout"), "psycopg.errors.IdleSessionTimeout"),
+        (
+            partial(stay_idle, "idle_in_transaction_session_timeout", "BEGIN"),
+            "psycopg.errors.IdleInTransactionSessionTimeout",
+        ),
         (lambda: psycopg.connect("host=127.0.0.1 port=1 dbname=elsewhere"), "psycopg.OperationalError"),
         (lambda: bytearray(2**62), "MemoryError"),
     ],
-    ids=["a database of its own that is away", "memory that runs out"],
+    ids=[
+        "a session of its own that was idle",
+        "a transaction of its own that was idle",
+        "a database of its own that is away",
+        "memory that runs out",
+    ],
 )
 def test_what_the_step_s_own_world_cannot_do_now_is_tried_again(act: Callable[[], object], error: str) -> None:
     def step(*, workflow: Workflow, context: Any) -> None:

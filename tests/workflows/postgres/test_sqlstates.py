@@ -36,6 +36,19 @@ def test_it_names_the_sqlstate_and_what_of_the_schema_but_no_value(sql: str, tol
     assert sqlstates.loggable(raised.value) == told
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("sql", "is_transient"),
+    [
+        ("PREPARE p AS SELECT * FROM t; ALTER TABLE t ADD COLUMN b int; EXECUTE p", True),
+        ("SELECT 1 UNION SELECT 2 FOR UPDATE", False),
+    ],
+)
+def test_a_plan_that_a_migration_has_made_stale_passes_and_no_other_0A000(sql: str, is_transient: bool) -> None:  # noqa: N802
+    error = error_of(f"CREATE TEMP TABLE t (a int); {sql}")
+    assert (sqlstates.sqlstate(error), sqlstates.is_transient(error)) == ("0A000", is_transient)
+
+
 @pytest.mark.parametrize(
     ("address", "cause"),
     [
