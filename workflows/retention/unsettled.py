@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workflows import charges
+from workflows.outbox.relay import LEASE
 from workflows.postgres.statements import fetch_all
 from workflows.retention.holds import held_by_an_old_key
 
@@ -44,7 +45,11 @@ _WHY = f"""
                            AND (f.due_at IS NOT NULL OR f.acknowledged_failure IS DISTINCT FROM f.created_at))
                 THEN 'deferred'
            WHEN EXISTS (SELECT FROM workflows_outboxevent o
-                         WHERE o.workflow_id = w.id AND o.state IN ('', 'given_up')) THEN 'untold'
+                         WHERE o.workflow_id = w.id
+                           AND (o.state IN ('', 'given_up')
+                                -- discarded, and perhaps in the hands of a relay that sends it all the same
+                                OR o.state = 'discarded' AND o.due_at > clock_timestamp()
+                                   AND o.due_at <= o.settled_at + make_interval(secs => {LEASE}))) THEN 'untold'
            WHEN EXISTS (SELECT FROM workflows_correction c
                          WHERE c.workflow_id = w.id AND c.state = 'asked') THEN 'correction'
            WHEN EXISTS (SELECT FROM workflows_workflow child

@@ -32,6 +32,7 @@ from workflows.outbox.destinations import destinations as read
 from workflows.outbox.relay import LEASE, Relay, Sender
 from workflows.outbox.sending import SENT, Outcome, Taken
 from workflows.outbox.webhooks import Webhook
+from workflows.retention.unsettled import why_they_stay
 
 __all__ = ["boss"]
 
@@ -165,6 +166,23 @@ def test_a_later_event_waits_until_the_earlier_one_is_sent_or_a_person_has_disca
     OutboxEvent.objects.filter(pk=first.pk).update(state="discarded")
     assert relay().send_next() is True
     assert crm.ids == [str(second.event_id)]
+
+
+def test_what_is_discarded_in_a_relays_hands_is_not_erased_before_it_can_no_longer_go_out(
+    crm: Receiver, boss: User
+) -> None:
+    row, found = event(rows.complete()), []
+
+    def send(taken: Taken) -> Outcome:
+        operations.discard_event(row.pk, user=boss, reason="Nobody needs it.")
+        found.append(why_they_stay([row.workflow_id]))
+        return SENT
+
+    relay(Told(send)).send_next()
+    for due_at in (later(-1), later(LEASE + 5)):  # its lease is over; it was to be tried again much later
+        OutboxEvent.objects.update(due_at=due_at)
+        found.append(why_they_stay([row.workflow_id]))
+    assert found == [{row.workflow_id: "untold"}, {}, {}]
 
 
 def test_what_fails_is_tried_again_later_and_later(crm: Receiver) -> None:
