@@ -166,7 +166,8 @@ def approve(erasure_id: int, *, user: User) -> Erasure:
         let_holds_wait()
         asked = _open(erasure_id)
         locked = [pk for (pk,) in fetch_all(_LOCK, [asked.workflows])]
-        if locked != sorted(asked.workflows):
+        there = Workflow.objects.filter(pk__in=asked.workflows).count()  # one may be gone by its age
+        if len(locked) < there:
             raise NotAllowed("A worker, or somebody else, has one of them in hand just now; try again in a moment.")
         if why := why_not_approve(asked, user):
             raise NotAllowed(why)
