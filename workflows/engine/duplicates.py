@@ -33,7 +33,7 @@ from workflows.signals.waking import Slice, slice_of
 from workflows.state import attempt_log, history
 from workflows.state.attempt_log import ALIAS, FENCE, OpenAttempt
 from workflows.state.transitions import make_due_where
-from workflows.waits import ask, withdraw
+from workflows.waits import ask, is_answered, withdraw, withdraw_unanswered
 
 HOLDER, WAITING, FORMER = SearchKeyHash.Role.HOLDER, SearchKeyHash.Role.WAITING, SearchKeyHash.Role.FORMER
 
@@ -104,6 +104,10 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
     answers: dict[int, str] = {}  # by holder; each is asked about once
     while definition.business_key and (found := _take(definition, workflow, attempt, answers)):
         holder = found.holder
+        if (
+            attempt.number > 1
+        ):  # another one may be in the way by now: whoever answers about the one before decides nothing
+            _withdraw_questions(workflow, but=holder.workflow_id)
         if found.verdict == Verdict.WAIT:
             what = f"workflow {holder.workflow_id}, which is under way for {definition.wording.same_business}"
             suspend = Suspend(what, wake_on=[HOLDER_ENDED], until=holder.look_again_at)
@@ -118,9 +122,7 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
             if holder.status == Workflow.Status.PENDING:  # if it fails, nothing is left to be asked
                 suspend.wake_on.append(HOLDER_ENDED)
             return Held(workflow.current_step, suspend, Attempt.Outcome.HELD)
-    if workflow.wake_on:
-        _withdraw_questions(workflow)
-    return None
+    return _judge_by_open_questions(definition, workflow) if definition.business_key and attempt.number > 1 else None
 
 
 def _ask(definition: WorkflowDefinition, workflow: Workflow, found: InTheWay) -> str:
@@ -137,24 +139,58 @@ def _ask(definition: WorkflowDefinition, workflow: Workflow, found: InTheWay) ->
     if has_other_key(definition, workflow.payload, holder.payload):
         facts["Corrected"] = f"Workflow {holder.workflow_id} was corrected: by now it is no longer for {same}."
     facts["They differ in"] = ", ".join(found.differ) or "nothing"
+    look_every = LOOK_AGAIN if holder.status == Workflow.Status.FAILED else None
+    return _answer(workflow, holder.workflow_id, same, facts, look_every)
+
+
+def _answer(
+    workflow: Workflow, holder: int, same: str, facts: Mapping[str, str], look_every: timedelta | None = None
+) -> str:
     answer = ask(
         workflow,
-        f"{QUESTION_PREFIX}{holder.workflow_id}",
-        question=f"Workflow {holder.workflow_id} is for {same}, too. Should this one be carried out as well?",
+        f"{QUESTION_PREFIX}{holder}",
+        question=f"Workflow {holder} is for {same}, too. Should this one be carried out as well?",
         facts=facts,
         task_type=TASK_TYPE,
         timeout=QUESTION_TIMEOUT,
         due=QUESTION_DUE,
-        look_every=LOOK_AGAIN if holder.status == Workflow.Status.FAILED else None,
+        look_every=look_every,
     )
     return answer.outcome
 
 
-def _withdraw_questions(workflow: Workflow) -> None:
-    """Nothing is in the way any more, whatever would be answered."""
+def _open_questions(workflow: Workflow) -> list[int]:
+    """The holders that a person is asked about, or has answered about since a worker last looked."""
     asked = Wait.objects.filter(workflow=workflow.pk, name__startswith=QUESTION_PREFIX, outcome="", superseded=False)
-    for name in asked.values_list("name", flat=True):
-        withdraw(workflow, name)
+    return [int(name.removeprefix(QUESTION_PREFIX)) for name in asked.order_by("pk").values_list("name", flat=True)]
+
+
+def _withdraw_questions(workflow: Workflow, but: int) -> None:
+    for holder in _open_questions(workflow):
+        if holder != but:
+            withdraw_unanswered(workflow, f"{QUESTION_PREFIX}{holder}")
+
+
+def _judge_by_open_questions(definition: WorkflowDefinition, workflow: Workflow) -> Held | Failed | None:
+    """What to do instead of running a workflow that nothing is in the way of any more; None to run it.
+
+    It takes the place of one that was under way, whatever is answered. Else a no counts, if it came before we looked;
+    and what is COMPLETE, and was emptied meanwhile, is asked about as before.
+    """
+    for holder in _open_questions(workflow):
+        name = f"{QUESTION_PREFIX}{holder}"
+        is_complete = Workflow.objects.filter(pk=holder, status=Workflow.Status.COMPLETE).exists()
+        if HOLDER_ENDED in workflow.wake_on or not (is_complete or is_answered(workflow, name)):
+            withdraw(workflow, name)
+            continue
+        try:
+            answer = _answer(workflow, holder, definition.wording.same_business, {})
+        except Suspend as suspend:
+            return Held(workflow.current_step, suspend, Attempt.Outcome.HELD)
+        if answer != "approved":
+            error = DuplicateOf(holder, differs=True, needs_a_person=answer == "expired")
+            return failed_before_any_step(definition, workflow, error)
+    return None
 
 
 def _take(

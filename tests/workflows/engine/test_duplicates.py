@@ -341,15 +341,44 @@ def test_one_that_is_not_meant_besides_takes_the_place_of_one_that_fails(ada: Us
     go_on(first)
     assert standing(first, asked) == ["failed refused", "complete"]
     assert question_of(unasked).state == "open", "it is asked of the one that has completed instead"
+    assert ManualTask.objects.open().count() == 1, "an answer about the other one would decide nothing"
 
 
-def test_nothing_is_left_to_be_asked_when_the_one_under_way_fails() -> None:
-    first, unsure = under_way(fails=True), send(like(born="1980-03-02"))
+@pytest.mark.parametrize("meanwhile", ["", "rescheduled", "rejected"])
+def test_nothing_is_left_to_be_asked_when_the_one_under_way_fails(ada: User, meanwhile: str) -> None:
+    first, unsure = under_way(fails=True), send(like(born="1980-03-02"), pauses=True)
     run()
+    if meanwhile == "rescheduled":  # as a worker does that does not know the type
+        Workflow.objects.filter(pk=unsure.pk).update(wake_on=[])
+    if meanwhile == "rejected":
+        operations.reject(question_of(unsure).pk, user=ada, reason="She said so.")
+    if meanwhile:
+        Workflow.objects.filter(pk=unsure.pk).update(invisible_until=ClockTimestamp() + timedelta(hours=1))
     with engine.no_maintenance():
         go_on(first)
-    assert standing(unsure) == ["complete"]
-    assert question_of(unsure).state == "closed"
+    assert (engine.again if meanwhile else reread)(unsure).waiting_for == "the signal go", "it takes its place"
+    assert question_of(unsure).state == (meanwhile if meanwhile == "rejected" else "closed")
+
+
+def test_a_no_counts_though_what_was_in_the_way_is_gone_meanwhile(world: World, ada: User) -> None:
+    refunded, emptied = send(fails=True), send(MIND)
+    run()
+    Effect.objects.filter(workflow=refunded, undo=False).update(state="kept")
+    of_refunded, of_emptied, meant = send(), send(MIND, plan="x"), send(MIND, plan="y")
+    run()
+    Effect.objects.filter(workflow=refunded, undo=False).update(state="undone")
+    SearchKeyHash.objects.filter(workflow=emptied).delete()
+    operations.run_now(of_emptied.pk, user=ada)
+    run()
+    assert standing(of_emptied) == ["waiting"], "what is complete is asked about until somebody answers"
+    answer(of_refunded, ada, approve=False)
+    answer(of_emptied, ada, approve=False)
+    answer(meant, ada, approve=True)
+    assert standing(of_refunded, of_emptied, meant) == ["failed duplicate_differs"] * 2 + ["complete"]
+    assert world.log.count("charge") == 3
+    operations.retry(of_refunded.pk, user=ada)
+    run()
+    assert standing(of_refunded) == ["complete"]
 
 
 def test_one_that_was_charged_itself_never_ends_in_silence(world: World, ada: User) -> None:
