@@ -138,10 +138,10 @@ REFUNDED = f"({_MAY_CHARGE} AND e.state = 'undone' AND {_CHARGED})"
 REVERSIBLE = "(e.state <> 'kept' AND (e.has_undo OR coalesce(charge.is_reversible, false)))"
 
 # A workflow that failed has left money held, or another call by a person's word: nothing may do it a second time, and
-# its ledger stays.
-LEFT = f"""EXISTS (
-    SELECT FROM workflows_effect e {JOIN}
-     WHERE e.workflow_id = w.id AND (e.state = 'kept' AND NOT e.undo OR {HELD}))"""
+# its ledger stays. No EXISTS: beside an OR, PostgreSQL would read the whole ledger for it.
+LEFT = f"""(
+    SELECT true FROM workflows_effect e {JOIN}
+     WHERE e.workflow_id = w.id AND (e.state = 'kept' AND NOT e.undo OR {HELD}) LIMIT 1) IS NOT NULL"""
 
 
 def parameters(*of: WorkflowDefinition) -> dict[str, Any]:

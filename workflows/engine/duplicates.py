@@ -48,16 +48,22 @@ QUESTION_DUE, QUESTION_TIMEOUT = timedelta(hours=1), timedelta(days=30)
 LOOK_AGAIN = timedelta(hours=1)
 
 # What counts: under way; COMPLETE, if the other was accepted before `within` had passed since; or failed, and left a
-# call. The last column is for a waiting workflow that nobody wakes.
+# call. What has left one counts though another has taken its place, or it was a duplicate itself. The last column is
+# for a waiting workflow that nobody wakes.
 _HOLDERS = f"""
     SELECT w.id, w.status,
            CASE w.status WHEN 'PENDING' THEN true
                          WHEN 'COMPLETE' THEN %(created_at)s <= w.completed_at + %(within)s::interval
                          ELSE {charges.LEFT} END,
            w.payload::text, clock_timestamp() + interval '1 hour'
-      FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
-     WHERE k.hash = ANY (%(hashes)s::bytea[]) AND k.role = 'holder'
-     GROUP BY w.id ORDER BY w.id"""  # noqa: S608 (ours)
+      FROM workflows_workflow w
+     WHERE w.id IN (
+           SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%(hashes)s::bytea[]) AND role = 'holder'
+            UNION ALL
+           SELECT w.id FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
+            WHERE k.hash = ANY (%(hashes)s::bytea[]) AND k.role = 'former' AND w.id <> %(workflow_id)s
+              AND {charges.LEFT})
+     ORDER BY w.id"""  # noqa: S608 (ours)
 _WRITE = """
     WITH written AS (
         INSERT INTO workflows_searchkey (hash, workflow_id, key_id, role)
@@ -281,6 +287,7 @@ def _holders(
 ) -> list[Holder]:
     parameters = {
         "hashes": [each for each, _ in hashes],
+        "workflow_id": workflow.pk,
         **charges.parameters(definition),
         "created_at": workflow.created_at,
         "within": definition.within,

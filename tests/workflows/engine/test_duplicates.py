@@ -385,7 +385,7 @@ def test_one_that_was_charged_itself_never_ends_in_silence(world: World, ada: Us
     charged = send(MIND, fails=True)
     run()
     Effect.objects.filter(workflow=charged, undo=False).update(state="kept")
-    send()
+    complete = send()
     run()
     Workflow.objects.filter(pk=charged.pk).update(payload=PATIENT)  # as a correction does
     operations.retry(charged.pk, user=ada)
@@ -395,6 +395,13 @@ def test_one_that_was_charged_itself_never_ends_in_silence(world: World, ada: Us
     answer(charged, ada, approve=False)
     assert standing(charged) == ["failed duplicate_of"]
     assert reread(charged).acknowledged_failure is None, "its charge stands"
+    Effect.objects.filter(workflow=charged, undo=False).update(state="kept")
+    ended(complete, 24 * 7)
+    returns = send(pauses=True)
+    run()
+    assert "stands, or may" in question_of(returns).facts[0][1], "a week later, too"
+    answer(returns, ada, approve=True)
+    assert duplicates.in_place_of(reread(charged), PATIENT) == returns.pk, "it has no right to the key itself"
 
 
 def test_the_end_of_one_that_fails_wakes_the_first_in_line_only(world: World) -> None:
