@@ -6,7 +6,7 @@ whom, stays; of the address only a hash. Anything unsettled, or held, refuses al
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from django.db.models import Q, QuerySet
@@ -80,7 +80,7 @@ def why_not_approve(asked: Erasure, user: User) -> str:
         return why
     if not asked.asked_by.has_perm(ERASE):  # nor has who has left
         return "The user who has asked for it may not do so any more: ask again."
-    return why_unsettled(asked)
+    return why_unsettled(asked) or _why_other_secret(asked)
 
 
 def why_unsettled(asked: Erasure) -> str:
@@ -143,12 +143,26 @@ def only_as_first_sent(ids: Collection[int], hashes: Collection[bytes]) -> set[i
 
     A mistyped address may be somebody else's, who may have it erased: but not what is this patient's.
     """
-    corrected = Workflow.objects.filter(pk__in=OriginalPayload.objects.filter(workflow__in=ids).values("workflow_id"))
-    return {
-        pk
-        for pk, workflow_type, payload in corrected.values_list("pk", "workflow_type", "payload")
-        if hashes and not set(hashes) & {*addresses_in(workflow_type, payload)}
-    }
+    return {pk for pk, first, now in _addresses_of_corrected(ids) if first & set(hashes) and not now & set(hashes)}
+
+
+def _addresses_of_corrected(ids: Collection[int]) -> Iterator[tuple[int, set[bytes], set[bytes]]]:
+    """Of those of these workflows that were corrected, the address that was first sent, and the one that it has now."""
+    sent = OriginalPayload.objects.filter(workflow__in=ids)
+    rows = sent.values_list("workflow_id", "workflow__workflow_type", "payload", "workflow__payload")
+    for pk, workflow_type, *payloads in rows:
+        first, now = ({*addresses_in(workflow_type, payload)} for payload in payloads)
+        yield pk, first, now
+
+
+def _why_other_secret(asked: Erasure) -> str:
+    """Why nobody can tell any more what has the address that was asked for: a sentence, empty if it can be told."""
+    found = Workflow.objects.filter(pk__in=asked.workflows).values_list("workflow_type", "payload")
+    corrected = [first for _, first, _ in _addresses_of_corrected(asked.workflows)]
+    known = set().union(*corrected, *(addresses_in(*each) for each in found))
+    if asked.hash and corrected and bytes(asked.hash) not in known:
+        return "The secret of the search keys has changed since: refuse it, and ask again."
+    return ""
 
 
 def _forget_what_was_first_sent(ids: Collection[int]) -> None:

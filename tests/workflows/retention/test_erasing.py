@@ -172,18 +172,38 @@ def test_by_a_mistyped_address_only_what_was_first_sent_is_erased(ada: User, bob
     OriginalPayload.objects.create(workflow=row, payload={"patient": {"email": "typo@example.com"}, "n": "first-sent"})
     for each, payload in ((row, {"patient": {"email": "typo@example.com"}}), (own, own.payload)):
         search_rows.add(each.pk, ONBOARDING, payload)
+    child = rows.complete(workflow_type="onboarding", parent=own, parent_wait="all", child_key="1", payload=row.payload)
+    OriginalPayload.objects.create(workflow=child, payload={"patient": {"email": "another@example.com"}})
     asked = ask(ada, "typo@example.com")
-    assert asked.workflows == [row.pk, own.pk]
+    assert asked.workflows == [row.pk, own.pk, child.pk]
     client.force_login(bob)
     html = client.get(f"/admin/workflows/erasure/{asked.pk}/approve/").content.decode()
     assert "only what was first sent is deleted" in html
     erasing.approve(asked.pk, user=bob)
-    assert [is_emptied(each) for each in (row, own)] == [False, True]
+    assert [is_emptied(each) for each in (row, own, child)] == [False, True, True], "a child goes with its parent"
     assert "first-sent" not in dump()
     with pytest.raises(NotAllowed, match="Nothing of this person is here"):
         ask(ada, "typo@example.com")
+    OriginalPayload.objects.create(workflow=row, payload=row.payload)  # as when another field was corrected
     erasing.approve(ask(ada).pk, user=bob)
     assert is_emptied(row)
+
+
+def test_with_another_secret_nobody_knows_whose_address_it_was(ada: User, bob: User, settings: Any) -> None:
+    """Else the whole of a patient would be erased whose address somebody has mistyped."""
+    settings.SEARCH_KEYS = ["old"]
+    row = young()
+    OriginalPayload.objects.create(workflow=row, payload={"patient": {"email": "typo@example.com"}})
+    search_rows.add(row.pk, ONBOARDING, {"patient": {"email": "typo@example.com"}})
+    asked = ask(ada, "typo@example.com")
+    settings.SEARCH_KEYS = ["new"]
+    with pytest.raises(NotAllowed, match="The secret of the search keys has changed since: refuse it, and ask again"):
+        erasing.approve(asked.pk, user=bob)
+    assert not is_emptied(row)
+    OriginalPayload.objects.update(workflow=(without := rows.complete()), payload={})
+    for each in (asked, erasing.ask(user=ada, reason="Ticket 812.", workflow_id=without.pk)):
+        erasing.approve(each.pk, user=bob)
+    assert [is_emptied(each) for each in (row, without)] == [True, True], "not corrected; not found by an address"
 
 
 def test_the_parent_of_what_has_the_address_is_found_and_nothing_that_was_emptied_before(ada: User) -> None:
