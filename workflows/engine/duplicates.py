@@ -395,6 +395,24 @@ def has_ended_as_one(workflow: Workflow) -> bool:
     return workflow.status == Workflow.Status.FAILED and workflow.last_error_code in DUPLICATES
 
 
+_DONE_BY_ANOTHER = """
+    SELECT w.id FROM workflows_workflow w
+     CROSS JOIN LATERAL (
+           SELECT (detail ->> 'first')::bigint AS id FROM workflows_event e
+            WHERE e.workflow_id = w.id AND e.kind = 'duplicate' ORDER BY e.id DESC LIMIT 1) told
+      LEFT JOIN workflows_workflow first ON first.id = told.id
+     WHERE w.id = ANY (%s) AND w.status = 'FAILED' AND w.last_error_code = ANY (%s)
+       AND coalesce(first.status, 'COMPLETE') = 'COMPLETE'"""
+
+
+def done_by_another(*workflow_ids: int) -> set[int]:
+    """Those that ended as duplicates of one that is not under way again, and has not failed since.
+
+    A retry would only compare them again; once the hashes of the first are gone, it would charge a second time.
+    """
+    return {pk for (pk,) in fetch_all(_DONE_BY_ANOTHER, [list(workflow_ids), list(DUPLICATES)])}
+
+
 def is_one(workflow: Workflow) -> bool:
     """Whether a person may say of the workflow that it is not a duplicate."""
     return is_waiting(workflow) or has_ended_as_one(workflow)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Now
 
+from workflows.engine import duplicates
 from workflows.models import BulkOperation, FollowUp, ManualTask, OutboxEvent, State, UndeliveredMessage, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
@@ -64,9 +65,11 @@ _GIVEN_UP = Q(status="COMPLETE", pk__in=FollowUp.objects.filter(GIVEN_UP).values
 def _of_retry(rows: QuerySet[Workflow], user: User) -> Preview:
     failed = set(rows.values_list("pk", flat=True))
     again = charged_again(*failed)
-    barred = set() if user.has_perm(CANCEL_PAID) else _roots(again)
-    left = [each for each in again if each.root not in barred]
-    return Preview(len(failed - barred), _barred(barred, user, why_not_retry), list(_charged_again(left)))
+    done = duplicates.done_by_another(*failed)
+    barred = set() if user.has_perm(CANCEL_PAID) else _roots(again) - done
+    left = [each for each in again if each.root not in barred | done]
+    cannot = [*_barred(done, user, why_not_retry), *_barred(barred, user, why_not_retry)]
+    return Preview(len(failed - barred - done), cannot, list(_charged_again(left)))
 
 
 def _charged_again(again: Collection[Found]) -> Iterator[str]:

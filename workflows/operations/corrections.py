@@ -42,7 +42,7 @@ from workflows.operations.guards import (
     stated,
     why_not_second,
 )
-from workflows.operations.workflows import ended_at, start_again, why_not_retry
+from workflows.operations.workflows import ended_at, start_again, why_not_charge_again
 from workflows.postgres.jsonb import Unstorable, ensure_storable
 from workflows.postgres.statements import execute
 from workflows.redaction import MASK
@@ -234,7 +234,7 @@ def _require_correctable(workflow: Workflow, user: User, *, is_asked: bool = Fal
 
 def why_not_correct(workflow: Workflow, user: User, *, is_asked: bool = False) -> str:
     """Why `user` may not have this workflow corrected: a sentence, empty if they may. `is_asked`: it was asked for."""
-    if refusal := _why_not_this_user(user) or why_not_retry(workflow.pk, user):
+    if refusal := _why_not_this_user(user) or why_not_charge_again(workflow.pk, user):
         return refusal
     if not is_asked and (asked := open_correction(workflow.pk)):
         return f"{asked.asked_by.get_username()} has asked for a correction already."

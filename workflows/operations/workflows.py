@@ -124,6 +124,13 @@ def _is_seen(workflow: Workflow, seen: Collection[int]) -> bool:
 
 def why_not_retry(workflow_id: int, user: User) -> str:
     """Why `user`, who may retry, may not retry this one: a sentence, empty if they may."""
+    if duplicates.done_by_another(workflow_id):
+        return "Another workflow has done the same. If this one is to be carried out as well, say Not a duplicate."
+    return why_not_charge_again(workflow_id, user)
+
+
+def why_not_charge_again(workflow_id: int, user: User) -> str:
+    """Why `user`, who may retry, may not have what was refunded charged again: a sentence, empty if they may."""
     if user.has_perm(CANCEL_PAID) or not payments.would_charge_again(workflow_id):
         return ""
     return "Its charge was refunded, and a retry charges again: ask a support lead to retry it."

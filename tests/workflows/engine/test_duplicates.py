@@ -319,9 +319,9 @@ def test_the_answer_decides_and_is_not_asked_for_again(ada: User, payload: Any) 
     run()
     answer(not_meant, ada, approve=False)
     assert reread(not_meant).acknowledged_failure == reread(not_meant).completed_at
-    operations.retry(not_meant.pk, user=ada)
-    run()
     assert standing(not_meant) == ["failed duplicate_differs"]
+    with pytest.raises(NotAllowed, match="Another workflow has done the same"):
+        operations.retry(not_meant.pk, user=ada)
     engine.expire(nobody_says)
     run()
     assert standing(nobody_says) == ["failed duplicate_differs"]
@@ -382,26 +382,23 @@ def test_a_no_counts_though_what_was_in_the_way_is_gone_meanwhile(world: World, 
 
 
 def test_one_that_was_charged_itself_never_ends_in_silence(world: World, ada: User) -> None:
+    define([world.step("charge", undo=None), pause], **KEY)
     charged = send(MIND, fails=True)
     run()
-    Effect.objects.filter(workflow=charged, undo=False).update(state="kept")
+    Effect.objects.filter(workflow=charged).update(result={"id": "ch_1"})
     complete = send()
     run()
     Workflow.objects.filter(pk=charged.pk).update(payload=PATIENT)  # as a correction does
     operations.retry(charged.pk, user=ada)
     run()
     assert standing(charged) == ["waiting refused"]
-    Effect.objects.filter(workflow=charged, undo=False).update(state="kept")  # a charge that nothing gives back
     answer(charged, ada, approve=False)
     assert standing(charged) == ["failed duplicate_of"]
     assert reread(charged).acknowledged_failure is None, "its charge stands"
-    Effect.objects.filter(workflow=charged, undo=False).update(state="kept")
     ended(complete, 24 * 7)
     returns = send(pauses=True)
     run()
     assert "stands, or may" in question_of(returns).facts[0][1], "a week later, too"
-    answer(returns, ada, approve=True)
-    assert duplicates.in_place_of(reread(charged), PATIENT) == returns.pk, "it has no right to the key itself"
 
 
 def test_the_end_of_one_that_fails_wakes_the_first_in_line_only(world: World) -> None:
