@@ -20,7 +20,7 @@ from django.db.models import F
 from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions, value_at
 from workflows.engine.executor import Failed, Held, failed_before_any_step
-from workflows.engine.likeness import Person, compare_people, differing_fields, has_other_key
+from workflows.engine.likeness import Person, compare_people, differing_fields, has_key, has_other_key
 from workflows.errors import DUPLICATES, ClaimLost, DuplicateOf, Suspend
 from workflows.models import Attempt, Event, ManualTask, SearchKeyHash, Wait, Workflow
 from workflows.postgres.jsonb import SEALED
@@ -140,11 +140,14 @@ def _ask(definition: WorkflowDefinition, workflow: Workflow, found: InTheWay) ->
         Workflow.Status.FAILED: "has failed, and a charge or another call of it stands, or may",
     }[Workflow.Status(holder.status)]
     facts = {"The other one": f"Workflow {holder.workflow_id} is for {same}. It {stands}."}
-    if found.person == Person.UNSURE:
-        facts["The person"] = "Perhaps another one: the names and dates by which people are told apart agree in part."
-    if has_other_key(definition, workflow.payload, holder.payload):
-        facts["Corrected"] = f"Workflow {holder.workflow_id} was corrected: by now it is no longer for {same}."
-    facts["They differ in"] = ", ".join(found.differ) or "nothing"
+    if not has_key(definition, holder.payload):
+        facts["They differ in"] = "Nobody can tell: what the other one was sent is deleted, or cannot be read."
+    else:
+        if found.person == Person.UNSURE:
+            facts["The person"] = "Perhaps another one: names and dates by which people are told apart agree in part."
+        if has_other_key(definition, workflow.payload, holder.payload):
+            facts["Corrected"] = f"Workflow {holder.workflow_id} was corrected: by now it is no longer for {same}."
+        facts["They differ in"] = ", ".join(found.differ) or "nothing"
     look_every = LOOK_AGAIN if holder.status == Workflow.Status.FAILED else None
     return _answer(workflow, holder.workflow_id, same, facts, look_every)
 

@@ -28,11 +28,20 @@ class Person(Enum):
 
 
 def compare_people(definition: WorkflowDefinition, own: Payload, other: Payload) -> Person:
-    """ANOTHER only if every field is given in both payloads, and differs; UNSURE if one differs, or is missing."""
+    """ANOTHER only if every field is given in both payloads, and differs; UNSURE if one differs, or is missing.
+
+    A single field tells nobody apart: it may be a typo.
+    """
     pairs = [(_read(definition, own, field), _read(definition, other, field)) for field in definition.same_person]
     if all(mine and mine == theirs for mine, theirs in pairs):
         return Person.SAME
-    return Person.ANOTHER if all(mine and theirs and mine != theirs for mine, theirs in pairs) else Person.UNSURE
+    all_differ = len(pairs) > 1 and all(mine and theirs and mine != theirs for mine, theirs in pairs)
+    return Person.ANOTHER if all_differ else Person.UNSURE
+
+
+def has_key(definition: WorkflowDefinition, payload: Payload) -> bool:
+    """Whether a payload can be compared at all: one that was emptied, or does not open, has nothing left."""
+    return _key(definition, payload) is not None
 
 
 def has_other_key(definition: WorkflowDefinition, own: Payload, other: Payload) -> bool:

@@ -313,6 +313,23 @@ def test_what_differs_is_asked_about_within_the_hour_by_its_names_alone(world: W
     assert world.log == ["charge"]
 
 
+def test_a_single_field_tells_nobody_apart_for_it_may_be_a_typo(world: World) -> None:
+    define([world.step("charge"), pause], **{**KEY, "same_person": "patient.first_name"})
+    first, second = send(), send(like(first_name="Jnae"))
+    run()
+    assert standing(first, second) == ["complete", "waiting"]
+
+
+def test_what_was_emptied_is_asked_about_and_not_said_to_be_corrected_or_another_s() -> None:
+    first = send()
+    run()
+    Workflow.objects.filter(pk=first.pk).update(payload={"amount": 5}, emptied_at=ClockTimestamp())
+    second = send()
+    run()
+    assert [name for name, _ in question_of(second).facts] == ["The other one", "They differ in"]
+    assert "deleted" in question_of(second).facts[1][1]
+
+
 @pytest.mark.parametrize("payload", [like(first_name="Joan"), {**PATIENT, "plan": "x"}])
 def test_the_answer_decides_and_is_not_asked_for_again(ada: User, payload: Any) -> None:
     first, meant, not_meant, nobody_says = send(), send(payload), send(payload), send(payload)

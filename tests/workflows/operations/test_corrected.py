@@ -140,7 +140,7 @@ def test_what_is_sent_once_more_with_the_typo_is_asked_about(asker: User, approv
     assert dict(asked.facts)["Corrected"].startswith(f"Workflow {row.pk} was corrected")
 
 
-@pytest.mark.parametrize("same_person", [("name",), ()])
+@pytest.mark.parametrize("same_person", [("name", "born"), ()])
 def test_two_people_whose_addresses_were_swapped_are_both_corrected(
     asker: User, approver: User, world: World, same_person: tuple[str, ...]
 ) -> None:
@@ -153,7 +153,10 @@ def test_two_people_whose_addresses_were_swapped_are_both_corrected(
     right: set[int] = set()
     steps = [world.step("register", undo=None), world.step("charge"), refuse]
     define(steps, correctable=CORRECTABLE, same_person=same_person, **OPTIONS)
-    jane, joan = ({"patient": {"email": each}, "program": "body", "name": each[:4]} for each in (RIGHT, "joan@a.org"))
+    jane, joan = (
+        {"patient": {"email": each}, "program": "body", "name": each[:4], "born": each[:4]}
+        for each in (RIGHT, "joan@a.org")
+    )
     of_jane = to_rest(submit({**jane, "patient": joan["patient"]}))
     of_joan = to_rest(submit({**joan, "patient": jane["patient"]}))
     Effect.objects.filter(undo=False).update(state="kept", result={"id": "ch_1"})
