@@ -49,7 +49,7 @@ def plain() -> Counts:
 
 def verdict_of(event: Event) -> tuple[str, str, str]:
     code = event.detail.get("error_code") or event.detail.get("error_class") or ""
-    return event.step, VERDICTS[Event.Kind(event.kind)], "duplicate_of" if event.kind == "duplicate" else code
+    return event.step, VERDICTS[Event.Kind(event.kind)], code
 
 
 def _finished(counted: Counts, of_type: str, labels: tuple[str, str, str]) -> None:
