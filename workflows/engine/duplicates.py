@@ -107,12 +107,11 @@ class InTheWay(NamedTuple):
 
 def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Held | Failed | None:
     """What to do instead of running `workflow`, because of another one of its business key; None to run it."""
-    answers: dict[int, str] = {}  # by holder; each is asked about once
+    may_be_answered = bool(definition.business_key) and attempt.number > 1
+    answers = _read_answers(definition, workflow) if may_be_answered else {}  # by holder; each is asked about once
     while definition.business_key and (found := _take(definition, workflow, attempt, answers)):
         holder = found.holder
-        if (
-            attempt.number > 1
-        ):  # another one may be in the way by now: whoever answers about the one before decides nothing
+        if may_be_answered:  # another may be in the way by now, and an answer about the one before decides nothing
             _withdraw_questions(workflow, but=holder.workflow_id)
         if found.verdict == Verdict.WAIT:
             what = f"workflow {holder.workflow_id}, which is under way for {definition.wording.same_business}"
@@ -128,7 +127,7 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
             if holder.status == Workflow.Status.PENDING:  # if it fails, nothing is left to be asked
                 suspend.wake_on.append(HOLDER_ENDED)
             return Held(workflow.current_step, suspend, Attempt.Outcome.HELD)
-    return _judge_by_open_questions(definition, workflow) if definition.business_key and attempt.number > 1 else None
+    return _judge_by_questions(definition, workflow) if may_be_answered else None
 
 
 def _ask(definition: WorkflowDefinition, workflow: Workflow, found: InTheWay) -> str:
@@ -168,38 +167,68 @@ def _answer(
     return answer.outcome
 
 
-def _open_questions(workflow: Workflow) -> list[int]:
-    """The holders that a person is asked about, or has answered about since a worker last looked."""
-    asked = Wait.objects.filter(workflow=workflow.pk, name__startswith=QUESTION_PREFIX, outcome="", superseded=False)
-    return [int(name.removeprefix(QUESTION_PREFIX)) for name in asked.order_by("pk").values_list("name", flat=True)]
+class Question(NamedTuple):
+    """What a person is asked, or has answered, about a holder. `holds`: the workflow has waited for this answer."""
+
+    holder: int
+    name: str
+    outcome: str
+    holds: bool
+
+
+def _questions(workflow: Workflow) -> list[Question]:
+    asked = Wait.objects.filter(workflow=workflow.pk, name__startswith=QUESTION_PREFIX, superseded=False).order_by("pk")
+    return [
+        Question(
+            int(name.removeprefix(QUESTION_PREFIX)),
+            name,
+            outcome,
+            holds=ManualTask(pk=task).signal_name in workflow.wake_on,
+        )
+        for name, outcome, task in asked.values_list("name", "outcome", "manual_task")
+    ]
+
+
+def _read_answers(definition: WorkflowDefinition, workflow: Workflow) -> dict[int, str]:
+    """What people have answered, by holder: it counts whatever has become of the holder since."""
+    answers = {each.holder: each.outcome for each in _questions(workflow)}
+    for holder, outcome in answers.items():
+        if not outcome and is_answered(workflow, f"{QUESTION_PREFIX}{holder}"):
+            answers[holder] = _answer(workflow, holder, definition.wording.same_business, {})
+    return {holder: outcome for holder, outcome in answers.items() if outcome}
 
 
 def _withdraw_questions(workflow: Workflow, but: int) -> None:
-    for holder in _open_questions(workflow):
-        if holder != but:
-            withdraw_unanswered(workflow, f"{QUESTION_PREFIX}{holder}")
+    for each in _questions(workflow):
+        if each.holder != but:
+            withdraw_unanswered(workflow, each.name)
 
 
-def _judge_by_open_questions(definition: WorkflowDefinition, workflow: Workflow) -> Held | Failed | None:
+def _judge_by_questions(definition: WorkflowDefinition, workflow: Workflow) -> Held | Failed | None:
     """What to do instead of running a workflow that nothing is in the way of any more; None to run it.
 
     It takes the place of one that was under way, whatever is answered. Else a no counts, if it came before we looked;
     and what is COMPLETE, and was emptied meanwhile, is asked about as before.
     """
-    for holder in _open_questions(workflow):
-        name = f"{QUESTION_PREFIX}{holder}"
-        is_complete = Workflow.objects.filter(pk=holder, status=Workflow.Status.COMPLETE).exists()
-        if HOLDER_ENDED in workflow.wake_on or not (is_complete or is_answered(workflow, name)):
-            withdraw(workflow, name)
+    for each in _questions(workflow):
+        answer = each.outcome
+        if HOLDER_ENDED in workflow.wake_on or not (answer or _is_complete(each.holder)):
+            if not answer:
+                withdraw(workflow, each.name)
             continue
-        try:
-            answer = _answer(workflow, holder, definition.wording.same_business, {})
-        except Suspend as suspend:
-            return Held(workflow.current_step, suspend, Attempt.Outcome.HELD)
-        if answer != "approved":
-            error = DuplicateOf(holder, differs=True, needs_a_person=answer == "expired")
+        if not answer:
+            try:
+                answer = _answer(workflow, each.holder, definition.wording.same_business, {})
+            except Suspend as suspend:
+                return Held(workflow.current_step, suspend, Attempt.Outcome.HELD)
+        if each.holds and answer != "approved":
+            error = DuplicateOf(each.holder, differs=True, needs_a_person=answer == "expired")
             return failed_before_any_step(definition, workflow, error)
     return None
+
+
+def _is_complete(workflow_id: int) -> bool:
+    return Workflow.objects.filter(pk=workflow_id, status=Workflow.Status.COMPLETE).exists()
 
 
 def _take(

@@ -22,7 +22,7 @@ from workflows import operations
 from workflows.definition import Brake
 from workflows.engine import duplicates
 from workflows.errors import ClaimLost, NotAllowed, StepError
-from workflows.models import Attempt, Effect, Event, ManualTask, SearchKeyHash, Workflow
+from workflows.models import Attempt, Effect, Event, ManualTask, SearchKeyHash, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.search import normalise, rows
 from workflows.search.search_keys import SearchKey
@@ -388,6 +388,7 @@ def test_a_no_counts_though_what_was_in_the_way_is_gone_meanwhile(world: World, 
     operations.run_now(of_emptied.pk, user=ada)
     run()
     assert standing(of_emptied) == ["waiting"], "what is complete is asked about until somebody answers"
+    Wait.objects.filter(workflow=of_refunded).update(outcome="rejected")  # as a worker that dies then has read it
     answer(of_refunded, ada, approve=False)
     answer(of_emptied, ada, approve=False)
     answer(meant, ada, approve=True)
@@ -396,6 +397,20 @@ def test_a_no_counts_though_what_was_in_the_way_is_gone_meanwhile(world: World, 
     operations.retry(of_refunded.pk, user=ada)
     run()
     assert standing(of_refunded) == ["complete"]
+
+
+def test_a_yes_counts_though_the_other_one_was_retried_meanwhile(ada: User) -> None:
+    first = send(fails=True)
+    run()
+    Effect.objects.filter(workflow=first, undo=False).update(state="kept", result={"id": "ch_1"})
+    meant = send()
+    run()
+    FAILS.clear()
+    PAUSES.add(first.pk)
+    operations.retry(first.pk, user=ada)
+    run()
+    answer(meant, ada, approve=True)
+    assert standing(first, meant) == ["waiting", "complete"]
 
 
 def test_one_that_was_charged_itself_never_ends_in_silence(world: World, ada: User) -> None:
