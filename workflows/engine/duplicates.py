@@ -265,7 +265,7 @@ def _first_in_the_way(
 ) -> InTheWay | None:
     """Of the holders in the way of a workflow with this payload the one with the highest verdict, then the oldest."""
     judged = [
-        _judge_by(definition, workflow, payload, each, answers.get(each.workflow_id))
+        _judge_by(definition, workflow, payload, each, answers)
         for each in holders
         if each.counts and each.workflow_id != workflow.pk
     ]
@@ -273,8 +273,13 @@ def _first_in_the_way(
 
 
 def _judge_by(
-    definition: WorkflowDefinition, workflow: Workflow, payload: Mapping[str, Any], holder: Holder, answer: str | None
+    definition: WorkflowDefinition,
+    workflow: Workflow,
+    payload: Mapping[str, Any],
+    holder: Holder,
+    answers: Mapping[int, str],
 ) -> InTheWay:
+    answer = answers.get(holder.workflow_id)
     person = compare_people(definition, payload, holder.payload)
     differ = differing_fields(definition, payload, holder.payload)
     is_unsure = person == Person.UNSURE or has_other_key(definition, payload, holder.payload)
@@ -285,7 +290,12 @@ def _judge_by(
         verdict = Verdict.ASK
     elif is_pending:
         verdict = Verdict.WAIT
-    elif not answer and (differ or holder.status == Workflow.Status.FAILED or _has_left(definition, workflow)):
+    elif not answer and (
+        differ
+        or holder.status == Workflow.Status.FAILED
+        or "approved" in answers.values()  # it is to be carried out, as far as anybody was asked
+        or _has_left(definition, workflow)
+    ):
         verdict = Verdict.ASK
     else:
         verdict = Verdict.SAME

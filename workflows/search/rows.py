@@ -60,8 +60,8 @@ _INSERT_BUSINESS_KEYS = f"""
 # A key stays if its workflow is of no type of ours, because we could not have given it a new one; or was stored after
 # we started, because an intake with the old setting wrote it and nobody has given it another. (Of a business key a
 # worker writes the hashes of all keys: that is no such process.) Where `known` is NULL there is no workflow any more.
-# What nothing can make again stays, too: the hash of a legal hold, and that of a charge that stands though its payload
-# was deleted (`retention.content` leaves no other holder that failed).
+# What nothing can make again stays, too: the hash of a legal hold, and that of a charge that stands, or was made a
+# moment ago, though its payload was deleted (`retention.content` leaves no other holder that failed).
 _REMOVE = """
     WITH slice AS (
         SELECT hash, workflow_id, key_id, role FROM workflows_searchkey
@@ -70,7 +70,8 @@ _REMOVE = """
         SELECT slice.hash, slice.workflow_id, role, workflow_type = ANY (%(types)s::text[]) AS known,
                EXISTS (SELECT FROM workflows_hold h
                         WHERE h.hash = slice.hash AND h.until > clock_timestamp()) AS is_held,
-               role IS NOT NULL AND w.status = 'FAILED' AND w.emptied_at IS NOT NULL AS is_charged
+               role IS NOT NULL AND w.emptied_at IS NOT NULL
+                   AND (w.status = 'FAILED' OR w.completed_at > clock_timestamp() - interval '30 days') AS is_charged
           FROM slice LEFT JOIN workflows_workflow w ON w.id = slice.workflow_id
          WHERE key_id <> %(key_id)s),
     gone AS (

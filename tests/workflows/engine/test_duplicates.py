@@ -332,7 +332,7 @@ def test_what_was_emptied_is_asked_about_and_not_said_to_be_corrected_or_another
 
 @pytest.mark.parametrize("payload", [like(first_name="Joan"), {**PATIENT, "plan": "x"}])
 def test_the_answer_decides_and_is_not_asked_for_again(ada: User, payload: Any) -> None:
-    first, meant, not_meant, nobody_says = send(), send(payload), send(payload), send(payload)
+    first, meant, not_meant, nobody_says, meant_too = send(), *(send(payload) for _ in range(4))
     run()
     answer(not_meant, ada, approve=False)
     assert reread(not_meant).acknowledged_failure == reread(not_meant).completed_at
@@ -344,7 +344,8 @@ def test_the_answer_decides_and_is_not_asked_for_again(ada: User, payload: Any) 
     assert standing(nobody_says) == ["failed duplicate_differs"]
     assert reread(nobody_says).acknowledged_failure is None, "it is told, and uncharged"
     answer(meant, ada, approve=True)
-    assert standing(first, meant) == ["complete", "complete"]
+    answer(meant_too, ada, approve=True)
+    assert standing(first, meant, meant_too) == ["complete", "complete", "waiting"], "it is the same as the other"
     operations.not_a_duplicate(not_meant.pk, user=ada, reason="She did mean it.")
     run()
     assert standing(not_meant) == ["complete"]

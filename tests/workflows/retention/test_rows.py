@@ -210,16 +210,21 @@ def test_what_is_started_again_under_either_key_is_the_same_workflow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "kept", "stays"),
-    [(rows.complete, False, False), (rows.failed, False, False), (rows.failed, True, True)],
+    ("make", "days", "kept", "stays"),
+    [
+        (rows.complete, 0, 0, True),
+        (rows.complete, 401, 0, False),
+        (rows.failed, 0, 0, False),
+        (rows.failed, 401, 1, True),
+    ],
 )
 def test_of_its_business_key_stays_what_can_still_decide_something(
-    settings: Settings, make: Callable[..., Workflow], kept: bool, stays: bool
+    settings: Settings, make: Callable[..., Workflow], days: int, kept: bool, stays: bool
 ) -> None:
-    """After a completion nothing can; after a failure a charge that stands, whatever key is put in place."""
+    """After a completion nothing can for long; after a failure a charge that stands, whatever key is put in place."""
     settings.SEARCH_KEYS = ["old" * 20]
     sent = {"patient": {"email": "ann@example.com", "first_name": "A"}, "checkout": {"program": "sleep"}}
-    row = old(make, workflow_type="onboarding", payload=sent)
+    row = old(make, workflow_type="onboarding", payload=sent, completed_at=long_ago(days))
     hashes = duplicates._hashes_of(row)
     for each, key_id in hashes:
         SearchKeyHash.objects.create(hash=each, workflow=row, key_id=key_id, role="holder")

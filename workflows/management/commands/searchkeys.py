@@ -91,9 +91,9 @@ class Command(HelpInLines, DatabaseCommand):
             )
         if progress.of_charges:
             self.stdout.write(
-                f"{progress.of_charges:,} hashes of business keys stay: the charges of workflows whose content was "
-                "deleted stand, and without these hashes the same could be charged again. Leave the older key in "
-                "SEARCH_KEYS for good."
+                f"{progress.of_charges:,} hashes of business keys stay: what they are of was charged, its content was "
+                "deleted, and without them the same could be charged again. Leave the older key in SEARCH_KEYS until "
+                "this command counts none."
             )
         if progress.too_new:
             raise CommandError(
