@@ -34,6 +34,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo '  Arguments go through ARGS: make test-all ARGS="-x tests/console", make demo ARGS="--exit --submissions 60"'
+	@echo '  What people and faults may do to one patient, for longer: WALKS=500 make test-all ARGS=tests/workflows/model'
 	@echo '  make test runs $(TESTS_AT_ONCE) tests at a time; one after another: make test TESTS_AT_ONCE=0'
 
 venv: $(INSTALLED) ## Make .venv, with the exact versions of constraints.txt (the others do that by themselves)

@@ -21,7 +21,7 @@ SLOW = {
         *("workflows/admin/walk", "workflows/doctor", "workflows/testing", "onboarding/test_reconcile.py"),
         *("workflows/admin/test_indexes.py", "workflows/admin/test_statements.py"),
         *("workflows/outbox/test_kafka.py", "workflows/queues/test_kafka.py"),
-        "workflows/intake/test_contended_keys.py",
+        *("workflows/intake/test_contended_keys.py", "workflows/model"),
     )
 }
 NOT_SLOW = "not slow"  # as `make test` chooses them

@@ -1,0 +1,164 @@
+"""What people may do, as the console offers it: the verbs of a row's page, and the questions of its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import Permission, User
+from django.http import HttpRequest
+from django.utils import timezone
+
+from tests.workflows.model.clinic import Clinic, Entry
+from workflows import operations
+from workflows.console.base import ConsoleAdmin, Verb
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
+from workflows.engine.compensation import UNDO_TASK_TYPE
+from workflows.errors import NotAllowed
+from workflows.models import Correction, Effect, Erasure, Hold, ManualTask, Workflow
+from workflows.operations import corrections
+
+WHY = "Ticket 7."
+FIELDS = {
+    "patient.email": ["jane@example.com", "jane@exmaple.com"],
+    "patient.first_name": ["Jane", "Joan"],
+    "patient.date_of_birth": ["1990-01-02", "1990-01-03"],
+}
+
+
+def person(name: str, *permissions: str) -> User:
+    """Somebody who may do these things; all of them unless any are named."""
+    joined = timezone.now() - timedelta(days=2)
+    user = User.objects.create(username=name, email=f"{name}@clinic.example", is_staff=True, date_joined=joined)
+    granted = Permission.objects.filter(content_type__app_label="workflows")
+    user.user_permissions.set(granted.filter(codename__in=permissions) if permissions else granted)
+    return user
+
+
+def pages(site: Any) -> dict[type[Any], ConsoleAdmin]:
+    return {model: site.get_model_admin(model) for model in (Workflow, ManualTask, Hold, Erasure)}
+
+
+def rows_of(page: ConsoleAdmin, user: User) -> list[Any]:
+    request = HttpRequest()
+    request.user = user
+    return list(page.get_queryset(request).order_by("pk"))
+
+
+Offer = tuple[Verb, Any]
+
+
+def offered(page: ConsoleAdmin, row: Any, user: User) -> list[Offer]:
+    """The verbs on a row's page for this user, with that row; but for those that only show something."""
+    possible = [each for each in page.verbs if each.applies(row) and each.is_for(user) and not each.shows]
+    return [(each, row) for each in possible if not each.why_not(row, user)]
+
+
+def do(verb: Verb, row: Any, user: User, choice: int) -> str:
+    """Do it as the page does; return what became of it. Raises NotAllowed for what the page had offered."""
+    told = [str(each) for each in verb.consequences(row)]
+    seen = {name: ids_of(row) for name, ids_of in verb.seen}
+    arguments = ARGUMENTS.get(verb.slug, lambda row, choice: {"reason": WHY})(row, choice)
+    if arguments is None:
+        return "the form refuses it"
+    try:
+        return verb.operation(row.pk, user=user, **arguments, **seen) or verb.done
+    except NotAllowed as refusal:
+        if any("refused now" in each or each == str(refusal) for each in told):
+            return f"the page has said that it would be refused: {refusal}"
+        raise
+
+
+Arguments = dict[str, Any]
+
+
+def _values(row: Workflow, choice: int) -> Arguments | None:
+    field = list(FIELDS)[choice % len(FIELDS)]
+    values = {field: FIELDS[field][choice // len(FIELDS) % 2]}
+    return None if corrections.faults(row, values) else {"values": values, "reason": WHY}
+
+
+def _same_values(row: Workflow, choice: int) -> Arguments:
+    return {"values": Correction.objects.open().get(workflow=row.pk).proposed}
+
+
+def _deferred(row: Workflow, choice: int) -> Arguments:
+    return {"step": next(each.name for each in operations.left_undone(row) if not each.why_not), "reason": WHY}
+
+
+def _until(row: Any, choice: int) -> Arguments:
+    until = getattr(row, "until", timezone.now()) + timedelta(days=10 + 400 * (choice % 2))
+    held = {"of_person": choice % 3 == 0} if isinstance(row, Workflow) else {}
+    return {"until": until, "reason": WHY, **held}
+
+
+ARGUMENTS: Mapping[str, Callable[[Any, int], Arguments | None]] = {
+    "correct": _values,
+    "approve_correction": _same_values,
+    "follow_up": _deferred,
+    "place_hold": _until,
+    "extend": _until,
+    "approve": lambda row, choice: {},
+    "refuse": lambda row, choice: {},
+}
+
+
+# --- Questions ----------------------------------------------------------------------------------------
+
+
+class Answers:
+    """What a person says to a task, knowing the services' books; `is_wrong` once they say what is not so."""
+
+    def __init__(self, clinic: Clinic, task: ManualTask) -> None:
+        self.clinic, self.task = clinic, task
+        self.is_wrong = False
+
+    def options(self) -> list[tuple[str, Callable[[User], None]]]:
+        """What can be answered, in words, and what does it."""
+        if self.task.task_type == DOUBT_TASK_TYPE:
+            return list(self._of_a_call())
+        if self.task.task_type == UNDO_TASK_TYPE:
+            return list(self._of_an_undo())
+        return [("yes", self._yes(None)), ("no", self._no)]
+
+    def _of_a_call(self) -> Iterator[tuple[str, Callable[[User], None]]]:
+        effect, entry = self._effect(), self._entry()
+        field = {"charge": "charge_id", "enroll": "enrollment_id"}.get(effect.step)
+        yield "what is so", self._yes({field: entry.number} if field else {}) if entry else self._no
+        yield "what is not so", self._wrongly(self._no if entry else self._yes({field: "ch_0"} if field else {}))
+
+    def _of_an_undo(self) -> Iterator[tuple[str, Callable[[User], None]]]:
+        entry = self._entry()
+        yield "try again", self._no
+        yield "left as it is", self._yes({"kept": True})
+        if entry:
+            yield "reversed by hand", self._by_hand(entry)
+
+    def _by_hand(self, entry: Entry) -> Callable[[User], None]:
+        def answer(user: User) -> None:
+            self.clinic.reverse_by_hand(entry)
+            self._yes({"kept": False, "reference": "re_hand"})(user)
+
+        return answer
+
+    def _effect(self) -> Effect:
+        step, generation = effect_in_question(self.task.wait.name)
+        return Effect.objects.get(workflow=self.task.workflow_id, step=step, generation=generation, undo=False)
+
+    def _entry(self) -> Entry | None:
+        effect = self._effect()
+        return self.clinic.books.get(effect.step, {}).get(effect.idempotency_key)
+
+    def _yes(self, answer: Mapping[str, Any] | None) -> Callable[[User], None]:
+        return lambda user: operations.approve(self.task.pk, user=user, reason=WHY, answer=answer)
+
+    def _no(self, user: User) -> None:
+        operations.reject(self.task.pk, user=user, reason=WHY)
+
+    def _wrongly(self, answer: Callable[[User], None]) -> Callable[[User], None]:
+        def lie(user: User) -> None:
+            answer(user)
+            self.is_wrong = True
+
+        return lie
