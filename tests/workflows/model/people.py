@@ -74,9 +74,10 @@ Arguments = dict[str, Any]
 
 
 def _values(row: Workflow, choice: int) -> Arguments | None:
-    field = list(FIELDS)[choice % len(FIELDS)]
-    values = {field: FIELDS[field][choice // len(FIELDS) % 2]}
-    return None if corrections.faults(row, values) else {"values": values, "reason": WHY}
+    """A value that the form takes; None if it takes none."""
+    each = [{field: value} for field, values in FIELDS.items() for value in values]
+    taken = [values for values in each if not corrections.faults(row, values)]
+    return {"values": taken[choice % len(taken)], "reason": WHY} if taken else None
 
 
 def _same_values(row: Workflow, choice: int) -> Arguments:
