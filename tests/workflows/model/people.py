@@ -18,6 +18,7 @@ from workflows.engine.compensation import UNDO_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.models import Correction, Effect, Erasure, Hold, ManualTask, Workflow
 from workflows.operations import corrections
+from workflows.operations.answer_models import DealtWith
 
 WHY = "Ticket 7."
 FIELDS = {
@@ -135,6 +136,8 @@ class Answers:
         yield "left as it is", self._yes({"kept": True})
         if entry:
             yield "reversed by hand", self._by_hand(entry)
+        elif "never_happened" in DealtWith.model_fields:
+            yield "it never happened", self._yes({"kept": False, "never_happened": True})
 
     def _by_hand(self, entry: Entry) -> Callable[[User], None]:
         def answer(user: User) -> None:

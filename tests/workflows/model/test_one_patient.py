@@ -50,7 +50,7 @@ from workflows.testing.run import Crash
 pytestmark = engine.ENGINE
 
 STEPS, MOST_SENT, MOST_TURNS, TRIES, COUNT_EVERY = 40, 5, 100, 4, 6
-WALKS = int(os.environ.get("WALKS", "10"))
+WALKS = int(os.environ.get("WALKS", "20"))
 SEEDS = list(map(int, os.environ.get("WALK_SEEDS", "1 2 3").split()))
 PHASES = [Phase.generate, *([Phase.shrink] if os.environ.get("SHRINK") else [])]
 # Of the submissions: what differs from the first one.
