@@ -79,7 +79,6 @@ def ask(workflow_id: int, *, user: User, reason: str, values: Values, seen: list
         proposed = {field: to_jsonable_python(value) for field, value in values.items()}
         if wrong := " ".join(faults(workflow, proposed).values()):
             raise NotAllowed(wrong)
-        _require_alone(workflow, proposed)
         told = [
             {
                 "field": field,
@@ -119,9 +118,10 @@ def approve(workflow_id: int, *, user: User, values: Values, seen: list[int], re
                 f"What you have typed is not what {asked.asked_by.get_username()} has asked for. One of the two is "
                 "mistaken: find out which, and refuse it if it is the other one's."
             )
+        if refusal := _why_not_with(workflow, asked.proposed):
+            raise NotAllowed(refusal)
         if faults(workflow, asked.proposed):
             raise NotAllowed("This release does not take these values: refuse it, and ask for others.")
-        _require_alone(workflow, asked.proposed)
         fields = list(asked.proposed)
         _change(workflow, definition, asked.proposed)
         _decide(asked, Correction.State.APPROVED, user)
@@ -142,13 +142,6 @@ def close(workflow_id: int, *, user: User, reason: str, seen: list[int]) -> str:
         kind = Event.Kind.CORRECTION_WITHDRAWN if is_own else Event.Kind.CORRECTION_REFUSED
         record_event(workflow_id, kind, user, reason=reason, corrected=asked.told)
     return f"It is {'withdrawn' if is_own else 'refused'}: the workflow stays as it is."
-
-
-def _require_alone(workflow: Workflow, proposed: Values) -> None:
-    payload = deepcopy(workflow.payload)
-    _set(payload, proposed)
-    if refusal := _why_not_beside_another(workflow, payload):
-        raise NotAllowed(refusal)
 
 
 def _open(workflow_id: int, seen: list[int]) -> Correction:
@@ -297,7 +290,15 @@ def faults(workflow: Workflow, values: Values) -> dict[str, str]:
         return {"": str(error)}
     except ValidationError as error:
         return _in_words(error, correctable, values)
-    return {}
+    refusal = _why_not_with(workflow, values)
+    return {"": refusal} if refusal else {}
+
+
+def _why_not_with(workflow: Workflow, proposed: Values) -> str:
+    """Why a workflow is not to run with these values, because of another one: a sentence, empty if it may."""
+    payload = deepcopy(workflow.payload)
+    _set(payload, proposed)
+    return _why_not_beside_another(workflow, payload)
 
 
 def _set(payload: dict[str, Any], values: Values) -> str:

@@ -52,7 +52,11 @@ Offer = tuple[Verb, Any]
 
 def offered(page: ConsoleAdmin, row: Any, user: User) -> list[Offer]:
     """The verbs on a row's page for this user, with that row; but for those that only show something."""
-    possible = [each for each in page.verbs if each.applies(row) and each.is_for(user) and not each.shows]
+    possible = (
+        []
+        if page.why_nothing(row)
+        else [each for each in page.verbs if each.applies(row) and each.is_for(user) and not each.shows]
+    )
     return [(each, row) for each in possible if not each.why_not(row, user)]
 
 

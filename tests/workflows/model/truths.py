@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from tests.workflows.model.clinic import Clinic, Entry
 from workflows.console import workflow_page
+from workflows.errors import DUPLICATES
 from workflows.health import bounded, counts, money_at_risk
 from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import Asked
@@ -99,7 +100,8 @@ def _are_the_same(one: Entry, other: Entry) -> bool:
 
 
 def _told_apart(*rows: Workflow) -> bool:
-    return Event.objects.filter(workflow__in=rows, kind=Event.Kind.NOT_A_DUPLICATE).exists()
+    said = ManualTask.objects.filter(workflow__in=rows, task_type="possible_duplicate", state="approved")
+    return said.exists() or Event.objects.filter(workflow__in=rows, kind=Event.Kind.NOT_A_DUPLICATE).exists()
 
 
 def _is_another_visit(first: Workflow, later: Workflow) -> bool:
@@ -156,7 +158,7 @@ def of_counts(clinic: Clinic, rows: Collection[Workflow], user: User, misled: Co
     """What Home and the metrics count is what there is."""
     found = counts.read()
     by_state = Counter(State(row.state) for row in rows)
-    failed = [each for each in rows if each.state == State.FAILED and each.last_error_code != "duplicate_of"]
+    failed = [each for each in rows if each.state == State.FAILED and each.last_error_code not in DUPLICATES]
     tasks = [each for each in ManualTask.objects.select_related("workflow") if each.state == "open"]
     tasks = [each for each in tasks if each.workflow.status == "PENDING"]
     given_up = [each for each in FollowUp.objects.all() if each.due_at is None]
