@@ -34,7 +34,10 @@ _CHARGED = re.compile(r"\$399\.00 charged at .*?, (ch_\d+)(.*)\.")
 
 
 def of_money_lines(clinic: Clinic, row: Workflow) -> Iterator[str]:
-    """The money line says what the bank has, or that it is unclear."""
+    """The money line says what the bank has, or that it is unclear; once a worker has read what a person has said."""
+    answered = ManualTask.objects.filter(workflow=row.pk, state__in=["approved", "rejected"])
+    if answered.filter(wait__outcome="", wait__superseded=False).exists():
+        return
     line = workflow_page.page(row)["money"]
     said: dict[str, str] = {}
     unclear = 0
