@@ -134,7 +134,7 @@ def test_what_became_of_very_many_costs_two_pages_an_item_and_the_list_looks_at_
     with explained(plans, lambda sql: "workflows_event" in sql and "COUNT" in sql):
         page = client.get("/admin/workflows/bulkoperation/").content.decode()
     (plan,) = plans
-    assert {"event_of_workflow", "workflows_workflow_pkey"} <= {*plan.indexes}
+    assert "event_of_workflow" in plan.indexes
     assert plan.buffers < 12 * many
     assert (page.count("0 complete, 300 failed again"), page.count("see its page")) == (1, 1)
     assert made
