@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
-from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db import DatabaseError, Error, connection, transaction
 
 from workflows.doctor import installation, server
 from workflows.doctor.findings import Finding, Level, Look
@@ -18,7 +20,7 @@ def examine() -> list[Finding]:
     """What is wrong, the worst first; within a level, the server before what runs on it."""
     try:
         connection.ensure_connection()
-    except OperationalError as error:
+    except Error as error:
         place = sqlstates.host_port(connection.alias)
         what = f"The database at {place} cannot be reached: {sqlstates.loggable(error)}."
         return [Finding(Level.CRITICAL, "database", what, "Start PostgreSQL, or mend DATABASE_URL and the way there.")]
@@ -35,7 +37,14 @@ def _look(look: Look) -> Iterator[Finding]:
                 cursor.execute("SELECT set_config('statement_timeout', %s, true)", [LONGEST_LOOK])
             found = list(look())
     except DatabaseError as error:
-        what = f'Not known: "{look.__doc__}" PostgreSQL refused: {sqlstates.loggable(error)}.'
         cure = "The SQLSTATE says why. A role that lacks a right: GRANT pg_monitor TO it."
-        found = [Finding(Level.WARNING, "not known", what, cure)]
+        found = [_not_known(look, f"PostgreSQL refused: {sqlstates.loggable(error)}", cure)]
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        failed = f"The look failed: {sqlstates.loggable(error)}, in {where.name} ({Path(where.filename).name})"
+        found = [_not_known(look, failed, "It is a defect: show this to an engineer.")]
     yield from found
+
+
+def _not_known(look: Look, why: str, cure: str) -> Finding:
+    return Finding(Level.WARNING, "not known", f'Not known: "{look.__doc__}" {why}.', cure)

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, connection
+from django.db import InterfaceError, OperationalError, connection
 
 from workflows.ingress import api_keys
 from workflows.postgres import sqlstates
@@ -17,7 +17,7 @@ from workflows.sealing.key_register import require_keys
 
 
 class DatabaseCommand(BaseCommand):
-    """A command for a person: it reports in one line what is wrong with the database."""
+    """A command for a person: it reports in one line what is wrong with the database, also if it is lost midway."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
@@ -25,7 +25,11 @@ class DatabaseCommand(BaseCommand):
         except OperationalError as error:
             raise CommandError(f"The database {_place()} cannot be reached: {sqlstates.loggable(error)}.") from None
         _refuse(missing)
-        return super().execute(*args, **options)
+        try:
+            return super().execute(*args, **options)
+        except (OperationalError, InterfaceError) as error:
+            what = f"The database {_place()} has stopped the command midway"
+            raise CommandError(f"{what}: {sqlstates.loggable(error)}.") from None
 
 
 def refuse_unmigrated() -> None:

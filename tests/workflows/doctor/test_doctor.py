@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
 
@@ -19,7 +20,7 @@ from tests.engine import define, submit
 from tests.servers import connecting_to
 from tests.workflows import rows
 from workflows.definition import WorkflowStep
-from workflows.doctor import examination, installation
+from workflows.doctor import examination, installation, server
 from workflows.doctor.findings import Finding, Level
 from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.process_status import WorkerStatus
@@ -155,6 +156,23 @@ def test_a_look_that_fails_stops_no_other() -> None:
         execute("RESET ROLE", [])
         execute("DROP ROLE onramp_doctor_without_rights", [])
     assert any("PostgreSQL refused: InsufficientPrivilege 42501" in finding.what for finding in found)
+
+
+def test_a_look_that_raises_is_named_without_values_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot_read() -> Iterator[Finding]:
+        """Whether all is legible."""
+        yield from ()
+        raise NotImplementedError("can't parse a.lovelace@example.com")
+
+    define([step], queue="slow")
+    monkeypatch.setattr(server, "LOOKS", [cannot_read, *server.LOOKS])
+    said, code = run()
+    assert (
+        'Not known: "Whether all is legible." The look failed: NotImplementedError, in cannot_read (test_doctor.py).'
+        in said
+    )
+    assert "the queue slow" in said
+    assert (code > 0, "example.com" in said) == (True, False)
 
 
 def test_a_database_that_is_away() -> None:

@@ -14,6 +14,7 @@ from workflows.definition import titled_step
 from workflows.doctor import adoption
 from workflows.doctor.comparison import Difference, Kind, compare
 from workflows.management.arguments import HelpInLines, time
+from workflows.management.database import DatabaseCommand
 from workflows.models import Effect
 
 HELP = """\
@@ -68,7 +69,7 @@ WORDS = {
 }
 
 
-class Command(HelpInLines):
+class Command(HelpInLines, DatabaseCommand):
     help = HELP
     examples = EXAMPLES
 

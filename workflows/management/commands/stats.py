@@ -18,6 +18,7 @@ from workflows.definition import definitions, wording_of_type
 from workflows.health import rates
 from workflows.health.rates import Point
 from workflows.management.arguments import HelpInLines, duration
+from workflows.management.database import DatabaseCommand
 from workflows.models.rollup import Grain, Metric
 from workflows.wording import is_explained, length
 
@@ -154,7 +155,7 @@ def _last(text: str) -> timedelta:
     raise ArgumentTypeError(f"{text!r} is not a time: give 30m, 6h or 7d, up to 399d")
 
 
-class Command(HelpInLines):
+class Command(HelpInLines, DatabaseCommand):
     help = HELP
     examples = EXAMPLES
 
