@@ -70,9 +70,9 @@ def _execute(url: str, statement: sql.Composed) -> None:
 
 
 @contextmanager
-def connecting_to(port: int) -> Iterator[None]:
+def connecting_to(port: int, alias: str = DEFAULT_DB_ALIAS) -> Iterator[None]:
     """Open this thread's connection to another port of this machine; what is open is closed, before and after."""
-    wrapper = connections[DEFAULT_DB_ALIAS]
+    wrapper = connections[alias]
     parameters = wrapper.get_connection_params()
     wrapper.close()
     with patch.object(wrapper, "get_connection_params", lambda: {**parameters, "host": "127.0.0.1", "port": str(port)}):
@@ -135,12 +135,16 @@ class Session:
 
 
 class Proxy:
-    """The way to the database, on a port of its own: it can be cut, fall silent, and come back.
+    """The way to the database, on a port of its own: it can be cut, fall silent, freeze its connections, and come back.
 
     It can also swallow the answers to COMMITs: those of sessions whose name starts with `drops_answers_of`, and whose
     transaction has a statement with `drops_answers_about`, as often as `answers_to_drop` says. The server has committed
     by then; the client sees its connection break. `answers_dropped` counts them.
+
+    As soon as a client sends `freezes_at`, it freezes, once.
     """
+
+    freezes_at = b""
 
     drops_answers_of = ""
     drops_answers_about = b""
@@ -155,6 +159,7 @@ class Proxy:
         self._open: list[socket.socket] = []
         self._passing = threading.Event()
         self._passing.set()
+        self._frozen: list[threading.Event] = []
         self._listener: socket.socket | None = None
         self.port = 0
         self.connect()
@@ -170,6 +175,13 @@ class Proxy:
         """Connections stay, and new ones are taken; not a byte goes through any more."""
         self._passing.clear()
 
+    def freeze(self) -> None:
+        """Connections stay half-open: each end may send, and nothing arrives. New ones work."""
+        frozen, self._passing = self._passing, threading.Event()
+        self._passing.set()
+        frozen.clear()
+        self._frozen.append(frozen)
+
     def break_connections(self) -> None:
         for sock in self._open:
             _close(sock)
@@ -180,7 +192,8 @@ class Proxy:
             _close(self._listener)
             self._listener = None
         self.break_connections()
-        self._passing.set()
+        for passing in (self._passing, *self._frozen):
+            passing.set()
 
     def __enter__(self) -> Proxy:
         return self
@@ -198,14 +211,24 @@ class Proxy:
                 else:
                     server = socket.create_connection(self._target)
                 self._open += [client, server]
-                session, committing = Session(), threading.Event()
+                shared = Session(), self._passing, threading.Event()
                 for pump, source, sink in ((self._ask, client, server), (self._answer, server, client)):
-                    threading.Thread(target=pump, args=[source, sink, session, committing], daemon=True).start()
+                    threading.Thread(target=pump, args=[source, sink, *shared], daemon=True).start()
 
-    def _ask(self, client: socket.socket, server: socket.socket, session: Session, committing: threading.Event) -> None:
+    def _ask(
+        self,
+        client: socket.socket,
+        server: socket.socket,
+        session: Session,
+        passing: threading.Event,
+        committing: threading.Event,
+    ) -> None:
         with suppress(OSError):
             while data := client.recv(65536):
-                self._passing.wait()
+                if self.freezes_at and self.freezes_at in data:
+                    self.freezes_at = b""
+                    self.freeze()
+                passing.wait()
                 if session.hear(data) and self._drops_answer(session):
                     committing.set()
                 server.sendall(data)
@@ -213,12 +236,17 @@ class Proxy:
         _close(server)
 
     def _answer(
-        self, server: socket.socket, client: socket.socket, session: Session, committing: threading.Event
+        self,
+        server: socket.socket,
+        client: socket.socket,
+        session: Session,
+        passing: threading.Event,
+        committing: threading.Event,
     ) -> None:
         swallowed = b""
         with suppress(OSError):
             while data := server.recv(65536):
-                self._passing.wait()
+                passing.wait()
                 if committing.is_set():  # nothing else is on its way: a client waits for its answer
                     swallowed += data
                     if b"COMMIT\0Z" in swallowed:  # CommandComplete, and ReadyForQuery

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -17,10 +19,20 @@ PASSWORD = "correct horse battery"
 def sign_in(url: str, password: str, address: str) -> httpx.Response:
     """On a connection and with cookies of its own; the proxy in front of us has seen `address`."""
     with httpx.Client(base_url=url, headers={"X-Forwarded-For": address}) as client:
-        token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', client.get("/admin/login/").text)
-        assert token
-        form = {"username": "ada", "password": password, "csrfmiddlewaretoken": token[1]}
-        return client.post("/admin/login/", data=form)
+        return _sign_in(client, password)
+
+
+@contextmanager
+def signed_in(url: str, password: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=url) as client:
+        assert _sign_in(client, password).status_code == 302
+        yield client
+
+
+def _sign_in(client: httpx.Client, password: str) -> httpx.Response:
+    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', client.get("/admin/login/").text)
+    assert token
+    return client.post("/admin/login/", data={"username": "ada", "password": password, "csrfmiddlewaretoken": token[1]})
 
 
 @pytest.mark.django_db(transaction=True)

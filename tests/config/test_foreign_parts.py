@@ -52,7 +52,7 @@ def test_psycopg_has_the_parts_that_workflows_postgres_wire_uses() -> None:
     connection.ensure_connection()
     gone = missing(Transformer, "dump_sequence", "types", "formats", "set_pgresult", "load_rows")
     gone += [name for name in ("send", "fetch_many") if not hasattr(generators, name)]
-    gone += [] if hasattr(errors, "error_from_result") else ["errors.error_from_result"]
+    gone += [name for name in ("error_from_result", "_WaitTimeout") if not hasattr(errors, name)]
     gone += [] if "timeout" in inspect.signature(psycopg.Connection.wait).parameters else ["Connection.wait(timeout=)"]
     assert not gone, f"workflows/postgres/wire.py needs what psycopg has no longer: {gone}"
     waited: list[object] = []

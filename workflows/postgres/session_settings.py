@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from django.db import DEFAULT_DB_ALIAS
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from workflows.postgres import half_open
 from workflows.postgres.wire import wire_of
 
 # Seconds for connecting.
@@ -64,7 +65,10 @@ def tell(connection: BaseDatabaseWrapper, **_: Any) -> None:
     wrapper: Any = connection
     try:
         with wire_of(wrapper.connection).answers_until(monotonic() + CONNECT_TIMEOUT):
-            wrapper.told_settings = dict(wrapper.connection.execute(sql(wrapper.alias)).fetchall())
+            cursor = wrapper.connection.execute(f"{sql(wrapper.alias)}; {half_open.OUR_BACKEND}")
+            wrapper.told_settings = dict(cursor.fetchall())
+            cursor.nextset()
+            half_open.watch(wrapper, half_open.Backend(*cursor.fetchone()))
     except BaseException:
         wrapper.close()
         raise

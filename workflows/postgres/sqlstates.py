@@ -61,6 +61,7 @@ _CAUSES = {
     "pg_hba.conf": "refused by pg_hba.conf",
     "does not exist": "no such database or role",
     "server closed the connection": "the server closed the connection",
+    "passed nothing on": "the connection passed nothing on",
     "connection is lost": "the connection is lost",
     "connection is closed": "the connection is closed",
     "connection already closed": "the connection is closed",

@@ -27,6 +27,9 @@ from workflows.postgres.statements import Parameters
 # rows had come. So a slow statement is prepared again a second later.
 PREPARED_FOR, IF_SLOW = 60.0, 1.0
 
+# Seconds without an answer after which a session looks whether it is half-open, and between its looks after that.
+SILENCE, LOOK_EVERY = 4.0, 8.0
+
 _PARAMETER = re.compile(r"%(?:\((\w+)\))?s|%%")
 
 Row = tuple[Any, ...]
@@ -70,6 +73,7 @@ class Wire:
         self._is_unsure = False  # an exchange failed: some of what it was to prepare, and to drop, it has
         self._deadline: float | None = None
         self.before_others: Callable[[], None] = lambda: None  # is called before anybody else sends something
+        self.is_half_open: Callable[[float], bool] = lambda waited: False  # see workflows.postgres.half_open
         raw.wait = self._carry
 
     def exchange(self, commands: Sequence[Command]) -> list[list[Row]]:
@@ -115,9 +119,27 @@ class Wire:
         return self._wait(generator, *args, **kwargs)
 
     def _wait(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._deadline is not None:
-            kwargs["timeout"] = max(0.0, self._deadline - monotonic())
-        return type(self._raw).wait(self._raw, generator, *args, **kwargs)
+        if self._deadline is None and "timeout" in kwargs:  # of `notifies()`: the server owes no answer
+            return type(self._raw).wait(self._raw, generator, *args, **kwargs)
+        kwargs["timeout"] = max(0.0, self._deadline - monotonic()) if self._deadline is not None else SILENCE
+        try:
+            return type(self._raw).wait(self._raw, generator, *args, **kwargs)
+        except psycopg.errors._WaitTimeout:
+            if self._deadline is None:
+                return self._wait_on(generator, *args, **kwargs)
+            if not self._raw.autocommit and self.is_half_open(0.0):  # its transaction may hold locks
+                self._raw.pgconn.finish()
+            raise
+
+    def _wait_on(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
+        """Wait for as long as it takes, but not on a half-open connection."""
+        since = monotonic() - SILENCE
+        kwargs["timeout"] = LOOK_EVERY
+        while not self.is_half_open(monotonic() - since):
+            with suppress(psycopg.errors._WaitTimeout):
+                return type(self._raw).wait(self._raw, generator, *args, **kwargs)
+        self._raw.pgconn.finish()
+        raise psycopg.OperationalError("the connection passed nothing on")
 
     def _bind(self, command: Command) -> Bound:
         if command.parameters is None:

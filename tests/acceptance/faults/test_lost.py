@@ -108,6 +108,23 @@ def test_a_worker_stopped_past_its_lease_in_the_midst_of_a_call_starts_no_other(
     assert_nothing_twice(system, definitions.PAID)
 
 
+def test_connections_that_pass_nothing_on_in_the_midst_of_a_call(system: System) -> None:
+    """They stay open, and new ones work. The call's result is kept until then, and the row is free for this worker."""
+    with Proxy() as proxy:
+
+        def freeze(worker: str) -> TakeBack:
+            proxy.freeze()
+            return lambda: None
+
+        worker = system.work("PAID", DATABASE_URL=database_url(port=proxy.port), **PATIENT)
+        caught = catch_in_its_call(system, "paid", freeze)
+        until(lambda: now(caught.workflow).status == "COMPLETE", seconds=15, what=lambda: worker.output)
+        assert attempts(caught.workflow) == ["lost", "complete"]
+        caught.assert_called_once()
+        system.stop()
+    assert_nothing_twice(system, definitions.PAID)
+
+
 @pytest.mark.parametrize("role", ["claim", "attempt_log"])
 def test_a_connection_ended_in_the_midst_of_a_call(system: System, role: str) -> None:
     """Each alone. Another worker is free to take the row, and the call in hand comes to its end meanwhile."""

@@ -1,0 +1,94 @@
+"""HALF-OPEN: a connection that stays open and passes nothing on, as a proxy before PostgreSQL may leave it.
+
+TCP does not notice it, because the proxy acknowledges what it gets. So a session whose answer is long in coming asks
+through a new connection what its backend does. If the backend waits for its client, too, no answer will ever come: the
+backend is ended, and its transaction and its locks with it. What the proxy still holds is then carried out by nobody.
+
+A statement that takes its time goes on, and nothing is ended while the server takes no new connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+from collections.abc import Iterator
+from contextlib import closing
+from decimal import Decimal
+from functools import partial
+from time import monotonic
+from typing import Any, NamedTuple
+
+import psycopg
+from django.db import Error, connections
+
+from workflows.postgres import sqlstates
+from workflows.postgres.wire import wire_of
+
+logger = logging.getLogger(__name__)
+
+# Seconds for connecting, for a backend to end, and for all of a look.
+CONNECT_TIMEOUT, END_TIMEOUT, LOOK_TIMEOUT = 2, 1, 5
+# Seconds in which an answer has arrived that was on its way during the look.
+ON_ITS_WAY = 1.0
+
+
+class Backend(NamedTuple):
+    """A server process, and when it was started: its number may later be another's."""
+
+    pid: int
+    since: Decimal
+
+
+OUR_BACKEND = "SELECT pid, extract(epoch FROM backend_start) FROM pg_stat_get_activity(pg_backend_pid())"
+
+_THIS = "FROM pg_stat_get_activity(%s) WHERE extract(epoch FROM backend_start) = %s"
+_IS_BUSY = f"SELECT EXISTS (SELECT {_THIS} AND wait_event_type IS DISTINCT FROM 'Client')"  # noqa: S608 (ours)
+_END = f"SELECT pg_terminate_backend(pid, {END_TIMEOUT * 1000}) {_THIS} AND wait_event_type = 'Client'"
+# Behind a pooler, which lends one backend after another: whether any session of this role may be at our statement.
+_IS_ANY_BUSY = """
+    SELECT EXISTS (
+        SELECT FROM pg_stat_activity
+         WHERE usename = session_user AND pid <> pg_backend_pid() AND state = 'active'
+           AND wait_event_type IS DISTINCT FROM 'Client'
+           AND query_start < clock_timestamp() - %s * interval '1 second')"""
+
+
+def watch(wrapper: Any, backend: Backend) -> None:
+    """Have the session that has just been opened find out whether it is half-open, whenever an answer is long in
+    coming."""
+    raw = wrapper.connection
+    raw.onramp_backend = backend if backend.pid == raw.pgconn.backend_pid else None  # a pooler makes up the number
+    wire_of(raw).is_half_open = partial(_is_half_open, wrapper, raw)
+
+
+def _is_half_open(wrapper: Any, raw: Any, waited: float) -> bool:
+    """Whether the server does nothing for this session, which has waited so many seconds for an answer.
+
+    If so, its backend is ended, and those of this thread's other sessions, which come the same way. False, too, if it
+    cannot be found out.
+    """
+    try:
+        parameters = {**wrapper.get_connection_params(), "connect_timeout": CONNECT_TIMEOUT, "autocommit": True}
+        with closing(psycopg.connect(**parameters)) as other, wire_of(other).answers_until(monotonic() + LOOK_TIMEOUT):
+            look = (_IS_BUSY, raw.onramp_backend) if raw.onramp_backend else (_IS_ANY_BUSY, [waited])
+            if other.execute(*look).fetchone() == (True,) or _hears(raw):
+                return False
+            for backend in _backends():
+                other.execute(_END, backend)
+    except (psycopg.Error, Error):
+        return False
+    logger.warning("A connection to the database at %s passed nothing on: given up", sqlstates.host_port(wrapper.alias))
+    return True
+
+
+def _hears(raw: Any) -> bool:
+    """Whether something arrives."""
+    poll = select.poll()
+    poll.register(raw.pgconn.socket, select.POLLIN)
+    return bool(poll.poll(ON_ITS_WAY * 1000))
+
+
+def _backends() -> Iterator[Backend]:
+    for wrapper in connections.all(initialized_only=True):
+        if backend := getattr(wrapper.connection, "onramp_backend", None):
+            yield backend
