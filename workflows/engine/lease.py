@@ -29,8 +29,6 @@ _BOTH = {
     "client_connection_check_interval": "1000",
     # The attempt log's session is idle for as long as a step runs; it is the lease that ends a claim.
     "idle_session_timeout": "0",
-    # Each statement of the claim must see what the attempt log has committed, whatever the server's default is.
-    "default_transaction_isolation": r"read\ committed",
 }
 # The claim may hold a lock that the attempt log waits for. PostgreSQL sees no deadlock there, only two sessions.
 _ATTEMPT_LOG = {

@@ -54,7 +54,6 @@ def reset(attempt: OpenAttempt) -> None:
         return  # where nothing was sent, there is nothing to check or to undo
     check_deferred_constraints(attempt, also=_RESET + session_settings.again_sql(connection))
     session_of().forget_prepared()
-    connection.ensure_timezone()  # Django's own setting; it queries the server only if the server's setting differs
 
 
 def reset_after_hooks() -> None:
@@ -72,7 +71,6 @@ def reset_after_hooks() -> None:
         with claim.cursor() as cursor:
             cursor.execute(_RESET + session_settings.again_sql(claim))
         session_of().forget_prepared()
-        claim.ensure_timezone()
     except sqlstates.DATABASE_ERRORS:
         claim.close()
 

@@ -136,13 +136,13 @@ def _parameters() -> dict[str, Any]:
 
 
 async def _connect() -> psycopg.AsyncConnection[Any]:
-    """A session like Django's: the same parameters, in UTC, with the same session settings."""
+    """A session like Django's: the same parameters, and the same session settings."""
     parameters = await asyncio.to_thread(_parameters)  # it may start the embedded server first
     for of_django in ("cursor_factory", "context"):
         parameters.pop(of_django, None)
     connection = await psycopg.AsyncConnection.connect(**{**parameters, "autocommit": True, "prepare_threshold": None})
     try:
-        await connection.execute(f"SET TIME ZONE 'UTC'; {session_settings.sql(DEFAULT_DB_ALIAS)}")
+        await connection.execute(session_settings.sql(DEFAULT_DB_ALIAS))
     except BaseException:
         await connection.close()
         raise

@@ -2,7 +2,7 @@
 
 Startup options would not do: the server refuses one that it does not know (PostgreSQL 15 has no `transaction_timeout`),
 one may ask for less than the administrator does (`synchronous_commit = on` over `remote_apply`), and a pooler refuses
-them all. What DATABASE_URL says stands.
+them all. What DATABASE_URL says stands, but for FORMATS.
 """
 
 from __future__ import annotations
@@ -20,25 +20,49 @@ from workflows.postgres.wire import wire_of
 CONNECT_TIMEOUT = 3.0
 
 
+_NOT_IN_URL = "source <> 'client'"
+
+
 class Setting(NamedTuple):
     """A server's setting; `gives_way` is SQL that says which `setting` of the administrator's it replaces."""
 
     name: str
     value: str
-    gives_way: str = "true"
+    gives_way: str = _NOT_IN_URL
+
+
+# What changes how values are written, read or compared, and what a statement sees: psycopg, Django and our SQL take
+# these for granted. So nobody else's stands, and a reload of postgresql.conf changes nothing for open sessions. (Set
+# by libpq: client_encoding. Not ours to say: search_path, default_transaction_read_only, row_security, limits of time.
+# Nothing of ours depends on the rest: lc_*, xmloption, backslash_quote, default_transaction_deferrable, the planner's.)
+FORMATS = [
+    Setting(name, value, "true")
+    for name, value in (
+        ("DateStyle", "ISO, MDY"),
+        ("IntervalStyle", "postgres"),
+        ("TimeZone", "UTC"),
+        ("extra_float_digits", "1"),
+        ("bytea_output", "hex"),
+        ("array_nulls", "on"),
+        ("standard_conforming_strings", "on"),
+        ("transform_null_equals", "off"),
+        ("gin_fuzzy_search_limit", "0"),  # a search by an index would find only some
+        ("default_transaction_isolation", "read committed"),  # each statement sees what others have committed
+    )
+]
 
 
 # What was committed survives a crash of the server: a call's INTENT, and a submission that was answered with 202.
-DURABLE = Setting("synchronous_commit", "on", "setting <> 'remote_apply'")
+DURABLE = Setting("synchronous_commit", "on", f"{_NOT_IN_URL} AND setting <> 'remote_apply'")
 # A claim's transaction is as long as its steps; the lease ends it. Since PostgreSQL 17.
 NO_TRANSACTION_TIMEOUT = Setting("transaction_timeout", "0")
 # A request that hangs in its transaction, or whose host has vanished, holds its locks no longer than this. In a live
 # one, statements are milliseconds apart.
-NO_IDLE_TRANSACTION = Setting("idle_in_transaction_session_timeout", "30s", "setting = '0'")
+NO_IDLE_TRANSACTION = Setting("idle_in_transaction_session_timeout", "30s", f"{_NOT_IN_URL} AND setting = '0'")
 # The server's log has no values: not the parameters of statements, nor what the DETAIL of an error quotes of a row.
 # Most roles may set only one of the three; of the others `server_log` tells.
 NO_VALUES_LOGGED = [
-    Setting(name, value, f"(context = 'user' OR has_parameter_privilege('{name}', 'SET'))")
+    Setting(name, value, f"{_NOT_IN_URL} AND (context = 'user' OR has_parameter_privilege('{name}', 'SET'))")
     for name, value in (
         ("log_parameter_max_length", "0"),
         ("log_parameter_max_length_on_error", "0"),
@@ -67,6 +91,7 @@ def tell(connection: BaseDatabaseWrapper, **_: Any) -> None:
         with wire_of(wrapper.connection).answers_until(monotonic() + CONNECT_TIMEOUT):
             cursor = wrapper.connection.execute(f"{sql(wrapper.alias)}; {half_open.OUR_BACKEND}")
             wrapper.told_settings = dict(cursor.fetchall())
+            wrapper.told_again = "".join(f"; SET {name} = '{value}'" for name, value in wrapper.told_settings.items())
             cursor.nextset()
             half_open.watch(wrapper, half_open.Backend(*cursor.fetchone()))
     except BaseException:
@@ -79,12 +104,12 @@ def sql(alias: str) -> str:
 
     It reads the server's settings once: that takes a millisecond.
     """
-    asked = [DURABLE, *NO_VALUES_LOGGED, *sorted(_settings.get(alias, ()))]
+    asked = [*FORMATS, DURABLE, *NO_VALUES_LOGGED, *sorted(_settings.get(alias, ()))]
     values = " ".join(f"WHEN '{name}' THEN '{value}'" for name, value, _ in asked)
     wanted = " ".join(f"WHEN '{name}' THEN {gives_way}" for name, _, gives_way in asked)
     return (
         f"SELECT name, set_config(name, CASE name {values} END, false) FROM pg_settings"  # noqa: S608 (all is ours)
-        f" WHERE source <> 'client' AND CASE name {wanted} ELSE false END"
+        f" WHERE CASE name {wanted} ELSE false END"
     )
 
 
@@ -95,4 +120,4 @@ def told(connection: BaseDatabaseWrapper) -> dict[str, str]:
 
 def again_sql(connection: BaseDatabaseWrapper) -> str:
     """The same statement to follow a RESET ALL, which forgets the settings."""
-    return "".join(f"; SET {name} = '{value}'" for name, value in told(connection).items())
+    return getattr(connection, "told_again", "")

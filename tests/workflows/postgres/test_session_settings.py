@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from tests.engine import define, submit, worker
 from tests.servers import ROOT, database_url
 from workflows import failpoints
 from workflows.engine import lease
+from workflows.intake.connection import Link
 from workflows.models import Attempt, Workflow
 from workflows.postgres import server_log, session_settings
 
@@ -206,3 +208,69 @@ def test_a_session_that_cannot_be_told_is_not_left_open(monkeypatch: pytest.Monk
             made.ensure_connection()
         assert isinstance(error.value.__cause__, psycopg.errors.InvalidParameterValue)
         assert made.connection is None
+
+
+# What changes how a value is written or read, with an odd value of it, and what a session states.
+FORMATS = {
+    "DateStyle": ("SQL, DMY", "ISO, MDY"),
+    "IntervalStyle": ("iso_8601", "postgres"),
+    "TimeZone": ("Asia/Tokyo", "UTC"),
+    "extra_float_digits": ("-10", "1"),
+    "bytea_output": ("escape", "hex"),
+    "array_nulls": ("off", "on"),
+    "standard_conforming_strings": ("off", "on"),
+    "transform_null_equals": ("on", "off"),
+    "gin_fuzzy_search_limit": ("1", "0"),
+    "default_transaction_isolation": ("serializable", "read committed"),
+}
+READ = """
+    SELECT '2026-03-02 14:00+00'::timestamptz, '03/02/2026'::date, '-1 2:03:04'::interval, 0.1::float8 + 0.2::float8,
+           '\\x00ff'::bytea::text, '{NULL}'::text[], '\\d', NULL = NULL, current_setting('transaction_isolation')"""
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("alias", ["default", "attempt_log"])
+def test_values_are_written_and_read_as_ever(administrator: Administrator, alias: str, name: str) -> None:
+    def read() -> Any:
+        with closing(connections.create_connection(alias)) as made, made.cursor() as cursor:
+            cursor.execute(READ)
+            return cursor.fetchone()
+
+    before = read()
+    odd, stated = FORMATS[name]
+    administrator(**{name: odd})
+    assert shown(alias, name) == stated
+    assert read() == before
+
+
+def test_with_all_of_them_odd_a_worker_works_and_a_step_that_sets_them_harms_no_other(
+    administrator: Administrator,
+) -> None:
+    def set_them(*, workflow: Workflow, context: Any) -> None:
+        with connection.cursor() as cursor:
+            for name, (odd, _) in FORMATS.items():
+                cursor.execute(f"SET {name} = '{odd}'")
+
+    administrator(**{name: odd for name, (odd, _) in FORMATS.items()})
+    define([set_them])
+    submit()
+    submit()
+    here = worker()
+    assert (here.process_next(), here.process_next()) == (True, True)
+    assert list(Attempt.objects.values_list("outcome", flat=True)) == ["complete"] * 2
+    assert {name: shown("default", name) for name in FORMATS} == {name: stated for name, (_, stated) in FORMATS.items()}
+
+
+def test_a_link_of_the_intake_states_them_too(administrator: Administrator) -> None:
+    administrator(**{name: odd for name, (odd, _) in FORMATS.items()})
+
+    async def read() -> Any:
+        link = Link()
+        try:
+            shows = ", ".join(f"current_setting('{name}')" for name in FORMATS)
+            return (await link.fetch(f"SELECT now(), {shows}", []))[0]
+        finally:
+            await link.close()
+
+    _, *values = asyncio.run(read())
+    assert values == [stated for _, stated in FORMATS.values()]
