@@ -27,6 +27,7 @@ from tests.acceptance.test_sign_in import PASSWORD, signed_in
 from tests.acceptance.test_submissions_from_queues import door as door
 from tests.acceptance.test_submissions_from_queues import good, stored
 from tests.acceptance.test_submissions_from_queues import server as server
+from tests.engine import another_connection
 from tests.kafka import Cluster
 from tests.processes import Runworker, environment, until
 from tests.servers import ROOT, Proxy, database_url, gunicorn
@@ -62,16 +63,34 @@ def test_an_idle_worker_goes_on(runworker: Start, effects: Path, proxy: Proxy, u
     stop(worker)
 
 
-def test_a_row_in_hand_is_free_again(runworker: Start, effects: Path, proxy: Proxy, url: str) -> None:
+@pytest.mark.parametrize("stops", [False, True], ids=["", "told to stop"])
+def test_a_row_in_hand_is_free_again(runworker: Start, effects: Path, proxy: Proxy, url: str, stops: bool) -> None:
     """Its claim is open at the server, where nobody hears that the worker has closed it."""
     workflow = submit("held", effects)
     worker = runworker("HELD", arguments=("--grace", str(GRACE)), DATABASE_URL=url)
     until(lambda: done(effects, "begin") == [workflow.pk], what=lambda: worker.output)
     proxy.freeze()
     open_gate(effects)
+    if stops:
+        stop(worker)
+        runworker("HELD")
     until(lambda: now(workflow).status == "COMPLETE", seconds=SOON, what=lambda: worker.output)
     assert attempts(workflow) == ["lost", "complete"]
-    stop(worker)
+    if not stops:
+        stop(worker)
+
+
+def test_the_supervisor_goes_on(runworker: Start, effects: Path, proxy: Proxy, url: str) -> None:
+    """As it writes how a worker process has died, and replaces it."""
+    workflow = submit("deadly", effects)
+    proxy.freezes_at = b"workflows_workerprocess SET stopped_at"
+    worker = runworker("DEADLY", DATABASE_URL=url)
+    until(lambda: proxy.freezes_at == b"", what=lambda: worker.output)
+    until(lambda: attempts(workflow)[0] == "crashed", seconds=SOON, what=lambda: worker.output)
+    until(worker.children, seconds=SOON, what=lambda: worker.output)
+    with another_connection() as other:
+        left = "SELECT FROM pg_stat_activity WHERE application_name LIKE 'onramp supervisor %%'"
+        until(lambda: not other.execute(left).fetchall(), seconds=SOON)
 
 
 def test_the_console_answers_on_every_thread(tmp_path: Path, proxy: Proxy, url: str) -> None:

@@ -115,6 +115,7 @@ def test_the_doctor_sees_a_pooler(pooler: Pooler, pool_mode: str) -> None:
     connection.close()
     with patch.object(connection, "get_connection_params", lambda: dict(parameters)):
         assert [finding.about for finding in doctor.pooler()] == ["pooler"]
+        assert connection.connection.onramp_backend is None, "no half-open session ends another's backend"
         connection.close()
 
 

@@ -43,13 +43,12 @@ OUR_BACKEND = "SELECT pid, extract(epoch FROM backend_start) FROM pg_stat_get_ac
 
 _THIS = "FROM pg_stat_get_activity(%s) WHERE extract(epoch FROM backend_start) = %s"
 _IS_BUSY = f"SELECT EXISTS (SELECT {_THIS} AND wait_event_type IS DISTINCT FROM 'Client')"  # noqa: S608 (ours)
-_END = f"SELECT pg_terminate_backend(pid, {END_TIMEOUT * 1000}) {_THIS} AND wait_event_type = 'Client'"
+_END = f"SELECT pg_terminate_backend(pid, {END_TIMEOUT * 1000}) {_THIS}"
 # Behind a pooler, which lends one backend after another: whether any session of this role may be at our statement.
 _IS_ANY_BUSY = """
     SELECT EXISTS (
         SELECT FROM pg_stat_activity
-         WHERE usename = session_user AND pid <> pg_backend_pid() AND state = 'active'
-           AND wait_event_type IS DISTINCT FROM 'Client'
+         WHERE usename = session_user AND pid <> pg_backend_pid() AND wait_event_type IS DISTINCT FROM 'Client'
            AND query_start < clock_timestamp() - %s * interval '1 second')"""
 
 
@@ -58,13 +57,14 @@ def watch(wrapper: Any, backend: Backend) -> None:
     coming."""
     raw = wrapper.connection
     raw.onramp_backend = backend if backend.pid == raw.pgconn.backend_pid else None  # a pooler makes up the number
-    wire_of(raw).is_half_open = partial(_is_half_open, wrapper, raw)
+    wire_of(raw).close_if_half_open = partial(_close_if_half_open, wrapper, raw)
 
 
-def _is_half_open(wrapper: Any, raw: Any, waited: float) -> bool:
-    """Whether the server does nothing for this session, which has waited so many seconds for an answer.
+def _close_if_half_open(wrapper: Any, raw: Any, waited: float) -> bool:
+    """Close this session, which has waited so many seconds for an answer, if the server does nothing for it; whether
+    it did.
 
-    If so, its backend is ended, and those of this thread's other sessions, which come the same way. False, too, if it
+    The backend is ended, and so are this thread's other sessions, which come the same way. Nothing is closed if it
     cannot be found out.
     """
     try:
@@ -73,8 +73,10 @@ def _is_half_open(wrapper: Any, raw: Any, waited: float) -> bool:
             look = (_IS_BUSY, raw.onramp_backend) if raw.onramp_backend else (_IS_ANY_BUSY, [waited])
             if other.execute(*look).fetchone() == (True,) or _hears(raw):
                 return False
-            for backend in _backends():
-                other.execute(_END, backend)
+            for session in {raw, *_of_this_thread()}:
+                if backend := getattr(session, "onramp_backend", None):
+                    other.execute(_END, backend)
+                session.pgconn.finish()  # else a ROLLBACK would wait as long
     except (psycopg.Error, Error):
         return False
     logger.warning("A connection to the database at %s passed nothing on: given up", sqlstates.host_port(wrapper.alias))
@@ -88,7 +90,5 @@ def _hears(raw: Any) -> bool:
     return bool(poll.poll(ON_ITS_WAY * 1000))
 
 
-def _backends() -> Iterator[Backend]:
-    for wrapper in connections.all(initialized_only=True):
-        if backend := getattr(wrapper.connection, "onramp_backend", None):
-            yield backend
+def _of_this_thread() -> Iterator[Any]:
+    return (each.connection for each in connections.all(initialized_only=True) if each.connection is not None)

@@ -73,7 +73,7 @@ class Wire:
         self._is_unsure = False  # an exchange failed: some of what it was to prepare, and to drop, it has
         self._deadline: float | None = None
         self.before_others: Callable[[], None] = lambda: None  # is called before anybody else sends something
-        self.is_half_open: Callable[[float], bool] = lambda waited: False  # see workflows.postgres.half_open
+        self.close_if_half_open: Callable[[float], bool] = lambda waited: False  # see workflows.postgres.half_open
         raw.wait = self._carry
 
     def exchange(self, commands: Sequence[Command]) -> list[list[Row]]:
@@ -127,18 +127,16 @@ class Wire:
         except psycopg.errors._WaitTimeout:
             if self._deadline is None:
                 return self._wait_on(generator, *args, **kwargs)
-            if not self._raw.autocommit and self.is_half_open(0.0):  # its transaction may hold locks
-                self._raw.pgconn.finish()
+            self.close_if_half_open(0.0)  # its transaction may hold locks
             raise
 
     def _wait_on(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
         """Wait for as long as it takes, but not on a half-open connection."""
         since = monotonic() - SILENCE
         kwargs["timeout"] = LOOK_EVERY
-        while not self.is_half_open(monotonic() - since):
+        while not self.close_if_half_open(monotonic() - since):
             with suppress(psycopg.errors._WaitTimeout):
                 return type(self._raw).wait(self._raw, generator, *args, **kwargs)
-        self._raw.pgconn.finish()
         raise psycopg.OperationalError("the connection passed nothing on")
 
     def _bind(self, command: Command) -> Bound:

@@ -64,6 +64,7 @@ def test_its_transaction_and_this_threads_other_session_are_ended(proxy: Proxy, 
     with pytest.raises(DatabaseUnavailable if limited else OperationalError):
         query_in_time(run_into_it, seconds=1) if limited else run_into_it()
     assert not any(map(is_there, sessions))
+    assert connections[attempt_log.ALIAS].connection.closed, "or its next statement would wait as long"
     with engine.another_connection() as other:
         other.execute("SELECT FROM workflows_service FOR UPDATE NOWAIT")
     connections.close_all()
@@ -94,7 +95,7 @@ def test_so_does_one_whose_answer_has_come_by_then() -> None:
     before, raw = pid(), connection.connection
     raw.pgconn.send_query(b"SELECT 1")
     assert half_open._hears(raw)
-    assert not wire.wire_of(raw).is_half_open(1.0)
+    assert not wire.wire_of(raw).close_if_half_open(1.0)
     raw.pgconn.get_result()
     assert raw.pgconn.get_result() is None
     assert pid() == before
@@ -114,14 +115,25 @@ def test_behind_a_pooler_it_is_one_of_those_of_its_role(proxy: Proxy) -> None:
     """Which backend is at its statement nobody knows: it goes on as long as one is at any for as long."""
     pid()
     connection.connection.onramp_backend = None
-    is_half_open = wire.wire_of(connection.connection).is_half_open
+    close_if_half_open = wire.wire_of(connection.connection).close_if_half_open
     with ThreadPoolExecutor(1) as pool, engine.another_connection() as busy:
         sleeps = pool.submit(busy.execute, "SELECT pg_sleep(1.5)")
         until(lambda: _runs_for(busy, 0.5))
-        assert not is_half_open(0.5)
-        assert is_half_open(60.0), "that one has begun since"
+        assert not close_if_half_open(0.5)
         sleeps.result()
-    assert is_half_open(0.0)
+        assert close_if_half_open(0.5), "that one is idle by now"
+        busy.execute("SELECT 1")
+    assert connection.connection.closed
+
+
+def test_and_not_one_of_those_that_have_begun_since(proxy: Proxy) -> None:
+    pid()
+    connection.connection.onramp_backend = None
+    with ThreadPoolExecutor(1) as pool, engine.another_connection() as busy:
+        sleeps = pool.submit(busy.execute, "SELECT pg_sleep(1)")
+        until(lambda: _runs_for(busy, 0.0))
+        assert wire.wire_of(connection.connection).close_if_half_open(60.0)
+        sleeps.result()
 
 
 def _runs_for(session: psycopg.Connection[Any], seconds: float) -> bool:
