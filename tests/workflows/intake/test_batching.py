@@ -354,7 +354,8 @@ def test_its_sessions_are_told_what_all_sessions_are_told() -> None:
     async def show() -> list[Any]:
         link = Link()
         try:
-            return [(await link.fetch(f"SHOW {name}", ()))[0][0] for name in ("TimeZone", "synchronous_commit")]
+            shown = ("TimeZone", "DateStyle", "synchronous_commit")
+            return [(await link.fetch(f"SHOW {name}", ()))[0][0] for name in shown]
         finally:
             await link.close()
 
@@ -362,7 +363,8 @@ def test_its_sessions_are_told_what_all_sessions_are_told() -> None:
     with connection.cursor() as cursor:
         try:
             cursor.execute(f"ALTER DATABASE {database} SET TimeZone = 'Asia/Tokyo'")
+            cursor.execute(f"ALTER DATABASE {database} SET DateStyle = 'SQL, DMY'")
             cursor.execute(f"ALTER DATABASE {database} SET synchronous_commit = off")
-            assert asyncio.run(show()) == ["UTC", "on"]
+            assert asyncio.run(show()) == ["UTC", "ISO, MDY", "on"]
         finally:
             cursor.execute(f"ALTER DATABASE {database} RESET ALL")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from tests.engine import define, submit, worker
 from tests.servers import ROOT, database_url
 from workflows import failpoints
 from workflows.engine import lease
-from workflows.intake.connection import Link
 from workflows.models import Attempt, Workflow
 from workflows.postgres import server_log, session_settings
 
@@ -259,18 +257,3 @@ def test_with_all_of_them_odd_a_worker_works_and_a_step_that_sets_them_harms_no_
     assert (here.process_next(), here.process_next()) == (True, True)
     assert list(Attempt.objects.values_list("outcome", flat=True)) == ["complete"] * 2
     assert {name: shown("default", name) for name in FORMATS} == {name: stated for name, (_, stated) in FORMATS.items()}
-
-
-def test_a_link_of_the_intake_states_them_too(administrator: Administrator) -> None:
-    administrator(**{name: odd for name, (odd, _) in FORMATS.items()})
-
-    async def read() -> Any:
-        link = Link()
-        try:
-            shows = ", ".join(f"current_setting('{name}')" for name in FORMATS)
-            return (await link.fetch(f"SELECT now(), {shows}", []))[0]
-        finally:
-            await link.close()
-
-    _, *values = asyncio.run(read())
-    assert values == [stated for _, stated in FORMATS.values()]
