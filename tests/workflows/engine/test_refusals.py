@@ -149,18 +149,6 @@ def test_no_statement_of_ours_on_the_claim_is_charged_to_a_step(words: str, sqls
     assert work(workflow).status == "COMPLETE"
 
 
-def test_nor_is_the_time_zone_that_the_session_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    define([say_one])
-    workflow, this = submit(), worker()
-    with monkeypatch.context() as patched:
-        patched.setitem(connections["default"].__dict__, "timezone_name", "No/Where")
-        with pytest.raises(ClaimLost, match="22023"):
-            this.process_next()
-    this.in_hand.close_lost()
-    assert_put_back(Workflow.objects.get(pk=workflow.pk))
-    assert work(workflow).status == "COMPLETE"
-
-
 @pytest.mark.parametrize("words", ["SAVEPOINT", "RELEASE"])
 def test_a_best_effort_step_does_not_swallow_what_is_refused_to_us(words: str) -> None:
     define([say_one, Step(call, best_effort=True)])
