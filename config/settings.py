@@ -136,7 +136,7 @@ database["OPTIONS"] = {
     "connect_timeout": 3,
     # The kernel probes a connection that is silent for 10 s, three times, 5 s apart, and gives it up after 25 s.
     # `tcp_user_timeout` is the same limit for unacknowledged data, in milliseconds. All of it ends at the next host, so
-    # it works with a pooler.
+    # it works with a pooler. Of a next host that passes nothing on they know nothing: workflows/postgres/half_open.py.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,

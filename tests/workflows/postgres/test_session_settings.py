@@ -12,11 +12,14 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import Error, connection, connections
+from django.test import Client
+from pytest_django import Settings
 
 from tests import engine
 from tests.engine import define, submit, worker
 from tests.servers import ROOT, database_url
 from workflows import failpoints
+from workflows.doctor.examination import examine
 from workflows.engine import lease
 from workflows.models import Attempt, Workflow
 from workflows.postgres import server_log, session_settings
@@ -119,10 +122,10 @@ def test_nothing_of_a_value_is_logged_as_far_as_the_role_may_say_so(
             other.execute("DROP ROLE plain")
 
 
-def test_what_the_url_of_the_database_says_beats_it() -> None:
-    options = {**connection.settings_dict["OPTIONS"], "options": "-c synchronous_commit=off"}
+def test_what_the_url_of_the_database_says_beats_it_but_for_formats() -> None:
+    options = {**connection.settings_dict["OPTIONS"], "options": "-c synchronous_commit=off -c DateStyle=SQL"}
     connection.settings_dict["OPTIONS"] = options
-    assert shown("default", "synchronous_commit") == "off"
+    assert [shown("default", name) for name in ("synchronous_commit", "DateStyle")] == ["off", "ISO, MDY"]
 
 
 def test_a_decision_is_committed_so_although_the_steps_settings_are_reset(administrator: Administrator) -> None:
@@ -242,7 +245,7 @@ def test_values_are_written_and_read_as_ever(administrator: Administrator, alias
 
 
 def test_with_all_of_them_odd_a_worker_works_and_a_step_that_sets_them_harms_no_other(
-    administrator: Administrator,
+    administrator: Administrator, client: Client, settings: Settings
 ) -> None:
     def set_them(*, workflow: Workflow, context: Any) -> None:
         with connection.cursor() as cursor:
@@ -256,4 +259,7 @@ def test_with_all_of_them_odd_a_worker_works_and_a_step_that_sets_them_harms_no_
     here = worker()
     assert (here.process_next(), here.process_next()) == (True, True)
     assert list(Attempt.objects.values_list("outcome", flat=True)) == ["complete"] * 2
+    settings.METRICS_TOKEN = "token"
+    assert client.get("/metrics", headers={"Authorization": "Bearer token"}).status_code == 200
+    assert "not known" not in {finding.about for finding in examine()}
     assert {name: shown("default", name) for name in FORMATS} == {name: stated for name, (_, stated) in FORMATS.items()}
