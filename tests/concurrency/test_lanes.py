@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -14,6 +15,7 @@ from tests.concurrency.looks import Look, explained
 from tests.engine import define, elsewhere, submit, worker
 from tests.plans import Plan
 from tests.plans import explained as plans_of
+from workflows.engine.lanes import Lane, Lanes
 from workflows.models import Attempt, Pace, Workflow
 
 pytestmark = engine.ENGINE
@@ -105,6 +107,38 @@ def test_of_more_lanes_than_are_looked_for_each_has_its_turn(monkeypatch: pytest
     assert Workflow.objects.filter(pk__in=firsts, status="COMPLETE").values("tenant").distinct().count() == 5
 
 
+def test_of_more_lanes_than_are_looked_for_the_highest_priority_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the first of them may not begin, or are many of one priority."""
+    define([say_one])
+    monkeypatch.setattr("workflows.engine.lanes.MOST_LANES", 2)
+    for n in range(5):
+        submit(tenant=f"tenant {n}", priority=9 - (n + 1) // 2, workflow_type="held")
+    Pace.objects.create(key="type:held", held_until=timezone.now() + timedelta(hours=1))
+    tenants = [f"tenant {n}" for n in range(3)] * 2
+    low, high = ([submit(tenant=tenant, priority=priority).pk for tenant in tenants] for priority in (-1, 5))
+    this, turns = worker(), 0
+    while this._take_up(thorough=True):
+        this._due._full_look_at = float("-inf")
+        turns += 1
+        assert turns < 60, "it goes on"
+    assert (set(began()[:6]), set(began()[6:])) == (set(high), set(low))
+
+
+@pytest.mark.parametrize("why", ["the queue is held", "others have them in hand"])
+def test_of_more_lanes_than_are_looked_for_none_may_begin(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    define([say_one])
+    monkeypatch.setattr("workflows.engine.lanes.MOST_LANES", 2)
+    for n in range(5):
+        submit(tenant=f"tenant {n}")
+    with engine.another_connection() as other, other.transaction():
+        if why == "the queue is held":
+            Pace.objects.create(key="queue:default", held_until=timezone.now() + timedelta(hours=1))
+        else:
+            other.execute("SELECT FROM workflows_workflow FOR UPDATE")
+        this = worker()
+        assert [this._take_up(thorough=thorough) for thorough in (False, True)] == [False, False]
+
+
 def test_a_tenant_with_100_000_due_does_not_delay_anothers_first() -> None:
     define([say_one])
     store(100_000, tenant="'large'", **OLD)
@@ -118,6 +152,22 @@ def test_a_tenant_with_100_000_due_does_not_delay_anothers_first() -> None:
         assert this.process_next()
     attempt = Attempt.objects.get(workflow=first)
     assert attempt.opened_at - first.created_at < timedelta(seconds=1)
+
+
+def test_what_others_have_in_hand_keeps_no_lower_priority_from_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a place under the cap in vain, and a transaction: the next look is not before all were tried."""
+    define([say_one])
+    for name in ("workflows.engine.claim.FULL_LOOK_EVERY", "workflows.engine.lanes.LOOK_EVERY"):
+        monkeypatch.setattr(name, 0.0)
+    monkeypatch.setattr("workflows.engine.lanes.MOST_LANES", 2)
+    Pace.objects.create(key="type:test", at_once=5)
+    for n in range(3):
+        submit(tenant=f"tenant {n}", priority=5)
+    with engine.another_connection() as other, other.transaction():
+        other.execute("SELECT FROM workflows_workflow FOR UPDATE")
+        low, this = elsewhere(submit).pk, worker()
+        assert [this._take_up(thorough=False) for _ in range(4)] == [True] * 4
+        assert began() == [low]
 
 
 def claims() -> bool:
@@ -161,6 +211,46 @@ def test_beside_a_full_tenant_another_begins() -> None:
     assert worker().process_next()
 
 
+@pytest.mark.parametrize(
+    ("caps", "tries"),
+    [
+        ({"type:test": 1}, 1),
+        ({"type:test": 1, **{f"tenant:tenant {n}": 2 for n in range(20)}}, 1),  # these are free
+        ({f"tenant:tenant {n}": 1 for n in range(20)}, 20),
+    ],
+    ids=["of all", "of all, and free ones", "of each"],
+)
+def test_where_caps_are_full_a_turn_ends_when_each_lane_was_passed_over(
+    caps: dict[str, int], tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long that takes. The lanes were looked for again meanwhile, without end."""
+    define([say_one])
+    tried: list[Lane] = []
+
+    def take_places(lanes: Lanes, lane: Lane) -> Any:
+        assert len(tried) < tries, "it goes on"
+        tried.append(lane)
+        return take(lanes, lane)
+
+    take = Lanes.take_places
+    monkeypatch.setattr(Lanes, "take_places", take_places)
+    for n in range(20):
+        submit(tenant=f"tenant {n}")
+    Pace.objects.bulk_create(Pace(key=key, at_once=at_once) for key, at_once in caps.items())
+    monkeypatch.setattr("workflows.engine.lanes.LOOK_EVERY", 0.0)
+    this = worker()
+    with engine.another_connection() as other, other.transaction():
+        for key in caps:
+            other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 1))", [key])
+        assert not this._take_up(thorough=False)
+        assert len(tried) == tries
+        tried.clear()
+        begun = elsewhere(lambda: submit(tenant="tenant 1", begun=True)).pk
+        this._due._full_look_at = float("-inf")
+        assert this._take_up(thorough=False)
+        assert began() == [begun]
+
+
 @pytest.mark.parametrize("taken", ["its row", "the place of its type"])
 def test_what_cannot_begin_under_its_caps_does_not_keep_others_from_beginning(taken: str) -> None:
     define([say_one])
@@ -174,7 +264,7 @@ def test_what_cannot_begin_under_its_caps_does_not_keep_others_from_beginning(ta
             other.execute("SELECT pg_advisory_xact_lock(hashtextextended('type:another', 1))")
         others = [elsewhere(lambda: submit(tenant="other")).pk for _ in range(2)]
         this = worker()
-        for is_busy in (True, True, True, True, False):  # it alone, another, it alone, another, it alone
+        for is_busy in (True, True, True, False):  # another, it alone, another, it alone
             this._due._full_look_at = float("-inf")
             assert this._take_up(thorough=False) == is_busy
         assert began() == others

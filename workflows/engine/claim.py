@@ -84,17 +84,22 @@ class DueWorkflows:
         # Of each pool: no row is due, unless another worker holds it, that became due before this pair.
         self._watermarks: dict[str | Lane, Watermark] = {}
         self._full_look_at = float("-inf")
+        self._is_full_look = False  # the last one was, or goes on with one that was
         self._luck = 1.0
 
     def claim_next(self, *, thorough: bool = True) -> Claim | None:
         """Lock the next due row; None when other workers hold every due row, or none is due.
 
-        Not `thorough`, None may also be said of rows behind the watermark, until the next full look.
+        Not `thorough`, None may also be said of rows behind the watermark, until the next full look. A look that is cut
+        short goes on with the next call, until it has passed over all lanes.
         """
-        if monotonic() < self._full_look_at + self._full_look_every():
+        goes_on = self.is_cut_short
+        if goes_on or monotonic() < self._full_look_at + self._full_look_every():
+            self._is_full_look = goes_on and self._is_full_look
             claim = self._look()
-            if claim or not thorough:
+            if claim or not thorough or self._is_full_look:
                 return claim
+        self._is_full_look = True
         self._full_look_at, self._luck = monotonic(), random.expovariate(1)
         self._watermarks.clear()
         if FRESH in self._pools:
@@ -108,7 +113,8 @@ class DueWorkflows:
     def _look(self) -> Claim | None:
         """One statement, whether the first pool is empty or not; and one for each lane that proves empty.
 
-        A place that was taken in vain cuts it short: another transaction may find more (`is_cut_short`).
+        A place that was taken in vain cuts it short, and so do more lanes than one look finds: another transaction may
+        find more (`is_cut_short`).
         """
         self.is_cut_short = False
         pools = self._pools[::-1] if (self._claims + 1) % FRESH_EVERY == 0 else self._pools
@@ -116,23 +122,25 @@ class DueWorkflows:
         if FRESH not in pools:
             return self._look_in(pools)
         self.lanes.turns.live_workers = self.live_workers
-        while self.lanes.are_used and (lane := self.lanes.next()):
+        for lane in self.lanes.in_order():
             if self.lanes.is_capped(lane):
                 if pools[0] != FRESH and (claim := self._look_in(pools[:1])):
                     return claim
                 places = self.lanes.take_places(lane)
-                if all(places) and (claim := self._look_in([LANE], lane)):
+                full = [key for key, is_taken in places.items() if not is_taken]
+                if not full and (claim := self._look_in([LANE], lane)):
                     return claim
-                if not all(places):
-                    self.lanes.leave_out(lane)
-                if any(places):  # which last until this transaction ends: nothing else may take them with it
-                    self.is_cut_short = self.lanes.may_begin()
+                if full:
+                    self.lanes.leave_out(lane, full)
+                if len(full) < len(places):  # these last until this transaction ends: nothing may take them with it
+                    self.is_cut_short = self.lanes.may_begin() or self.lanes.has_more
                     return None
                 pools = pools if pools[0] == FRESH else [FRESH]
                 continue
             if claim := self._look_in([LANE if pool == FRESH else pool for pool in pools], lane):
                 return claim
             pools = [FRESH]
+        self.is_cut_short = self.lanes.has_more
         if self.lanes.are_used:  # and nothing may begin
             pools = [pool for pool in pools if pool != FRESH]
         return self._look_in(pools) if pools else None

@@ -8,7 +8,7 @@ is limited, and only one tenant and priority has something due, there are no lan
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from time import monotonic
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from workflows.state.transitions import make_due_where
 READ_EVERY = 1.0
 # Seconds, at the least, from one look for lanes to the next when a worker has none left.
 LOOK_EVERY = 0.05
-# So many lanes are looked for: each is one step down the index.
+# So many lanes are looked for, and tried in a turn: each is one step down the index, and a statement under a cap.
 MOST_LANES = 1_000
 # Of the attempts, the newest so many are searched for what a worker has left: since a hold began, few are opened.
 NEWEST = 1_000
@@ -42,8 +42,8 @@ class Lane(NamedTuple):
     tenant: str
 
 
-# Before all others.
-_THE_START = Lane(-32768, "", "")
+# Before all others: no row has so high a priority.
+_THE_START = Lane(32_768, "", "")
 
 _READ = """SELECT key, coalesce(held_until > clock_timestamp(), false), per_second, at_once FROM workflows_pace
             WHERE held_until > clock_timestamp() OR per_second IS NOT NULL OR at_once IS NOT NULL"""
@@ -55,7 +55,7 @@ _TAKE_PLACES = f"""SELECT ({places.taking("pg_try_advisory_xact_lock", "key", "a
 _FRESH = "status = 'PENDING' AND NOT begun AND queue = %(queue)s"
 _AFTER = "%(priority)s, %(workflow_type)s, %(tenant)s"
 _LANES = f"""
-    WITH RECURSIVE {skip_scan("lanes", "workflows_workflow", _FRESH, *Lane._fields, after=_AFTER)}
+    WITH RECURSIVE {skip_scan("lanes", "workflows_workflow", _FRESH, *Lane._fields, after=_AFTER, downward=True)}
     SELECT priority, workflow_type, tenant FROM lanes
      WHERE EXISTS (SELECT FROM workflows_workflow w
                     WHERE {_FRESH} AND w.priority = lanes.priority AND w.workflow_type = lanes.workflow_type
@@ -88,9 +88,10 @@ class Lanes:
         self._paces: dict[str, float] = {}
         self._caps: dict[str, int] = {}
         self._read_at = self._looked_at = float("-inf")
-        self._due: list[Lane] = []
+        self._due: dict[Lane, None] = {}
+        self._is_part = False  # there are more than the last look has found
+        self._first = self._last_lane = _THE_START  # of those that it has found
         self.service_caps: dict[str, int] = {}
-        self._look_after = _THE_START
         self._begun = 0  # by this worker, in lanes
         self._turn = 0
         self._last: dict[str | Lane, int] = defaultdict(int)  # of each tenant, and each lane, its last turn
@@ -109,11 +110,19 @@ class Lanes:
         self._caps = {key: at_once for key, _, _, at_once in rows if at_once is not None}
 
     def look(self) -> None:
-        """Which lanes have something due; of more than `MOST_LANES` the next so many."""
+        """Which lanes have something due, the highest priority first.
+
+        Of more than `MOST_LANES` the next so many, if none of the last may begin, or they are of one priority.
+        """
+        goes_on = self._is_part and (not self.may_begin() or self._first.priority == self._last_lane.priority)
+        after = self._last_lane if goes_on else _THE_START
         self._looked_at = monotonic()
-        asked = {"queue": self._queue, "most": MOST_LANES, **self._look_after._asdict()}
-        self._due = [Lane(*row) for row in session_of().run(_LANES, asked)]
-        self._look_after = self._due[-1] if len(self._due) == MOST_LANES else _THE_START
+        asked = {"queue": self._queue, "most": MOST_LANES, **after._asdict()}
+        found = [Lane(*row) for row in session_of().run(_LANES, asked)]
+        self._due = dict.fromkeys(found)
+        self._is_part = len(found) == MOST_LANES
+        if found:
+            self._first, self._last_lane = found[0], found[-1]
 
     @property
     def are_used(self) -> bool:
@@ -124,25 +133,29 @@ class Lanes:
     def _is_limited(self) -> bool:
         return bool(self._held or self._paces or self._caps)
 
-    def next(self) -> Lane | None:
-        """The lane to begin one of; None if none may begin."""
+    def in_order(self) -> Iterator[Lane]:
+        """As long as it takes a lane, those that may begin: the next first, each once, however long that takes."""
         if self._key in self._held:
-            return None
-        lane = self._choose()
-        if lane is None and self._is_limited and monotonic() >= self._looked_at + LOOK_EVERY:
+            return
+        if self._is_limited and not self.may_begin() and (self.has_more or monotonic() >= self._looked_at + LOOK_EVERY):
             self.look()
-            lane = self._choose()
-        return lane
-
-    def _choose(self) -> Lane | None:
         by_priority = (self._begun + 1) % ANY_PRIORITY_EVERY != 0
         last = self._last
         order = sorted(self._due, key=lambda lane: (-lane.priority * by_priority, last[lane.tenant], last[lane]))
-        return next((lane for lane in order if self._may_begin(lane)), None)
+        for lane in order:
+            if not self.are_used:
+                return
+            if lane in self._due and self._may_begin(lane):
+                yield lane
 
     def may_begin(self) -> bool:
         """Whether one of the lanes that are left may begin something."""
-        return self._choose() is not None
+        return any(map(self._may_begin, self._due))
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are others, for which the next look is when none of these may begin."""
+        return self._is_limited and self._is_part and self._key not in self._held
 
     def _may_begin(self, lane: Lane) -> bool:
         keys = list(self._keys(lane))
@@ -158,11 +171,12 @@ class Lanes:
     def is_capped(self, lane: Lane) -> bool:
         return not self._caps.keys().isdisjoint(self._keys(lane))
 
-    def take_places(self, lane: Lane) -> list[bool]:
+    def take_places(self, lane: Lane) -> dict[str, bool]:
         """Take a place under each cap of the lane, until the claim ends; False for each that is full."""
         caps = {key: self._caps[key] for key in self._keys(lane) if key in self._caps}
         asked = {"keys": list(caps), "at_once": list(caps.values())}
-        return [taken for (taken,) in session_of().run(_TAKE_PLACES, asked)]
+        taken = session_of().run(_TAKE_PLACES, asked)
+        return {key: is_taken for key, (is_taken,) in zip(caps, taken, strict=True)}
 
     def go_on_with(self, workflow: Workflow) -> None:
         """What has begun goes on whatever is full, and takes a place if there is one."""
@@ -177,10 +191,13 @@ class Lanes:
             if key in self._paces:
                 self.turns.use(key)
 
-    def leave_out(self, lane: Lane) -> None:
-        """Nothing in it can begin, until the next look."""
-        self._due.remove(lane)
+    def leave_out(self, lane: Lane, full: Collection[str] = ()) -> None:
+        """Nothing in it can begin, nor in others under a `full` cap of it, until the next look."""
+        self._due = {each: None for each in self._due if each != lane and not self._is_under(full, each)}
         self._end_turn_of(lane)
+
+    def _is_under(self, keys: Collection[str], lane: Lane) -> bool:
+        return bool(keys) and not set(keys).isdisjoint(self._keys(lane))
 
     def _end_turn_of(self, lane: Lane) -> None:
         """What it began, or that it could begin nothing: others come before it now."""
