@@ -45,7 +45,8 @@ _SIGNALS = f"""
              WHERE w.id = ANY (%(ids)s) AND s.linking_id IS NOT NULL AND s.closed_at IS NOT NULL
             UNION ALL
             SELECT s.id FROM workflows_workflow w JOIN workflows_signal s USING (linking_id)
-             WHERE w.id = ANY (%(ids)s) AND s.linking_id IS NOT NULL AND s.closed_at IS NULL AND NOT EXISTS (
+             WHERE w.id = ANY (%(ids)s) AND s.linking_id IS NOT NULL AND s.closed_at IS NULL
+               AND (%(later_too)s OR s.created_at <= w.completed_at) AND NOT EXISTS (
                    SELECT FROM workflows_workflow other
                     WHERE other.linking_id = w.linking_id AND other.status = 'PENDING'))
         RETURNING payload)
@@ -87,9 +88,12 @@ _EMPTY = [
 ]
 
 
-def empty(ids: Sequence[int]) -> None:
-    """Empty the content of these workflows, in the caller's transaction."""
-    parameters: dict[str, Any] = {"ids": list(ids), "references": _references()}
+def empty(ids: Sequence[int], *, later_too: bool = False) -> None:
+    """Empty the content of these workflows, in the caller's transaction.
+
+    `later_too`: also signals to their linking ids that came after their end, and may be for a workflow that comes yet.
+    """
+    parameters: dict[str, Any] = {"ids": list(ids), "references": _references(), "later_too": later_too}
     payloads, business_keys, errors, hashes = [], [], [], []
     columns = ("id", "last_error_message", "workflow_type", "tenant", "business_key", "payload")
     rows = Workflow.objects.filter(pk__in=ids).values_list(*columns)

@@ -192,7 +192,7 @@ def approve(erasure_id: int, *, user: User) -> Erasure:
         whole = [pk for pk in left if pk not in former]
         # Also by keys that its payload has no more, or that this release does not know.
         execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s) AND role IS NULL", [whole])
-        empty(whole)
+        empty(whole, later_too=True)
     return asked
 
 

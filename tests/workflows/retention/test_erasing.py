@@ -20,7 +20,7 @@ from tests.workflows import rows
 from tests.workflows.retention.test_holds import of_a_patient, place
 from tests.workflows.retention.test_purge import CANARY, is_emptied, with_content
 from workflows.errors import NotAllowed
-from workflows.models import Effect, Erasure, Event, OriginalPayload, SearchKeyHash, Workflow
+from workflows.models import Effect, Erasure, Event, OriginalPayload, SearchKeyHash, Signal, Workflow
 from workflows.postgres.jsonb import SEALED
 from workflows.retention import content, erasing
 from workflows.search import rows as search_rows
@@ -53,6 +53,7 @@ def test_all_of_the_address_is_emptied_and_the_record_says_by_whom(ada: User, bo
     other = rows.complete(payload={"n": "other"})
     SearchKeyHash.objects.create(hash=b"of a field that was corrected", workflow=row, key_id=1)
     business = SearchKeyHash.objects.create(hash=b"of its business key", workflow=row, key_id=1, role="holder")
+    Signal.objects.create(source="shop", dedupe_key="later", name="paid", linking_id=CANARY, payload={"n": CANARY})
     asked = ask(ada)
     assert asked.workflows == [row.pk, child.pk]
     assert bytes(asked.hash) in search_keys.hashes_of_address(ADDRESS)

@@ -321,12 +321,13 @@ def test_one_that_is_emptied_while_it_is_started_again_is_not_started_a_second_t
     assert Workflow.objects.count() == 1
 
 
-def test_a_signal_stays_for_another_workflow_under_way_that_has_its_linking_id() -> None:
+def test_a_signal_stays_for_another_workflow_of_its_linking_id_that_is_under_way_or_may_come() -> None:
     old(linking_id="acc-1"), old(linking_id="acc-2"), rows.workflow(linking_id="acc-1")
-    for linking_id in ("acc-1", "acc-2"):
-        Signal.objects.create(source="shop", dedupe_key=linking_id, name="paid", linking_id=linking_id)
+    for linking_id, came in (("acc-1", 92), ("acc-2", 92), ("acc-2", 90)):  # before its end, or after it
+        sent = {"source": "shop", "dedupe_key": f"{linking_id} {came}", "name": "paid", "linking_id": linking_id}
+        Signal.objects.create(**sent, created_at=long_ago(came))
     assert empty_old() == 2
-    assert Signal.objects.get().linking_id == "acc-1"
+    assert {*Signal.objects.values_list("dedupe_key", flat=True)} == {"acc-1 92", "acc-2 90"}
 
 
 def test_a_signal_that_comes_later_is_not_kept() -> None:
@@ -453,6 +454,7 @@ def test_what_is_emptied_is_found_by_indexes() -> None:
     parameters = {
         "ids": [1, 2],
         "references": ["receipt"],
+        "later_too": False,
         "hashes": [b"1"],
         "of": [1],
         "within": [timedelta()],

@@ -78,6 +78,7 @@ SAID = {"invoice": 7, "note": CANARY, "n": 1.1}
 
 def empty(workflow: Workflow) -> None:
     Workflow.objects.filter(pk=workflow.pk).update(status="COMPLETE", completed_at="2020-01-01T00:00Z")
+    Signal.objects.update(created_at="2019-12-31T00:00Z")  # before that, as what it has used
     content.empty([workflow.pk])
 
 
