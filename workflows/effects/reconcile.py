@@ -38,6 +38,31 @@ UNDECLARED_TASK_TYPE = "step_undeclared"
 LOOK_EVERY = timedelta(hours=1)
 
 
+# A call in doubt, `e` of the workflow `w`, of which nobody finds out any more whether it happened: that of a
+# best-effort step whose key is honoured no longer. Parameters: `passed_over()`.
+PASSED_OVER = """EXISTS (
+    SELECT FROM unnest(%(passed_over_types)s::text[], %(passed_over_steps)s::text[], %(honoured)s::interval[])
+             AS passed_over (type, step, honoured)
+     WHERE passed_over.type = w.workflow_type AND passed_over.step = e.step AND NOT e.undo
+       AND e.first_begun_at + passed_over.honoured < clock_timestamp())"""
+
+
+def passed_over() -> dict[str, list[Any]]:
+    """The parameters of PASSED_OVER. What charges is never passed over."""
+    found = [
+        (definition.name, name, step.key_ttl or timedelta(0))
+        for definition in definitions().values()
+        for step in definition.steps
+        if step.once and step.best_effort and not {*step.names} & {*definition.charge_names}
+        for name in step.names
+    ]
+    return {
+        "passed_over_types": [workflow_type for workflow_type, _, _ in found],
+        "passed_over_steps": [step for _, step, _ in found],
+        "honoured": [honoured for _, _, honoured in found],
+    }
+
+
 class Unanswered(waits.WaitFailed):
     """No person has said in time whether a call has happened. A retry asks again."""
 

@@ -26,7 +26,7 @@ from pydantic_core import to_json, to_jsonable_python
 
 from workflows.correctable import Correctable
 from workflows.definition import WorkflowDefinition, definitions, titled_step, value_at
-from workflows.effects import is_unclear
+from workflows.effects.reconcile import PASSED_OVER, passed_over
 from workflows.effects.rows import begin_again
 from workflows.engine import duplicates
 from workflows.errors import NotAllowed
@@ -44,7 +44,7 @@ from workflows.operations.guards import (
 )
 from workflows.operations.workflows import ended_at, start_again, why_not_charge_again
 from workflows.postgres.jsonb import Unstorable, ensure_storable
-from workflows.postgres.statements import execute
+from workflows.postgres.statements import execute, fetch_one
 from workflows.redaction import MASK
 from workflows.sealing import payloads
 from workflows.search import rows as search_rows
@@ -198,6 +198,13 @@ def _change(workflow: Workflow, definition: WorkflowDefinition, proposed: Values
     search_rows.add(workflow.pk, definition, workflow.payload)
 
 
+_UNCLEAR = f"""
+    SELECT e.step FROM workflows_effect e JOIN workflows_workflow w ON w.id = e.workflow_id
+     WHERE w.id = %(id)s AND NOT e.undo
+       AND (e.state = 'kept' AND e.result IS NULL OR e.state IN ('intent', 'unknown') AND NOT {PASSED_OVER})
+     ORDER BY e.id LIMIT 1"""  # noqa: S608 (ours)
+
+
 # --- Whether it can be -----------------------------------------------------------------------------
 
 
@@ -268,9 +275,8 @@ def _why_not_this_user(user: User) -> str:
 
 def _unclear(workflow: Workflow) -> str:
     """The step of a call of which nobody knows whether it happened, as people know it; empty if there is none."""
-    calls = Effect.objects.filter(workflow=workflow.pk, undo=False).order_by("pk")
-    found = next(filter(is_unclear, calls), None)
-    return titled_step(workflow.workflow_type, found.step) if found else ""
+    found = fetch_one(_UNCLEAR, {"id": workflow.pk, **passed_over()})
+    return titled_step(workflow.workflow_type, found[0]) if found else ""
 
 
 def faults(workflow: Workflow, values: Values) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workflows import charges
+from workflows.effects.reconcile import PASSED_OVER, passed_over
 from workflows.outbox.relay import LEASE
 from workflows.postgres.statements import fetch_all
 from workflows.retention.holds import held_by_an_old_key
@@ -33,7 +34,8 @@ _WHY = f"""
                                 SELECT FROM workflows_searchkey k WHERE k.hash = h.hash AND k.workflow_id = w.id)))
                 THEN 'held'
            WHEN EXISTS (SELECT FROM workflows_effect e
-                         WHERE e.workflow_id = w.id AND e.state IN ('intent', 'unknown')) THEN 'unclear'
+                         WHERE e.workflow_id = w.id AND e.state IN ('intent', 'unknown')
+                           AND NOT {PASSED_OVER}) THEN 'unclear'
            WHEN {_STATED} AND EXISTS (
                 SELECT FROM workflows_effect e {charges.JOIN}
                  WHERE e.workflow_id = w.id AND {charges.HELD}) THEN 'money'
@@ -66,7 +68,7 @@ def why_they_stay(ids: Sequence[int]) -> dict[int, str]:
 
     Ask once their rows are locked, by a statement of its own: what was committed before the lock is seen.
     """
-    rows = fetch_all(_WHY, {"ids": list(ids), **charges.parameters()})
+    rows = fetch_all(_WHY, {"ids": list(ids), **charges.parameters(), **passed_over()})
     return dict.fromkeys(held_by_an_old_key(ids), "held") | {pk: why for pk, why in rows if why}
 
 

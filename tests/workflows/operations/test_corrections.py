@@ -99,6 +99,14 @@ def test_only_what_has_failed_is_corrected_and_not_while_a_call_is_unclear(asker
         ask(row, asker)
 
 
+def test_a_best_effort_call_that_stays_unclear_for_good_prevents_none(world: World, asker: User) -> None:
+    steps = [world.step("register", undo=None, best_effort=True), world.step("charge"), check]
+    define(steps, correctable=CORRECTABLE, **OPTIONS)
+    row = failed()
+    Effect.objects.update(state="unknown", result=None)
+    ask(row, asker)
+
+
 def test_other_faults_of_what_was_sent_are_said_without_their_values(asker: User) -> None:
     row = failed(count="canary")
     with pytest.raises(NotAllowed, match="other faults") as refused:

@@ -166,9 +166,20 @@ def test_an_amount_is_a_number_and_a_currency_three_letters_and_nothing_else_sta
     assert money_in(definition, payload) == (payload if kept else {})
 
 
-def unclear(state: str = "unknown", make: Callable[..., Workflow] = rows.complete) -> Workflow:
+def unclear(
+    state: str = "unknown", make: Callable[..., Workflow] = rows.complete, step: str = "charge"
+) -> Workflow:
     row = old(make)
-    Effect.objects.create(workflow=row, step="charge", state=state, attempt=1, idempotency_key="k")
+    call = {"step": step, "state": state, "attempt": 1, "idempotency_key": "k"}
+    Effect.objects.create(workflow=row, first_begun_at=long_ago(), **call)
+    return row
+
+
+def passed_over(days: int = 100, **fields: Any) -> Workflow:
+    """A call of a best-effort step is left in doubt: that may be."""
+    row = old(workflow_type="onboarding")
+    call = {"step": "verify_insurance", "state": "unknown", "attempt": 1, "idempotency_key": "k", **fields}
+    Effect.objects.create(workflow=row, first_begun_at=long_ago(days), **call)
     return row
 
 
@@ -213,6 +224,11 @@ STAYS: dict[str, Callable[[], Workflow]] = {
     "pending": lambda: rows.workflow(payload=PAYLOAD),
     "of no known type": lambda: old(workflow_type="gone"),
     "unclear": unclear,
+    "unclear, and a repeat would tell": lambda: passed_over(days=0),
+    "unclear, of another step": lambda: passed_over(step="execute_checkout"),
+    "unclear, of another type": lambda: unclear(step="verify_insurance"),
+    "unclear, of a step that is once no more": lambda: unclear(step="thank"),
+    "unclear whether it was reversed": lambda: passed_over(undo=True),
     "call under way": lambda: unclear("intent"),
     "left as it is, and unclear": lambda: unclear("kept", rows.failed),
     "money": charged,
@@ -231,6 +247,17 @@ def test_what_is_unsettled_stays_whatever_its_age() -> None:
     made = {why: make() for why, make in STAYS.items()}
     assert empty_old() == 0
     assert [why for why, row in made.items() if is_emptied(row)] == []
+
+
+def test_a_best_effort_call_that_stays_unclear_for_good_keeps_nothing_unless_it_charges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = passed_over()
+    with monkeypatch.context() as patched:
+        patched.setattr(WorkflowDefinition, "charge_names", ("verify_insurance",))
+        assert empty_old() == 0
+    assert empty_old() == 1
+    assert is_emptied(row)
 
 
 def test_what_another_has_emptied_meanwhile_is_not_emptied_again(monkeypatch: pytest.MonkeyPatch) -> None:
