@@ -166,9 +166,7 @@ def test_an_amount_is_a_number_and_a_currency_three_letters_and_nothing_else_sta
     assert money_in(definition, payload) == (payload if kept else {})
 
 
-def unclear(
-    state: str = "unknown", make: Callable[..., Workflow] = rows.complete, step: str = "charge"
-) -> Workflow:
+def unclear(state: str = "unknown", make: Callable[..., Workflow] = rows.complete, step: str = "charge") -> Workflow:
     row = old(make)
     call = {"step": step, "state": state, "attempt": 1, "idempotency_key": "k"}
     Effect.objects.create(workflow=row, first_begun_at=long_ago(), **call)
