@@ -21,7 +21,7 @@ def get(application: Any, path: str) -> tuple[str, dict[str, str], bytes]:
 
 def test_the_intake_has_no_address_but_that_of_submissions() -> None:
     for path in (
-        *("/", "/admin/", "/admin/login/", "/static/x.css", "/v1", "/v2/submissions", "*", "http://a.b/healthz"),
+        *("/", "/admin/", "/admin/login/", "/static/x.css", "/v1", "/v2/submissions", "*", "http://a.b/admin/"),
         *("/v1/signals/parcels", "/v1/workflows", "/v1/workflows/x", "/v1/workflows/x/signals"),
     ):
         status, headers, body = get(intake.application, path)

@@ -270,7 +270,7 @@ def test_an_answer_that_does_not_fit_is_refused_without_repeating_it(anna: User)
         ({}, r"milligrams \(missing\), start \(missing\)"),
         ({**GOOD, "milligrams": "4711"}, r"milligrams \(less_than_equal\)"),
         ({**GOOD, "note": "4711"}, r"note \(value_error\)"),
-        ({**GOOD, "note": "4711\0"}, "cannot be kept: A string holds the character"),
+        ({**GOOD, "note": "4711\0"}, "cannot be kept: A string holds the null character"),
         ({**GOOD, "note": object()}, "cannot be kept"),
     ]:
         with pytest.raises(NotAllowed, match=fault) as refusal:
