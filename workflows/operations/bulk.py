@@ -211,7 +211,7 @@ def why_not_approve(bulk: BulkOperation, user: User) -> str:
         return why
     if not user.has_perm(BULK):
         return "Ask a support lead or an engineer to approve it."
-    return ""
+    return _why_not_in_their_name(bulk)
 
 
 def to_approve(user: User) -> QuerySet[BulkOperation]:

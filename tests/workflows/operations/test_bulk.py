@@ -208,6 +208,9 @@ def test_it_stops_when_its_user_may_not_do_it_any_more_and_nobody_resumes_it(bos
     assert (made.state, bulk.outcomes(made)[made.pk][""]) == ("paused", 1)
     with pytest.raises(NotAllowed, match="some-support"):
         bulk.resume(made.pk, user=boss)
+    BulkOperation.objects.update(state="asked")
+    with pytest.raises(NotAllowed, match="some-support"):
+        bulk.approve(made.pk, user=boss)
 
 
 def test_who_may_not_do_it_to_one_may_not_do_it_to_many(boss: User) -> None:

@@ -197,6 +197,19 @@ def test_neither_person_is(asker: User, approver: User, spoil: Callable[[User], 
         sql(ASKED, asker.pk)
 
 
+@pytest.mark.parametrize("why", [why for why, spoil in NEITHER.items() if spoil != OWN])
+def test_what_was_asked_by_one_who_may_not_any_more_is_refused_and_not_approved(
+    why: str, asker: User, approver: User
+) -> None:
+    asked = ask(failed(), asker)
+    NEITHER[why](asker)
+    with pytest.raises(NotAllowed, match="bob, who has asked for it, may not do this any more"):
+        approve(asked, approver)
+    corrections.close(asked.workflow_id, user=approver, reason="Ticket 8.", seen=[asked.pk])
+    asked.refresh_from_db()
+    assert asked.state == "refused"
+
+
 ASKED = """INSERT INTO workflows_correction (workflow_id, of_failure, proposed, told, reason, asked_by_id)
            VALUES (1, now(), '{}', '[]', 'So.', %s)"""
 TAMPERED = [
