@@ -27,7 +27,8 @@ READ_EVERY = 1.0
 LOOK_EVERY = 0.05
 # So many lanes are looked for, and tried in a turn: each is one step down the index, and a statement under a cap.
 MOST_LANES = 1_000
-# Of the attempts, the newest so many are searched for what a worker has left: since a hold began, few are opened.
+# So many attempts are searched for what a worker has left: those that are open, as of a host that is gone, come first,
+# and then those that were closed last.
 NEWEST = 1_000
 # One of so many that begin is of any priority: the highest does not starve the rest.
 ANY_PRIORITY_EVERY = 10
@@ -67,7 +68,7 @@ _LANES = f"""
 _LEFT = f"""NOT w.begun AND EXISTS (SELECT FROM workflows_pace WHERE held_until > clock_timestamp()) AND w.id IN (
     SELECT workflow_id FROM (
         SELECT DISTINCT ON (workflow_id) workflow_id, outcome
-          FROM (SELECT id, workflow_id, outcome FROM workflows_attempt ORDER BY id DESC LIMIT {NEWEST}) newest
+          FROM (SELECT id, workflow_id, outcome FROM workflows_attempt ORDER BY closed_xid DESC LIMIT {NEWEST}) newest
          ORDER BY workflow_id, id DESC) last
      WHERE outcome IN ('', 'lost', 'vanished', 'crashed', 'killed', 'interrupted', 'put_back'))"""  # noqa: S608 (ours)
 
