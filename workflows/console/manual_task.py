@@ -27,7 +27,7 @@ from workflows.engine import undo_question
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, State, Workflow
 from workflows.models.manual_task import OPERATIONS, able_to_decide
-from workflows.operations import retracting
+from workflows.operations import payments, retracting
 from workflows.operations.retracting import Again
 from workflows.telling import words
 from workflows.telling.money import money_line
@@ -211,7 +211,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             if decides or _could_have_decided(row, request.user)
             else None,
             **(self._forms(row) if decides else {}),
-            "retry": dialogue(row).retry if operations.may_retry(row) else "",
+            **(_retry(row, request.user) if decides else {}),
             # Answers about calls are found out one by one.
             "next": next_task.after(request, row) if decides and row.task_type not in DIALOGUES else None,
             "next_url": self.url_of("decide", row) + next_task.query(request, next="1"),
@@ -286,6 +286,14 @@ class ManualTaskAdmin(ConsoleAdmin):
         if row.team != OPERATIONS and not request.user.has_perm(operations.DECIDE):
             raise PermissionDenied
         return row
+
+
+def _retry(row: ManualTask, user: User) -> dict[str, str]:
+    """The third button, where a retry may help and this user may have it, with what is charged again then."""
+    if not dialogue(row).retry or not operations.may_retry(row) or operations.why_not_retry_instead(row, user):
+        return {}
+    again = payments.charged_again(row.workflow_id)
+    return {"retry": dialogue(row).retry, "charged_again": payments.sum_of(again) if again else ""}
 
 
 def _money(row: ManualTask) -> str:

@@ -6,7 +6,7 @@ from django.db.models import Q
 
 from workflows.definition import definitions
 from workflows.engine import compensation, undo_question
-from workflows.models import ManualTask, Wait, Workflow
+from workflows.models import Effect, ManualTask, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.state import transitions
 
@@ -17,11 +17,15 @@ _OF_COMPENSATIONS = (compensation.UNDO_TASK_TYPE, undo_question.TASK_TYPE)
 def reopen(workflow: Workflow, *, begun: bool = True) -> None:
     """In the transaction that holds the row: it is due at once, its time starts again, and so do waits that are over.
 
-    If not `begun`, it waits behind those that have started.
+    What a person has left as it is counts as done, or is found out: it is not called again. If not `begun`, the
+    workflow waits behind those that have started.
     """
     definition = definitions().get(workflow.workflow_type)
     expires_after = definition.expires_after if definition else None
     transitions.reopen(workflow.pk, expires_after=expires_after, begun=begun)
+    kept = Effect.objects.filter(workflow=workflow.pk, state=Effect.State.KEPT)
+    kept.filter(result__isnull=True).update(state=Effect.State.UNKNOWN, undo_failures=0, undo_unavailable=0)
+    kept.update(state=Effect.State.DONE, undo_failures=0, undo_unavailable=0)
     _supersede_waits(workflow.pk)
 
 

@@ -69,6 +69,7 @@ from workflows.operations.tasks import (
     why_not_decide,
     why_not_release,
     why_not_retract,
+    why_not_retry_instead,
 )
 from workflows.operations.workflows import (
     cancel,

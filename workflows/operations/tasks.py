@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from django.db import IntegrityError
 
-from workflows.engine import compensation
+from workflows.engine import compensation, undo_question
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -27,6 +27,7 @@ from workflows.operations.guards import (
     short_transaction,
     stated,
 )
+from workflows.operations.workflows import why_not_retry
 from workflows.signals import store, waking
 
 if TYPE_CHECKING:
@@ -176,6 +177,8 @@ def _decide(
         approved = decision == ManualTask.State.APPROVED
         payload: dict[str, Any] = {"approved": approved, "reason": task.reason, "by": user.get_username()}
         if approved and (checked := answers.checked(task, answer)) is not None:
+            if checked.get("retry") and (refusal := why_not_retry_instead(task, user)):
+                raise NotAllowed(refusal)
             payload["answer"] = checked
         store.store(
             source="console",
@@ -247,6 +250,12 @@ def why_not_decide(task: ManualTask, user: User) -> str:
 def why_not_retract(task: ManualTask, user: User) -> str:
     """Why `user` cannot retract the answer to the task, though another may, in a sentence; empty if they can."""
     return _why_not_theirs(task, user)
+
+
+def why_not_retry_instead(task: ManualTask, user: User) -> str:
+    """Why `user` cannot have a workflow retried instead of reversed, in a sentence; empty if they can, or it is no
+    such question."""
+    return why_not_retry(task.workflow_id, user) if task.task_type == undo_question.TASK_TYPE else ""
 
 
 def _lock_task(task_id: int) -> None:

@@ -14,7 +14,7 @@ from workflows.definition import definitions
 from workflows.engine import compensation, duplicates, reopening, undo_question
 from workflows.engine.results import describe_engine_error, last_error
 from workflows.errors import NotAllowed, WorkflowCancelled
-from workflows.models import Correction, Effect, Event, ManualTask, Signal, State, Workflow
+from workflows.models import Correction, Event, ManualTask, Signal, State, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
 from workflows.operations import payments
 from workflows.operations.guards import (
@@ -76,9 +76,6 @@ def start_again(workflow: Workflow, *, begun: bool = True) -> None:
     """In the transaction of an operation that holds the row: a FAILED workflow starts again from its first step."""
     Correction.objects.drop(workflow.pk)
     reopening.reopen(workflow, begun=begun)
-    kept = Effect.objects.filter(workflow=workflow.pk, state=Effect.State.KEPT)
-    kept.filter(result__isnull=True).update(state=Effect.State.UNKNOWN, undo_failures=0, undo_unavailable=0)
-    kept.update(state=Effect.State.DONE, undo_failures=0, undo_unavailable=0)
     store.close_cancellations(workflow.pk)
     store.restore_signals(workflow.pk)
 

@@ -101,6 +101,14 @@ def test_a_retry_that_does_not_help_is_refused(as_: Login) -> None:
     assert ManualTask.objects.get().state == "open"
 
 
+def test_a_retry_that_charges_again_is_for_a_user_who_may_charge_again(as_: Login) -> None:
+    client, row = as_("approver"), undecided("overdue")
+    Effect.objects.update(state="undone")
+    assert "Retry it" not in offered(page(client, row))
+    assert "a retry charges again: ask a support lead" in decide(client, row, decision="retry")
+    assert "What was refunded is charged again: $145.00." in words(page(as_("superuser"), row))
+
+
 def test_until_then_the_charge_stands_and_everybody_is_told_so(as_: Login) -> None:
     client, row = as_("approver"), undecided()
     said = workflow_page(client, row)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, Permission, User
 
 from tests import engine
 from tests.engine import (
@@ -33,7 +34,7 @@ from workflows.models import Attempt, Effect, Event, ManualTask, State, Wait, Wo
 from workflows.models.clock import ClockTimestamp
 from workflows.signals import store
 from workflows.waits import WaitFailed, require_approval
-from workflows.wording import CodeWords, Wording
+from workflows.wording import CodeWords, Money, Wording
 
 pytestmark = engine.ENGINE
 
@@ -427,3 +428,51 @@ def test_what_was_cancelled_is_not_asked_about_when_another_answer_is_retracted(
     operations.approve(ManualTask.objects.latest("id").pk, user=ada(), answer={"tags": []})
     assert to_rest(workflow).status == "FAILED"
     assert (world.log[-1], ManualTask.objects.filter(task_type="before_undo").count()) == ("undo charge", 0)
+
+
+# --- After a person has settled one call by hand -----------------------------------------------------------
+
+
+def settled_by_hand(world: World, answer: dict[str, Any]) -> ManualTask:
+    """A person has settled the call that was in doubt, and is asked about the other one."""
+
+    def lookup(**_: Any) -> None:
+        if not world.found:
+            raise StepError("422")
+        return world.found["charge"]
+
+    define(
+        [world.step("reserve"), world.step("charge", lookup=lookup, settle=0)],
+        wording=replace(WORDING, money=Money("charge", "cents", "currency", "tags", "undone")),
+        before_undo=ask("billing"),
+        retry=Retry(base_delay=0, max_attempts=1),
+    )
+    Group.objects.get_or_create(name="billing")
+    world.errors["charge"] = [UnknownOutcome(code="busy")]
+    workflow = work(submit())
+    Effect.objects.filter(step="charge").update(undo_failures=3)
+    work(workflow)
+    operations.approve(ManualTask.objects.get().pk, user=ada(), reason="As agreed.", answer=answer)
+    work(workflow)
+    task: ManualTask = ManualTask.objects.get(task_type="before_undo")
+    return task
+
+
+def test_a_retry_finds_out_what_a_person_has_left_in_doubt(world: World) -> None:
+    task = settled_by_hand(world, {"kept": True})
+    world.found["charge"] = {"tags": ["found"]}
+    operations.approve(task.pk, user=ada(), answer={"retry": True})
+    assert to_rest(Workflow.objects.get()).status == "COMPLETE"
+    assert (world.log, Effect.objects.get(step="charge").result) == (["reserve", "charge"], {"tags": ["found"]})
+
+
+def test_a_retry_that_charges_again_takes_the_permission_to_charge_again(world: World) -> None:
+    task = settled_by_hand(world, {"kept": False, "reference": "re-9"})
+    bob = User.objects.create_user("bob")
+    bob.user_permissions.add(Permission.objects.get(codename="decide_manualtask"))
+    bob.groups.add(Group.objects.get(name="billing"))
+    with pytest.raises(NotAllowed, match="a retry charges again: ask a support lead"):
+        operations.approve(task.pk, user=bob, answer={"retry": True})
+    operations.approve(task.pk, user=ada(), answer={"retry": True})
+    assert to_rest(Workflow.objects.get()).status == "COMPLETE"
+    assert world.log == ["reserve", "charge", "charge"]
