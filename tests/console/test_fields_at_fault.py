@@ -77,9 +77,7 @@ MISTAKES = {
         *("It happened", "answer-payment_status", REQUIRED),
         lambda page: (page.fill("[name=answer-charge_id]", "ch_1"), unfounded(page)),
     ),
-    "a failed reversal": Mistake(
-        lambda: of(failed_reversal()), "It is settled", "answer-how", "Say which of the two.", unfounded
-    ),
+    "a failed reversal": Mistake(lambda: of(failed_reversal()), "It is settled", "answer-how", "Say which.", unfounded),
     "a search": Mistake(lambda: "/admin/find/", "Find", "q", "Type what you know of the workflow."),
     "a new user": Mistake(
         lambda: "/admin/auth/user/add/",
