@@ -7,8 +7,9 @@ EMPTIED = """
     CREATE FUNCTION workflows_emptied_detail(detail jsonb) RETURNS jsonb IMMUTABLE LANGUAGE sql AS $$
         SELECT coalesce(jsonb_object_agg(key, CASE
                WHEN value IN ('""', 'null', '{}', '[]') OR key IN (
-                    'answered_by', 'asked_by', 'bulk', 'error_class', 'error_code', 'failures', 'first', 'how', 'invisible_until',
-                    'max_attempts', 'mend', 'reference', 'said', 'service', 'steps', 'task', 'to', 'undone', 'until')
+                    'answered_by', 'asked_by', 'asks', 'bulk', 'counts_as', 'error_class', 'error_code', 'failures', 'first',
+                    'how', 'invisible_until', 'max_attempts', 'mend', 'reference', 'said', 'service', 'steps', 'task', 'to',
+                    'type', 'undone', 'until')
                THEN value ELSE '"(deleted)"' END), '{}')
           FROM jsonb_each(detail)
     $$"""
