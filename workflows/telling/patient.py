@@ -152,7 +152,9 @@ def _undecided(charges: Sequence[Charge]) -> str:
     """What the patient of a failed workflow hears while a person decides whether it is reversed."""
     if any(each.is_unclear for each in charges):
         return UNKNOWN
-    return DECIDING if any(each.is_held for each in charges) else ""
+    if any(each.is_held for each in charges):
+        return DECIDING
+    return REFUNDED if any(each.state == ChargeState.REFUNDED for each in charges) else ""
 
 
 def _in_the_end(charges: Sequence[Charge], workflow: Workflow, *, asked: bool) -> str:

@@ -20,6 +20,7 @@ from workflows.console.failures import line as failures_line
 from workflows.console.find import rows_of
 from workflows.console.workflow_page import page
 from workflows.definition import Step, WorkflowDefinition, definitions
+from workflows.engine.undo_question import ASKED
 from workflows.health import failures, money_at_risk
 from workflows.models import Effect, Workflow
 from workflows.operations import bulk_previews, held_by
@@ -30,7 +31,7 @@ from workflows.search.find import Found
 from workflows.telling import words
 from workflows.telling.consequences import of_cancel, of_retry
 from workflows.telling.money import NOTHING, UNKNOWN_HERE, money_line
-from workflows.telling.patient import message_of
+from workflows.telling.patient import DECIDING, message_of
 from workflows.wording import Money, Wording
 
 pytestmark = pytest.mark.django_db
@@ -302,6 +303,18 @@ def test_the_page_and_the_client_are_told(cell: Cell) -> None:
         assert (shown["money"], shown["to_tell"]) == (line, f"{lead} {told}".strip()), row.state
         assert message_of(row) == shown["to_tell"], row.state
         assert disagree(shown) == [], row.state
+
+
+@CELLS
+def test_the_patient_is_told_what_stands_until_a_person_has_decided(cell: Cell) -> None:
+    row = made(cell, compensating=True, waiting_for=ASKED, invisible_until=timezone.now() + timedelta(hours=1))
+    rows.open_task(row, task_type="before_undo")
+    shown = page(row)
+    unclear, held = cell.unclear, cell.held
+    told = CANNOT_TELL if unclear else DECIDING if held else REFUNDED if S.REFUNDED in cell.states else ""
+    assert (shown["money"], shown["to_tell"]) == (cell.line, f"{FULL} {told}".strip())
+    assert message_of(row) == shown["to_tell"]
+    assert disagree(shown) == []
 
 
 def rows_running(cell: Cell) -> Workflow:
