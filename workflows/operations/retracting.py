@@ -102,6 +102,9 @@ def why_not(task: ManualTask) -> str:
 
 def _why_reversed_or_retried(task: ManualTask) -> str:
     """Why the answer before a reversal stands."""
+    definition = definitions().get(task.workflow.workflow_type)
+    if definition is None or definition.before_undo is None:
+        return "This release does not ask before a reversal: without the answer it would be reversed."
     wait = Wait.objects.get(pk=task.wait_id)
     if wait.superseded:
         return "The workflow was retried since."

@@ -14,6 +14,8 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import decide, offered, page, url, words
 from tests.workflows.admin.test_money_and_rights import call, onboarding
+from workflows.before_undo import ask
+from workflows.definition import definitions
 from workflows.engine import undo_question
 from workflows.models import Effect, ManualTask, Signal, Workflow
 from workflows.telling import patient
@@ -75,8 +77,9 @@ def test_a_retry_is_offered_where_it_may_help(as_: Login, button: str, *, retry:
     )
 
 
-def test_a_decision_can_be_given_again(as_: Login) -> None:
+def test_a_decision_can_be_given_again(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
     client, row = as_("approver"), undecided()
+    monkeypatch.setattr(definitions()["onboarding"], "before_undo", ask("billing"))
     decide(client, row, decision="reject", reason="On Monday.")
     asks = words(client.get(url(row, "take_back")).content.decode())
     assert "The workflow asks again at once, by another task. If nobody decides in time, it is then reversed." in asks

@@ -476,3 +476,16 @@ def test_a_retry_that_charges_again_takes_the_permission_to_charge_again(world: 
     operations.approve(task.pk, user=ada(), answer={"retry": True})
     assert to_rest(Workflow.objects.get()).status == "COMPLETE"
     assert world.log == ["reserve", "charge", "charge"]
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_an_answer_stands_where_this_release_would_not_ask_again_but_reverse(world: World, *, read: bool) -> None:
+    workflow, task = asked(world)
+    _answer(task, "leave")
+    if read:
+        work(workflow)
+    define([world.step("reserve"), world.step("charge"), world.step("enroll", undo=None)])
+    with pytest.raises(NotAllowed, match="This release does not ask before a reversal"):
+        operations.retract(task.pk, user=ada(), reason="Wrong.")
+    assert to_rest(workflow).status == "FAILED"
+    assert (states()["charge"], world.log[-1]) == ("kept", "enroll")
