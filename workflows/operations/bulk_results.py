@@ -24,6 +24,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce
 
+from workflows.engine import undo_question
 from workflows.models import BulkItem, BulkOperation, Event, OutboxEvent, Workflow
 
 
@@ -31,6 +32,7 @@ class Became(TextChoices):
     COMPLETE = "complete"
     SENT = "sent"
     UNDER_WAY = "under_way"
+    UNDECIDED = "undecided"
     REVERSING = "reversing"
     FAILED = "failed"
     GIVEN_UP = "given_up"
@@ -43,7 +45,7 @@ class Became(TextChoices):
 # In a list what became of so many items is looked up, and no more.
 MOST_LISTED = 10_000
 # What still changes by itself.
-OPEN = {Became.UNDER_WAY, Became.REVERSING}
+OPEN = {Became.UNDER_WAY, Became.UNDECIDED, Became.REVERSING}
 
 
 def _of_workflow() -> Case:
@@ -52,6 +54,7 @@ def _of_workflow() -> Case:
             When(status=Workflow.Status.COMPLETE, then=Value(Became.COMPLETE)),
             When(status=Workflow.Status.FAILED, cancelled_at=None, then=Value(Became.FAILED)),
             When(status=Workflow.Status.FAILED, then=Value(Became.CANCELLED)),
+            When(compensating=True, waiting_for=undo_question.ASKED, then=Value(Became.UNDECIDED)),
             When(compensating=True, then=Value(Became.REVERSING)),
             default=Value(Became.UNDER_WAY),
             output_field=CharField(),

@@ -70,6 +70,7 @@ BECAME: dict[str, str] = {
     Became.COMPLETE: "complete",
     Became.SENT: "sent",
     Became.UNDER_WAY: "under way",
+    Became.UNDECIDED: "with a reversal to decide",
     Became.REVERSING: "reversing",
     Became.FAILED: "failed again",
     Became.GIVEN_UP: "given up again",

@@ -18,6 +18,7 @@ from tests.engine import another_connection
 from tests.groups import make_groups
 from tests.workflows import rows
 from workflows import operations
+from workflows.engine.undo_question import ASKED
 from workflows.errors import NotAllowed
 from workflows.models import BulkItem, BulkOperation, Effect, Event, ManualTask, OutboxEvent, Workflow
 from workflows.operations import bulk, bulk_previews, bulk_results
@@ -368,6 +369,7 @@ LIVES: dict[str, Callable[[Workflow, User], Any]] = {
     "completes": lambda row, boss: end(row, status="COMPLETE"),
     "goes on": lambda row, boss: end(row, status="PENDING"),
     "is being reversed": lambda row, boss: end(row, status="PENDING", compensating=True),
+    "is decided on": lambda row, boss: end(row, status="PENDING", compensating=True, waiting_for=ASKED),
     "fails": lambda row, boss: end(row),
     "is cancelled": lambda row, boss: end(row, cancelled_at=timezone.now()),
     "is retried": lambda row, boss: [end(row), operations.retry(row.pk, user=boss), end(row)],
@@ -376,11 +378,12 @@ LIVES: dict[str, Callable[[Workflow, User], Any]] = {
     "is deleted": lambda row, boss: rows.delete(row),
 }
 TOLD = {
-    "retry": "1 complete, 1 under way, 1 reversing, 1 failed again, 1 cancelled, 3 taken up again since, "
-    "1 deleted since",
-    "run_now": "1 complete, 1 under way, 1 reversing, 1 failed, 1 cancelled, 3 taken up again since, 1 deleted since",
-    "cancel": "1 completed before it could be cancelled, 1 under way, 1 reversing, 1 failed before it could be "
-    "cancelled, 1 cancelled, 3 taken up again since, 1 deleted since",
+    "retry": "1 complete, 1 under way, 1 with a reversal to decide, 1 reversing, 1 failed again, 1 cancelled, 3 taken up "
+    "again since, 1 deleted since",
+    "run_now": "1 complete, 1 under way, 1 with a reversal to decide, 1 reversing, 1 failed, 1 cancelled, 3 taken up "
+    "again since, 1 deleted since",
+    "cancel": "1 completed before it could be cancelled, 1 under way, 1 with a reversal to decide, 1 reversing, 1 failed "
+    "before it could be cancelled, 1 cancelled, 3 taken up again since, 1 deleted since",
 }
 
 
@@ -394,7 +397,7 @@ def test_what_became_of_each_is_told_by_the_run_that_the_operation_is_about(boss
         live(made_of[life], boss)
     counted, became = bulk.outcomes(made)[made.pk], bulk_results.became(made)[made.pk]
     did = bulk_operations.done_to(made)
-    assert bulk_operations.sentence(made, counted, became) == f"9 of 10 are {did}; 1 skipped. {TOLD[verb]}."
+    assert bulk_operations.sentence(made, counted, became) == f"10 of 11 are {did}; 1 skipped. {TOLD[verb]}."
 
 
 def test_of_what_is_redelivered_it_is_told_whether_it_was_sent(boss: User) -> None:
