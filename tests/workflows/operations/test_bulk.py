@@ -378,12 +378,12 @@ LIVES: dict[str, Callable[[Workflow, User], Any]] = {
     "is deleted": lambda row, boss: rows.delete(row),
 }
 TOLD = {
-    "retry": "1 complete, 1 under way, 1 with a reversal to decide, 1 reversing, 1 failed again, 1 cancelled, 3 taken up "
-    "again since, 1 deleted since",
+    "retry": "1 complete, 1 under way, 1 with a reversal to decide, 1 reversing, 1 failed again, 1 cancelled, 3 taken "
+    "up again since, 1 deleted since",
     "run_now": "1 complete, 1 under way, 1 with a reversal to decide, 1 reversing, 1 failed, 1 cancelled, 3 taken up "
     "again since, 1 deleted since",
-    "cancel": "1 completed before it could be cancelled, 1 under way, 1 with a reversal to decide, 1 reversing, 1 failed "
-    "before it could be cancelled, 1 cancelled, 3 taken up again since, 1 deleted since",
+    "cancel": "1 completed before it could be cancelled, 1 under way, 1 with a reversal to decide, 1 reversing, 1 "
+    "failed before it could be cancelled, 1 cancelled, 3 taken up again since, 1 deleted since",
 }
 
 
