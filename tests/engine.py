@@ -18,11 +18,12 @@ from pydantic import BaseModel
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep, definitions
 from workflows.engine import maintenance
 from workflows.engine.loop import Worker
-from workflows.models import Attempt, Event, Workflow
+from workflows.models import Attempt, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.postgres.statements import execute
 from workflows.signals import waking
 from workflows.stop_flag import Flag
+from workflows.wording import length
 
 T = TypeVar("T")
 
@@ -117,6 +118,12 @@ def expire(workflow: Workflow) -> None:
             past = f"{column} = clock_timestamp() - interval '1 second'"
             cursor.execute(f"UPDATE workflows_{table} SET {past} WHERE workflow_id = %s", [workflow.pk])
     make_due(workflow)
+
+
+def due_in(task: ManualTask) -> str:
+    """How long after it was asked a question is overdue."""
+    assert task.due_at
+    return length(round((task.due_at - task.created_at).total_seconds()))
 
 
 def last_attempt(workflow: Workflow) -> Attempt:

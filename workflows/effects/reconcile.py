@@ -188,6 +188,7 @@ class Reconciler:
             },
             task_type=DOUBT_TASK_TYPE,
             timeout=DOUBT_TIMEOUT,
+            due=waits.URGENT,
             look_every=look_every,
         )
         match answer.outcome:
@@ -236,6 +237,7 @@ class Reconciler:
                 },
                 task_type=UNDECLARED_TASK_TYPE,
                 timeout=DOUBT_TIMEOUT,
+                due=waits.URGENT,
                 look_every=ASK_ABOUT_UNDECLARED_AFTER,
             )
             match answer.outcome:

@@ -355,6 +355,7 @@ class _Compensation:
             },
             task_type=UNDO_TASK_TYPE,
             timeout=DOUBT_TIMEOUT,
+            due=waits.URGENT,
             look_every=LOOK_EVERY if _may_answer_itself(step, effect) else None,
         )
         if answer.outcome == "approved":

@@ -33,7 +33,7 @@ from workflows.signals.waking import Slice, slice_of
 from workflows.state import attempt_log, history
 from workflows.state.attempt_log import ALIAS, FENCE, OpenAttempt
 from workflows.state.transitions import make_due_where
-from workflows.waits import ask, is_answered, withdraw, withdraw_unanswered
+from workflows.waits import URGENT, ask, is_answered, withdraw, withdraw_unanswered
 
 HOLDER, WAITING, FORMER = SearchKeyHash.Role.HOLDER, SearchKeyHash.Role.WAITING, SearchKeyHash.Role.FORMER
 
@@ -43,7 +43,7 @@ HOLDER_ENDED = "holder:ended"
 TASK_TYPE = "possible_duplicate"
 QUESTION_PREFIX = "duplicate:"
 # A patient waits for the answer. After a month without one the workflow fails uncharged, and a person is told of that.
-QUESTION_DUE, QUESTION_TIMEOUT = timedelta(hours=1), timedelta(days=30)
+QUESTION_TIMEOUT = timedelta(days=30)
 # What failed with a charge may be refunded, or completed, while a person is asked.
 LOOK_AGAIN = timedelta(hours=1)
 
@@ -161,7 +161,7 @@ def _answer(
         facts=facts,
         task_type=TASK_TYPE,
         timeout=QUESTION_TIMEOUT,
-        due=QUESTION_DUE,
+        due=URGENT,
         look_every=look_every,
     )
     return answer.outcome

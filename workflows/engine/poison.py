@@ -22,7 +22,7 @@ from workflows.models import Attempt, Workflow
 from workflows.outages import brake
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt, PastAttempt
-from workflows.waits import ApprovalExpired, require_go_ahead, withdraw
+from workflows.waits import URGENT, ApprovalExpired, require_go_ahead, withdraw
 
 CRASHES_OF_POISON = 3
 # 2 s after the second death, doubling: with ten deaths about nine minutes, in which a host may recover.
@@ -230,6 +230,7 @@ def _ask(
             facts={about.counted: str(len(ended)), "The last one": _describe_end(last)},
             task_type=about.task_type,
             timeout=about.timeout,
+            due=URGENT,  # the worker died, or lost the row, in a call perhaps
         )
     except Suspend as suspend:
         return Held(last.died_in, suspend, Attempt.Outcome.HELD)

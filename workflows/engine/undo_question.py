@@ -9,7 +9,6 @@ mark. The compensation asks right before its first undo, when it knows that ther
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from workflows import waits
@@ -27,7 +26,6 @@ TASK_TYPE = "before_undo"
 # The name of the wait for the answer, and the question.
 WAIT = "before_undo:"
 ASKED = "Is what this workflow has done to be reversed?"
-DUE = timedelta(hours=1)
 
 _ASKED_BY_ANOTHER_RELEASE = BeforeUndo("", (), LONGEST)
 # A person has decided on it already, or nobody, or nothing, came in time: see `before_undo.NEVER_ASKED`.
@@ -79,7 +77,7 @@ def who_leaves_it(definition: WorkflowDefinition, workflow: Workflow, to_undo: S
         task_type=TASK_TYPE,
         timeout=asks.timeout,
         team=asks.team,
-        due=min(DUE, asks.timeout),
+        due=min(waits.URGENT, asks.timeout),
     )
     if (answer.result.get("answer") or {}).get("retry"):
         raise StartAgain(answer.result["by"], answer.result["reason"])

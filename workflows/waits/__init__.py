@@ -8,6 +8,7 @@ woken or the deadline has come. A `once` step may not wait.
 
 from workflows.waits.approval import (
     UNREADABLE_TASK_TYPE,
+    URGENT,
     Answer,
     Approval,
     ApprovalExpired,
@@ -28,6 +29,7 @@ from workflows.waits.wait import WaitError, WaitExpired, WaitFailed, supersede_f
 
 __all__ = [
     "UNREADABLE_TASK_TYPE",
+    "URGENT",
     "Answer",
     "Approval",
     "ApprovalExpired",

@@ -41,6 +41,11 @@ from workflows.waits.wait import (
 UNREADABLE_TASK_TYPE = "secrets_unreadable"
 # A whole weekend, as for other questions of the engine: only this one row waits for the answer.
 UNREADABLE_TIMEOUT = timedelta(hours=72)
+# When a question of the engine's own is overdue. An hour where money is in doubt, or may be: a call was perhaps made,
+# and nothing more is done about it until somebody answers.
+URGENT = timedelta(hours=1)
+# An engineer has to find a key, and what the calls of the workflow did is known.
+UNREADABLE_DUE = timedelta(days=1)
 
 OnExpiry = Literal["expired", "approved", "rejected"]
 
@@ -100,10 +105,20 @@ def require_approval(
 
 
 def require_go_ahead(
-    workflow: Workflow, name: str, *, question: str, facts: Mapping[str, str], task_type: str, timeout: timedelta
+    workflow: Workflow,
+    name: str,
+    *,
+    question: str,
+    facts: Mapping[str, str],
+    task_type: str,
+    timeout: timedelta,
+    due: timedelta,
 ) -> None:
-    """Go on only when the team `operations` has approved. Raises ApprovalRejected or ApprovalExpired."""
-    _approval(workflow, name, _Task(question, facts, task_type, of_engine=True), timeout)
+    """Go on only when the team `operations` has approved; it is overdue after `due`.
+
+    Raises ApprovalRejected or ApprovalExpired.
+    """
+    _approval(workflow, name, _Task(question, facts, task_type, due=due, of_engine=True), timeout)
 
 
 def ask_to_try_again(workflow: Workflow, what: str, why: str) -> NoReturn:
@@ -116,6 +131,7 @@ def ask_to_try_again(workflow: Workflow, what: str, why: str) -> NoReturn:
             facts={"Why": why},
             task_type=UNREADABLE_TASK_TYPE,
             timeout=UNREADABLE_TIMEOUT,
+            due=UNREADABLE_DUE,
         )
         withdraw(workflow, UNREADABLE_TASK_TYPE)
     raise AssertionError("a withdrawn question was answered")
@@ -160,7 +176,7 @@ def ask(
     facts: Mapping[str, str],
     task_type: str,
     timeout: timedelta,
-    due: timedelta | None = None,
+    due: timedelta,
     look_every: timedelta | None = None,
     team: str = "",
 ) -> Answer:

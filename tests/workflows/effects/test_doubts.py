@@ -10,7 +10,7 @@ from django.db import connections
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import again, define, last_attempt, make_due, submit, work, worker
+from tests.engine import again, define, due_in, last_attempt, make_due, submit, work, worker
 from tests.workflows.downstream import KEY_TTL, Downstream, call_step, fail, past_its_key, state, unknown
 from workflows import effects, failpoints, operations
 from workflows.definition import Retry, Step
@@ -92,6 +92,7 @@ def test_after_a_repeat_that_does_not_apply_a_person_is_asked_and_it_is_repeated
     assert again(workflow).waiting_for == "Unclear call: did “Call” happen?"
     assert len(service.calls) == 2
     task, ada = ManualTask.objects.get(), User.objects.create_superuser("ada")
+    assert due_in(task) == "1 h"
     if happened:
         operations.approve(task.pk, user=ada, answer={"number": 1})
     else:

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from tests import engine
-from tests.engine import again, define, expire, last_attempt, submit, work
+from tests.engine import again, define, due_in, expire, last_attempt, submit, work
 from tests.workflows.downstream import Downstream, call_step, fail, fail_at_first, state, unknown
 from workflows import operations
 from workflows.definition import Step
@@ -165,7 +165,7 @@ def asked_whether_it_is_right() -> tuple[Downstream, Workflow, ManualTask, User]
 
 def test_after_an_hour_a_person_is_asked_and_the_workflow_goes_on_looking() -> None:
     service, workflow, task, _ = asked_whether_it_is_right()
-    assert (task.task_type, len(service.calls)) == ("step_undeclared", 1)
+    assert (task.task_type, due_in(task), len(service.calls)) == ("step_undeclared", "1 h", 1)
     look = workflow.invisible_until - last_attempt(workflow).closed_at  # type: ignore[operator]
     assert look < timedelta(hours=1)
     without(service, formerly=("call",))

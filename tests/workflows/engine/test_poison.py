@@ -10,7 +10,7 @@ from django.db import connection
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import define, due_again, kinds, last_attempt, make_due, submit, work
+from tests.engine import define, due_again, due_in, kinds, last_attempt, make_due, submit, work
 from tests.postgres import without_triggers
 from tests.workflows.operations import correcting
 from tests.workflows.refusing import lose
@@ -179,6 +179,7 @@ def test_ten_deaths_in_a_row_ask_a_person() -> None:
     assert RAN == []
     task = ManualTask.objects.get()
     assert (task.task_type, task.question) == ("keeps_dying", "Its workers keep dying. May it be tried again?")
+    assert due_in(task) == "1 h"
     assert (workflow.status, workflow.waiting_for, workflow.wake_on) == ("PENDING", task.question, [task.signal_name])
     assert workflow.invisible_until == task.expires_at
     assert (kinds(workflow), last_attempt(workflow).outcome) == (["waiting"], "held")
@@ -231,7 +232,7 @@ def test_ten_losses_without_a_decision_ask_a_person() -> None:
     workflow = work(workflow)
     assert RAN == []
     task = ManualTask.objects.get()
-    assert task.task_type == "keeps_being_lost"
+    assert (task.task_type, due_in(task)) == ("keeps_being_lost", "1 h")
     assert task.question == "Its workers keep losing the database. May it be tried again?"
     told = [["Attempts lost in a row", "10"], ["The last one", "in charge by NotNullViolation 23502"]]
     assert task.facts == told

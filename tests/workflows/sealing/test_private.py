@@ -189,7 +189,8 @@ def test_what_is_no_key_opens_nothing(wrapped: str) -> None:
     send()
     ContentKey.objects.update(wrapped=wrapped)
     drain()
-    assert (seen, ManualTask.objects.get().task_type) == ([], "secrets_unreadable")
+    asked = ManualTask.objects.get()
+    assert (seen, asked.task_type, engine.due_in(asked)) == ([], "secrets_unreadable", "1 d")
 
 
 def test_a_page_of_several_reads_their_keys_by_one_statement(as_: Login) -> None:

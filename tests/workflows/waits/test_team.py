@@ -33,7 +33,8 @@ def asked() -> str:
     """The team that a question of the engine's is put to."""
 
     def ask(*, workflow: Workflow, context: Any) -> None:
-        require_go_ahead(workflow, "q", question="May it?", facts={}, task_type="keeps_dying", timeout=HOURS_72)
+        about = {"question": "May it?", "facts": {}, "task_type": "keeps_dying"}
+        require_go_ahead(workflow, "q", **about, timeout=HOURS_72, due=HOURS_72)
 
     define([ask])
     assert work(submit()).status == "PENDING"
