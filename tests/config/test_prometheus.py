@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.test import Client
+from prometheus_client import generate_latest
 
 from tests.workflows import rows
 from tests.workflows.outages.services import open_cause, open_circuit
@@ -54,6 +55,19 @@ def test_each_alert_leads_to_its_section_of_the_runbook() -> None:
     assert set(sections) == set(re.findall(r"- alert: (\w+)", rules))
     of = re.findall(r"(?s)- alert: (\w+)\n.*?runbook_url: (\S+)", rules)
     assert of == [(alert, f"docs/operations.md#{alert.lower()}") for alert in re.findall(r"- alert: (\w+)", rules)]
+
+
+@pytest.mark.django_db
+def test_every_alert_that_docs_name_can_fire(client: Client, settings: Any) -> None:
+    settings.DEBUG = True
+    docs = [settings.BASE_DIR / "README.md", *(settings.BASE_DIR / "docs").rglob("*.md")]
+    named = set(re.findall(r"\bOnramp[A-Z]\w+", " ".join(page.read_text() for page in docs)))
+    rules = RULES.read_text()
+    assert named == set(re.findall(r"- alert: (\w+)", rules))
+    exposed = client.get("/metrics").content + generate_latest()  # the intake's are in the registry of each process
+    told = set(re.findall(r"(?m)^# TYPE (\S+)", exposed.decode()))
+    asked = set(re.findall(r"(?<![\w:])((?:onramp|workflow)_\w+?)(?:_bucket)?(?![\w:])", rules)) - {"workflow_type"}
+    assert asked <= told, asked - told
 
 
 @needs_promtool

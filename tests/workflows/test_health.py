@@ -65,7 +65,7 @@ def stopped(step: str = "enroll_in_program", **fields: Any) -> Standing:
 
 
 def counts(**fields: Any) -> Counts:
-    counted = {"workers": 3, "failed": 2, "failed_today": 30, "tasks": 0, "overdue": 0}
+    counted = {"workers": 3, "failed": 2, "failed_today": 30, "tasks": 0, "overdue": 0, "holding": 0, "undelivered": 0}
     numbers = {name: number(fields.pop(name, usual)) for name, usual in counted.items()}
     return Counts(**{"at": AT, "usual_failures": 1.2, **numbers, **fields})
 
@@ -148,6 +148,19 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         ),
         # --- People ---
         ({"overdue": 2}, "Slow: 2 tasks are overdue."),
+        # --- Money, and what somebody said in vain ---
+        (
+            {"overdue": 3, "urgent": {"effect_in_doubt": number(2), "undo_in_doubt": number(1)}},
+            "In trouble: 2 unclear calls are overdue; 1 failed reversal is overdue.",
+        ),
+        (
+            {"overdue": 2, "urgent": {"keeps_dying": number(1)}},
+            "In trouble: 1 question about workers that keep dying is overdue; 2 tasks are overdue.",
+        ),
+        (
+            {"holding": 1, "undelivered": 2},
+            "Slow: 1 failed workflow holds money, and nobody has acknowledged it; 2 messages could not be delivered.",
+        ),
         # --- Several: the worst decides, and comes first ---
         ({"oldest": waiting(minutes=6), "overdue": 2}, "Slow: the oldest waits 6 min; 2 tasks are overdue."),
         (

@@ -146,9 +146,25 @@ class _Now(Collector):
             bounded.count(needs_a_person.failures()),
         )
         yield _one(
+            "onramp_forgotten_failures",
+            f"Those of them that failed a day ago and need somebody; of the {counts.FORGOTTEN:,} newest.",
+            counts.forgotten_failures(found.at),
+        )
+        yield _by(
+            "onramp_unclear_calls",
+            "Open questions whether a call happened. charge: whether the call may be a charge.",
+            ["charge"],
+            (([str(of_charges).lower()], number) for of_charges, number in money_at_risk.unclear_calls().items()),
+        )
+        yield _one(
             "onramp_follow_ups_given_up",
             "Deferred steps that were given up, and that nobody has acknowledged.",
             bounded.count(needs_a_person.given_up()),
+        )
+        yield _one(
+            "onramp_standing_charges",
+            f"Unacknowledged failures whose charge stands or is unclear, of the {money_at_risk.FAILURES} newest.",
+            found.holding.number,
         )
         yield _one("onramp_open_tasks", "Questions that wait for a person.", found.tasks.number)
         yield _one("onramp_overdue_tasks", "Those of them that are overdue.", found.overdue.number)
@@ -279,11 +295,6 @@ class _Late(Collector):
             "onramp_failed_reversals",
             "Calls that are to be undone, and whose undo has failed.",
             money_at_risk.failed_reversals(),
-        )
-        yield _one(
-            "onramp_standing_charges",
-            f"Unacknowledged failures whose charge stands or is unclear, of the {money_at_risk.FAILURES} newest.",
-            money_at_risk.standing_charges(),
         )
         yield _by(
             "onramp_lost_workers",

@@ -35,7 +35,7 @@ from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.engine.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
-from workflows.health import counts, selecting
+from workflows.health import counts, money_at_risk, selecting
 from workflows.models import Attempt, ManualTask, Service, State, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import UNACKNOWLEDGED, is_parked_on
@@ -161,6 +161,7 @@ class PresetFilter(paging.Filter):
             ("attention", "Needs attention"),
             ("failed-today", "Failed today"),
             ("unacknowledged", "Failed and not acknowledged"),
+            (counts.HOLDING, "Failed, holds money and not acknowledged"),
             ("decision", "Needs a decision"),
         ]
 
@@ -173,6 +174,8 @@ class PresetFilter(paging.Filter):
                 return queryset.filter(status="FAILED", cancelled_at=None, completed_at__gte=midnight)
             case "unacknowledged":
                 return queryset.filter(UNACKNOWLEDGED)
+            case counts.HOLDING:
+                return queryset.filter(UNACKNOWLEDGED, pk__in=money_at_risk.standing_charges())
             case "decision":
                 return queryset.filter(status="PENDING", pk__in=ManualTask.objects.open().values("workflow_id"))
         return queryset
@@ -261,7 +264,7 @@ def _asks_for_failures(request: HttpRequest) -> bool:
     """Whether the list has failures alone, in the order in which their index has them. Of all rows few have a code."""
     asked = request.GET
     return (
-        asked.get("preset") in ("failed-today", "unacknowledged")
+        asked.get("preset") in ("failed-today", "unacknowledged", counts.HOLDING)
         or asked.get("state") == State.FAILED
         or counts.interval(asked.get("failed", "")) is not None
         or (bool(OF_FAILURES & {*asked}) and not (asked.get("state") or asked.get("preset")))

@@ -4,35 +4,40 @@ are."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
 from django.db import connection, models
-from django.db.models import Q, QuerySet
+from django.db.models import Case, Q, QuerySet, When
 from django.utils import timezone
 
 from workflows.definition import definitions
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
 from workflows.errors import DUPLICATES
-from workflows.health import bounded, late, outbox, paces, rates
+from workflows.health import bounded, late, money_at_risk, outbox, paces, rates, undelivered
 from workflows.health.bounded import Count, Link
 from workflows.health.late import BEGUN, FRESH, QUEUES
 from workflows.health.paces import PaceStanding
 from workflows.health.services import Standing, standings
 from workflows.models import Chore, ManualTask, State, WorkerProcess, Workflow
 from workflows.models.rollup import Grain, Metric
+from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.postgres.statements import fetch_row
-from workflows.wording import ENGINE_CODES, Wording, is_explained
+from workflows.wording import ENGINE_CODES, Wording, is_explained, words_for_code
 
 # Seconds. Clocks that are corrected in small steps need no report.
 CLOCK_TOLERANCE = 5.0
 # One of fewer says nothing of one in twenty.
 LATELY, ENOUGH = timedelta(minutes=15), 20
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+# The preset of the list of workflows that has what holds money.
+HOLDING = "holding"
+# Of the failures that nobody has acknowledged for a day, so many are looked at, the newest: each when its day is over.
+FORGOTTEN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,9 @@ class Counts:
     paces: list[PaceStanding] = field(default_factory=list)  # of what is held or paced
     slow: list[Slow] = field(default_factory=list)
     stuck: dict[str, int] = field(default_factory=dict)  # by type, what has not ended in its longest time
+    urgent: dict[str, Count] = field(default_factory=dict)  # overdue tasks where money is in doubt, or may be, by type
+    holding: Count  # failed workflows that hold money, and that nobody has acknowledged
+    undelivered: Count
 
     @property
     def longest_due(self) -> LongestDue | None:
@@ -124,6 +132,12 @@ def read(states: Collection[State] = State) -> Counts:
         destinations=outbox.standings(),
         paces=limited,
         slow=_slow(at),
+        urgent={
+            task_type: _count(number, "manualtask", state="overdue", task_type=task_type)
+            for task_type, number in money_at_risk.overdue().items()
+        },
+        holding=_count(len(money_at_risk.standing_charges()), "workflow", preset=HOLDING),
+        undelivered=_count(undelivered.number(), "undeliveredmessage", state="open"),
         stuck=late.stuck({name: each.slo.longest for name, each in definitions().items() if each.slo}),
     )
 
@@ -230,20 +244,28 @@ def _failures(since: datetime, until: datetime) -> FailedWorkflows:
 
 def unexplained_failures(at: datetime) -> int:
     """The workflows that failed in the last hour with a code that no words explain: it may be our own mistake."""
-    failed = failed_between(Workflow.objects.all(), at - HOUR, at).exclude(_is_explained())
+    failed = failed_between(Workflow.objects.all(), at - HOUR, at).exclude(_with_code(is_explained))
     return bounded.count(failed.order_by("-completed_at"))
 
 
-def _is_explained() -> Q:
-    """A condition for a failed workflow: its code is explained, by the words of its type, if that is known here."""
-    explained = ~Q(workflow_type__in=definitions()) & Q(last_error_code__in=_explained_codes(Wording()))
+def forgotten_failures(at: datetime) -> int:
+    """The failures that nobody has acknowledged for a day, except those of a code that asks for nobody."""
+    old = Workflow.objects.filter(UNACKNOWLEDGED, completed_at__lt=at - DAY).order_by("-completed_at")[:FORGOTTEN]
+    asks_somebody = ~_with_code(lambda wording, code: words_for_code(wording, code).asks_nobody)
+    told = old.annotate(counts=Case(When(asks_somebody, then=1)))
+    return int(told.aggregate(number=models.Count("counts"))["number"])
+
+
+def _with_code(holds: Callable[[Wording, str], bool]) -> Q:
+    """A condition for a failed workflow: that holds of its code, by the words of its type, if that is known here."""
+
+    def codes(wording: Wording) -> list[str]:
+        return [code for code in {*wording.codes, *ENGINE_CODES} if holds(wording, code)]
+
+    found = ~Q(workflow_type__in=definitions()) & Q(last_error_code__in=codes(Wording()))
     for definition in definitions().values():
-        explained |= Q(workflow_type=definition.name, last_error_code__in=_explained_codes(definition.wording))
-    return explained
-
-
-def _explained_codes(wording: Wording) -> list[str]:
-    return [code for code in {*wording.codes, *ENGINE_CODES} if is_explained(wording, code)]
+        found |= Q(workflow_type=definition.name, last_error_code__in=codes(definition.wording))
+    return found
 
 
 def usual_failures(before: FailedWorkflows, *, since: datetime, until: datetime) -> float:

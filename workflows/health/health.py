@@ -10,6 +10,7 @@ from enum import IntEnum
 from workflows.health import bounded
 from workflows.health.bounded import Count, Link
 from workflows.health.counts import Counts, LongestDue
+from workflows.health.money_at_risk import URGENT
 from workflows.health.services import Standing
 from workflows.models.pace import Scope
 from workflows.outages.circuits import CircuitState
@@ -78,7 +79,9 @@ def judge(counts: Counts) -> Health:
         *_maintenance(counts),
         *_services(counts),
         *_paces(counts),
+        *_money(counts),
         *_tasks(counts),
+        *_undelivered(counts),
         *_outbox(counts),
     ]
     if not found:
@@ -208,8 +211,28 @@ def _parked(each: Standing) -> list[Piece]:
     return [Piece(", "), _of(each.parked, "parked")] if each.parked.number else []
 
 
+def _money(counts: Counts) -> Iterator[Reason]:
+    """Where a patient's money is in doubt, or was taken for nothing, and nobody has seen to it."""
+    for task_type, count in counts.urgent.items():
+        one, many = URGENT[task_type]
+        what = f"{one} is overdue" if count.number == 1 else f"{many} are overdue"
+        yield _reason(Level.TROUBLE, _of(count, what))
+    if counts.holding.number:
+        is_one = counts.holding.number == 1
+        holds = "failed workflow holds money" if is_one else "failed workflows hold money"
+        left = f", and nobody has acknowledged {'it' if is_one else 'them'}"
+        yield _reason(Level.SLOW, _of(counts.holding, holds), Piece(left))
+
+
+def _undelivered(counts: Counts) -> Iterator[Reason]:
+    if counts.undelivered.number:
+        what = "message" if counts.undelivered.number == 1 else "messages"
+        yield _reason(Level.SLOW, _of(counts.undelivered, what), Piece(" could not be delivered"))
+
+
 def _tasks(counts: Counts) -> Iterator[Reason]:
-    if counts.overdue.number:
+    """Those about money are told of already: all overdue ones are counted where there are others."""
+    if counts.overdue.number > sum(count.number for count in counts.urgent.values()):
         what = "task is overdue" if counts.overdue.number == 1 else "tasks are overdue"
         yield _reason(Level.SLOW, _of(counts.overdue, what))
 

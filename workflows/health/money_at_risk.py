@@ -1,8 +1,13 @@
-"""MONEY AT RISK: reversals that failed, and charges that stand though their workflow has failed."""
+"""MONEY AT RISK: failed reversals, charges that stand though their workflow has failed, and questions about calls."""
 
 from __future__ import annotations
 
+from workflows import charges
 from workflows.effects import MAY_HAVE_HAPPENED
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
+from workflows.engine import undo_question
+from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
+from workflows.engine.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
 from workflows.health import bounded
 from workflows.operations.payments import failed_with_a_charge
 from workflows.postgres.statements import fetch_row
@@ -10,6 +15,19 @@ from workflows.postgres.statements import fetch_row
 # Of the failed workflows that nobody has acknowledged, so many are looked at, the newest: each failure is told of while
 # it is new. When there are more, that number itself is the alarm.
 FAILURES = 1_000
+# The questions that are due within the hour, because money is in doubt, or may be: one of them, and many.
+URGENT = {
+    DOUBT_TASK_TYPE: ("unclear call", "unclear calls"),
+    UNDO_TASK_TYPE: ("failed reversal", "failed reversals"),
+    undo_question.TASK_TYPE: ("reversal to decide", "reversals to decide"),
+    POSSIBLE_DUPLICATE: ("possible duplicate", "possible duplicates"),
+    UNDECLARED_TASK_TYPE: ("question about a step that left the list", "questions about steps that left the list"),
+    DEATHS_TASK_TYPE: ("question about workers that keep dying", "questions about workers that keep dying"),
+    LOSSES_TASK_TYPE: (
+        "question about workers that keep losing the database",
+        "questions about workers that keep losing the database",
+    ),
+}
 
 
 def failed_reversals() -> int:
@@ -28,6 +46,43 @@ def failed_reversals() -> int:
     return int(number)
 
 
-def standing_charges() -> int:
+def standing_charges() -> set[int]:
     """Failed workflows that nobody has acknowledged, and whose charge stands or is unclear, among the newest."""
     return failed_with_a_charge(FAILURES)
+
+
+def _open(task_type: str, condition: str = "") -> str:
+    """SQL for the open tasks of a type, by their index.
+
+    A literal, so that the planner knows how few there are; LATERAL and LIMIT, for in another order of the joins all
+    workflows under way might be read.
+    """
+    return f"""SELECT t.workflow_id AS id, under_way.workflow_type, t.wait_id FROM workflows_manualtask t
+                CROSS JOIN LATERAL (
+                      SELECT w.workflow_type FROM workflows_workflow w
+                       WHERE w.id = t.workflow_id AND w.status = 'PENDING' LIMIT 1) under_way
+                WHERE t.state = 'open' AND t.task_type = '{task_type}' {condition} LIMIT %(limit)s"""  # noqa: S608 (ours)
+
+
+def overdue() -> dict[str, int]:
+    """How many tasks of each type in `URGENT` are overdue, if any are; one above `bounded.limit` if more are."""
+    is_late = "AND coalesce(t.due_at, t.expires_at) <= statement_timestamp()"  # each has a due time
+    columns = ", ".join(f"(SELECT count(*) FROM ({_open(task_type, is_late)}) each)" for task_type in URGENT)  # noqa: S608 (ours)
+    numbers = fetch_row(f"SELECT {columns}", {"limit": bounded.limit() + 1})
+    return {task_type: number for task_type, number in zip(URGENT, numbers, strict=True) if number}
+
+
+_UNCLEAR = f"""
+    SELECT count(*) FILTER (WHERE EXISTS (
+               SELECT FROM workflows_effect e {charges.JOIN}
+                WHERE e.workflow_id = w.id AND {charges.UNCLEAR}
+                  AND concat('effect:', e.step, ':', e.generation)
+                      = (SELECT name FROM workflows_wait q WHERE q.id = w.wait_id))),
+           count(*)
+      FROM ({_open(DOUBT_TASK_TYPE)}) w"""  # noqa: S608 (ours)
+
+
+def unclear_calls() -> dict[bool, int]:
+    """How many questions whether a call happened are open: of calls that may be a charge, and of others."""
+    of_charges, number = fetch_row(_UNCLEAR, {"limit": bounded.limit() + 1, **charges.parameters()})
+    return {True: int(of_charges), False: int(number - of_charges)}

@@ -23,6 +23,11 @@ def by_topic() -> dict[str, int]:
     return dict(fetch_all(FOUND, {"limit": bounded.limit() + 1}))
 
 
+def number() -> int:
+    """How many are open, of all topics and sources; of each no more are counted than `by_topic` does."""
+    return sum(by_topic().values())
+
+
 def need_a_person() -> list[tuple[str, Link]]:
     """A sentence for each topic or source, and where to redeliver or discard them."""
     link = Link("undeliveredmessage", filters=(("state", "open"),))

@@ -119,9 +119,9 @@ def _found(sql: str, workflow_ids: Collection[int]) -> list[Found]:
     return [Found(*row) for row in rows]
 
 
-def failed_with_a_charge(newest: int) -> int:
-    """How many of the newest failed workflows that nobody has acknowledged hold a charge."""
-    return len(_charged(_NEWEST_FAILURES, newest=newest))
+def failed_with_a_charge(newest: int) -> set[int]:
+    """Those of the newest failed workflows that hold a charge, and that nobody has acknowledged."""
+    return _charged(_NEWEST_FAILURES, newest=newest)
 
 
 def charged_among(ids: Collection[int]) -> set[int]:

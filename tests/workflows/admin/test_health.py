@@ -17,7 +17,7 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from tests.workflows.outages.services import open_circuit
-from workflows.models import Attempt, ManualTask, Workflow
+from workflows.models import Attempt, Effect, ManualTask, Workflow
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
@@ -104,6 +104,28 @@ def test_tasks_are_overdue_from_the_time_that_they_ought_to_be_decided_by(as_: L
     assert sentence(approver) == "Slow: 1 task is overdue."
     page = approver.get(links(approver)["1 task is overdue"]).content.decode()
     assert re.findall(r"/manualtask/(\d+)/change/", page) == [str(late.pk)]
+
+
+def test_a_refund_that_failed_days_ago_is_no_well_being_and_each_reason_leads_to_what_it_counted(as_: Login) -> None:
+    rows.worker()
+    days_ago = timezone.now() - 120 * HOUR
+    of = {kind: task(task_type=kind, due_at=days_ago) for kind in ("effect_in_doubt", "undo_in_doubt", "before_undo")}
+    task(task_type="effect_in_doubt", due_at=timezone.now() + HOUR)
+    held = rows.failed(workflow_type="parcels", completed_at=days_ago, acknowledged_failure=None)
+    rows.failed(completed_at=days_ago)
+    Effect.objects.create(workflow=held, step="charge", state="unknown", attempt=1, idempotency_key="k")
+    lost = rows.undelivered_message()
+    boss = as_("superuser")
+    assert sentence(boss) == (
+        "In trouble: 1 unclear call is overdue; 1 failed reversal is overdue; 1 reversal to decide is overdue; "
+        "1 failed workflow holds money, and nobody has acknowledged it; 1 message could not be delivered."
+    )
+    found = {text: url for text, url in links(boss).items() if text.startswith("1 ")}
+    for (kind, row), text in zip(of.items(), found, strict=False):
+        page = boss.get(found[text]).content.decode()
+        assert re.findall(r"/manualtask/(\d+)/change/", page) == [str(row.pk)], kind
+    assert listed(boss, found["1 failed workflow holds money"]) == {held.pk}
+    assert listed(boss, found["1 message"]) == {lost.pk}
 
 
 # --- Its numbers --------------------------------------------------------------------------------

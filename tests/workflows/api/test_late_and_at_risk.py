@@ -15,7 +15,7 @@ from tests.engine import another_connection, define
 from tests.workflows import rows
 from tests.workflows.api.test_metrics import MINUTE, _in_debug, told
 from workflows.definition import Step
-from workflows.health import bounded, money_at_risk
+from workflows.health import bounded, counts, money_at_risk
 from workflows.models import Chore, Effect, Signal, Wait, WorkerProcess, Workflow
 from workflows.wording import CodeWords, Money, Wording
 
@@ -139,6 +139,30 @@ def test_a_charge_that_stands_though_its_workflow_failed_is_told(client: Client)
         assert told(client)["standing_charges", ()] == number, state
 
 
+def test_an_open_question_about_a_call_is_told_and_whether_the_call_may_be_a_charge(client: Client) -> None:
+    define_charging()
+    for about, state in (("charge", "open"), ("reserve", "open"), ("reserve", "open"), ("charge", "closed")):
+        row = rows.waiting(task=False, workflow_type="test")
+        rows.open_task(row, about=about, task_type="effect_in_doubt", state=state)
+    ended = rows.open_task(rows.waiting(task=False, workflow_type="test"), task_type="effect_in_doubt")
+    Workflow.objects.filter(pk=ended.workflow_id).update(status="COMPLETE")
+    samples = told(client)
+    assert [samples["unclear_calls", (charges,)] for charges in ("true", "false")] == [1, 2]
+
+
+def test_a_failure_is_forgotten_after_a_day_unless_its_patient_was_told_or_somebody_saw_to_it(client: Client) -> None:
+    define([rows.reserve], wording=Wording(codes={"taken": CodeWords("No.", "No.", asks_nobody=True)}))
+    day_ago = timezone.now() - 25 * 60 * MINUTE
+    for code, at, more in (
+        ("odd", day_ago, {}),
+        ("taken", day_ago, {}),
+        ("odd", day_ago, {"acknowledged_failure": day_ago}),
+        ("odd", day_ago + 2 * 60 * MINUTE, {}),
+    ):
+        rows.failed(workflow_type="test", last_error_code=code, completed_at=at, **more)
+    assert told(client)["forgotten_failures", ()] == 1
+
+
 # --- What it costs ----------------------------------------------------------------------------------
 
 
@@ -176,7 +200,8 @@ def rows_read(act: Callable[[], object]) -> int:
         with connection.cursor() as cursor:
             cursor.execute(
                 """SELECT sum(pg_stat_get_xact_tuples_returned(oid)) FROM pg_class
-                    WHERE relname ~ '^(workflows_|workflow_|attempt_|effect_|signal_)' AND relkind IN ('r', 'i')"""
+                    WHERE relname ~ '^(workflows_|workflow_|attempt_|effect_|signal_|manual_task_)'
+                      AND relkind IN ('r', 'i')"""
             )
             return int(cursor.fetchone()[0])
 
@@ -192,6 +217,7 @@ def test_a_scrape_reads_as_much_of_a_large_table_as_of_a_small_one(
     define_charging()
     monkeypatch.setattr(bounded, "COUNT_LIMIT", 50)
     monkeypatch.setattr(money_at_risk, "FAILURES", 50)
+    monkeypatch.setattr(counts, "FORGOTTEN", 50)
     read = []
     for number in (4_000, 12_000):
         fill(number)
@@ -200,6 +226,26 @@ def test_a_scrape_reads_as_much_of_a_large_table_as_of_a_small_one(
     few, many = read
     assert few > 1_000
     assert many < few + 300, "a plan may change by a little"
+
+
+@pytest.mark.slow
+def test_questions_about_money_are_counted_by_their_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    define_charging()
+    monkeypatch.setattr(bounded, "COUNT_LIMIT", 50)
+    read = []
+    for number in (4_000, 12_000):
+        fill(number)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """SET CONSTRAINTS ALL IMMEDIATE; TRUNCATE workflows_manualtask; SET CONSTRAINTS ALL DEFERRED;
+                   INSERT INTO workflows_manualtask (workflow_id, wait_id, task_type, question, due_at, expires_at)
+                   SELECT id, id, 'effect_in_doubt', '', now(), now() FROM workflows_workflow WHERE status = 'PENDING';
+                   ANALYZE workflows_manualtask"""
+            )
+        read.append(rows_read(lambda: [money_at_risk.overdue(), money_at_risk.unclear_calls()]))
+    few, many = read
+    assert few > 200
+    assert many < few + 50
 
 
 # --- Around it ----------------------------------------------------------------------------------------
