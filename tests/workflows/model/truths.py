@@ -190,8 +190,8 @@ def of_counts(clinic: Clinic, rows: Collection[Workflow], user: User, misled: Co
             yield f"{name}: {number}, and {counted[name]} are counted"
     if not misled:
         held = [row.pk for row in rows if _is_left(row) and any(each.stands for each in clinic.charges_of(row))]
-        if len(held) > money_at_risk.standing_charges():
-            yield f"the charges of {held} stand, and {money_at_risk.standing_charges()} are counted"
+        if len(held) > len(money_at_risk.standing_charges()):
+            yield f"the charges of {held} stand, and {len(money_at_risk.standing_charges())} are counted"
     assert bounded.limit() > len(rows)
 
 
