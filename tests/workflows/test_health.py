@@ -66,6 +66,7 @@ def stopped(step: str = "enroll_in_program", **fields: Any) -> Standing:
 
 def counts(**fields: Any) -> Counts:
     counted = {"workers": 3, "failed": 2, "failed_today": 30, "tasks": 0, "overdue": 0, "holding": 0, "undelivered": 0}
+    counted |= dict.fromkeys(["of_unknown_type", "to_be_reversed", "late_deferred"], 0)
     numbers = {name: number(fields.pop(name, usual)) for name, usual in counted.items()}
     return Counts(**{"at": AT, "usual_failures": 1.2, **numbers, **fields})
 

@@ -245,6 +245,17 @@ class _Late(Collector):
             (([each.queue], each.late) for each in backlogs),
         )
         yield _one(
+            "onramp_late_deferred_steps",
+            "Workflows with a deferred step that has been due for half an hour, and that no worker has tried.",
+            len(late.with_late_deferred_steps()),
+        )
+        yield _by(
+            "onramp_unknown_type_workflows",
+            "Workflows that wait for a release that knows their type. reversing: their calls are to be undone.",
+            ["workflow_type", "reversing"],
+            (([name, str(of).lower()], number) for (name, of), number in sorted(late.of_unknown_type().items())),
+        )
+        yield _one(
             "onramp_late_expiries",
             "Workflows that have been over their own time for a minute, and that nothing has woken.",
             late.late_expiries(),

@@ -35,10 +35,10 @@ from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.engine.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
-from workflows.health import counts, money_at_risk, selecting
+from workflows.health import counts, late, money_at_risk, selecting
 from workflows.models import Attempt, ManualTask, Service, State, Workflow
 from workflows.models.failure import of_code
-from workflows.models.workflow import UNACKNOWLEDGED, is_parked_on
+from workflows.models.workflow import AWAITS_RELEASE, UNACKNOWLEDGED, is_parked_on
 from workflows.outages import parking
 from workflows.telling import consequences, patient, words
 from workflows.telling.steps import step_of
@@ -161,6 +161,8 @@ class PresetFilter(paging.Filter):
             ("attention", "Needs attention"),
             ("failed-today", "Failed today"),
             ("unacknowledged", "Failed and not acknowledged"),
+            (counts.UNKNOWN_TYPE, "Waits for a release that knows its type"),
+            (counts.LATE_DEFERRED, "Deferred step that no worker takes"),
             (counts.HOLDING, "Failed, holds money and not acknowledged"),
             ("decision", "Needs a decision"),
         ]
@@ -174,6 +176,10 @@ class PresetFilter(paging.Filter):
                 return queryset.filter(status="FAILED", cancelled_at=None, completed_at__gte=midnight)
             case "unacknowledged":
                 return queryset.filter(UNACKNOWLEDGED)
+            case counts.UNKNOWN_TYPE:
+                return queryset.filter(AWAITS_RELEASE)
+            case counts.LATE_DEFERRED:
+                return queryset.filter(pk__in=late.with_late_deferred_steps())
             case counts.HOLDING:
                 return queryset.filter(UNACKNOWLEDGED, pk__in=money_at_risk.standing_charges())
             case "decision":

@@ -34,8 +34,8 @@ CLOCK_TOLERANCE = 5.0
 # One of fewer says nothing of one in twenty.
 LATELY, ENOUGH = timedelta(minutes=15), 20
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-# The preset of the list of workflows that has what holds money.
-HOLDING = "holding"
+# Presets of the list of workflows: what holds money, and what no worker takes.
+HOLDING, UNKNOWN_TYPE, LATE_DEFERRED = "holding", "unknown-type", "late-deferred"
 # Of the failures that nobody has acknowledged for a day, so many are looked at, the newest: each when its day is over.
 FORGOTTEN = 10_000
 
@@ -98,6 +98,9 @@ class Counts:
     urgent: dict[str, Count] = field(default_factory=dict)  # overdue tasks where money is in doubt, or may be, by type
     holding: Count  # failed workflows that hold money, and that nobody has acknowledged
     undelivered: Count
+    of_unknown_type: Count  # they wait for a release that knows their type
+    to_be_reversed: Count  # of these
+    late_deferred: Count  # workflows with a deferred step that no worker takes
 
     @property
     def longest_due(self) -> LongestDue | None:
@@ -112,7 +115,7 @@ def read(states: Collection[State] = State) -> Counts:
     workers = live_workers(at)
     limited = paces.active()
     oldest, deserted = _longest_due(workers, [each.pk for each in limited if each.is_held])
-    found = standings()
+    found, unknown = standings(), late.of_unknown_type()
     return Counts(
         at=at,
         workers=_count(sum(number for _, _, number in workers), "workerprocess", state="live"),
@@ -137,6 +140,14 @@ def read(states: Collection[State] = State) -> Counts:
             for task_type, number in money_at_risk.overdue().items()
         },
         holding=_count(len(money_at_risk.standing_charges()), "workflow", preset=HOLDING),
+        of_unknown_type=_count(unknown.total(), "workflow", preset=UNKNOWN_TYPE),
+        to_be_reversed=_count(
+            sum(number for (_, is_reversed), number in unknown.items() if is_reversed),
+            "workflow",
+            preset=UNKNOWN_TYPE,
+            state=State.COMPENSATING.value,
+        ),
+        late_deferred=_count(len(late.with_late_deferred_steps()), "workflow", preset=LATE_DEFERRED),
         undelivered=_count(undelivered.number(), "undeliveredmessage", state="open"),
         stuck=late.stuck({name: each.slo.longest for name, each in definitions().items() if each.slo}),
     )

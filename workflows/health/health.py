@@ -82,6 +82,7 @@ def judge(counts: Counts) -> Health:
         *_money(counts),
         *_tasks(counts),
         *_undelivered(counts),
+        *_taken_by_nobody(counts),
         *_outbox(counts),
     ]
     if not found:
@@ -228,6 +229,22 @@ def _undelivered(counts: Counts) -> Iterator[Reason]:
     if counts.undelivered.number:
         what = "message" if counts.undelivered.number == 1 else "messages"
         yield _reason(Level.SLOW, _of(counts.undelivered, what), Piece(" could not be delivered"))
+
+
+def _taken_by_nobody(counts: Counts) -> Iterator[Reason]:
+    """What is never done unless somebody starts a worker of another release, or of another queue."""
+    if number := counts.of_unknown_type.number:
+        wait = "workflow waits for a release that knows its type" if number == 1 else _WAIT_FOR_A_RELEASE
+        refunds = [Piece(", "), _of(counts.to_be_reversed, "of them"), Piece(" to be reversed")]
+        is_money = counts.to_be_reversed.number > 0
+        level = Level.TROUBLE if is_money else Level.SLOW
+        yield _reason(level, _of(counts.of_unknown_type, wait), *(refunds if is_money else []))
+    if number := counts.late_deferred.number:
+        has = Piece(f" {'has' if number == 1 else 'have'} a deferred step that no worker has taken for half an hour")
+        yield _reason(Level.SLOW, _of(counts.late_deferred, "workflow" if number == 1 else "workflows"), has)
+
+
+_WAIT_FOR_A_RELEASE = "workflows wait for a release that knows their type"
 
 
 def _tasks(counts: Counts) -> Iterator[Reason]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -11,8 +12,8 @@ from django.db.models import QuerySet
 from workflows.engine import maintenance
 from workflows.engine.claim import POOLS
 from workflows.health import bounded
-from workflows.models import Chore
-from workflows.models.workflow import PARKED_SQL
+from workflows.models import Chore, Workflow
+from workflows.models.workflow import AWAITS_RELEASE, PARKED_SQL
 from workflows.outages import parking
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all, fetch_row
@@ -102,6 +103,30 @@ def signal_lag() -> float:
              WHERE EXISTS {_LISTENING}"""  # noqa: S608 (ours)
     )
     return max(0.0, seconds or 0.0)
+
+
+# Minutes after which a deferred step that is due is late: each try puts it off, so that no worker has even tried it.
+DEFERRED = 30
+_LATE_DEFERRED = f"""
+    WITH RECURSIVE {skip_scan("queues", "workflows_followup", "due_at IS NOT NULL", "queue")}
+    SELECT DISTINCT workflow_id FROM queues CROSS JOIN LATERAL (
+           SELECT workflow_id FROM workflows_followup f
+            WHERE f.queue = queues.queue AND due_at <= statement_timestamp() - make_interval(mins => {DEFERRED})
+            ORDER BY due_at, id LIMIT %(limit)s) late"""  # noqa: S608 (ours)
+
+
+def with_late_deferred_steps() -> list[int]:
+    """The workflows with a deferred step that is late: no worker has its queue, or knows its type."""
+    return [pk for (pk,) in fetch_all(_LATE_DEFERRED, {"limit": bounded.limit() + 1})]
+
+
+def of_unknown_type() -> Counter[tuple[str, bool]]:
+    """The workflows that wait for a release that knows their type: by that type, and whether they are to be reversed.
+
+    All of them that have not ended, a refund among them, wait without end if no such release comes.
+    """
+    found = Workflow.objects.filter(AWAITS_RELEASE).values_list("workflow_type", "compensating")
+    return Counter(found[: bounded.limit() + 1])
 
 
 # The oldest in each state, by an index of that state; of what is parked, those of each service.

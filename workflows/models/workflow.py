@@ -50,6 +50,9 @@ TOLD_OF_A_FAILURE = [
 # What waits for a service. Repeated beside a service's name, so that the planner finds the indexes.
 PARKED, PARKED_SQL = Q(status="PENDING") & ~Q(parked_on=""), "status = 'PENDING' AND parked_on <> ''"
 
+# What no release that works at present knows.
+AWAITS_RELEASE = Q(status="PENDING", waiting_for__startswith="a release that knows the workflow type ")
+
 
 def is_parked_on(service: str) -> Q:
     return PARKED & Q(parked_on=service)
@@ -336,7 +339,7 @@ class Workflow(models.Model):
             models.Index(
                 name="workflow_unknown_type",
                 fields=["workflow_type"],
-                condition=Q(status="PENDING", waiting_for__startswith="a release that knows the workflow type "),
+                condition=AWAITS_RELEASE,
             ),
             # state.transitions.release_parked: the longest parked first. outages.parking.names goes from name to name.
             models.Index(name="workflow_parked", fields=["parked_on", "invisible_until", "id"], condition=PARKED),

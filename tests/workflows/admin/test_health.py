@@ -17,7 +17,7 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from tests.workflows.outages.services import open_circuit
-from workflows.models import Attempt, Effect, ManualTask, Workflow
+from workflows.models import Attempt, Effect, FollowUp, ManualTask, Workflow
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
@@ -126,6 +126,33 @@ def test_a_refund_that_failed_days_ago_is_no_well_being_and_each_reason_leads_to
         assert re.findall(r"/manualtask/(\d+)/change/", page) == [str(row.pk)], kind
     assert listed(boss, found["1 failed workflow holds money"]) == {held.pk}
     assert listed(boss, found["1 message"]) == {lost.pk}
+
+
+def deferred(how_long: timedelta, queue: str = "nightly") -> Workflow:
+    row = rows.left_undone(queue=queue)
+    FollowUp.objects.create(workflow=row, step="thank", queue=queue, due_at=timezone.now() - how_long)
+    return row
+
+
+def test_what_no_worker_will_ever_take_is_told_within_the_hour_and_listed(as_: Login) -> None:
+    rows.worker()
+    left = {"waiting_for": "a release that knows the workflow type gone", "invisible_until": timezone.now() + HOUR}
+    gone = rows.workflow(workflow_type="gone", **left)
+    rows.complete(workflow_type="gone")
+    boss = as_("superuser")
+    assert sentence(boss) == "Slow: 1 workflow waits for a release that knows its type."
+    refund = rows.compensating(workflow_type="gone", **left)
+    late = {(twice := deferred(31 * MINUTE)).pk, deferred(2 * HOUR, "default").pk}
+    FollowUp.objects.create(workflow=twice, step="tell", queue="nightly", due_at=timezone.now() - HOUR)
+    deferred(29 * MINUTE), deferred(-HOUR), rows.given_up()
+    assert sentence(boss) == (
+        "In trouble: 2 workflows wait for a release that knows their type, 1 of them to be reversed; "
+        "2 workflows have a deferred step that no worker has taken for half an hour."
+    )
+    found = links(boss)
+    assert listed(boss, found["2 workflows wait for a release that knows their type"]) == {gone.pk, refund.pk}
+    assert listed(boss, found["1 of them"]) == {refund.pk}
+    assert listed(boss, found["2 workflows"]) == late
 
 
 # --- Its numbers --------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from tests.engine import another_connection, define
 from tests.workflows import rows
 from tests.workflows.api.test_metrics import MINUTE, _in_debug, told
 from workflows.definition import Step
-from workflows.health import bounded, counts, money_at_risk
-from workflows.models import Chore, Effect, Signal, Wait, WorkerProcess, Workflow
+from workflows.health import bounded, counts, late, money_at_risk
+from workflows.models import Chore, Effect, FollowUp, Signal, Wait, WorkerProcess, Workflow
 from workflows.wording import CodeWords, Money, Wording
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("engine", _in_debug.__name__)]
@@ -51,6 +51,17 @@ def test_a_workflow_over_its_time_that_sleeps_on_is_told_after_a_minute(client: 
         rows.waiting(task=False, expires_at=now - minutes * MINUTE)
     rows.workflow(expires_at=now - 2 * MINUTE)
     assert told(client)["late_expiries", ()] == 1
+
+
+def test_what_no_worker_will_ever_take_is_told(client: Client) -> None:
+    left = {"workflow_type": "gone", "waiting_for": "a release that knows the workflow type gone"}
+    rows.workflow(**left), rows.workflow(**left), rows.compensating(**left), rows.complete(workflow_type="gone")
+    for minutes in (31, 29, -60):
+        due_at = timezone.now() - minutes * MINUTE
+        FollowUp.objects.create(workflow=rows.complete(), step="thank", queue="nightly", due_at=due_at)
+    samples = told(client)
+    of = {labels: number for (name, labels), number in samples.items() if name == "unknown_type_workflows"}
+    assert (of, samples["late_deferred_steps", ()]) == ({("false", "gone"): 2, ("true", "gone"): 1}, 1)
 
 
 def signal(age: timedelta, **fields: Any) -> Signal:
@@ -200,7 +211,7 @@ def rows_read(act: Callable[[], object]) -> int:
         with connection.cursor() as cursor:
             cursor.execute(
                 """SELECT sum(pg_stat_get_xact_tuples_returned(oid)) FROM pg_class
-                    WHERE relname ~ '^(workflows_|workflow_|attempt_|effect_|signal_|manual_task_)'
+                    WHERE relname ~ '^(workflows_|workflow_|attempt_|effect_|signal_|manual_task_|follow_up_)'
                       AND relkind IN ('r', 'i')"""
             )
             return int(cursor.fetchone()[0])
@@ -229,7 +240,8 @@ def test_a_scrape_reads_as_much_of_a_large_table_as_of_a_small_one(
 
 
 @pytest.mark.slow
-def test_questions_about_money_are_counted_by_their_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_stands_still_until_somebody_acts_is_counted_by_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = (money_at_risk.overdue, money_at_risk.unclear_calls, late.with_late_deferred_steps, late.of_unknown_type)
     define_charging()
     monkeypatch.setattr(bounded, "COUNT_LIMIT", 50)
     read = []
@@ -240,9 +252,15 @@ def test_questions_about_money_are_counted_by_their_index(monkeypatch: pytest.Mo
                 """SET CONSTRAINTS ALL IMMEDIATE; TRUNCATE workflows_manualtask; SET CONSTRAINTS ALL DEFERRED;
                    INSERT INTO workflows_manualtask (workflow_id, wait_id, task_type, question, due_at, expires_at)
                    SELECT id, id, 'effect_in_doubt', '', now(), now() FROM workflows_workflow WHERE status = 'PENDING';
-                   ANALYZE workflows_manualtask"""
+                   TRUNCATE workflows_followup;
+                   INSERT INTO workflows_followup (workflow_id, step, queue, due_at)
+                   SELECT id, q, q, now() + (q < 'b')::int * interval '2 hours' - interval '1 hour'
+                     FROM workflows_workflow CROSS JOIN unnest(ARRAY['aside', 'nightly']) q;
+                   UPDATE workflows_workflow SET waiting_for = 'a release that knows the workflow type test'
+                    WHERE status = 'PENDING';
+                   ANALYZE workflows_manualtask, workflows_followup, workflows_workflow"""
             )
-        read.append(rows_read(lambda: [money_at_risk.overdue(), money_at_risk.unclear_calls()]))
+        read.append(rows_read(lambda: [look() for look in looks]))
     few, many = read
     assert few > 200
     assert many < few + 50
