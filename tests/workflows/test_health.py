@@ -85,8 +85,8 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         # --- What definitions promise ---
         (
             {"slow": [Slow("onboarding", 6.0, 3.0)], "stuck": {"onboarding": 2}},
-            "In trouble: 2 of onboarding have not ended within their longest time; "
-            "one of twenty of onboarding takes 6 s, where 3 s is promised.",
+            "In trouble: 2 workflows of the type Onboarding have not ended within its longest time; "
+            "Onboarding is slow: the slowest 5% take 6 s (the promise is 3 s).",
         ),
         # --- The oldest that waits ---
         ({"oldest": waiting(seconds=59)}, WELL.replace("nothing waits for a worker", "the oldest waits 59 s")),

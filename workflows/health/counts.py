@@ -65,7 +65,7 @@ class FromTheFuture:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A type of which one of twenty has lately taken more than its `slo` promises, its waits left out. Seconds."""
+    """A type whose slowest 5% have lately taken more than its `slo` promises, its waits left out. Seconds."""
 
     workflow_type: str
     p95: float

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 
+from workflows.definition import wording_of_type
 from workflows.health import bounded
 from workflows.health.bounded import Count, Link
 from workflows.health.counts import Counts, LongestDue
@@ -14,7 +15,7 @@ from workflows.health.money_at_risk import URGENT
 from workflows.health.services import Standing
 from workflows.models.pace import Scope
 from workflows.outages.circuits import CircuitState
-from workflows.wording import length
+from workflows.wording import length, plain
 
 # Seconds. Workers look several times a second, so on a usual day nothing waits for one; a minute is a backlog.
 WAITS_LONG = 60.0
@@ -129,12 +130,16 @@ def _failures(counts: Counts) -> Iterator[Reason]:
 def _promises(counts: Counts) -> Iterator[Reason]:
     for name, number in counts.stuck.items():
         if number:
-            what = f"{bounded.text(number)} of {name} have not ended within their longest time"
+            which = f"{bounded.text(number)} {'workflow' if number == 1 else 'workflows'} of the type {_titled(name)}"
+            what = f"{which} {'has' if number == 1 else 'have'} not ended within its longest time"
             yield _reason(Level.TROUBLE, Piece(what))
     for each in counts.slow:
-        promised = length(each.promised)
-        what = f"one of twenty of {each.workflow_type} takes {length(each.p95)}, where {promised} is promised"
-        yield _reason(Level.SLOW, Piece(what))
+        takes = f"the slowest 5% take {length(each.p95)} (the promise is {length(each.promised)})"
+        yield _reason(Level.SLOW, Piece(f"{_titled(each.workflow_type)} is slow: {takes}"))
+
+
+def _titled(workflow_type: str) -> str:
+    return wording_of_type(workflow_type).title or plain(workflow_type)
 
 
 def _clock(counts: Counts) -> Iterator[Reason]:
