@@ -110,7 +110,7 @@ def event() -> OutboxEvent:
 
 
 def bulk() -> BulkOperation:
-    user, _ = User.objects.get_or_create(username="asker", defaults={"is_superuser": True})
+    user, _ = User.objects.get_or_create(username="asker", defaults={"is_superuser": True, "is_staff": True})
     values = {"verb": "retry", "selected": 3, "chosen_by": "all", "state": "asked", "asked_by": user}
     return BulkOperation.objects.create(**values)
 
