@@ -169,7 +169,7 @@ def _is_undecided(service: Service) -> bool:
 
 def _next_batch(service: Service) -> int:
     if (left := places.left(service.name)) is not None:
-        return max(1, left)
+        return max(1, left, _next_under_cap(service))
     if not service.cohort:
         return 1
     assert service.released_at is not None
@@ -177,4 +177,13 @@ def _next_batch(service: Service) -> int:
         return max(1, service.cohort * 7 // 8)
     if service.failed_at is not None and service.closed_at is not None and service.failed_at > service.closed_at:
         return min(LARGEST_BATCH, service.cohort * 9 // 8 + 1)
+    return min(LARGEST_BATCH, service.cohort * 2)
+
+
+def _next_under_cap(service: Service) -> int:
+    """Twice as many as last, for calls may be short, or an eighth less if one has found no place since."""
+    if service.released_at is None or service.released_at < service.now - TAKEN_UP_WITHIN:  # type: ignore[attr-defined]
+        return 0
+    if Workflow.objects.filter(is_parked_on(service.name), parked_at__gte=service.released_at).exists():
+        return service.cohort * 7 // 8
     return min(LARGEST_BATCH, service.cohort * 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from tests import engine
 from tests.engine import another_connection, define, do_maintenance, kinds, submit, work, worker
 from tests.workflows.outages.services import Downstream
 from workflows.definition import Step
-from workflows.models import Effect, Pace, Workflow
+from workflows.models import Effect, Pace, Service, Workflow
+from workflows.models.clock import ClockTimestamp
 from workflows.outages import call_to, places
 
 pytestmark = engine.ENGINE
@@ -106,3 +108,32 @@ def test_as_many_are_released_as_there_are_places(programs: Downstream) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM workflows_workflow WHERE invisible_until < now() + interval '1 minute'")
         assert cursor.fetchone() == (2,)
+
+
+def test_more_are_released_each_time_until_one_is_turned_away(
+    programs: Downstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls may be much shorter than the second between two release batches."""
+    monkeypatch.setattr("workflows.outages.parking.LARGEST_BATCH", 8)
+    define([Step(programs.step)])
+    cap(1)
+    with taken(1):
+        for _ in range(40):
+            work(submit())
+    Workflow.objects.update(parked_at=ClockTimestamp() - timedelta(hours=1))
+
+    def released(seconds_later: float) -> int:
+        Service.objects.update(released_at=ClockTimestamp() - timedelta(seconds=seconds_later))
+        do_maintenance()
+        due = Workflow.objects.filter(status="PENDING", invisible_until__lt=ClockTimestamp() + timedelta(minutes=1))
+        return due.update(invisible_until=ClockTimestamp())
+
+    for number in (1, 2, 4, 8):
+        assert released(2) == number
+        worker().run(drain=True)
+    assert released(2) == 8, "the largest"
+    with taken(1):
+        worker().run(drain=True)
+    assert released(2) == 7
+    worker().run(drain=True)
+    assert released(120) == 1, "of a time long ago"
