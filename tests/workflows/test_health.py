@@ -65,7 +65,16 @@ def stopped(step: str = "enroll_in_program", **fields: Any) -> Standing:
 
 
 def counts(**fields: Any) -> Counts:
-    counted = {"workers": 3, "failed": 2, "failed_today": 30, "tasks": 0, "overdue": 0, "holding": 0, "undelivered": 0}
+    counted = {
+        "workers": 3,
+        "failed": 2,
+        "failed_today": 30,
+        "tasks": 0,
+        "overdue": 0,
+        "holding": 0,
+        "undelivered": 0,
+        "unexpected": 0,
+    }
     counted |= dict.fromkeys(["of_unknown_type", "to_be_reversed", "late_deferred"], 0)
     numbers = {name: number(fields.pop(name, usual)) for name, usual in counted.items()}
     return Counts(**{"at": AT, "usual_failures": 1.2, **numbers, **fields})
@@ -101,14 +110,18 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             {"deserted": [waiting("slow", seconds=60)]},
             "In trouble: no live worker takes what is due in the queue slow, where the oldest waits 1 min.",
         ),
-        # --- Failures ---
-        ({"failed": 9, "usual_failures": 0.0}, WELL.replace("2 failed", "9 failed")),
+        # --- Failures: the patients' own are a usual day ---
+        ({"failed": 400}, WELL.replace("2 failed", "400 failed")),
+        ({"unexpected": 9, "usual_failures": 0.0}, WELL),
         (
-            {"failed": 10, "usual_failures": 0.0},
-            "In trouble: 10 failed in the last hour, where less than one an hour is usual.",
+            {"unexpected": 10, "usual_failures": 0.0},
+            "In trouble: 10 failed unexpectedly in the last hour, where less than one an hour is usual.",
         ),
-        ({"failed": 29, "usual_failures": 10.0}, WELL.replace("2 failed", "29 failed")),
-        ({"failed": 30, "usual_failures": 10.0}, "In trouble: 30 failed in the last hour, where 10 an hour is usual."),
+        ({"unexpected": 29, "usual_failures": 10.0}, WELL),
+        (
+            {"unexpected": 30, "usual_failures": 10.0},
+            "In trouble: 30 failed unexpectedly in the last hour, where 10 an hour is usual.",
+        ),
         # --- What the engine itself does ---
         (
             {"hidden": FromTheFuture(1, ago(minutes=-5))},
@@ -175,11 +188,13 @@ def test_the_sentence(read: dict[str, Any], sentence: str) -> None:
 
 
 def test_every_number_leads_to_what_it_counted() -> None:
-    found = judge(counts(failed=30, usual_failures=1.0, oldest=waiting(minutes=6), services=[down(parked=2)]))
+    found = judge(counts(unexpected=30, usual_failures=1.0, oldest=waiting(minutes=6), services=[down(parked=2)]))
     assert found.level == Level.TROUBLE
     for piece in [piece for reason in found.reasons for piece in reason.pieces]:
         leads = piece.link is not None
-        assert leads == (piece.text in ("30 failed in the last hour", "6 min", "payments", "2 parked")), piece.text
+        assert leads == (piece.text in ("30 failed unexpectedly in the last hour", "6 min", "payments", "2 parked")), (
+            piece.text
+        )
 
 
 HOURS_23 = {"since": AT - timedelta(hours=23), "until": AT}
@@ -188,10 +203,10 @@ HOURS_23 = {"since": AT - timedelta(hours=23), "until": AT}
 @pytest.mark.parametrize(
     ("before", "usual"),
     [
-        (FailedWorkflows(0, None), 0.0),
-        (FailedWorkflows(46, ago(hours=22)), 2.0),
+        (FailedWorkflows(0, 0, None), 0.0),
+        (FailedWorkflows(460, 46, ago(hours=22)), 2.0),
         # More than are counted: these took five hours.
-        (FailedWorkflows(COUNT_LIMIT + 1, ago(hours=5)), (COUNT_LIMIT + 1) / 5),
+        (FailedWorkflows(COUNT_LIMIT + 1, 50, ago(hours=5)), 10.0),
     ],
 )
 def test_what_is_usual_is_of_an_hour(before: FailedWorkflows, usual: float) -> None:

@@ -138,7 +138,7 @@ class _Now(Collector):
         yield _one(
             "onramp_unexplained_failures_last_hour",
             "Those of them whose code has no words that make it the patient's own.",
-            counts.unexplained_failures(found.at),
+            found.unexpected.number,
         )
         yield _one(
             "onramp_unacknowledged_failures",

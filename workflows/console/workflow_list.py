@@ -207,6 +207,19 @@ class FailedFilter(admin.SimpleListFilter):
         return counts.failed_between(queryset, *times) if times else queryset
 
 
+class UnexpectedFilter(admin.SimpleListFilter):
+    """Of what failed, what is not the patient's own: Home's sentence leads here. The page does not offer it."""
+
+    title = "whether it was expected"
+    parameter_name = "unexpected"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [("yes", "No: not the patient's own doing")] if self.value() else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        return queryset.filter(counts.is_unexpected()) if self.value() else queryset
+
+
 # By themselves they ask for failures: of all rows, no index has them.
 OF_FAILURES = {"step", "code", "release"}
 
@@ -333,6 +346,7 @@ class WorkflowAdmin(ChoosesMany):
         ParkedFilter,
         CauseFilter,
         FailedFilter,
+        UnexpectedFilter,
         StepFilter,
         CodeFilter,
         ReleaseFilter,

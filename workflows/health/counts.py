@@ -81,7 +81,8 @@ class Counts:
     workers_by_queue: list[tuple[str, str, int]] = field(default_factory=list)
     failed: Count  # in the last hour
     failed_today: Count  # in the last 24 hours, that hour included
-    usual_failures: float  # an hour, of those before
+    unexpected: Count  # of those in the last hour: their code has no words that make them the patient's own
+    usual_failures: float  # unexpected ones an hour, of those before
     tasks: Count
     overdue: Count
     states: dict[State, Count] = field(default_factory=dict)
@@ -122,6 +123,7 @@ def read(states: Collection[State] = State) -> Counts:
         workers_by_queue=workers,
         failed=_count(last.number, "workflow", failed=interval_text(at - HOUR, at)),
         failed_today=_count(last.number + before.number, "workflow", failed=interval_text(at - DAY, at)),
+        unexpected=_count(last.unexpected, "workflow", failed=interval_text(at - HOUR, at), unexpected="yes"),
         usual_failures=usual_failures(before, since=at - DAY, until=at - HOUR),
         tasks=_count(bounded.count(ManualTask.objects.open()), "manualtask", state="open"),
         overdue=_count(bounded.count(ManualTask.objects.overdue()), "manualtask", state="overdue"),
@@ -242,21 +244,25 @@ def interval_text(since: datetime, until: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FailedWorkflows:
+    """How many failed, how many of them for a reason that is not explained as the patient's own, and the earliest."""
+
     number: int
+    unexpected: int
     earliest: datetime | None  # of those counted
 
 
 def _failures(since: datetime, until: datetime) -> FailedWorkflows:
     """The latest failures, as many as are counted."""
     latest = failed_between(Workflow.objects.all(), since, until).order_by("-completed_at")[: bounded.limit() + 1]
-    told = latest.aggregate(number=models.Count("completed_at"), earliest=models.Min("completed_at"))
-    return FailedWorkflows(told["number"], told["earliest"])
+    told = latest.annotate(counts=Case(When(is_unexpected(), then=1))).aggregate(
+        number=models.Count("completed_at"), unexpected=models.Count("counts"), earliest=models.Min("completed_at")
+    )
+    return FailedWorkflows(**told)
 
 
-def unexplained_failures(at: datetime) -> int:
-    """The workflows that failed in the last hour with a code that no words explain: it may be our own mistake."""
-    failed = failed_between(Workflow.objects.all(), at - HOUR, at).exclude(_with_code(is_explained))
-    return bounded.count(failed.order_by("-completed_at"))
+def is_unexpected() -> Q:
+    """A condition for a failed workflow: no words for its code make it the patient's own. It may be our mistake."""
+    return ~_with_code(is_explained)
 
 
 def forgotten_failures(at: datetime) -> int:
@@ -280,10 +286,10 @@ def _with_code(holds: Callable[[Wording, str], bool]) -> Q:
 
 
 def usual_failures(before: FailedWorkflows, *, since: datetime, until: datetime) -> float:
-    """Failures an hour. If there are more than are counted, the rate comes from the time that those took."""
+    """Unexpected failures an hour. If there are more than are counted, the rate comes from the time that those took."""
     if before.number > bounded.limit() and before.earliest:
         since = before.earliest
-    return before.number / max((until - since) / HOUR, 1 / 3600)
+    return before.unexpected / max((until - since) / HOUR, 1 / 3600)
 
 
 # --- Workers, and what waits for them -----------------------------------------------------------

@@ -23,7 +23,7 @@ WAITS_LONG = 60.0
 WAITS_TOO_LONG = 15 * 60.0
 # A release replaces its workers within a minute; meanwhile its queues have none.
 WORKERS_START_WITHIN = 60.0
-# Fewer are a usual hour: cards are refused, programs are full.
+# Fewer say nothing of the whole.
 FAILURES_WORTH_A_WORD = 10
 # From one hour to the next, numbers double by chance and by the time of the day.
 TIMES_THE_USUAL = 3.0
@@ -121,10 +121,15 @@ def _oldest(counts: Counts) -> Iterator[Reason]:
 
 
 def _failures(counts: Counts) -> Iterator[Reason]:
-    failed = counts.failed.number
+    """The patients' own, such as a declined card, are a usual day, however many they are."""
+    failed = counts.unexpected.number
     if failed >= FAILURES_WORTH_A_WORD and failed >= TIMES_THE_USUAL * counts.usual_failures:
         usual = f"{counts.usual_failures:,.0f} an hour" if counts.usual_failures >= 1 else "less than one an hour"
-        yield _reason(Level.TROUBLE, _of(counts.failed, "failed in the last hour"), Piece(f", where {usual} is usual"))
+        yield _reason(
+            Level.TROUBLE,
+            _of(counts.unexpected, "failed unexpectedly in the last hour"),
+            Piece(f", where {usual} is usual"),
+        )
 
 
 def _promises(counts: Counts) -> Iterator[Reason]:

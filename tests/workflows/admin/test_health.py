@@ -163,7 +163,8 @@ def test_each_number_leads_to_exactly_the_rows_that_it_counted(as_: Login) -> No
     workers = {rows.worker(pid).pk for pid in (1, 2)}
     rows.worker(3, last_seen=now - HOUR)
     rows.worker(4, stopped_at=now)
-    hour = {rows.failed(completed_at=now - 10 * MINUTE).pk for _ in range(11)}
+    unexpected = {rows.failed(completed_at=now - 10 * MINUTE, last_error_code="odd").pk for _ in range(11)}
+    hour = {*unexpected, rows.failed(completed_at=now - 10 * MINUTE, last_error_code="expired").pk}
     day = {rows.failed(completed_at=now - 2 * HOUR).pk, rows.failed(completed_at=now - 23 * HOUR).pk}
     rows.failed(completed_at=now - 25 * HOUR)
     rows.cancelled(completed_at=now - MINUTE)
@@ -174,9 +175,9 @@ def test_each_number_leads_to_exactly_the_rows_that_it_counted(as_: Login) -> No
     support = as_("support")
     found = links(support)
     rows.failed()  # after the numbers were read
-    assert listed(support, found["11 failed in the last hour"]) == hour
-    assert listed(support, found["Failed in the last hour: 11"]) == hour
-    assert listed(support, found["Failed in the last 24 hours: 13"]) == hour | day
+    assert listed(support, found["11 failed unexpectedly in the last hour"]) == unexpected
+    assert listed(support, found["Failed in the last hour: 12"]) == hour
+    assert listed(support, found["Failed in the last 24 hours: 14"]) == hour | day
     assert listed(support, found["3 parked"]) == parked
     assert listed(support, found["Live workers: 2"]) == workers
     assert found["payments"] == "/admin/workflows/service/payments/change/"
