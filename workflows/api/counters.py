@@ -1,6 +1,7 @@
 """COUNTERS: what `engine.rollup` has counted since the beginning, as Prometheus' counters and histograms.
 
-Those of which an alert asks for the rate start at 0: else Prometheus would miss the first ones.
+They start at 0 for what a definition may bring about: else Prometheus would miss the first ones. Failures by code do
+not, for any step may raise any code; no alert asks for their rate.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from prometheus_client.registry import Collector
 from workflows.definition import definitions, wording_of_type
 from workflows.health import rates
 from workflows.health.rates import Point
-from workflows.models import Attempt
-from workflows.models.rollup import BOUNDS, Metric
+from workflows.models import Attempt, StepOutcome
+from workflows.models.rollup import BOUNDS, PARKED, Metric
 from workflows.wording import is_explained
 
 Labels = tuple[str, ...]
@@ -31,6 +32,7 @@ class Counted(Collector):
         ran = [each for each in steps if each.outcome not in rates.DID_NOT_RUN]
         failed = [each for each in steps if each.outcome in rates.FAILED]
         types = sorted(definitions())
+        of_steps = [(of, step.name) for of in types for step in definitions()[of].steps]
         yield _counter(
             "workflow_started",
             "Workflows that came.",
@@ -46,7 +48,7 @@ class Counted(Collector):
             ["workflow_type", "status", "cancelled", "explained"],
             finished,
             _finish,
-            zeros=[(of, *labels) for of in types for labels in (_COMPLETE, ("FAILED", "false", "false"))],
+            zeros=[(of, *labels) for of in types for labels in (_COMPLETE, *_FAILED)],
         )
         yield _counter(
             "workflow_attempts",
@@ -62,14 +64,22 @@ class Counted(Collector):
             ["workflow_type", "step", "outcome"],
             steps,
             lambda each: (each.workflow_type, each.step, each.outcome),
+            zeros=[(*of, outcome) for of in of_steps for outcome in _RAN],
+        )
+        yield _counter(
+            "workflow_failed_runs",
+            "Failures of a step, tries that are repeated too, whatever their code. explained: as above.",
+            ["workflow_type", "step", "explained"],
+            failed,
+            lambda each: (each.workflow_type, each.step, _explained(each)),
+            zeros=[(*of, explained) for of in of_steps for explained in ("false", "true")],
         )
         yield _counter(
             "workflow_step_failures",
-            "Failures of a step, tries that are repeated too, by code or class. explained: as above.",
+            "The same by code or class; one that nobody foresaw is told from its first failure on.",
             ["workflow_type", "step", "code", "explained"],
             failed,
             lambda each: (each.workflow_type, each.step, each.code, _explained(each)),
-            zeros=[(of, step.name, "", "false") for of in types for step in definitions()[of].steps],
         )
         yield _counter(
             "workflow_redundant_reruns",
@@ -77,6 +87,7 @@ class Counted(Collector):
             ["workflow_type", "step"],
             found[Metric.RERUN],
             lambda each: (each.workflow_type, each.step),
+            zeros=of_steps,
         )
         yield _counter(
             "workflow_compensations",
@@ -84,6 +95,7 @@ class Counted(Collector):
             ["workflow_type", "outcome"],
             found[Metric.UNDO],
             lambda each: (each.workflow_type, each.outcome),
+            zeros=[(of, outcome) for of in types for outcome in _UNDONE],
         )
         of_type = ["workflow_type"]
         yield _histogram("workflow_duration_seconds", "From the submission, or a retry, to rest.", of_type, finished)
@@ -92,7 +104,10 @@ class Counted(Collector):
         yield _histogram("workflow_step_duration_seconds", "Runs of a step.", ["workflow_type", "step"], ran)
 
 
+_UNDONE = (StepOutcome.UNDONE, StepOutcome.UNDO_FAILED, StepOutcome.NOT_DONE, StepOutcome.KEPT)
+_RAN = [outcome for outcome in (*StepOutcome, PARKED) if outcome not in _UNDONE]
 _COMPLETE = ("COMPLETE", "false", "false")
+_FAILED = [("FAILED", "false", "false"), ("FAILED", "false", "true")]
 
 
 def _finish(point: Point) -> Labels:

@@ -53,11 +53,23 @@ def test_it_tells_what_came_ran_failed_and_ended(client: Client) -> None:
         }
 
     assert of("workflow_started_total") == {"": 4}
-    assert before["workflow_started_total", ("test",)] == 0, "or the first ones would be no increase"
+    told_before = {name for name in before if name[0].endswith("_total")}
+    told_since = {name for name in samples if name[0].endswith("_total")} - told_before
+    assert told_since == {
+        ("workflow_step_failures_total", (code, explained, "charge", "test"))
+        for code, explained in (("busy", "false"), ("declined", "true"), ("rotated", "false"))
+    }, "an alert would miss the first ones: none asks for the rate of a code"
+    assert {before[name] for name in told_before} == {0}
+    reruns, undone = (
+        ("workflow_redundant_reruns_total", ("charge", "test")),
+        ("undone", "undo_failed", "not_done", "kept"),
+    )
+    assert told_before >= {reruns, *(("workflow_compensations_total", (outcome, "test")) for outcome in undone)}
     assert of("workflow_finished_total") == {"false/false/COMPLETE": 2, "false/true/FAILED": 1, "false/false/FAILED": 1}
     assert of("workflow_attempts_total") == {"complete": 2, "retry": 1, "failed": 2}
     assert of("workflow_steps_total") == {"ran": 2, "failed": 3}
     assert of("workflow_step_failures_total") == {"busy/false": 1, "declined/true": 1, "rotated/false": 1}
+    assert of("workflow_failed_runs_total") == {"false": 2, "true": 1}
     assert of("workflow_active_seconds_bucket")["600.0"] == of("workflow_active_seconds_count")[""] == 4
     assert of("workflow_step_duration_seconds_count") == {"": 5}
 
