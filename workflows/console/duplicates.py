@@ -8,7 +8,8 @@ from workflows import operations
 from workflows.console.base import Verb
 from workflows.definition import wording_of_type
 from workflows.engine import duplicates
-from workflows.engine.duplicates import HOLDER, Other
+from workflows.engine.duplicates import Other
+from workflows.engine.holders import HOLDER
 from workflows.errors import DUPLICATES
 from workflows.models import Workflow
 

@@ -8,9 +8,8 @@ person's word; what may be another person, or a patient who has come back, is as
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -18,27 +17,18 @@ from django.db import transaction
 from django.db.models import F
 
 from workflows import charges
-from workflows.definition import WorkflowDefinition, definitions, value_at
+from workflows.definition import WorkflowDefinition, definitions
+from workflows.engine import holders
 from workflows.engine.executor import Failed, Held, failed_before_any_step
+from workflows.engine.holders import FORMER, HOLDER, HOLDER_ENDED, WAITING, Holder
 from workflows.engine.likeness import Person, compare_people, differing_fields, has_key, has_other_key
 from workflows.errors import DUPLICATES, ClaimLost, DuplicateOf, Suspend
-from workflows.models import Attempt, Event, ManualTask, SearchKeyHash, Wait, Workflow
-from workflows.postgres.jsonb import SEALED
+from workflows.models import Attempt, Event, ManualTask, Wait, Workflow
 from workflows.postgres.round_trips import session_of
-from workflows.postgres.statements import Parameters, fetch_all
-from workflows.postgres.wire import Row
-from workflows.sealing import private
-from workflows.search import search_keys
-from workflows.signals.waking import Slice, slice_of
+from workflows.postgres.statements import fetch_all
 from workflows.state import attempt_log, history
 from workflows.state.attempt_log import ALIAS, FENCE, OpenAttempt
-from workflows.state.transitions import make_due_where
 from workflows.waits import URGENT, ask, is_answered, withdraw, withdraw_unanswered
-
-HOLDER, WAITING, FORMER = SearchKeyHash.Role.HOLDER, SearchKeyHash.Role.WAITING, SearchKeyHash.Role.FORMER
-
-# By this name in `wake_on` a workflow that waits for the holder is known. No signal has it.
-HOLDER_ENDED = "holder:ended"
 
 TASK_TYPE = "possible_duplicate"
 QUESTION_PREFIX = "duplicate:"
@@ -46,35 +36,6 @@ QUESTION_PREFIX = "duplicate:"
 QUESTION_TIMEOUT = timedelta(days=30)
 # What failed with a charge may be refunded, or completed, while a person is asked.
 LOOK_AGAIN = timedelta(hours=1)
-
-# What counts: under way; COMPLETE, if the other was accepted before `within` had passed since; or failed, and left a
-# call. What has left one counts though another has taken its place, or it was a duplicate itself. The last column is
-# for a waiting workflow that nobody wakes.
-_HOLDERS = f"""
-    SELECT w.id, w.status,
-           CASE w.status WHEN 'PENDING' THEN true
-                         WHEN 'COMPLETE' THEN %(created_at)s <= w.completed_at + %(within)s::interval
-                         ELSE {charges.LEFT} END,
-           w.payload::text, clock_timestamp() + interval '1 hour'
-      FROM workflows_workflow w
-     WHERE w.id IN (
-           SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%(hashes)s::bytea[]) AND role = 'holder'
-            UNION ALL
-           SELECT w.id FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
-            WHERE k.hash = ANY (%(hashes)s::bytea[]) AND k.role = 'former' AND w.id <> %(workflow_id)s
-              AND {charges.LEFT})
-     ORDER BY w.id"""  # noqa: S608 (ours)
-_WRITE = """
-    WITH written AS (
-        INSERT INTO workflows_searchkey (hash, workflow_id, key_id, role)
-        SELECT hash, %(workflow_id)s, key_id, %(role)s
-          FROM unnest(%(hashes)s::bytea[], %(key_ids)s::int[]) AS own (hash, key_id) WHERE {allowed}
-        ON CONFLICT (hash, workflow_id) DO UPDATE SET role = excluded.role
-        RETURNING workflow_id),
-    replaced AS (
-        UPDATE workflows_searchkey SET role = 'former'
-         WHERE hash = ANY (%(hashes)s::bytea[]) AND workflow_id = ANY (%(replaced)s::bigint[]))
-    SELECT FROM written"""
 
 
 class Verdict(IntEnum):
@@ -84,16 +45,6 @@ class Verdict(IntEnum):
     ASK = 1  # a person
     WAIT = 2  # until it ends
     SAME = 3  # it is done, and this is the same again
-
-
-class Holder(NamedTuple):
-    """A workflow that may run, or has run, under a business key. `counts`: it may be in another one's way."""
-
-    workflow_id: int
-    status: str
-    counts: bool
-    payload: dict[str, Any]
-    look_again_at: datetime
 
 
 class InTheWay(NamedTuple):
@@ -235,23 +186,23 @@ def _take(
     definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, answers: Mapping[int, str]
 ) -> InTheWay | None:
     """Make the workflow a holder of its business key, if nothing is in its way: else return what is."""
-    hashes = _hashes(definition, workflow.tenant, workflow.payload)
+    hashes = holders.hashes_in(definition, workflow.tenant, workflow.payload)
     if not hashes:
         return None
     with attempt_log.errors_lose_the_claim(), transaction.atomic(using=ALIAS):
         run = session_of(ALIAS).run
-        _lock(run, hashes)
+        holders.lock(run, hashes)
         # A new statement, and so a new snapshot: it sees what the one before us has written.
-        holders = _holders(run, definition, workflow, hashes)
-        if any(each.workflow_id == workflow.pk for each in holders):
+        others = holders.read(run, definition, workflow, hashes)
+        if any(each.workflow_id == workflow.pk for each in others):
             return None
-        found = _first_in_the_way(definition, workflow, workflow.payload, holders, answers)
+        found = _first_in_the_way(definition, workflow, workflow.payload, others, answers)
         is_pending = found is not None and found.holder.status == Workflow.Status.PENDING
         role = HOLDER if found is None else WAITING if is_pending else FORMER
         # What is COMPLETE stays a holder, for others that were accepted earlier.
-        over = [each.workflow_id for each in holders if each.status == Workflow.Status.FAILED and not each.counts]
+        over = [each.workflow_id for each in others if each.status == Workflow.Status.FAILED and not each.counts]
         replaced = over if found is None else []
-        if not _write(run, hashes, workflow, role, replaced, allowed=FENCE, claim_xid=attempt.claim_xid):
+        if not holders.write(run, hashes, workflow, role, replaced, allowed=FENCE, claim_xid=attempt.claim_xid):
             raise ClaimLost("the claim's transaction has ended")
     return found
 
@@ -308,60 +259,6 @@ def _has_left(definition: WorkflowDefinition, workflow: Workflow) -> bool:
     return bool(fetch_all(sql, {"workflow_id": workflow.pk, **charges.parameters(definition)}))
 
 
-def _hashes(definition: WorkflowDefinition | None, tenant: str, payload: Mapping[str, Any]) -> list[tuple[bytes, int]]:
-    """The hashes under each key, with its id: all are written, or two workers with other settings would both go on."""
-    if definition is None or not definition.business_key:
-        return []
-    values = {field: value_at(payload, field) for field in definition.business_key}
-    business_key = search_keys.business_key_of(definition, tenant, values)
-    return sorted(search_keys.business_hashes(business_key)) if business_key else []
-
-
-def _hashes_of(workflow: Workflow) -> list[tuple[bytes, int]]:
-    return _hashes(definitions().get(workflow.workflow_type), workflow.tenant, workflow.payload)
-
-
-Run = Callable[[str, Parameters], list[Row]]
-
-
-def _holders(
-    run: Run, definition: WorkflowDefinition, workflow: Workflow, hashes: Sequence[tuple[bytes, int]]
-) -> list[Holder]:
-    parameters = {
-        "hashes": [each for each, _ in hashes],
-        "workflow_id": workflow.pk,
-        **charges.parameters(definition),
-        "created_at": workflow.created_at,
-        "within": definition.within,
-    }
-    found = [
-        Holder(pk, status, counts, json.loads(text), at) for pk, status, counts, text, at in run(_HOLDERS, parameters)
-    ]
-    return [each._replace(payload=private.opened(each.payload)) if SEALED in each.payload else each for each in found]
-
-
-def _lock(run: Run, hashes: Sequence[tuple[bytes, int]]) -> None:
-    """Until the transaction ends, nobody else judges a workflow of this key. In one order, to avoid deadlocks."""
-    keys = [int.from_bytes(each[:8], signed=True) for each, _ in hashes]
-    run("SELECT pg_advisory_xact_lock(key) FROM unnest(%(keys)s::bigint[]) AS key", {"keys": keys})
-
-
-def _write(
-    run: Run,
-    hashes: Sequence[tuple[bytes, int]],
-    workflow: Workflow,
-    role: str,
-    replaced: Sequence[int] = (),
-    *,
-    allowed: str = "true",
-    **more: Any,
-) -> bool:
-    """Write the workflow's part; False if it is not `allowed`. Those that it has `replaced` have none any more."""
-    own, key_ids = map(list, zip(*hashes, strict=True))
-    parameters = {"workflow_id": workflow.pk, "hashes": own, "key_ids": key_ids, "role": str(role)}
-    return bool(run(_WRITE.format(allowed=allowed), {**parameters, "replaced": list(replaced), **more}))
-
-
 def record(workflow: Workflow, attempt: OpenAttempt, error: DuplicateOf, *, finishes: bool) -> None:
     """Record that the workflow, which is FAILED since just now, was a duplicate.
 
@@ -370,52 +267,6 @@ def record(workflow: Workflow, attempt: OpenAttempt, error: DuplicateOf, *, fini
     history.record_in(attempt, Event.Kind.DUPLICATE, finishes=finishes, first=error.first, error_code=error.code)
     if not (error.needs_a_person or _has_left(definitions()[workflow.workflow_type], workflow)):
         Workflow.objects.filter(pk=workflow.pk).update(acknowledged_failure=F("completed_at"))
-
-
-# --- Woken by the holder's end ------------------------------------------------------------------------
-
-# The workflow `w` waits for a holder, and none is under way any more.
-_FREE = f"""
-    '{HOLDER_ENDED}' = ANY (w.wake_on) AND NOT EXISTS (
-        SELECT FROM workflows_searchkey own
-          JOIN workflows_searchkey k ON k.hash = own.hash AND k.role = 'holder'
-          JOIN workflows_workflow holder ON holder.id = k.workflow_id AND holder.status = 'PENDING'
-         WHERE own.workflow_id = w.id AND own.role = 'waiting')"""
-# And it is the first in line. When the holder has failed, the others would only find that this one runs now.
-_FIRST_IN_LINE = f"""
-    {_FREE} AND NOT EXISTS (
-        SELECT FROM workflows_searchkey own
-          JOIN workflows_searchkey k ON k.hash = own.hash AND k.role = 'waiting' AND k.workflow_id < own.workflow_id
-          JOIN workflows_workflow earlier ON earlier.id = k.workflow_id AND earlier.status = 'PENDING'
-         WHERE own.workflow_id = w.id AND own.role = 'waiting')"""
-
-_BEHIND = "SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%(hashes)s::bytea[]) AND role = 'waiting'"
-
-
-def wake_those_behind(workflow: Workflow, *, is_complete: bool) -> None:
-    """After the commit of what may be a workflow's end: wake those that waited for it, but for any that is locked.
-
-    All of them if it is COMPLETE: each is a duplicate, or asked about. Else the first in line takes its place.
-    """
-    definition = definitions().get(workflow.workflow_type)
-    if definition and definition.business_key:
-        if private.is_sealed(workflow.payload):  # it was cancelled before a step of it ran
-            workflow.payload = private.opened(workflow.payload)
-        hashes = [each for each, _ in _hashes_of(workflow)]
-        behind = [pk for (pk,) in session_of().run(_BEHIND, {"hashes": hashes})]
-        if behind:  # as hardly ever: to plan the next statement takes longer than to find that out
-            make_due_where(f"w.id = ANY (%s) AND {_FREE if is_complete else _FIRST_IN_LINE}", [behind])
-
-
-def wake_waiting(after: int = 0) -> Slice:
-    """Maintenance: wake the first in line, after that id, behind a holder that has ended, whoever ended it."""
-    waiting = "SELECT workflow_id AS id FROM workflows_searchkey WHERE role = 'waiting' AND workflow_id > {}"
-    last, next_after = slice_of(f"{waiting.format('%s')} ORDER BY workflow_id", after)
-    if not last:
-        return Slice(0)
-    in_slice = f"{waiting.format('%(after)s')} AND workflow_id <= %(last)s"
-    woken = make_due_where(f"w.id IN ({in_slice}) AND {_FIRST_IN_LINE}", {"after": after, "last": last})
-    return Slice(woken, next_after)
 
 
 # --- What people see, and decide ----------------------------------------------------------------------
@@ -462,10 +313,10 @@ def is_one(workflow: Workflow) -> bool:
 
 def make_holder(workflow: Workflow) -> None:
     """Let a workflow run beside those of its business key, in the caller's transaction: it is none of them."""
-    if hashes := _hashes_of(workflow):
+    if hashes := holders.hashes_of(workflow):
         run = session_of().run
-        _lock(run, hashes)
-        _write(run, hashes, workflow, HOLDER)
+        holders.lock(run, hashes)
+        holders.write(run, hashes, workflow, HOLDER)
 
 
 def in_place_of(workflow: Workflow, payload: Mapping[str, Any]) -> int | None:
@@ -474,13 +325,13 @@ def in_place_of(workflow: Workflow, payload: Mapping[str, Any]) -> int | None:
     Where a person would be asked there is none: the worker asks when it takes the workflow up.
     """
     definition = definitions().get(workflow.workflow_type)
-    hashes = _hashes(definition, workflow.tenant, payload)
+    hashes = holders.hashes_in(definition, workflow.tenant, payload)
     if definition is None or not hashes:
         return None
-    holders = _holders(fetch_all, definition, workflow, hashes)
-    if any(each.workflow_id == workflow.pk for each in holders):
+    others = holders.read(fetch_all, definition, workflow, hashes)
+    if any(each.workflow_id == workflow.pk for each in others):
         return None
-    found = _first_in_the_way(definition, workflow, payload, holders, {})
+    found = _first_in_the_way(definition, workflow, payload, others, {})
     return found.holder.workflow_id if found and found.verdict > Verdict.ASK else None
 
 
@@ -522,7 +373,7 @@ def others_of(workflow: Workflow) -> list[Other]:
         told = Event.objects.filter(workflow=workflow.pk, kind=Event.Kind.DUPLICATE).values_list("detail__first")
         rows = Workflow.objects.filter(pk__in=[first for (first,) in told if first])
         return [Other(pk, HOLDER, *rest) for pk, *rest in rows.values_list("pk", "status", "last_error_code")]
-    hashes = _hashes_of(workflow)
+    hashes = holders.hashes_of(workflow)
     parameters = {"hashes": [each for each, _ in hashes], "workflow_id": workflow.pk, "limit": OTHERS_SHOWN}
     each_kind = [_SAME.format(which=which) for which in ("= 'holder'", "<> 'holder'")] if hashes else []
     return [Other(*row) for sql in each_kind for row in fetch_all(sql, parameters)]

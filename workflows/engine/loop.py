@@ -18,6 +18,7 @@ from workflows.engine import (
     deferred_steps,
     duplicates,
     executor,
+    holders,
     maintenance,
     poison,
     process_status,
@@ -196,7 +197,7 @@ class Worker:
         if workflow.parent_id is not None:
             store.notify_parent(workflow.pk)
         if isinstance(outcome, Complete | Failed | Compensated):
-            duplicates.wake_those_behind(workflow, is_complete=isinstance(outcome, Complete))
+            holders.wake_those_behind(workflow, is_complete=isinstance(outcome, Complete))
         if self._spans and outcome:
             self._spans.record(workflow, attempt, self._calls.made, ended)
         return True

@@ -8,7 +8,8 @@ from django.utils import timezone
 
 from workflows.definition import definitions, wording_of_type
 from workflows.engine import duplicates, undo_question
-from workflows.engine.duplicates import HOLDER, Other
+from workflows.engine.duplicates import Other
+from workflows.engine.holders import HOLDER
 from workflows.errors import DIFFERS
 from workflows.models import Attempt, Event, Service, State, Workflow
 from workflows.outages.causes import mend_of

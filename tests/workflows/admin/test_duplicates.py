@@ -13,8 +13,8 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
-from workflows.engine import duplicates
-from workflows.engine.duplicates import FORMER, HOLDER, HOLDER_ENDED, WAITING
+from workflows.engine import holders
+from workflows.engine.holders import FORMER, HOLDER, HOLDER_ENDED, WAITING
 from workflows.health import counts, needs_a_person
 from workflows.models import Event, SearchKeyHash, Workflow
 
@@ -24,7 +24,7 @@ OF_FAILURE = {"status": "FAILED", "last_error_code": "duplicate_of"}
 
 def sent(role: str, **fields: Any) -> Workflow:
     row = rows.workflow(workflow_type="onboarding", payload=SENT, **fields)
-    for each, key_id in duplicates._hashes_of(row):
+    for each, key_id in holders.hashes_of(row):
         SearchKeyHash.objects.create(hash=each, workflow_id=row.pk, key_id=key_id, role=role)
     return row
 

@@ -20,7 +20,7 @@ from tests.workflows.cancelling import reread
 from tests.workflows.undoing import World, to_rest
 from workflows import operations
 from workflows.definition import Brake
-from workflows.engine import duplicates
+from workflows.engine import duplicates, holders
 from workflows.errors import ClaimLost, NotAllowed, StepError
 from workflows.models import Attempt, Effect, Event, ManualTask, SearchKeyHash, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -564,7 +564,7 @@ def test_what_is_under_way_or_complete_from_before_or_left_a_call_counts_once_it
 @contextmanager
 def somebody_judging(workflow: Workflow) -> Iterator[None]:
     """Another worker, in the midst of finding out whether a workflow of this business key may run."""
-    ((hash_, _),) = duplicates._hashes(engine.DEFINITION, workflow.tenant, workflow.payload)
+    ((hash_, _),) = holders.hashes_in(engine.DEFINITION, workflow.tenant, workflow.payload)
     with another_connection() as other, other.transaction():
         other.execute("SELECT pg_advisory_xact_lock(%s)", [int.from_bytes(hash_[:8], signed=True)])
         yield

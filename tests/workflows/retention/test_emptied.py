@@ -23,7 +23,7 @@ from workflows import operations
 from workflows.console.manual_task import ManualTaskAdmin
 from workflows.console.workflow_list import WorkflowAdmin
 from workflows.doctor import replay
-from workflows.engine import duplicates
+from workflows.engine import holders
 from workflows.errors import NotAllowed
 from workflows.models import Correction, Effect, Event, FollowUp, ManualTask, SearchKeyHash, Wait, Workflow
 from workflows.operations import bulk, bulk_previews, corrections
@@ -261,7 +261,7 @@ def duplicate() -> Workflow:
         rows.failed(last_error_code="duplicate_of", workflow_type="onboarding", payload=PERSON),
     )
     rows.event(row, "duplicate", detail={"first": first.pk})
-    for each, key_id in duplicates._hashes_of(row):
+    for each, key_id in holders.hashes_of(row):
         for of, role in ((first, "holder"), (row, "former")):
             SearchKeyHash.objects.create(hash=each, workflow=of, key_id=key_id, role=role)
     Workflow.objects.filter(pk=row.pk).update(acknowledged_failure=timezone.now())

@@ -24,7 +24,7 @@ from tests.processes import until
 from tests.workflows import rows
 from tests.workflows.retention.test_purge import child_of, long_ago, old, with_content
 from workflows.definition import Retention, definitions
-from workflows.engine import duplicates, maintenance
+from workflows.engine import holders, maintenance
 from workflows.health import counts
 from workflows.ingress import api_keys
 from workflows.intake.submissions import KeyReused, KeyTaken, enter, start
@@ -225,7 +225,7 @@ def test_of_its_business_key_stays_what_can_still_decide_something(
     settings.SEARCH_KEYS = ["old" * 20]
     sent = {"patient": {"email": "ann@example.com", "first_name": "A"}, "checkout": {"program": "sleep"}}
     row = old(make, workflow_type="onboarding", payload=sent, completed_at=long_ago(days))
-    hashes = duplicates._hashes_of(row)
+    hashes = holders.hashes_of(row)
     for each, key_id in hashes:
         SearchKeyHash.objects.create(hash=each, workflow=row, key_id=key_id, role="holder")
     if kept:
@@ -237,7 +237,7 @@ def test_of_its_business_key_stays_what_can_still_decide_something(
     assert ("1 hashes of business keys stay" in out.getvalue()) == stays
     assert SearchKeyHash.objects.filter(workflow=row).exists() == stays
     again = rows.workflow(workflow_type="onboarding", payload=sent)
-    assert [each.counts for each in duplicates._holders(fetch_all, ONBOARDING, again, hashes)] == [True] * stays
+    assert [each.counts for each in holders.read(fetch_all, ONBOARDING, again, hashes)] == [True] * stays
 
 
 # --- The archive, the command, the database ------------------------------------------------------------

@@ -1,0 +1,175 @@
+"""HOLDERS of a business key: the workflows that may run, or have run, under it, and those that wait for their end.
+
+What part a workflow has stands beside its search keys (`SearchKeyHash.Role`). It is written under an advisory lock on
+the key, by a worker (`engine.duplicates`, docs/adr/0020).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from workflows import charges
+from workflows.definition import WorkflowDefinition, definitions, value_at
+from workflows.models import SearchKeyHash, Workflow
+from workflows.postgres.jsonb import SEALED
+from workflows.postgres.round_trips import session_of
+from workflows.postgres.statements import Parameters
+from workflows.postgres.wire import Row
+from workflows.sealing import private
+from workflows.search import search_keys
+from workflows.signals.waking import Slice, slice_of
+from workflows.state.transitions import make_due_where
+
+HOLDER, WAITING, FORMER = SearchKeyHash.Role.HOLDER, SearchKeyHash.Role.WAITING, SearchKeyHash.Role.FORMER
+
+# By this name in `wake_on` a workflow that waits for the holder is known. No signal has it.
+HOLDER_ENDED = "holder:ended"
+
+# What counts: under way; COMPLETE, if the other was accepted before `within` had passed since; or failed, and left a
+# call. What has left one counts though another has taken its place, or it was a duplicate itself. The last column is
+# for a waiting workflow that nobody wakes.
+_HOLDERS = f"""
+    SELECT w.id, w.status,
+           CASE w.status WHEN 'PENDING' THEN true
+                         WHEN 'COMPLETE' THEN %(created_at)s <= w.completed_at + %(within)s::interval
+                         ELSE {charges.LEFT} END,
+           w.payload::text, clock_timestamp() + interval '1 hour'
+      FROM workflows_workflow w
+     WHERE w.id IN (
+           SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%(hashes)s::bytea[]) AND role = 'holder'
+            UNION ALL
+           SELECT w.id FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
+            WHERE k.hash = ANY (%(hashes)s::bytea[]) AND k.role = 'former' AND w.id <> %(workflow_id)s
+              AND {charges.LEFT})
+     ORDER BY w.id"""  # noqa: S608 (ours)
+_WRITE = """
+    WITH written AS (
+        INSERT INTO workflows_searchkey (hash, workflow_id, key_id, role)
+        SELECT hash, %(workflow_id)s, key_id, %(role)s
+          FROM unnest(%(hashes)s::bytea[], %(key_ids)s::int[]) AS own (hash, key_id) WHERE {allowed}
+        ON CONFLICT (hash, workflow_id) DO UPDATE SET role = excluded.role
+        RETURNING workflow_id),
+    replaced AS (
+        UPDATE workflows_searchkey SET role = 'former'
+         WHERE hash = ANY (%(hashes)s::bytea[]) AND workflow_id = ANY (%(replaced)s::bigint[]))
+    SELECT FROM written"""
+
+
+class Holder(NamedTuple):
+    """A workflow that may run, or has run, under a business key. `counts`: it may be in another one's way."""
+
+    workflow_id: int
+    status: str
+    counts: bool
+    payload: dict[str, Any]
+    look_again_at: datetime
+
+
+def hashes_in(
+    definition: WorkflowDefinition | None, tenant: str, payload: Mapping[str, Any]
+) -> list[tuple[bytes, int]]:
+    """The hashes of a payload's business key under each secret, with its id; none where it has no key.
+
+    All are written, or two workers with other settings would both go on.
+    """
+    if definition is None or not definition.business_key:
+        return []
+    values = {field: value_at(payload, field) for field in definition.business_key}
+    business_key = search_keys.business_key_of(definition, tenant, values)
+    return sorted(search_keys.business_hashes(business_key)) if business_key else []
+
+
+def hashes_of(workflow: Workflow) -> list[tuple[bytes, int]]:
+    """The same of a workflow."""
+    return hashes_in(definitions().get(workflow.workflow_type), workflow.tenant, workflow.payload)
+
+
+Run = Callable[[str, Parameters], list[Row]]
+
+
+def read(
+    run: Run, definition: WorkflowDefinition, workflow: Workflow, hashes: Sequence[tuple[bytes, int]]
+) -> list[Holder]:
+    """Who holds a business key, the oldest first, as it is for `workflow`: itself may be among them."""
+    parameters = {
+        "hashes": [each for each, _ in hashes],
+        "workflow_id": workflow.pk,
+        **charges.parameters(definition),
+        "created_at": workflow.created_at,
+        "within": definition.within,
+    }
+    found = [
+        Holder(pk, status, counts, json.loads(text), at) for pk, status, counts, text, at in run(_HOLDERS, parameters)
+    ]
+    return [each._replace(payload=private.opened(each.payload)) if SEALED in each.payload else each for each in found]
+
+
+def lock(run: Run, hashes: Sequence[tuple[bytes, int]]) -> None:
+    """Until the transaction ends, nobody else judges a workflow of this key. In one order, to avoid deadlocks."""
+    keys = [int.from_bytes(each[:8], signed=True) for each, _ in hashes]
+    run("SELECT pg_advisory_xact_lock(key) FROM unnest(%(keys)s::bigint[]) AS key", {"keys": keys})
+
+
+def write(
+    run: Run,
+    hashes: Sequence[tuple[bytes, int]],
+    workflow: Workflow,
+    role: str,
+    replaced: Sequence[int] = (),
+    *,
+    allowed: str = "true",
+    **more: Any,
+) -> bool:
+    """Write the workflow's part; False if it is not `allowed`. Those that it has `replaced` have none any more."""
+    own, key_ids = map(list, zip(*hashes, strict=True))
+    parameters = {"workflow_id": workflow.pk, "hashes": own, "key_ids": key_ids, "role": str(role)}
+    return bool(run(_WRITE.format(allowed=allowed), {**parameters, "replaced": list(replaced), **more}))
+
+
+# --- Woken by the holder's end ------------------------------------------------------------------------
+
+# The workflow `w` waits for a holder, and none is under way any more.
+_FREE = f"""
+    '{HOLDER_ENDED}' = ANY (w.wake_on) AND NOT EXISTS (
+        SELECT FROM workflows_searchkey own
+          JOIN workflows_searchkey k ON k.hash = own.hash AND k.role = 'holder'
+          JOIN workflows_workflow holder ON holder.id = k.workflow_id AND holder.status = 'PENDING'
+         WHERE own.workflow_id = w.id AND own.role = 'waiting')"""
+# And it is the first in line. When the holder has failed, the others would only find that this one runs now.
+_FIRST_IN_LINE = f"""
+    {_FREE} AND NOT EXISTS (
+        SELECT FROM workflows_searchkey own
+          JOIN workflows_searchkey k ON k.hash = own.hash AND k.role = 'waiting' AND k.workflow_id < own.workflow_id
+          JOIN workflows_workflow earlier ON earlier.id = k.workflow_id AND earlier.status = 'PENDING'
+         WHERE own.workflow_id = w.id AND own.role = 'waiting')"""
+
+_BEHIND = "SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%(hashes)s::bytea[]) AND role = 'waiting'"
+
+
+def wake_those_behind(workflow: Workflow, *, is_complete: bool) -> None:
+    """After the commit of what may be a workflow's end: wake those that waited for it, but for any that is locked.
+
+    All of them if it is COMPLETE: each is a duplicate, or asked about. Else the first in line takes its place.
+    """
+    definition = definitions().get(workflow.workflow_type)
+    if definition and definition.business_key:
+        if private.is_sealed(workflow.payload):  # it was cancelled before a step of it ran
+            workflow.payload = private.opened(workflow.payload)
+        hashes = [each for each, _ in hashes_of(workflow)]
+        behind = [pk for (pk,) in session_of().run(_BEHIND, {"hashes": hashes})]
+        if behind:  # as hardly ever: to plan the next statement takes longer than to find that out
+            make_due_where(f"w.id = ANY (%s) AND {_FREE if is_complete else _FIRST_IN_LINE}", [behind])
+
+
+def wake_waiting(after: int = 0) -> Slice:
+    """Maintenance: wake the first in line, after that id, behind a holder that has ended, whoever ended it."""
+    waiting = "SELECT workflow_id AS id FROM workflows_searchkey WHERE role = 'waiting' AND workflow_id > {}"
+    last, next_after = slice_of(f"{waiting.format('%s')} ORDER BY workflow_id", after)
+    if not last:
+        return Slice(0)
+    in_slice = f"{waiting.format('%(after)s')} AND workflow_id <= %(last)s"
+    woken = make_due_where(f"w.id IN ({in_slice}) AND {_FIRST_IN_LINE}", {"after": after, "last": last})
+    return Slice(woken, next_after)
