@@ -205,7 +205,7 @@ def test_what_fails_is_tried_again_later_and_later(crm: Receiver) -> None:
         ("120", 119, 121),
         ("999999", 3599, 3601),
         ("soon", 0, 7),
-        (format_datetime(datetime.now(UTC) + timedelta(hours=9), usegmt=True), 3599, 3601),
+        pytest.param(format_datetime(datetime.now(UTC) + timedelta(hours=9), usegmt=True), 3599, 3601, id="a date"),
         ("Sat, 01 Jan 2000 00:00:00 GMT", 0, 7),
     ],
 )
