@@ -76,7 +76,7 @@ def keys_of(source: str) -> list[bytes | None]:
     if not is_source(source):
         return []
     verifier, keys = verifier_of(source), list[bytes | None]()
-    valid = WebhookSecret.objects.filter(source=source, revoked_at=None)
+    valid = WebhookSecret.objects.filter(source=source, revoked_at=None).order_by("pk")
     for secret in map(opened_secret, query_in_time(lambda: list(valid))):
         with suppress(ValueError):
             keys.append(None if secret is None else verifier.key_of(secret))
