@@ -58,11 +58,11 @@ class InTheWay(NamedTuple):
 
 def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Held | Failed | None:
     """What to do instead of running `workflow`, because of another one of its business key; None to run it."""
-    may_be_answered = bool(definition.business_key) and attempt.number > 1
-    answers = _read_answers(definition, workflow) if may_be_answered else {}  # by holder; each is asked about once
+    questions = _questions(workflow) if definition.business_key and attempt.number > 1 else []
+    answers = _read_answers(definition, workflow, questions)  # by holder; each is asked about once
     while definition.business_key and (found := _take(definition, workflow, attempt, answers)):
         holder = found.holder
-        if may_be_answered:  # another may be in the way by now, and an answer about the one before decides nothing
+        if questions:  # another may be in the way by now, and an answer about the one before decides nothing
             _withdraw_questions(workflow, but=holder.workflow_id)
         if found.verdict == Verdict.WAIT:
             what = f"workflow {holder.workflow_id}, which is under way for {definition.wording.same_business}"
@@ -78,7 +78,7 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
             if holder.status == Workflow.Status.PENDING:  # if it fails, nothing is left to be asked
                 suspend.wake_on.append(HOLDER_ENDED)
             return Held(workflow.current_step, suspend, Attempt.Outcome.HELD)
-    return _judge_by_questions(definition, workflow) if may_be_answered else None
+    return _judge_by_questions(definition, workflow) if questions else None
 
 
 def _ask(definition: WorkflowDefinition, workflow: Workflow, found: InTheWay) -> str:
@@ -140,9 +140,9 @@ def _questions(workflow: Workflow) -> list[Question]:
     ]
 
 
-def _read_answers(definition: WorkflowDefinition, workflow: Workflow) -> dict[int, str]:
+def _read_answers(definition: WorkflowDefinition, workflow: Workflow, questions: Sequence[Question]) -> dict[int, str]:
     """What people have answered, by holder: it counts whatever has become of the holder since."""
-    answers = {each.holder: each.outcome for each in _questions(workflow)}
+    answers = {each.holder: each.outcome for each in questions}
     for holder, outcome in answers.items():
         if not outcome and is_answered(workflow, f"{QUESTION_PREFIX}{holder}"):
             answers[holder] = _answer(workflow, holder, definition.wording.same_business, {})
@@ -211,13 +211,13 @@ def _first_in_the_way(
     definition: WorkflowDefinition,
     workflow: Workflow,
     payload: Mapping[str, Any],
-    holders: Sequence[Holder],
+    others: Sequence[Holder],
     answers: Mapping[int, str],
 ) -> InTheWay | None:
     """Of the holders in the way of a workflow with this payload the one with the highest verdict, then the oldest."""
     judged = [
         _judge_by(definition, workflow, payload, each, answers)
-        for each in holders
+        for each in others
         if each.counts and each.workflow_id != workflow.pk
     ]
     return max((each for each in judged if each.verdict), key=lambda each: each.verdict, default=None)

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions, money_in, value_at
+from workflows.engine import holders
 from workflows.errors import WorkflowCancelled
 from workflows.models import Effect, OriginalPayload, Workflow
 from workflows.models.content_key import Unopened
@@ -175,6 +176,4 @@ def _hashes(definition: WorkflowDefinition, tenant: str, payload: Mapping[str, A
     """By which the payload is found and compared, under each of SEARCH_KEYS."""
     for kind, key in definition.search_keys.items():
         yield from search_keys.hashes_to_find(kind, key.read(value_at(payload, key.field))[:1])
-    values = {field: value_at(payload, field) for field in definition.business_key}
-    if business_key := search_keys.business_key_of(definition, tenant, values):
-        yield from (each for each, _ in search_keys.business_hashes(business_key))
+    yield from (each for each, _ in holders.hashes_in(definition, tenant, payload))
