@@ -12,7 +12,20 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from tests.benchmark import claim, drain, footprint, idle, intake, machine, memory, pickup, purging, takeover, waking
+from tests.benchmark import (
+    calls,
+    claim,
+    drain,
+    footprint,
+    idle,
+    intake,
+    machine,
+    memory,
+    pickup,
+    purging,
+    takeover,
+    waking,
+)
 from tests.benchmark.command import at_least, run_to_the_end
 from tests.benchmark.database import BenchmarkError, throwaway_database
 from tests.benchmark.findings import Report, counts, summary, with_targets
@@ -27,6 +40,7 @@ MEASURES = {
     "drain": drain,
     "pickup": pickup,
     "claim": claim,
+    "calls": calls,
     "purge": purging,
     "idle": idle,
     "takeover": takeover,

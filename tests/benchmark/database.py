@@ -26,7 +26,10 @@ PAYLOAD = ROOT / "docs" / "examples" / "net_new.json"
 # Rows that one statement inserts, so that it is seen how far it has come.
 PIECE = 50_000
 METRICS_TOKEN = "m" * 43
-DEFINITIONS = ("NO_OPS", "SECRETS", "PLAIN", "HELD", "AWAITS", "ENTERED", "ENTERED_WITH_KEYS", "ENTERED_WITH_SECRETS")
+DEFINITIONS = (
+    *("NO_OPS", "SECRETS", "ONE", "PLAIN", "HELD", "AWAITS"),
+    *("ENTERED", "ENTERED_WITH_KEYS", "ENTERED_WITH_SECRETS"),
+)
 ONBOARDING = "onboarding.workflow.ONBOARDING"
 
 

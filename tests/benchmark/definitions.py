@@ -51,6 +51,7 @@ NO_OPS = _defined(
 SECRETS = _defined("secrets", *NO_OPS.steps, secret_fields=SECRET_FIELDS)
 # Nothing is recorded of these but the attempt, and what is decided.
 PLAIN = _defined("plain", *(Step(do_nothing, name=name) for name in NAMES))
+ONE = _defined("one", Step(do_nothing))
 HELD = _defined("held", Step(hold_at_first))
 AWAITS = _defined("awaits", Step(await_paid))
 # What a submission costs on its way in: the last as onboarding's, with an e-mail address, a phone number and secrets.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import cProfile
 import time
 from collections.abc import Callable
 from statistics import median
+from tempfile import TemporaryFile
 from time import perf_counter
 from uuid import uuid4
 
-from django.db import transaction
+from django.db import connections, transaction
 from django.db.models.functions import Now
 
+from tests.benchmark.calls import COUNTED, PREPARING
 from tests.benchmark.claim import EXPLAINED, FIRST
 from tests.benchmark.database import PAYLOAD
 from tests.clock import Clock
@@ -20,12 +23,14 @@ from workflows.engine import claim, heartbeat, maintenance
 from workflows.engine.claim import DueWorkflows
 from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.listening import MAX_IDLE_DELAY
+from workflows.engine.loop import Worker
 from workflows.engine.process_status import WorkerStatus
 from workflows.intake.submissions import enter
 from workflows.models import Workflow
 from workflows.postgres.jsonb import parse
 from workflows.signals import store
 from workflows.state import attempt_log
+from workflows.stop_flag import Flag
 
 # By the workers' clock: the full looks of the first are few, and each of the others is one.
 SECONDS_SHARED, SECONDS_ALONE = 10.0, 1.0
@@ -87,6 +92,35 @@ def _explained(due: DueWorkflows, times: int) -> list[Plan]:
 def _is_full(plan: Plan) -> bool:
     """Whether it has looked from the very start, which one of all workers does four times a second."""
     return all(value == "-infinity" for name, value in plan.parameters.items() if name.endswith("_due"))
+
+
+def calls() -> dict[str, list[int]]:
+    """Process the due workflows one by one: the function calls of each claim; and the exchanges, of others."""
+    worker = Worker(queue="default", name="calls:1", stopping=Flag())
+    for _ in range(PREPARING):
+        assert worker.process_next()
+    made = [_function_calls(worker.process_next) for _ in range(COUNTED)]
+    return {"calls": made, "exchanges": [_exchanges(worker.process_next) for _ in range(COUNTED)]}
+
+
+def _function_calls(process_next: Callable[[], bool]) -> int:
+    with cProfile.Profile() as profile:
+        assert process_next()
+    # The profile sees itself being ended.
+    return sum(entry.callcount for entry in profile.getstats()) - 1
+
+
+def _exchanges(process_next: Callable[[], bool]) -> int:
+    """How often the server answers one of the worker's sessions, as libpq itself writes it down."""
+    sessions = [connections[alias].connection.pgconn for alias in connections if connections[alias].connection]
+    with TemporaryFile("w+") as told:
+        for session in sessions:
+            session.trace(told.fileno())
+        assert process_next()
+        for session in sessions:
+            session.untrace()
+        told.seek(0)
+        return told.read().count("ReadyForQuery")
 
 
 class Idle:
