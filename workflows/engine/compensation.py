@@ -9,7 +9,7 @@ only for an outage, is undone now, once. Else the question stays.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from workflows.effects import DONE, MAY_HAVE_HAPPENED, NOT_DONE, KnownEffect
 from workflows.effects.ledger import Ledger
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVERY, Unsettled, found_by
 from workflows.engine import retry_budget, step_session, undo_question
-from workflows.engine.executor import Held, WorkerStopping
+from workflows.engine.outcomes import Compensated, Held, StartAgain, UndoFailed, UndoOutcome, WorkerStopping
 from workflows.engine.results import Results, describe, describe_engine_error
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
 from workflows.errors import Braked, StepError, Suspend
@@ -48,30 +48,6 @@ DEATHS_TASK_TYPE, LOSSES_TASK_TYPE = "keeps_dying", "keeps_being_lost"
 KEPT_ON_CANCEL = (DOUBT_TASK_TYPE, UNDO_TASK_TYPE)
 # The names of the waits for an answer about an undo start with it.
 QUESTION_PREFIX = "undo:"
-
-
-@dataclass(frozen=True, slots=True)
-class Compensated:
-    """Nothing is left to undo. `undone` are the steps whose effects were undone, in that order."""
-
-    undone: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class UndoFailed:
-    """An undo, or finding out whether there is something to undo, failed.
-
-    `description` is the error as it may be shown. If it has failed too often (`verdict`), a person is asked.
-    """
-
-    step: Step
-    error: BaseException
-    description: dict[str, str]
-    verdict: retry_budget.Verdict
-    parking: Parking | None = None
-
-
-UndoOutcome = Compensated | UndoFailed | Held | WorkerStopping | undo_question.StartAgain
 
 
 def parked_untried(definition: WorkflowDefinition, workflow: Workflow, braked: Braked) -> UndoFailed:
@@ -177,7 +153,7 @@ class _Compensation:
                     return WorkerStopping(self.results.context_json, step)
                 case Suspend():
                     return Held(step.name, ended_by, Attempt.Outcome.WAITING, self.parking)
-                case undo_question.StartAgain():
+                case StartAgain():
                     self.attempt.steps.pop()  # nothing was undone
                     return ended_by
             self.attempt.boundary.after()  # if that opens the circuit, the workflow is parked

@@ -25,7 +25,7 @@ from workflows.effects.ledger import Ledger
 from workflows.engine import executor, retry_budget, step_session
 from workflows.engine.backoff import Policy, delay_seconds
 from workflows.engine.claim import Claim
-from workflows.engine.executor import Complete, Failed, WorkerStopping
+from workflows.engine.outcomes import Complete, Failed, WorkerStopping, failed_by_engine
 from workflows.engine.results import Results
 from workflows.engine.runner import finish_tries, run_in_savepoint
 from workflows.errors import RetryableStepError, StepError, Suspend
@@ -102,15 +102,15 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> TryOut
     step = definition.find_or_removed_step(follow_up.step)
     if follow_up.tries > MAX_TRIES:
         error = StepError(f"{follow_up.tries - 1} workers started it, none finished it.", code="poison")
-        return executor.failed_by_engine(step, error)
+        return failed_by_engine(step, error)
     if definition.find_step(follow_up.step) is None or not (step.follow_up or follow_up.asked_by):
         error = _for_another_release(f"This release does not follow up {step.name}.", "step_undeclared")
-        return executor.failed_by_engine(step, error)
+        return failed_by_engine(step, error)
     if broken := step_session.find_broken(attempt.past, at=step.name):
-        return executor.failed_by_engine(step, step_session.failure_of(broken))
+        return failed_by_engine(step, step_session.failure_of(broken))
     if isinstance(workflow.payload, Unopened):
         error = _for_another_release(f"What was sent cannot be read: {workflow.payload.why}", "content_unreadable")
-        return executor.failed_by_engine(step, error)
+        return failed_by_engine(step, error)
     if getattr(workflow, "is_private", False):
         attempt.content = private.Content(private.find_key(workflow.idempotency_key), "")
     payloads.open_for_steps(definition, workflow, strict=False)
@@ -131,7 +131,7 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> TryOut
             return WorkerStopping({}, step)
         case Suspend():
             error = RetryableStepError(f"{step.name} may not wait when it is followed up: {ended_by}")
-            return executor.failed_by_engine(step, error)
+            return failed_by_engine(step, error)
     return executor.failed(step, ended_by, results)
 
 

@@ -19,9 +19,9 @@ from django.db.models import F
 from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.engine import holders
-from workflows.engine.executor import Failed, Held, failed_before_any_step
 from workflows.engine.holders import FORMER, HOLDER, HOLDER_ENDED, WAITING, Holder
 from workflows.engine.likeness import Person, compare_people, differing_fields, has_key, has_other_key
+from workflows.engine.outcomes import Failed, Held, failed_before_any_step
 from workflows.errors import DUPLICATES, ClaimLost, DuplicateOf, Suspend
 from workflows.models import Attempt, Event, ManualTask, Wait, Workflow
 from workflows.postgres.round_trips import session_of

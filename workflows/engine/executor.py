@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from django.db import transaction
 
-from workflows.definition import Step, WorkflowDefinition, removed_step
+from workflows.definition import Step, WorkflowDefinition
 from workflows.effects.ledger import Ledger, Result
 from workflows.effects.reconcile import Unsettled
 from workflows.engine import retry_budget, step_session
-from workflows.engine.results import Results, describe, describe_engine_error
+from workflows.engine.outcomes import Complete, Failed, RunOutcome, Waiting, WorkerStopping
+from workflows.engine.results import Results, describe
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
-from workflows.errors import Braked, StepError, Suspend, WorkflowCancelled
-from workflows.models import Attempt, StepOutcome, Workflow
+from workflows.errors import Braked, Suspend, WorkflowCancelled
+from workflows.models import StepOutcome, Workflow
 from workflows.outages import unavailable_service
 from workflows.outages.calls import is_busy
 from workflows.outages.parking import OUTAGE_ATTEMPTS
@@ -26,66 +25,9 @@ from workflows.postgres.round_trips import session_of
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt
 from workflows.state.boundary import MustStop
-from workflows.state.transitions import Parking
 from workflows.timeouts import StepTimeout
 
 NO_SAVEPOINT = nullcontext()
-
-
-@dataclass(frozen=True, slots=True)
-class Complete:
-    """Every step has run."""
-
-    context: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A step failed, for good or (a RetryableStepError, or what the database cannot do just now) for now.
-
-    `description` is the error as it may be shown: its class, code and scrubbed message. `context` is None when no step
-    ran: then the row keeps its context.
-    """
-
-    context: Mapping[str, Any] | None
-    step: Step
-    error: BaseException
-    retryable: bool
-    description: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A step waits for something."""
-
-    context: Mapping[str, Any]
-    step: Step
-    suspend: Suspend
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The engine waits before it goes on: for a person's answer, or for another workflow of the same business key.
-
-    `parking`: a lookup that may answer the question waits for its service.
-    """
-
-    step: str
-    suspend: Suspend
-    ended: Attempt.Outcome
-    parking: Parking | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerStopping:
-    """The worker has to stop, and its grace is over: the workflow is left for another worker."""
-
-    context: Mapping[str, Any]
-    step: Step
-
-
-# `context` is its copy for people, as JSON.
-RunOutcome = Complete | Failed | Waiting | WorkerStopping
 
 
 def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> RunOutcome:
@@ -125,20 +67,6 @@ def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt
 def failed(step: Step, error: BaseException, results: Results) -> Failed:
     """The outcome of an attempt that ended with a step's error."""
     return Failed(results.context_json, step, error, retry_budget.is_passing(error), describe(error, results))
-
-
-def failed_before_any_step(definition: WorkflowDefinition | None, workflow: Workflow, error: StepError) -> Failed:
-    """The outcome of a workflow that fails with `error` before any step of the attempt has run.
-
-    `definition` is None for a type that this release does not know.
-    """
-    known = definition and (definition.find_step(workflow.current_step) or definition.steps[0])
-    return failed_by_engine(known or removed_step(workflow.current_step), error)
-
-
-def failed_by_engine(step: Step, error: StepError) -> Failed:
-    """The outcome for an error of the engine's own, and not of a step that has run."""
-    return Failed(None, step, error, retry_budget.is_passing(error), describe_engine_error(error))
 
 
 def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:

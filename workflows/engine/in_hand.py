@@ -16,7 +16,7 @@ from workflows import request_ids
 from workflows.engine import poison, streams
 from workflows.engine.backoff import Delay
 from workflows.engine.claim import Claim
-from workflows.engine.poison import Rescheduled
+from workflows.engine.outcomes import Rescheduled
 from workflows.engine.process_status import NEVER, PublishedStatus
 from workflows.errors import ClaimLost
 from workflows.models import Attempt, Event, Workflow

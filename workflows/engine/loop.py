@@ -30,13 +30,11 @@ from workflows.engine import (
 from workflows.engine.backoff import Delay
 from workflows.engine.claim import Claim, DueWorkflows
 from workflows.engine.commit import transaction_or_claim_lost
-from workflows.engine.compensation import Compensated
-from workflows.engine.executor import Complete, Failed
 from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.in_hand import LOST_DELAY, InHand
 from workflows.engine.listening import Listener
-from workflows.engine.outcome import Decidable, decide
-from workflows.engine.poison import Rescheduled
+from workflows.engine.outcome import decide
+from workflows.engine.outcomes import Compensated, Complete, Failed, Outcome, Rescheduled, failed_before_any_step
 from workflows.engine.process_status import NEVER, PublishedStatus, Slot
 from workflows.engine.worker_boundary import WorkersBoundary
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
@@ -277,10 +275,10 @@ class Worker:
             self.status.update(worker_id=self._heartbeat.row_id)
 
 
-def _outcome_of(claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled | None) -> Decidable:
+def _outcome_of(claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled | None) -> Outcome:
     workflow = claim.workflow
     if cancelled:  # whatever its type, for nothing of it is run
-        return executor.failed_before_any_step(definitions().get(workflow.workflow_type), workflow, cancelled)
+        return failed_before_any_step(definitions().get(workflow.workflow_type), workflow, cancelled)
     definition = definitions()[workflow.workflow_type]
     if workflow.compensating:
         if elsewhere := (
@@ -294,9 +292,9 @@ def _outcome_of(claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled
             return verdict
         return compensation.run(definition, workflow, attempt, give_up=verdict)
     if claim.expires_in <= 0:
-        return executor.failed_before_any_step(definition, workflow, WorkflowExpired())
+        return failed_before_any_step(definition, workflow, WorkflowExpired())
     if let_fail := attempt.boundary.let_fail():
-        return executor.failed_before_any_step(definition, workflow, let_fail)
+        return failed_before_any_step(definition, workflow, let_fail)
     return (
         poison.judge(definition, workflow, attempt)
         or unreadable.open_content(definition, workflow, attempt)

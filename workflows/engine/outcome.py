@@ -17,11 +17,21 @@ from pydantic_core import to_json
 
 from workflows import waits
 from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.engine import compensation, deferred_steps, duplicates, poison, reopening, retry_budget, undo_question
+from workflows.engine import compensation, deferred_steps, duplicates, reopening, retry_budget, undo_question
 from workflows.engine.backoff import Policy
-from workflows.engine.compensation import Compensated, UndoFailed
-from workflows.engine.executor import Complete, Failed, Held, RunOutcome, Waiting, WorkerStopping
-from workflows.engine.poison import Rescheduled
+from workflows.engine.outcomes import (
+    Compensated,
+    Complete,
+    Failed,
+    Held,
+    Outcome,
+    Rescheduled,
+    RunOutcome,
+    StartAgain,
+    UndoFailed,
+    Waiting,
+    WorkerStopping,
+)
 from workflows.engine.results import last_error
 from workflows.errors import Braked, DuplicateOf, RetryableStepError, Suspend, WorkflowCancelled, signal_names
 from workflows.models import Attempt, Event, StepOutcome, Workflow
@@ -38,10 +48,8 @@ from workflows.state.transitions import NOTHING, Awaited, Failures, Parking
 
 logger = logging.getLogger(__name__)
 
-Decidable = RunOutcome | poison.PoisonOutcome | compensation.UndoOutcome
 
-
-def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Attempt.Outcome:
+def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome) -> Attempt.Outcome:
     """Write the outcome of an attempt: the row, once; the event; and, as the last statement, the attempt's end.
 
     Where every step has run these three are one statement, which is sent with the COMMIT.
@@ -65,7 +73,7 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Decidable) -> Atte
             ended = _hold(workflow, attempt, outcome)
         case Compensated():
             ended = _end_compensation(workflow, attempt, outcome)
-        case undo_question.StartAgain():
+        case StartAgain():
             ended = _start_again(workflow, attempt, outcome)
         case UndoFailed():
             ended, error = _retry_undo(workflow, attempt, outcome), outcome.error
@@ -281,7 +289,7 @@ def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compens
     return Attempt.Outcome.COMPENSATED
 
 
-def _start_again(workflow: Workflow, attempt: OpenAttempt, outcome: undo_question.StartAgain) -> Attempt.Outcome:
+def _start_again(workflow: Workflow, attempt: OpenAttempt, outcome: StartAgain) -> Attempt.Outcome:
     """A person has it retried instead of undone: nothing was undone yet, so every call is on record."""
     reopening.reopen(workflow)
     told = {"actor": outcome.by, "reason": outcome.reason}

@@ -5,18 +5,15 @@ Nothing is counted in an `except`, because a crash never reaches one: the attemp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import takewhile
 from typing import NamedTuple
-
-from django.db.models.expressions import Combinable
 
 from workflows.definition import UNKNOWN_STEP, WorkflowDefinition
 from workflows.engine import step_session
 from workflows.engine.backoff import Policy
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE
-from workflows.engine.executor import Failed, Held, failed_by_engine
+from workflows.engine.outcomes import Failed, Held, PoisonOutcome, Rescheduled, failed_by_engine
 from workflows.errors import Braked, RetryableStepError, StepError, Suspend
 from workflows.models import Attempt, Workflow
 from workflows.outages import brake
@@ -66,18 +63,6 @@ OTHERS_LIMIT = 10_000
 
 _CRASHED = Attempt.Outcome.CRASHED
 _DEATHS = (_CRASHED, Attempt.Outcome.KILLED, Attempt.Outcome.VANISHED)
-
-
-@dataclass(frozen=True, slots=True)
-class Rescheduled:
-    """Some time passes before the next try: until `due`, for this `reason`."""
-
-    due: Combinable
-    reason: str
-    step: str
-
-
-PoisonOutcome = Failed | Rescheduled | Held
 
 
 def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> PoisonOutcome | None:

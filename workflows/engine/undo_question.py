@@ -14,6 +14,7 @@ from typing import Any
 from workflows import waits
 from workflows.before_undo import LONGEST, BeforeUndo
 from workflows.definition import WorkflowDefinition
+from workflows.engine.outcomes import StartAgain
 from workflows.errors import DuplicateOf, LetFail, WorkflowCancelled, WorkflowExpired, error_chain
 from workflows.models import Event, Workflow
 from workflows.postgres.statements import fetch_row
@@ -30,14 +31,6 @@ ASKED = "Is what this workflow has done to be reversed?"
 _ASKED_BY_ANOTHER_RELEASE = BeforeUndo("", (), LONGEST)
 # A person has decided on it already, or nobody, or nothing, came in time: see `before_undo.NEVER_ASKED`.
 _NEVER_AFTER = (WorkflowCancelled, WorkflowExpired, DuplicateOf, LetFail, WaitFailed)
-
-
-class StartAgain(BaseException):
-    """A person has decided that the workflow is retried, and not reversed. No Exception, for no reversal has failed."""
-
-    def __init__(self, by: str, reason: str) -> None:
-        super().__init__(by)
-        self.by, self.reason = by, reason
 
 
 def mark(definition: WorkflowDefinition | None, error: BaseException, code: str) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 
 from workflows.definition import WorkflowDefinition
-from workflows.engine.executor import Failed, Held, failed_by_engine
-from workflows.engine.poison import Rescheduled
+from workflows.engine.outcomes import Failed, Held, Rescheduled, failed_by_engine
 from workflows.errors import StepError, Suspend
 from workflows.models import Attempt, Workflow
 from workflows.models.clock import ClockTimestamp

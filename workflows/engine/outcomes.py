@@ -1,0 +1,128 @@
+"""OUTCOMES: what may come of an attempt, as data; `engine.outcome` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models.expressions import Combinable
+
+from workflows.definition import Step, WorkflowDefinition, removed_step
+from workflows.engine.results import describe_engine_error
+from workflows.engine.retry_budget import Verdict, is_passing
+from workflows.errors import StepError, Suspend
+from workflows.models import Attempt, Workflow
+from workflows.state.transitions import Parking
+
+# Of each `context` is its copy for people, as JSON.
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Every step has run."""
+
+    context: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A step failed, for good or (a RetryableStepError, or what the database cannot do just now) for now.
+
+    `description` is the error as it may be shown: its class, code and scrubbed message. `context` is None when no step
+    ran: then the row keeps its context.
+    """
+
+    context: Mapping[str, Any] | None
+    step: Step
+    error: BaseException
+    retryable: bool
+    description: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A step waits for something."""
+
+    context: Mapping[str, Any]
+    step: Step
+    suspend: Suspend
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The engine waits before it goes on: for a person's answer, or for another workflow of the same business key.
+
+    `parking`: a lookup that may answer the question waits for its service.
+    """
+
+    step: str
+    suspend: Suspend
+    ended: Attempt.Outcome
+    parking: Parking | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStopping:
+    """The worker has to stop, and its grace is over: the workflow is left for another worker."""
+
+    context: Mapping[str, Any]
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Rescheduled:
+    """Some time passes before the next try: until `due`, for this `reason`."""
+
+    due: Combinable
+    reason: str
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compensated:
+    """Nothing is left to undo. `undone` are the steps whose effects were undone, in that order."""
+
+    undone: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class UndoFailed:
+    """An undo, or finding out whether there is something to undo, failed.
+
+    `description` is the error as it may be shown. If it has failed too often (`verdict`), a person is asked.
+    """
+
+    step: Step
+    error: BaseException
+    description: dict[str, str]
+    verdict: Verdict
+    parking: Parking | None = None
+
+
+class StartAgain(BaseException):
+    """A person has decided that the workflow is retried, and not reversed. No Exception, for no reversal has failed."""
+
+    def __init__(self, by: str, reason: str) -> None:
+        super().__init__(by)
+        self.by, self.reason = by, reason
+
+
+RunOutcome = Complete | Failed | Waiting | WorkerStopping
+PoisonOutcome = Failed | Rescheduled | Held
+UndoOutcome = Compensated | UndoFailed | Held | WorkerStopping | StartAgain
+Outcome = RunOutcome | PoisonOutcome | UndoOutcome
+
+
+def failed_before_any_step(definition: WorkflowDefinition | None, workflow: Workflow, error: StepError) -> Failed:
+    """The outcome of a workflow that fails with `error` before any step of the attempt has run.
+
+    `definition` is None for a type that this release does not know.
+    """
+    known = definition and (definition.find_step(workflow.current_step) or definition.steps[0])
+    return failed_by_engine(known or removed_step(workflow.current_step), error)
+
+
+def failed_by_engine(step: Step, error: StepError) -> Failed:
+    """The outcome for an error of the engine's own, and not of a step that has run."""
+    return Failed(None, step, error, is_passing(error), describe_engine_error(error))
