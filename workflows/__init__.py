@@ -9,7 +9,7 @@ The path of a workflow, and where each part of it is:
 | runs, step by step | `engine/executor.py` |
 | calls something else once | `effects/ledger.py`; `effects/reconcile.py` reconciles a call in doubt |
 | waits | `waits/`; `signals/store.py` keeps what can wake it, and `signals/waking.py` wakes it |
-| succeeds, fails, is tried again | `engine/outcome.py`, by way of `state/transitions.py` |
+| succeeds, fails, is tried again | `engine/decide.py`, by way of `state/transitions.py` |
 | is undone | `engine/compensation.py` |
 | kills its workers | `engine/poison.py` |
 | is lost by its worker | `engine/in_hand.py` |

@@ -30,10 +30,10 @@ from workflows.engine import (
 from workflows.engine.backoff import Delay
 from workflows.engine.claim import Claim, DueWorkflows
 from workflows.engine.commit import transaction_or_claim_lost
+from workflows.engine.decide import decide
 from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.in_hand import LOST_DELAY, InHand
 from workflows.engine.listening import Listener
-from workflows.engine.outcome import decide
 from workflows.engine.outcomes import Compensated, Complete, Failed, Outcome, Rescheduled, failed_before_any_step
 from workflows.engine.process_status import NEVER, PublishedStatus, Slot
 from workflows.engine.worker_boundary import WorkersBoundary
@@ -184,7 +184,7 @@ class Worker:
             if cancelled or workflow.workflow_type in definitions():
                 with self._attempt_at(claim) as attempt:
                     outcome = _outcome_of(claim, attempt, cancelled)  # inside a savepoint of its own
-                ended = decide(workflow, attempt, outcome)  # after its release: see workflows.engine.outcome
+                ended = decide(workflow, attempt, outcome)  # after its release: see workflows.engine.decide
             else:
                 unknown_types.reschedule(workflow)
             failpoints.reach("before_commit", type(outcome).__name__.lower())

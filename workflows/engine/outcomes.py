@@ -1,4 +1,4 @@
-"""OUTCOMES: what may come of an attempt, as data; `engine.outcome` writes it."""
+"""OUTCOMES: what may come of an attempt, as data; `engine.decide` writes it."""
 
 from __future__ import annotations
 

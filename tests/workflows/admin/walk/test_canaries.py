@@ -213,7 +213,7 @@ def test_what_is_said_in_confidence_is_on_no_page_in_no_log_line_and_in_no_colum
             assert of_intake_worker_console in statements
     assert leaks(shown_columns(), MARKERS) == []
     assert leaks(lines, MARKERS) == []
-    assert lines.count("workflows.engine.outcome") >= len(ACTS), "the worker's lines are among them"
+    assert lines.count("workflows.engine.decide") >= len(ACTS), "the worker's lines are among them"
     each_trouble_was_met_and_is_told_without_it()
     what_the_definition_allows_is_shown(pages)
 
