@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from workflows.definition import Retry, Step, WorkflowDefinition, WorkflowStep, definitions
 from workflows.engine import maintenance
 from workflows.engine.loop import Worker
+from workflows.features.installed import FEATURES
 from workflows.models import Attempt, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.postgres.statements import execute
@@ -78,7 +79,7 @@ def submit(payload: dict[str, Any] | None = None, **fields: Any) -> Workflow:
 
 
 def worker(**options: Any) -> Worker:
-    return Worker(name="test-host:1", stopping=Flag(), **options)
+    return Worker(**{"name": "test-host:1", "features": FEATURES, "stopping": Flag(), **options})
 
 
 def work(workflow: Workflow, **options: Any) -> Workflow:

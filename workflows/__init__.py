@@ -8,6 +8,7 @@ The path of a workflow, and where each part of it is:
 | is claimed | `engine/claim.py`, in the loop of `engine/loop.py` |
 | runs, step by step | `engine/executor.py` |
 | calls something else once | `effects/ledger.py`; `effects/reconcile.py` reconciles a call in doubt |
+| meets a feature | `engine/extension.py`; each has a room in `features/` |
 | waits | `waits/`; `signals/store.py` keeps what can wake it, and `signals/waking.py` wakes it |
 | succeeds, fails, is tried again | `engine/decide.py`, by way of `state/transitions.py` |
 | is undone | `engine/compensation.py` |

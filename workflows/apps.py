@@ -9,6 +9,7 @@ class WorkflowsConfig(AppConfig):
     def ready(self) -> None:
         from workflows import checks
         from workflows.engine import maintenance
+        from workflows.features.installed import FEATURES
         from workflows.operations import bulk
         from workflows.outbox import chores
         from workflows.postgres import session_settings
@@ -19,6 +20,8 @@ class WorkflowsConfig(AppConfig):
         transitions.others.append(lifecycle.tell)
         connection_created.connect(session_settings.tell)
         maintenance.MAINTENANCE_TASKS.update(bulk.CHORES | purge.CHORES | ages.CHORES | chores.CHORES)
+        for feature in FEATURES:
+            maintenance.MAINTENANCE_TASKS.update(feature.chores)
         maintenance.of_definitions.append(purge.of_archives)
         register(checks.check_definitions)
         register(checks.check_submission_workflow)

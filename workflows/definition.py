@@ -246,9 +246,9 @@ class WorkflowDefinition:
     - `linking_id`: the payload's field (dotted for a nested one) that is copied to that column at the entry.
     - `search_keys`: the fields by which people find a workflow, by kind: hashes of them are stored with it.
     - `business_key`: the fields of which one workflow at a time may have the same values, in its tenant
-      (`engine.duplicates`). Each is read as its search key reads it, else as plain text. `within`: one that is accepted
-      later than that after the end of a COMPLETE one is no duplicate of it. `same_person`: the fields, two or more, by
-      which people who have the same key are told apart. Raises ValueError for a `within` that is no time.
+      (`features.business_key`). Each is read as its search key reads it, else as plain text. `within`: one that is
+      accepted later than that after the end of a COMPLETE one is no duplicate of it. `same_person`: the fields, two or
+      more, by which people who have the same key are told apart. Raises ValueError for a `within` that is no time.
     - `public_fields`: those of the payload (dotted too) whose values identify nobody: staff see them, and errors may
       repeat them. Naming an object opens all that is in it.
     - `revealable`: those whose values a user with the right sees in full, for a purpose, which is recorded. Never a

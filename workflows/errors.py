@@ -126,19 +126,6 @@ class WorkflowExpired(StepError):
         super().__init__("It was not done in the time that it may take.", code="expired")
 
 
-class DuplicateOf(StepError):
-    """Workflow `first` has done the same business, or failed with a charge. Raised by the engine.
-
-    `differs`: what was sent differs, and a person has said not to carry it out as well; or nobody has answered that,
-    and it `needs_a_person`.
-    """
-
-    def __init__(self, first: int, *, differs: bool, needs_a_person: bool = False) -> None:
-        super().__init__("Another workflow has done the same.", code=DIFFERS if differs else DUPLICATE)
-        self.first = first
-        self.needs_a_person = needs_a_person
-
-
 class Suspend(BaseException):
     """Raised by the waits (`workflows.waits`): the workflow cannot go on before the event that it waits for.
 

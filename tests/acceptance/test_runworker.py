@@ -204,7 +204,7 @@ import os, signal, time
 from django.db import connections
 from workflows.engine.supervisor import Options, Supervisor
 {before}
-Supervisor(Options()).run()
+Supervisor(Options(), ()).run()
 """
     with effects.with_name("supervisor.log").open("w") as log:
         return subprocess.Popen(

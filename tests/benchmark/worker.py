@@ -25,6 +25,7 @@ from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.listening import MAX_IDLE_DELAY
 from workflows.engine.loop import Worker
 from workflows.engine.process_status import WorkerStatus
+from workflows.features.installed import FEATURES
 from workflows.intake.submissions import enter
 from workflows.models import Workflow
 from workflows.postgres.jsonb import parse
@@ -96,7 +97,7 @@ def _is_full(plan: Plan) -> bool:
 
 def calls() -> dict[str, list[int]]:
     """Process the due workflows one by one: the function calls of each claim; and the exchanges, of others."""
-    worker = Worker(queue="default", name="calls:1", stopping=Flag())
+    worker = Worker(queue="default", name="calls:1", features=FEATURES, stopping=Flag())
     for _ in range(PREPARING):
         assert worker.process_next()
     made = [_function_calls(worker.process_next) for _ in range(COUNTED)]

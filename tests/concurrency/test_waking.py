@@ -121,7 +121,7 @@ def test_the_sweep_runs_while_the_worker_is_busy() -> None:
     Workflow.objects.bulk_create(
         Workflow(workflow_type="test", idempotency_key=uuid.uuid4(), payload={}) for _ in range(100)
     )
-    Worker(name="test-host:1", stopping=stopping).run(drain=True)
+    Worker(name="test-host:1", features=(), stopping=stopping).run(drain=True)
     assert Workflow.objects.get(pk=workflow.pk).status == "COMPLETE"
     assert Workflow.objects.filter(attempts=None).exists(), "there was more to do"
 

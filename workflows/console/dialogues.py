@@ -13,8 +13,9 @@ from workflows.console.answer_form import AnswerForm, ResultForm, UndoForm, YesF
 from workflows.console.base import KEPT, reason_field
 from workflows.definition import wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
-from workflows.engine import duplicates, undo_question
+from workflows.engine import undo_question
 from workflows.engine.compensation import LOSSES_TASK_TYPE, UNDO_TASK_TYPE
+from workflows.features.business_key import duplicates
 from workflows.models import ManualTask
 from workflows.telling.words import SAID
 

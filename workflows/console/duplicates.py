@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from workflows import operations
 from workflows.console.base import Verb
 from workflows.definition import wording_of_type
-from workflows.engine import duplicates
-from workflows.engine.duplicates import Other
-from workflows.engine.holders import HOLDER
 from workflows.errors import DUPLICATES
+from workflows.features.business_key import duplicates
+from workflows.features.business_key.duplicates import Other
+from workflows.features.business_key.holders import HOLDER
 from workflows.models import Workflow
 
 

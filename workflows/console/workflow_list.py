@@ -34,7 +34,7 @@ from workflows.console.choosing import ChoosesMany
 from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
-from workflows.engine.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
+from workflows.features.business_key.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
 from workflows.health import counts, late, money_at_risk, selecting
 from workflows.models import Attempt, ManualTask, Service, State, Workflow
 from workflows.models.failure import of_code

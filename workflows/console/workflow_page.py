@@ -12,7 +12,7 @@ from workflows.console.find import rows_of
 from workflows.console.paging import older
 from workflows.console.phases import phases
 from workflows.definition import definitions, wording_of
-from workflows.engine.duplicates import others_of
+from workflows.features.business_key.duplicates import others_of
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, Workflow
 from workflows.search import find as finding
 from workflows.telling import history, words

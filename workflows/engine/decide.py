@@ -13,11 +13,12 @@ from functools import cache
 from typing import Any
 
 from django.conf import settings
+from django.db.models import F
 from pydantic_core import to_json
 
 from workflows import waits
 from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.engine import compensation, deferred_steps, duplicates, reopening, retry_budget, undo_question
+from workflows.engine import compensation, deferred_steps, reopening, retry_budget, undo_question
 from workflows.engine.backoff import Policy
 from workflows.engine.outcomes import (
     Compensated,
@@ -33,7 +34,7 @@ from workflows.engine.outcomes import (
     WorkerStopping,
 )
 from workflows.engine.results import last_error
-from workflows.errors import Braked, DuplicateOf, RetryableStepError, Suspend, WorkflowCancelled, signal_names
+from workflows.errors import Braked, RetryableStepError, Suspend, WorkflowCancelled, signal_names
 from workflows.models import Attempt, Event, StepOutcome, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.steps_on_record import as_recorded
@@ -260,14 +261,16 @@ def _fail(
         store.cancel_children(workflow.pk, by=cancelled.by, reason=cancelled.reason)
         told = {"actor": cancelled.by, "reason": cancelled.reason}
         history.record_in(attempt, Event.Kind.CANCELLED, outcome.step.name, finishes=finishes, **told)
-    elif isinstance(outcome.error, DuplicateOf):
-        duplicates.record(workflow, attempt, outcome.error, finishes=finishes)
+    elif outcome.told:
+        history.record_in(attempt, outcome.told.kind, finishes=finishes, **outcome.told.detail)
+        if outcome.told.is_acknowledged:
+            Workflow.objects.filter(pk=workflow.pk).update(acknowledged_failure=F("completed_at"))
     else:
         told = {"failures": failures.number, **outcome.description}
         history.record_in(attempt, Event.Kind.FAILED, outcome.step.name, finishes=finishes, **told)
     if compensates:
         definition, code = definitions().get(workflow.workflow_type), outcome.description["error_code"]
-        asks = undo_question.mark(definition, outcome.error, code)
+        asks = {} if outcome.told else undo_question.mark(definition, outcome.error, code)
         history.record_in(attempt, Event.Kind.COMPENSATING, **asks)
     return Attempt.Outcome.FAILED
 

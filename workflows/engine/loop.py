@@ -6,19 +6,17 @@ One workflow at a time, on two connections: docs/internals/claim.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from workflows import failpoints
-from workflows.definition import TIMEOUT, definitions
+from workflows.definition import TIMEOUT, WorkflowDefinition, definitions
 from workflows.engine import (
     compensation,
     deferred_steps,
-    duplicates,
     executor,
-    holders,
     maintenance,
     poison,
     process_status,
@@ -31,13 +29,15 @@ from workflows.engine.backoff import Delay
 from workflows.engine.claim import Claim, DueWorkflows
 from workflows.engine.commit import transaction_or_claim_lost
 from workflows.engine.decide import decide
+from workflows.engine.extension import Feature, Hooks, Instead
 from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.in_hand import LOST_DELAY, InHand
 from workflows.engine.listening import Listener
-from workflows.engine.outcomes import Compensated, Complete, Failed, Outcome, Rescheduled, failed_before_any_step
+from workflows.engine.outcomes import Complete, Outcome, Rescheduled, failed_before_any_step
 from workflows.engine.process_status import NEVER, PublishedStatus, Slot
 from workflows.engine.worker_boundary import WorkersBoundary
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
+from workflows.models import Workflow
 from workflows.outages.calls import WorkersCalls
 from workflows.postgres import migrating, sqlstates
 from workflows.signals import store, waking
@@ -65,8 +65,8 @@ class Worker:
 
     Its `name` (host/mark:process) is written on each attempt. `stopping` ends the loop after the workflow in hand; when
     `must_stop`, called before each step, returns True, the worker gives that workflow back, too. In `slot` the
-    supervisor sees what the worker is doing; `spans` tells a collector of it. With `only` "compensation" it takes no
-    other workflows.
+    supervisor sees what the worker is doing; `spans` tells a collector of it. The `features` take part as
+    `engine.extension` says. With `only` "compensation" it takes no other workflows.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Worker:
         queue: str = "default",
         only: str = "",
         name: str,
+        features: Iterable[Feature],
         stopping: Flag,
         must_stop: Callable[[], bool] = lambda: False,
         slot: Slot | None = None,
@@ -84,6 +85,7 @@ class Worker:
         self.stopping = stopping
         self.status = PublishedStatus(slot or process_status.allocate(1)[0])
         self.in_hand = InHand(name, self.status, must_stop)
+        self._hooks = Hooks.of(features)
         self._due = DueWorkflows(queue, only=only)
         self._heartbeat = Heartbeat(name, queue, only=only)
         self._listener = Listener("" if only else queue, stopping)
@@ -183,7 +185,7 @@ class Worker:
             outcome = None
             if cancelled or workflow.workflow_type in definitions():
                 with self._attempt_at(claim) as attempt:
-                    outcome = _outcome_of(claim, attempt, cancelled)  # inside a savepoint of its own
+                    outcome = self._outcome_of(claim, attempt, cancelled)  # inside a savepoint of its own
                 ended = decide(workflow, attempt, outcome)  # after its release: see workflows.engine.decide
             else:
                 unknown_types.reschedule(workflow)
@@ -194,8 +196,8 @@ class Worker:
             waking.wake(workflow.pk)
         if workflow.parent_id is not None:
             store.notify_parent(workflow.pk)
-        if isinstance(outcome, Complete | Failed | Compensated):
-            holders.wake_those_behind(workflow, is_complete=isinstance(outcome, Complete))
+        for after_commit in self._hooks.after_commit:
+            after_commit(workflow, outcome)
         if self._spans and outcome:
             self._spans.record(workflow, attempt, self._calls.made, ended)
         return True
@@ -217,6 +219,40 @@ class Worker:
         if self._spans:
             self._spans.record(claim.workflow, attempt, self._calls.made, ended)
         return True
+
+    def _outcome_of(self, claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled | None) -> Outcome:
+        workflow = claim.workflow
+        if cancelled:  # whatever its type, for nothing of it is run
+            return failed_before_any_step(definitions().get(workflow.workflow_type), workflow, cancelled)
+        definition = definitions()[workflow.workflow_type]
+        if workflow.compensating:
+            if elsewhere := (
+                unreadable.open_content(definition, workflow, attempt) or unreadable.open_secrets(definition, workflow)
+            ):
+                return elsewhere
+            if braked := poison.find_brake(workflow, attempt):
+                return compensation.parked_untried(definition, workflow, braked)
+            verdict = poison.judge_compensation(attempt)
+            if isinstance(verdict, Rescheduled):
+                return verdict
+            return compensation.run(definition, workflow, attempt, give_up=verdict)
+        if claim.expires_in <= 0:
+            return failed_before_any_step(definition, workflow, WorkflowExpired())
+        if let_fail := attempt.boundary.let_fail():
+            return failed_before_any_step(definition, workflow, let_fail)
+        return (
+            poison.judge(definition, workflow, attempt)
+            or unreadable.open_content(definition, workflow, attempt)
+            or self._ask_at_gates(definition, workflow, attempt)
+            or unreadable.open_secrets(definition, workflow)
+            or executor.run(definition, workflow, attempt)
+        )
+
+    def _ask_at_gates(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Instead | None:
+        for gate in self._hooks.gates:
+            if instead := gate(definition, workflow, attempt):
+                return instead
+        return None
 
     @contextmanager
     def _attempt_at(self, claim: Claim) -> Iterator[OpenAttempt]:
@@ -273,32 +309,3 @@ class Worker:
         self._due.live_workers = self._heartbeat.live_workers
         if self.status.now.worker_id != self._heartbeat.row_id:
             self.status.update(worker_id=self._heartbeat.row_id)
-
-
-def _outcome_of(claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled | None) -> Outcome:
-    workflow = claim.workflow
-    if cancelled:  # whatever its type, for nothing of it is run
-        return failed_before_any_step(definitions().get(workflow.workflow_type), workflow, cancelled)
-    definition = definitions()[workflow.workflow_type]
-    if workflow.compensating:
-        if elsewhere := (
-            unreadable.open_content(definition, workflow, attempt) or unreadable.open_secrets(definition, workflow)
-        ):
-            return elsewhere
-        if braked := poison.find_brake(workflow, attempt):
-            return compensation.parked_untried(definition, workflow, braked)
-        verdict = poison.judge_compensation(attempt)
-        if isinstance(verdict, Rescheduled):
-            return verdict
-        return compensation.run(definition, workflow, attempt, give_up=verdict)
-    if claim.expires_in <= 0:
-        return failed_before_any_step(definition, workflow, WorkflowExpired())
-    if let_fail := attempt.boundary.let_fail():
-        return failed_before_any_step(definition, workflow, let_fail)
-    return (
-        poison.judge(definition, workflow, attempt)
-        or unreadable.open_content(definition, workflow, attempt)
-        or duplicates.judge(definition, workflow, attempt)
-        or unreadable.open_secrets(definition, workflow)
-        or executor.run(definition, workflow, attempt)
-    )

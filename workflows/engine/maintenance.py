@@ -17,7 +17,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from workflows import failpoints
 from workflows.effects import reconcile
-from workflows.engine import heartbeat, holders, lanes, rollup, unknown_types
+from workflows.engine import heartbeat, lanes, rollup, unknown_types
 from workflows.outages import causes, parking
 from workflows.postgres import sqlstates
 from workflows.postgres.round_trips import session_of
@@ -44,7 +44,6 @@ MAINTENANCE_TASKS = {
     "wake by new signals": Task(waking.wake_by_new_signals),
     "wake by signals": Task(waking.wake_by_signals),
     "wake parents": Task(waking.wake_parents),
-    "wake duplicates": Task(holders.wake_waiting),
     "ignore late signals": Task(store.ignore_late_signals),
     "go on": Task(lanes.go_on),
     "add up": Task(rollup.add_up, every=rollup.EVERY),

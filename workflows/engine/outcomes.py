@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models.expressions import Combinable
 
@@ -12,10 +12,21 @@ from workflows.definition import Step, WorkflowDefinition, removed_step
 from workflows.engine.results import describe_engine_error
 from workflows.engine.retry_budget import Verdict, is_passing
 from workflows.errors import StepError, Suspend
-from workflows.models import Attempt, Workflow
+from workflows.models import Attempt, Event, Workflow
 from workflows.state.transitions import Parking
 
 # Of each `context` is its copy for people, as JSON.
+
+
+class Told(NamedTuple):
+    """Why a feature lets a workflow fail: the event that says so, in place of *failed*.
+
+    `is_acknowledged`: nobody has to look at it. No person is asked before its calls are undone.
+    """
+
+    kind: Event.Kind
+    detail: Mapping[str, Any]
+    is_acknowledged: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +41,7 @@ class Failed:
     """A step failed, for good or (a RetryableStepError, or what the database cannot do just now) for now.
 
     `description` is the error as it may be shown: its class, code and scrubbed message. `context` is None when no step
-    ran: then the row keeps its context.
+    ran: then the row keeps its context. `told` is what a feature has to say of it.
     """
 
     context: Mapping[str, Any] | None
@@ -38,6 +49,7 @@ class Failed:
     error: BaseException
     retryable: bool
     description: dict[str, str]
+    told: Told | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +126,17 @@ UndoOutcome = Compensated | UndoFailed | Held | WorkerStopping | StartAgain
 Outcome = RunOutcome | PoisonOutcome | UndoOutcome
 
 
-def failed_before_any_step(definition: WorkflowDefinition | None, workflow: Workflow, error: StepError) -> Failed:
+def failed_before_any_step(
+    definition: WorkflowDefinition | None, workflow: Workflow, error: StepError, told: Told | None = None
+) -> Failed:
     """The outcome of a workflow that fails with `error` before any step of the attempt has run.
 
     `definition` is None for a type that this release does not know.
     """
     known = definition and (definition.find_step(workflow.current_step) or definition.steps[0])
-    return failed_by_engine(known or removed_step(workflow.current_step), error)
+    return failed_by_engine(known or removed_step(workflow.current_step), error, told)
 
 
-def failed_by_engine(step: Step, error: StepError) -> Failed:
+def failed_by_engine(step: Step, error: StepError, told: Told | None = None) -> Failed:
     """The outcome for an error of the engine's own, and not of a step that has run."""
-    return Failed(None, step, error, is_passing(error), describe_engine_error(error))
+    return Failed(None, step, error, is_passing(error), describe_engine_error(error), told)

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -22,6 +23,7 @@ from django.db import connections
 from workflows import forks
 from workflows.engine import deaths, healthfile, lease, process_status, sessions, streams, traces
 from workflows.engine.deaths import Death
+from workflows.engine.extension import Feature
 from workflows.engine.healthfile import Report
 from workflows.engine.loop import Worker
 from workflows.engine.process_status import Slot, WorkerStatus
@@ -67,8 +69,8 @@ class Child:
 class Supervisor:
     """Runs `options.processes` workers until a signal stops it or, with `drain`, until each finds nothing due."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, options: Options, features: Sequence[Feature]) -> None:
+        self.options, self._features = options, features
         self._children: dict[int, Child] = {}  # by process id
         self._slots = process_status.allocate(options.processes)  # the slots that no child uses
         # When the child of each slot, or the child before it, last had the database.
@@ -199,7 +201,7 @@ class Supervisor:
             # Nothing of the parent's, neither its exit handlers nor its stack, may run on in the child.
             exit_code = 1
             try:
-                _work(self.options, parent, slot, self._name(os.getpid()))
+                _work(self.options, self._features, parent, slot, self._name(os.getpid()))
                 exit_code = 0
             except sessions.UnfitSessions as refused:
                 logger.error("%s", str(refused))
@@ -238,7 +240,7 @@ class Supervisor:
             self._fork_again_at = monotonic() + self._restart_delay
 
 
-def _work(options: Options, parent: int, slot: Slot, name: str) -> None:
+def _work(options: Options, features: Sequence[Feature], parent: int, slot: Slot, name: str) -> None:
     """The life of one child: it works until its queue is drained, or a signal stops it."""
     stopping = Flag()
     give_back_at = float("inf")
@@ -262,6 +264,7 @@ def _work(options: Options, parent: int, slot: Slot, name: str) -> None:
         queue=options.queue,
         only=options.only,
         name=name,
+        features=features,
         stopping=stopping,
         must_stop=lambda: monotonic() > give_back_at,
         slot=slot,

@@ -15,7 +15,7 @@ from workflows import waits
 from workflows.before_undo import LONGEST, BeforeUndo
 from workflows.definition import WorkflowDefinition
 from workflows.engine.outcomes import StartAgain
-from workflows.errors import DuplicateOf, LetFail, WorkflowCancelled, WorkflowExpired, error_chain
+from workflows.errors import LetFail, WorkflowCancelled, WorkflowExpired, error_chain
 from workflows.models import Event, Workflow
 from workflows.postgres.statements import fetch_row
 from workflows.signals import store
@@ -30,7 +30,7 @@ ASKED = "Is what this workflow has done to be reversed?"
 
 _ASKED_BY_ANOTHER_RELEASE = BeforeUndo("", (), LONGEST)
 # A person has decided on it already, or nobody, or nothing, came in time: see `before_undo.NEVER_ASKED`.
-_NEVER_AFTER = (WorkflowCancelled, WorkflowExpired, DuplicateOf, LetFail, WaitFailed)
+_NEVER_AFTER = (WorkflowCancelled, WorkflowExpired, LetFail, WaitFailed)
 
 
 def mark(definition: WorkflowDefinition | None, error: BaseException, code: str) -> dict[str, Any]:

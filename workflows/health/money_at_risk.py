@@ -7,7 +7,7 @@ from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine import undo_question
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
-from workflows.engine.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
+from workflows.features.business_key.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
 from workflows.health import bounded
 from workflows.operations.payments import failed_with_a_charge
 from workflows.postgres.statements import fetch_row

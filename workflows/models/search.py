@@ -17,7 +17,7 @@ class SearchKeyHash(models.Model):
     """
 
     class Role(models.TextChoices):
-        """The part of a workflow among those of its business key (`workflows.engine.duplicates`)."""
+        """The part of a workflow among those of its business key (`workflows.features.business_key.duplicates`)."""
 
         HOLDER = "holder"  # it may run
         WAITING = "waiting"  # for the holder to end

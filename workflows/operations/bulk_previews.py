@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Now
 
-from workflows.engine import duplicates
+from workflows.features.business_key import duplicates
 from workflows.models import BulkOperation, FollowUp, ManualTask, OutboxEvent, State, UndeliveredMessage, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED

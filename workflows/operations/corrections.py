@@ -28,8 +28,8 @@ from workflows.correctable import Correctable
 from workflows.definition import WorkflowDefinition, definitions, titled_step, value_at
 from workflows.effects.reconcile import PASSED_OVER, passed_over
 from workflows.effects.rows import begin_again
-from workflows.engine import duplicates
 from workflows.errors import NotAllowed
+from workflows.features.business_key import duplicates
 from workflows.models import ContentKey, Correction, Effect, Event, State, Workflow, correction
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.guards import (

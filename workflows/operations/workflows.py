@@ -11,9 +11,10 @@ from uuid import uuid4
 from django.db.models import Exists, OuterRef
 
 from workflows.definition import definitions
-from workflows.engine import compensation, duplicates, reopening, undo_question
+from workflows.engine import compensation, reopening, undo_question
 from workflows.engine.results import describe_engine_error, last_error
 from workflows.errors import NotAllowed, WorkflowCancelled
+from workflows.features.business_key import duplicates
 from workflows.models import Correction, Event, ManualTask, Signal, State, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
 from workflows.operations import payments

@@ -17,8 +17,8 @@ from uuid import UUID
 
 from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions, money_in, value_at
-from workflows.engine import holders
 from workflows.errors import WorkflowCancelled
+from workflows.features.business_key import holders
 from workflows.models import Effect, OriginalPayload, Workflow
 from workflows.models.content_key import Unopened
 from workflows.postgres.statements import execute

@@ -1,6 +1,6 @@
 """`manage.py searchkeys`: search keys for rows that have none, or those of an old key; in slices, beside the intake.
 
-Hashes of business keys, too, with the part that each workflow has (`workflows.engine.duplicates`).
+Hashes of business keys, too, with the part that each workflow has (`workflows.features.business_key.duplicates`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from workflows.definition import WorkflowDefinition, definitions, is_to_be_undone, wording_of
 from workflows.effects import DONE, IN_DOUBT, KEPT, UNDONE, is_unclear
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
-from workflows.engine.duplicates import others_of
+from workflows.features.business_key.duplicates import others_of
 from workflows.models import Effect, ManualTask, Wait, Workflow
 from workflows.operations import payments
 from workflows.wording import Wording, words_for_code, words_for_step

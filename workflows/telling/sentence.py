@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from django.utils import timezone
 
 from workflows.definition import definitions, wording_of_type
-from workflows.engine import duplicates, undo_question
-from workflows.engine.duplicates import Other
-from workflows.engine.holders import HOLDER
+from workflows.engine import undo_question
 from workflows.errors import DIFFERS
+from workflows.features.business_key import duplicates
+from workflows.features.business_key.duplicates import Other
+from workflows.features.business_key.holders import HOLDER
 from workflows.models import Attempt, Event, Service, State, Workflow
 from workflows.outages.causes import mend_of
 from workflows.outages.parking import turn_at

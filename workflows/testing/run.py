@@ -17,6 +17,7 @@ from workflows import effects, failpoints
 from workflows.definition import Step, Undo, WorkflowDefinition, WorkflowStep, definitions
 from workflows.engine.loop import Worker
 from workflows.errors import ClaimLost, StepError
+from workflows.features.installed import FEATURES
 from workflows.models import Attempt, Effect, Workflow
 from workflows.sealing import payloads
 from workflows.state import attempt_log
@@ -221,7 +222,7 @@ def _crasher(this: Run) -> Callable[[], None]:
 
 
 def _process(queue: str) -> None:
-    worker = Worker(queue=queue, name="testing:1", stopping=Flag())
+    worker = Worker(queue=queue, name="testing:1", features=FEATURES, stopping=Flag())
     try:
         worker.process_next()
     except Crash:

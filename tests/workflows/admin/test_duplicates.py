@@ -13,8 +13,8 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
-from workflows.engine import holders
-from workflows.engine.holders import FORMER, HOLDER, HOLDER_ENDED, WAITING
+from workflows.features.business_key import holders
+from workflows.features.business_key.holders import FORMER, HOLDER, HOLDER_ENDED, WAITING
 from workflows.health import counts, needs_a_person
 from workflows.models import Event, SearchKeyHash, Workflow
 

@@ -4,7 +4,14 @@ from uuid import uuid4
 import pytest
 from django.db import connections
 
+from tests import engine
 from tests.engine import another_connection
+
+
+@pytest.fixture(autouse=True)
+def _no_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine works without any."""
+    monkeypatch.setattr(engine, "FEATURES", ())
 
 
 @pytest.fixture

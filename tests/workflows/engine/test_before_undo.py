@@ -29,7 +29,7 @@ from workflows import failpoints, operations, testing
 from workflows.before_undo import ask
 from workflows.definition import Retry, WorkflowDefinition, WorkflowStep
 from workflows.engine import undo_question
-from workflows.errors import DuplicateOf, LetFail, NotAllowed, RetryableStepError, StepError, UnknownOutcome
+from workflows.errors import LetFail, NotAllowed, RetryableStepError, StepError, UnknownOutcome
 from workflows.models import Attempt, Effect, Event, ManualTask, State, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.signals import store
@@ -175,16 +175,16 @@ def test_nobody_is_asked_after_a_no_a_cancellation_or_a_time_that_is_over(world:
     assert (world.log, ManualTask.objects.exclude(task_type="approval").count()) == (["charge", "undo charge"], 0)
 
 
-LET_FAIL, DUPLICATE = LetFail(by="ada", reason="No.", cause="enroll"), DuplicateOf(1, differs=False)
+LET_FAIL = LetFail(by="ada", reason="No.", cause="enroll")
 
 
-@pytest.mark.parametrize("error", [LET_FAIL, DUPLICATE, FULL])
+@pytest.mark.parametrize("error", [LET_FAIL, FULL])
 def test_nobody_is_asked_when_people_let_it_fail_or_for_another_code(world: World, error: StepError) -> None:
     world.errors["enroll"] = [error]
     define(
         [world.step("charge"), world.step("enroll")],
         wording=WORDING,
-        before_undo=ask("billing", when=("let_fail", "duplicate_of", "busy")),
+        before_undo=ask("billing", when=("let_fail", "busy")),
     )
     assert to_rest(work(submit())).status == "FAILED"
     assert (world.log[-1], ManualTask.objects.count()) == ("undo charge", 0)

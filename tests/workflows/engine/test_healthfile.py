@@ -40,7 +40,7 @@ def test_a_process_in_a_step_is_not_silent_before_the_step_is_overdue() -> None:
 
 
 def test_a_child_that_never_gets_as_far_as_the_database_is_silent_however_often_it_is_replaced() -> None:
-    supervisor = Supervisor(Options(processes=2))
+    supervisor = Supervisor(Options(processes=2), ())
     supervisor._heard = {slot: time.monotonic() - 200 for slot in supervisor._slots}
     assert [round(each) for each in supervisor._report().silences] == [200, 200], "none is there"
     slot = supervisor._slots.pop()
@@ -56,7 +56,7 @@ def test_a_child_that_never_gets_as_far_as_the_database_is_silent_however_often_
 
 
 def test_a_process_that_has_drained_the_queue_is_missed_by_nobody() -> None:
-    supervisor = Supervisor(Options(processes=2, drain=True))
+    supervisor = Supervisor(Options(processes=2, drain=True), ())
     supervisor._wanted = 0
     assert supervisor._report().silences == []
 

@@ -166,7 +166,7 @@ def test_an_idle_worker_takes_up_what_is_announced(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(listening, "MAX_IDLE_DELAY", 3600.0)
     define([lambda *, workflow, context: None])
     stopping = Flag()
-    this = Worker(name="test-host:1", stopping=stopping)
+    this = Worker(name="test-host:1", features=(), stopping=stopping)
     thread = Thread(target=with_its_connections, args=[this.run])
     thread.start()
     try:

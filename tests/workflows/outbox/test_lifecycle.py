@@ -16,7 +16,7 @@ from tests.engine import ENGINE, again, define, make_due, submit, work
 from tests.workflows.undoing import World
 from workflows import checks, operations
 from workflows.definition import LIFECYCLE, Retry, WorkflowDefinition
-from workflows.errors import DuplicateOf, RetryableStepError, StepError
+from workflows.errors import RetryableStepError, StepError
 from workflows.ingress import api_keys
 from workflows.models import ManualTask, OutboxEvent, Workflow
 from workflows.waits import require_approval
@@ -163,17 +163,11 @@ def test_what_is_asked_of_staff_while_calls_are_undone_is_not_told(world: World)
     assert told() == []
 
 
-def test_what_expires_or_is_a_duplicate_has_failed() -> None:
+def test_what_expires_has_failed() -> None:
     publishing(fine, expires_after=timedelta(hours=1))
     row = submit(expires_at="2020-01-01T00:00Z")
     assert work(row).last_error_code == "expired"
-
-    def duplicate(**_: Any) -> None:
-        raise DuplicateOf(row.pk)
-
-    publishing(duplicate)
-    work(submit())
-    assert told() == ["failed", "failed"]
+    assert told() == ["failed"]
 
 
 def test_a_check_warns_of_what_is_told_to_nobody(destinations: Callable[..., None]) -> None:

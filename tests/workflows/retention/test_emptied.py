@@ -23,8 +23,8 @@ from workflows import operations
 from workflows.console.manual_task import ManualTaskAdmin
 from workflows.console.workflow_list import WorkflowAdmin
 from workflows.doctor import replay
-from workflows.engine import holders
 from workflows.errors import NotAllowed
+from workflows.features.business_key import holders
 from workflows.models import Correction, Effect, Event, FollowUp, ManualTask, SearchKeyHash, Wait, Workflow
 from workflows.operations import bulk, bulk_previews, corrections
 from workflows.retention import content, erasing, holds

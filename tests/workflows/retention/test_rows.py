@@ -24,7 +24,8 @@ from tests.processes import until
 from tests.workflows import rows
 from tests.workflows.retention.test_purge import child_of, long_ago, old, with_content
 from workflows.definition import Retention, definitions
-from workflows.engine import holders, maintenance
+from workflows.engine import maintenance
+from workflows.features.business_key import holders
 from workflows.health import counts
 from workflows.ingress import api_keys
 from workflows.intake.submissions import KeyReused, KeyTaken, enter, start

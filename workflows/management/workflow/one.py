@@ -8,8 +8,8 @@ from uuid import UUID
 
 from workflows import operations
 from workflows.definition import definitions, wording_of
-from workflows.engine.duplicates import others_of
 from workflows.errors import NotAllowed
+from workflows.features.business_key.duplicates import others_of
 from workflows.management.workflow.subcommand import Subcommand, number
 from workflows.models import Attempt, Effect, Event, ManualTask, Workflow
 from workflows.operations.guards import VIEW, require

@@ -19,9 +19,10 @@ from tests.engine import another_connection, define, do_maintenance, kinds, subm
 from tests.workflows.cancelling import reread
 from tests.workflows.undoing import World, to_rest
 from workflows import operations
+from workflows.before_undo import ask
 from workflows.definition import Brake
-from workflows.engine import duplicates, holders
 from workflows.errors import ClaimLost, NotAllowed, StepError
+from workflows.features.business_key import duplicates, holders
 from workflows.models import Attempt, Effect, Event, ManualTask, SearchKeyHash, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.search import normalise, rows
@@ -432,6 +433,21 @@ def test_one_that_was_charged_itself_never_ends_in_silence(world: World, ada: Us
     returns = send(pauses=True)
     run()
     assert "stands, or may" in question_of(returns).facts[0][1], "a week later, too"
+
+
+def test_the_calls_of_a_duplicate_are_undone_without_another_question(world: World, ada: User) -> None:
+    define([world.step("charge", undo=None), pause], **KEY)
+    charged = send(MIND, fails=True)
+    run()
+    Effect.objects.filter(workflow=charged).update(result={"id": "ch_1"})
+    send()
+    run()
+    Workflow.objects.filter(pk=charged.pk).update(payload=PATIENT)  # as a correction does
+    operations.retry(charged.pk, user=ada)
+    run()
+    define([world.step("charge"), pause], before_undo=ask("billing"), **KEY)
+    answer(charged, ada, approve=False)
+    assert (standing(charged), world.log[-1]) == (["failed duplicate_of"], "undo charge")
 
 
 def test_the_end_of_one_that_fails_wakes_the_first_in_line_only(world: World) -> None:

@@ -1,7 +1,7 @@
 """HOLDERS of a business key: the workflows that may run, or have run, under it, and those that wait for their end.
 
 What part a workflow has stands beside its search keys (`SearchKeyHash.Role`). It is written under an advisory lock on
-the key, by a worker (`engine.duplicates`, docs/adr/0020).
+the key, by a worker (`business_key.duplicates`, docs/adr/0020).
 """
 
 from __future__ import annotations

@@ -14,19 +14,18 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import F
 
 from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.engine import holders
-from workflows.engine.holders import FORMER, HOLDER, HOLDER_ENDED, WAITING, Holder
-from workflows.engine.likeness import Person, compare_people, differing_fields, has_key, has_other_key
-from workflows.engine.outcomes import Failed, Held, failed_before_any_step
-from workflows.errors import DUPLICATES, ClaimLost, DuplicateOf, Suspend
+from workflows.engine.outcomes import Failed, Held, Told, failed_before_any_step
+from workflows.errors import DIFFERS, DUPLICATE, DUPLICATES, ClaimLost, StepError, Suspend
+from workflows.features.business_key import holders
+from workflows.features.business_key.holders import FORMER, HOLDER, HOLDER_ENDED, WAITING, Holder
+from workflows.features.business_key.likeness import Person, compare_people, differing_fields, has_key, has_other_key
 from workflows.models import Attempt, Event, ManualTask, Wait, Workflow
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import fetch_all
-from workflows.state import attempt_log, history
+from workflows.state import attempt_log
 from workflows.state.attempt_log import ALIAS, FENCE, OpenAttempt
 from workflows.waits import URGENT, ask, is_answered, withdraw, withdraw_unanswered
 
@@ -70,8 +69,8 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
             return Held(workflow.current_step, suspend, Attempt.Outcome.WAITING)
         if found.verdict == Verdict.SAME:
             is_unanswered = answers.get(holder.workflow_id) == "expired"
-            error = DuplicateOf(holder.workflow_id, differs=bool(found.differ), needs_a_person=is_unanswered)
-            return failed_before_any_step(definition, workflow, error)
+            differs = bool(found.differ)
+            return _end(definition, workflow, holder.workflow_id, differs=differs, is_unanswered=is_unanswered)
         try:
             answers[holder.workflow_id] = _ask(definition, workflow, found)
         except Suspend as suspend:
@@ -173,8 +172,7 @@ def _judge_by_questions(definition: WorkflowDefinition, workflow: Workflow) -> H
             except Suspend as suspend:
                 return Held(workflow.current_step, suspend, Attempt.Outcome.HELD)
         if each.holds and answer != "approved":
-            error = DuplicateOf(each.holder, differs=True, needs_a_person=answer == "expired")
-            return failed_before_any_step(definition, workflow, error)
+            return _end(definition, workflow, each.holder, differs=True, is_unanswered=answer == "expired")
     return None
 
 
@@ -259,14 +257,17 @@ def _has_left(definition: WorkflowDefinition, workflow: Workflow) -> bool:
     return bool(fetch_all(sql, {"workflow_id": workflow.pk, **charges.parameters(definition)}))
 
 
-def record(workflow: Workflow, attempt: OpenAttempt, error: DuplicateOf, *, finishes: bool) -> None:
-    """Record that the workflow, which is FAILED since just now, was a duplicate.
+def _end(
+    definition: WorkflowDefinition, workflow: Workflow, first: int, *, differs: bool, is_unanswered: bool
+) -> Failed:
+    """It is a duplicate of `first`; if it `differs`, because a person has said so, or nobody has answered.
 
     It is born acknowledged, unless nobody has answered whether it is one, or a charge of its own stands.
     """
-    history.record_in(attempt, Event.Kind.DUPLICATE, finishes=finishes, first=error.first, error_code=error.code)
-    if not (error.needs_a_person or _has_left(definitions()[workflow.workflow_type], workflow)):
-        Workflow.objects.filter(pk=workflow.pk).update(acknowledged_failure=F("completed_at"))
+    error = StepError("Another workflow has done the same.", code=DIFFERS if differs else DUPLICATE)
+    is_acknowledged = not (is_unanswered or _has_left(definition, workflow))
+    told = Told(Event.Kind.DUPLICATE, {"first": first, "error_code": error.code}, is_acknowledged)
+    return failed_before_any_step(definition, workflow, error, told)
 
 
 # --- What people see, and decide ----------------------------------------------------------------------

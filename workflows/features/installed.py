@@ -1,0 +1,12 @@
+"""The features of this release, in the order in which they are asked.
+
+It is code, and no setting: a worker without one of them gives up what it guarantees, and nobody would be told. Without
+the business key a patient who sends twice is charged twice.
+"""
+
+from __future__ import annotations
+
+from workflows.engine.extension import Feature
+from workflows.features.business_key.hooks import BusinessKey
+
+FEATURES: tuple[Feature, ...] = (BusinessKey(),)
