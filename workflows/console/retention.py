@@ -1,4 +1,4 @@
-"""Legal holds and erasures: the same operations as `manage.py workflow legal-hold` and `erase`, and their lists."""
+"""Legal holds and erasures, and their lists."""
 
 from __future__ import annotations
 
@@ -63,15 +63,11 @@ def _is_on(row: Hold) -> bool:
 # --- Legal holds --------------------------------------------------------------------------------------
 
 
-def _place(row_id: int, *, user: User, **said: Any) -> None:
-    holds.place(workflow_id=row_id, user=user, **said)
-
-
 PLACE = Verb(
     slug="place_hold",
     label="Place a legal hold",
     permission=PLACE_HOLD,
-    operation=_place,
+    operation=holds.place,
     applies=lambda row: True,
     consequences=lambda row: [
         "What was sent, and what came of it, is kept until the hold ends: no age and no erasure deletes it.",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
-from django.views.decorators.debug import sensitive_variables
 
 from workflows.definition import definitions
 from workflows.errors import NotAllowed
@@ -37,32 +36,16 @@ def let_holds_wait() -> None:
     fetch_all("SELECT pg_advisory_xact_lock_shared(%s)", [_LOCK])
 
 
-@sensitive_variables("email")
-def place(
-    *,
-    user: User,
-    reason: str,
-    until: datetime,
-    workflow_id: int | None = None,
-    of_person: bool = False,
-    email: str = "",
-) -> list[Hold]:
-    """Place a hold on a workflow, or on all of an e-mail address; return it, under each of SEARCH_KEYS one.
-
-    `of_person`: on all of the address that the workflow has.
-    """
+def place(workflow_id: int, *, user: User, reason: str, until: datetime, of_person: bool = False) -> list[Hold]:
+    """Place a hold on a workflow, or on all of its e-mail address; return it, under each of SEARCH_KEYS one."""
     with _placing(user, reason, until) as said:
-        if workflow_id is not None:
-            row = Workflow.objects.filter(pk=workflow_id).first()
-            if row is None or row.emptied_at:
-                raise NotAllowed(f"Workflow {workflow_id} is not there, or what it was sent was deleted already.")
-            if not of_person:
-                return [Hold.objects.create(workflow=row, **said)]
-            hashes = addresses_in(row.workflow_type, row.payload)
-        else:
-            hashes = search_keys.hashes_of_address(email)
-        if not hashes:
-            raise NotAllowed("That is not an e-mail address." if email else "It has no e-mail address: hold it alone.")
+        row = Workflow.objects.filter(pk=workflow_id).first()
+        if row is None or row.emptied_at:
+            raise NotAllowed(f"Workflow {workflow_id} is not there, or what it was sent was deleted already.")
+        if not of_person:
+            return [Hold.objects.create(workflow=row, **said)]
+        if not (hashes := addresses_in(row.workflow_type, row.payload)):
+            raise NotAllowed("It has no e-mail address: hold it alone.")
         return [Hold.objects.create(hash=each, key_id=key_id, **said) for each, key_id in hashes.items()]
 
 

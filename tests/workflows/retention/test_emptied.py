@@ -125,7 +125,7 @@ CALLS: dict[str, Callable[[Workflow, User], Any]] = {
     "acknowledge": lambda row, user: operations.acknowledge(row.pk, user=user, reason="So.", seen=[]),
     "reveal": lambda row, user: operations.reveal(row.pk, user=user, fields=["patient.email"], reason="So."),
     "place_hold": lambda row, user: holds.place(
-        workflow_id=row.pk, user=user, reason="So.", until=timezone.now() + timedelta(days=9)
+        row.pk, user=user, reason="So.", until=timezone.now() + timedelta(days=9)
     ),
     "ask_erasure": lambda row, user: erasing.ask(workflow_id=row.pk, user=user, reason="So."),
     "replay": lambda row, user: replay.replay(row.pk, rows.PARCEL),

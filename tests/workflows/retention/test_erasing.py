@@ -99,7 +99,7 @@ def pending(row: Workflow, ada: User) -> None:
 
 
 def held(row: Workflow, ada: User) -> None:
-    place(ada, workflow_id=row.pk)
+    place(ada, row.pk)
 
 
 @pytest.mark.parametrize(("prevent", "why"), [(unclear, "unclear"), (pending, "cancel it"), (held, "legal hold")])
@@ -150,7 +150,7 @@ def test_one_that_cannot_be_read_is_not_erased_or_held_without_the_others_of_its
     with pytest.raises(NotAllowed, match="cannot be read"):
         erasing.ask(user=ada, reason="Ticket 812.", workflow_id=row.pk)
     with pytest.raises(NotAllowed, match="cannot be read"):
-        place(ada, workflow_id=row.pk, of_person=True)
+        place(ada, row.pk, of_person=True)
     assert ask(ada).workflows == [row.pk, other.pk]
 
 

@@ -49,7 +49,6 @@ examples:
 GROUPS = {
     "bulk": "many workflows at once, and what becomes of it",
     "erase": "what a person was found by and has sent, because they ask for it",
-    "legal-hold": "what may not be deleted, whatever its age",
 }
 
 
