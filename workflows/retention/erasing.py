@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.views.decorators.debug import sensitive_variables
 
 from workflows.errors import NotAllowed
@@ -45,15 +45,15 @@ _FAMILY = """
 _LOCK = "SELECT id FROM workflows_workflow WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
 
 
-@sensitive_variables("email", "business_key")
-def ask(*, user: User, reason: str, email: str = "", workflow_id: int | None = None, business_key: str = "") -> Erasure:
+@sensitive_variables("email")
+def ask(*, user: User, reason: str, email: str = "", workflow_id: int | None = None) -> Erasure:
     """Ask that all of this address be erased, or of the one that a workflow has. Nothing is changed before another user
     approves it."""
     require(user, ERASE)
     require_reason(reason, "an erasure")
     if "@" in reason:
         raise NotAllowed("The reason stays: name nobody in it. The number of a ticket, say.")
-    hashes, ids = _of_address(email) if email else _of_workflow(workflow_id, business_key)
+    hashes, ids = _of_workflow(workflow_id) if workflow_id is not None else _of_address(email)
     found = _found(hashes, ids)
     if why := _why_not_these(found):
         raise NotAllowed(why)
@@ -63,7 +63,7 @@ def ask(*, user: User, reason: str, email: str = "", workflow_id: int | None = N
 
 def found_with(workflow_id: int) -> list[int]:
     """What would be erased if somebody asked for it with this workflow. Raises NotAllowed for nothing, or too much."""
-    return _found(*_of_workflow(workflow_id, ""))
+    return _found(*_of_workflow(workflow_id))
 
 
 def why_not_ask(workflow_id: int) -> str:
@@ -111,18 +111,12 @@ def _of_address(email: str) -> Sought:
     return hashes, []
 
 
-@sensitive_variables("business_key", "found")
-def _of_workflow(workflow_id: int | None, business_key: str) -> Sought:
-    named = Q(business_key=business_key) if workflow_id is None else Q(pk=workflow_id)
-    found = list(Workflow.objects.filter(named).values_list("pk", "workflow_type", "payload")[:2])
-    if len(found) > 1:
-        raise NotAllowed(
-            "Several workflows have this business key, of several types or tenants: name one by its number."
-        )
-    if not found:
+@sensitive_variables("found")
+def _of_workflow(workflow_id: int) -> Sought:
+    found = Workflow.objects.filter(pk=workflow_id).values_list("workflow_type", "payload").first()
+    if found is None:
         raise NotAllowed("There is no such workflow, or what it was sent was deleted already.")
-    ((pk, workflow_type, payload),) = found
-    return list(addresses_in(workflow_type, payload)), [pk]
+    return list(addresses_in(*found)), [workflow_id]
 
 
 def _found(hashes: Sequence[bytes], ids: Sequence[int]) -> list[int]:
