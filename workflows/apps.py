@@ -22,7 +22,6 @@ class WorkflowsConfig(AppConfig):
         maintenance.MAINTENANCE_TASKS.update(bulk.CHORES | purge.CHORES | ages.CHORES | chores.CHORES)
         for feature in FEATURES:
             maintenance.MAINTENANCE_TASKS.update(feature.chores)
-        maintenance.of_definitions.append(purge.of_archives)
         register(checks.check_definitions)
         register(checks.check_submission_workflow)
         register(checks.check_signal_sources)

@@ -314,20 +314,8 @@ def check_series(**kwargs: Any) -> Messages:
 
 
 def check_retention(**kwargs: Any) -> Messages:
-    """Each definition says how long its workflows are kept; and what takes those that are deleted is there."""
+    """Each definition says how long its workflows are kept."""
     for definition in _readable_definitions().values():
-        try:
-            is_there = not definition.retention.archive or callable(import_string(definition.retention.archive))
-        except ImportError:
-            is_there = False
-        if not is_there:
-            yield Error(
-                f"The archive of the definition {definition.name!r} is not a function that can be imported: its "
-                "workflows, and others with them, are not deleted.",
-                hint="Retention(archive=...) is the dotted path of a function. See docs/data.md.",
-                obj=definition,
-                id="workflows.E016",
-            )
         if not definition.states_retention:
             yield Warning(
                 f"The definition {definition.name!r} does not say how long its workflows are kept: what was sent, and "

@@ -89,14 +89,11 @@ class Slo:
 class Retention:
     """How long what has finished keeps its `content`: what was sent, and what came of it; and then its `rows`.
 
-    `archive`: the dotted path of a function that gets, before rows are deleted, a list of what they hold: for each
-    workflow one object, ready for JSON. It may get the same ones again; what it raises keeps the rows.
     Raises ValueError for less than a week, or a month for rows, which the database refuses.
     """
 
     content: timedelta = timedelta(days=90)
     rows: timedelta = timedelta(days=400)
-    archive: str = ""
 
     def __post_init__(self) -> None:
         if self.content < timedelta(days=7):

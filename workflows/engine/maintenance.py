@@ -7,13 +7,11 @@ it, and if that worker dies, another goes on. A task that fails does not stop th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable
 from time import monotonic
 from typing import NamedTuple
 
 from django.db import connection, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from workflows import failpoints
 from workflows.effects import reconcile
@@ -50,9 +48,6 @@ MAINTENANCE_TASKS = {
     "forget minutes": Task(rollup.forget, every=60.0),
 }
 
-# Of other packages, as soon as definitions can be read. They may call others, and lose the session over it.
-of_definitions: list[Callable[[], Mapping[str, Task]]] = []
-
 # Seconds that a worker gives them at a time, before it claims the next workflow.
 AT_A_TIME = 0.25
 # A slice that changes nothing rests twenty times as long as it took: each maintenance task that finds nothing takes a
@@ -64,11 +59,6 @@ LONGEST_SLICE, AFTER_FAILURE = 3.0, 60.0
 # Seconds that a worker may be silent in a slice: one that is stopped there would keep the maintenance task from all
 # others for as long as its lease, which the longest step of all decides.
 LONGEST_SILENCE = 10.0
-
-
-def tasks() -> dict[str, Task]:
-    """All that this release does, by name."""
-    return {**MAINTENANCE_TASKS, **{name: task for of in of_definitions for name, task in of().items()}}
 
 
 def run(seconds: float = AT_A_TIME) -> None:
@@ -85,17 +75,14 @@ def _run_slice() -> bool:
         if due is None:
             return False
         name, after = due
-        task = tasks()[name]
+        task = MAINTENANCE_TASKS[name]
         started = monotonic()
         try:
             changed, next_after, at_least = do_slice(task, after)
         except Exception as error:
             if connection.is_usable():
-                _fail(connection, name, error)
+                _fail(name, error)
                 return True
-            if name not in MAINTENANCE_TASKS:  # or it would be the first in turn again, and keep all others from theirs
-                with closing(connection.copy()) as other:
-                    _fail(other, name, error)
             raise
         took = monotonic() - started
         rest = 0.0 if changed else min(took * REST, AFTER_FAILURE)
@@ -119,7 +106,7 @@ def _lock_due() -> tuple[str, int] | None:
 
     A time further ahead than any rest is that of a clock which has been set back: such a maintenance task is due.
     """
-    rests = {name: max(task.every, AFTER_FAILURE) for name, task in tasks().items()}
+    rests = {name: max(task.every, AFTER_FAILURE) for name, task in MAINTENANCE_TASKS.items()}
     rows = session_of().run(
         """SELECT name, after, set_config('statement_timeout', %(timeout)s, true),
                   set_config('idle_in_transaction_session_timeout', %(silence)s, true) FROM (
@@ -146,18 +133,17 @@ def _succeed(name: str, after: int, rest: float) -> None:
     )
 
 
-def _fail(session: BaseDatabaseWrapper, name: str, error: Exception) -> None:
+def _fail(name: str, error: Exception) -> None:
     why = sqlstates.loggable(error) if isinstance(error, sqlstates.DATABASE_ERRORS) else type(error).__name__
     logger.error(
         "the maintenance task %r failed, and is tried again in %.0f s: %s", name, AFTER_FAILURE, why, exc_info=error
     )
-    with session.cursor() as cursor:
-        cursor.execute(
-            """UPDATE workflows_chore SET due_at = clock_timestamp() + make_interval(secs => %(rest)s),
-                      failing_since = coalesce(failing_since, clock_timestamp()), error = %(error)s
-                WHERE name = %(name)s""",
-            {"name": name, "rest": AFTER_FAILURE, "error": why},
-        )
+    execute(
+        """UPDATE workflows_chore SET due_at = clock_timestamp() + make_interval(secs => %(rest)s),
+                  failing_since = coalesce(failing_since, clock_timestamp()), error = %(error)s
+            WHERE name = %(name)s""",
+        {"name": name, "rest": AFTER_FAILURE, "error": why},
+    )
 
 
 def make_due_for_this_release(queue: str) -> None:
@@ -172,5 +158,5 @@ def make_known() -> None:
     """Give each task of this release its row, if it has none. Each worker does so at its start, and once a minute."""
     execute(
         "INSERT INTO workflows_chore (name) SELECT unnest(%s::text[]) ON CONFLICT (name) DO NOTHING",
-        [list(tasks())],
+        [list(MAINTENANCE_TASKS)],
     )

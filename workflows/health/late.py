@@ -163,7 +163,7 @@ def stuck(longest: Mapping[str, timedelta]) -> dict[str, int]:
 
 def chores() -> QuerySet[Chore]:
     """Those of this release: nobody does any more what it no longer has."""
-    return Chore.objects.filter(name__in=maintenance.tasks())
+    return Chore.objects.filter(name__in=maintenance.MAINTENANCE_TASKS)
 
 
 def silent_chores(at: datetime) -> dict[str, float]:

@@ -7,13 +7,11 @@ them is unsettled.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 from django.db import transaction
 
@@ -26,8 +24,6 @@ from workflows.retention.content import empty
 from workflows.retention.holds import let_holds_wait
 from workflows.retention.unsettled import settled
 from workflows.signals.waking import Slice
-
-logger = logging.getLogger(__name__)
 
 # Rows at a time: some 50 ms.
 SLICE = 100
@@ -53,38 +49,23 @@ _LOCK = """
 
 @dataclass(slots=True)
 class Progress:
-    """How many were emptied and deleted, or would be, by type; and why others stay, whatever their age.
-
-    `failed`: the types of which no more is deleted, each with the class of what their archive has raised.
-    """
+    """How many were emptied and deleted, or would be, by type; and why others stay, whatever their age."""
 
     emptied: Counter[str] = field(default_factory=Counter)
     deleted: Counter[str] = field(default_factory=Counter)
     stay: Counter[str] = field(default_factory=Counter)
-    failed: dict[str, str] = field(default_factory=dict)
     since: datetime = _START
 
 
 # What is old, in order: its number, type and end.
 Old = list[tuple[int, str, datetime]]
-# Empties or deletes a slice of it, or counts what would be, in a dry run; the type that it is only of.
-SliceOf = Callable[[Progress, bool, str], Old]
+# Empties or deletes a slice of it, or counts what would be, in a dry run.
+SliceOf = Callable[[Progress, bool], Old]
 
 
-def _archives() -> dict[str, str]:
-    return {name: archive for name, each in definitions().items() if (archive := each.retention.archive)}
-
-
-def _old(since: datetime, *, emptied: bool, only: str = "") -> Old:
-    """The oldest, from a time on, of what is to be emptied; or, once it is `emptied`, to be deleted.
-
-    What is deleted is of `only` one type, or of those without an archive: one that fails stops no other type.
-    """
-    ages = {
-        name: definition.retention
-        for name, definition in definitions().items()
-        if not emptied or (name == only if only else not definition.retention.archive)
-    }
+def _old(since: datetime, *, emptied: bool) -> Old:
+    """The oldest, from a time on, of what is to be emptied; or, once it is `emptied`, to be deleted."""
+    ages = {name: definition.retention for name, definition in definitions().items()}
     kept = [each.rows if emptied else each.content for each in ages.values()]
     parameters = {"types": list(ages), "kept": kept, "since": since, "size": SLICE}
     rows = fetch_all(_OLD.format(emptied="NOT NULL" if emptied else "NULL"), parameters)
@@ -96,14 +77,14 @@ def empty_old(after: int = 0) -> Slice:
     return _slice(_empty_slice, after)
 
 
-def delete_old(after: int = 0, *, only: str = "") -> Slice:
+def delete_old(after: int = 0) -> Slice:
     """The same for the rows of what is emptied."""
-    return _slice(_delete_slice, after, only)
+    return _slice(_delete_slice, after)
 
 
-def _slice(do: SliceOf, after: int, only: str = "") -> Slice:
+def _slice(do: SliceOf, after: int) -> Slice:
     began, progress = time.monotonic(), Progress(since=moment(after))
-    found = do(progress, False, only)
+    found = do(progress, False)
     changed = (progress.emptied + progress.deleted).total()
     return Slice(changed, _next(found, changed), REST * (time.monotonic() - began))
 
@@ -118,20 +99,12 @@ def _next(found: Old, changed: int) -> int:
 
 def purge(progress: Progress, *, dry_run: bool) -> Iterator[Progress]:
     """Empty and delete all that may go, or count it; report progress after each slice. Stopped, it may start again."""
-    of_archives = [(_delete_slice, name) for name in _archives()]
-    for slice_of, only in ((_empty_slice, ""), (_delete_slice, ""), *of_archives):
+    for slice_of in (_empty_slice, _delete_slice):
         progress.since = _START
         while True:
             began = time.monotonic()
-            try:
-                with transaction.atomic():
-                    found = slice_of(progress, dry_run, only)
-            except Exception as error:
-                if not only:
-                    raise
-                logger.exception("nothing more of %s is deleted: its archive has failed", only)
-                progress.failed[only] = type(error).__name__
-                break
+            with transaction.atomic():
+                found = slice_of(progress, dry_run)
             yield progress
             if len(found) < SLICE:
                 break
@@ -139,7 +112,7 @@ def purge(progress: Progress, *, dry_run: bool) -> Iterator[Progress]:
             time.sleep(time.monotonic() - began)
 
 
-def _empty_slice(progress: Progress, dry_run: bool, only: str) -> Old:
+def _empty_slice(progress: Progress, dry_run: bool) -> Old:
     found = _old(progress.since, emptied=False)
     ids = [pk for pk, *_ in found]
     if ids and not dry_run:
@@ -153,18 +126,13 @@ def _empty_slice(progress: Progress, dry_run: bool, only: str) -> Old:
     return found
 
 
-def _delete_slice(progress: Progress, dry_run: bool, only: str) -> Old:
-    found = _old(progress.since, emptied=True, only=only)
+def _delete_slice(progress: Progress, dry_run: bool) -> Old:
+    found = _old(progress.since, emptied=True)
     ids = [pk for pk, *_ in found]
-    gone = [pk for pk, _ in rows.may_go(ids, lock=False)] if dry_run else rows.delete(ids, _archives().get(only, ""))
+    gone = [pk for pk, _ in rows.may_go(ids, lock=False)] if dry_run else rows.delete(ids)
     progress.deleted.update(name for pk, name, _ in found if pk in gone)
     return found
 
 
 # For `engine.maintenance`, which knows nothing of what is kept how long.
 CHORES = {"empty old": Task(empty_old, every=60.0), "delete old": Task(delete_old, every=60.0)}
-
-
-def of_archives() -> dict[str, Task]:
-    """A task for each type that has an archive."""
-    return {f"delete old {name}": Task(partial(delete_old, only=name), every=60.0) for name in _archives()}

@@ -7,19 +7,10 @@ at once, one that had looked before, and stored after, would start a second time
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
-
-from django.utils.module_loading import import_string
+from collections.abc import Sequence
 
 from workflows import charges
 from workflows.postgres.statements import execute, fetch_all
-from workflows.timeouts import StepTimeout, call_within
-
-# Seconds, fewer than a maintenance task may be silent. Else each worker in turn would take up what hangs, for ever.
-ARCHIVES_WITHIN = 9.0
 
 # For people: "{}."
 FAILED_WITH_A_CHARGE = "it has failed, and a charge or another call of it stands: that stays on record"
@@ -44,15 +35,15 @@ _SET_ASIDE = """
 # What belongs to a workflow, and is there once it is emptied; each has an index that begins with the workflow. What
 # people did is the audit, as what they looked at is, and stays for longer (`retention.ages`). The row itself goes last:
 # the triggers look at it.
-_BELONGS = {
-    "attempts": "workflows_attempt WHERE workflow_id",
-    "events": "workflows_event WHERE actor = '' AND workflow_id",
-    "effects": "workflows_effect WHERE workflow_id",
-    "waits": "workflows_wait WHERE workflow_id",
-    "tasks": "workflows_manualtask WHERE workflow_id",
-    "corrections": "workflows_correction WHERE workflow_id",
-}
-_ROW = "workflows_workflow WHERE id"
+_BELONGS = [
+    "workflows_attempt WHERE workflow_id",
+    "workflows_event WHERE actor = '' AND workflow_id",
+    "workflows_effect WHERE workflow_id",
+    "workflows_wait WHERE workflow_id",
+    "workflows_manualtask WHERE workflow_id",
+    "workflows_correction WHERE workflow_id",
+    "workflows_workflow WHERE id",
+]
 
 
 def may_go(ids: Sequence[int], *, lock: bool) -> list[tuple[int, bool]]:
@@ -61,38 +52,11 @@ def may_go(ids: Sequence[int], *, lock: bool) -> list[tuple[int, bool]]:
     return [(pk, bool(now)) for pk, now in fetch_all(sql, {"ids": list(ids), **charges.parameters()})]
 
 
-def delete(ids: Sequence[int], archive: str = "") -> list[int]:
-    """Delete those of these emptied workflows that may go now, in the caller's transaction; set the others' keys aside.
-
-    They are given to the archive first. What it raises is raised: nothing is deleted.
-    """
+def delete(ids: Sequence[int]) -> list[int]:
+    """Delete those of these emptied workflows that may go now; set the others' keys aside. It needs a transaction."""
     found = may_go(ids, lock=True)
     execute(_SET_ASIDE, [[pk for pk, now in found if not now]])
     if gone := [pk for pk, now in found if now]:
-        if archive:
-            _archive(import_string(archive), _told(gone))
-        for table in (*_BELONGS.values(), _ROW):
+        for table in _BELONGS:
             execute(f"DELETE FROM {table} = ANY (%s)", [gone])  # noqa: S608 (ours)
     return gone
-
-
-def _archive(keep: Callable[[list[Mapping[str, Any]]], object], told: list[Mapping[str, Any]]) -> None:
-    try:
-        call_within(ARCHIVES_WITHIN, partial(keep, told))
-    except StepTimeout:  # no Exception: the worker would end
-        raise TimeoutError(f"The archive has not returned in {ARCHIVES_WITHIN:g} s.") from None
-
-
-def _told(ids: Sequence[int]) -> list[Mapping[str, Any]]:
-    """All columns of their rows as they are: what may be kept of an emptied workflow (docs/data.md)."""
-    told = {pk: {"workflow": row} | {name: [] for name in _BELONGS} for pk, row in _read("id", _ROW, ids)}
-    for name, table in _BELONGS.items():
-        for pk, row in _read("workflow_id", table, ids):
-            told[pk][name].append(row)
-    return [told[pk] for pk in ids]
-
-
-def _read(column: str, table: str, ids: Sequence[int]) -> list[tuple[int, Any]]:
-    name, _, where = table.partition(" ")
-    sql = f"SELECT {column}, to_jsonb(t) FROM {name} t {where} = ANY (%s) ORDER BY id"  # noqa: S608 (ours)
-    return [(pk, json.loads(row)) for pk, row in fetch_all(sql, [list(ids)])]

@@ -24,7 +24,7 @@ from tests.engine import BLOCKED, another_connection, elsewhere, until_blocked, 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_
 from workflows import charges, checks, operations
-from workflows.definition import Retention, WorkflowDefinition, money_in
+from workflows.definition import WorkflowDefinition, money_in
 from workflows.engine import maintenance
 from workflows.errors import NotAllowed
 from workflows.intake.submissions import enter, start
@@ -368,18 +368,6 @@ def test_a_deployment_check_names_the_definitions_that_do_not_say_how_long() -> 
     told = {(each.id, each.obj.name) for each in checks.check_retention()}
     assert ("workflows.W022", rows.PARCEL.name) in told
     assert ("workflows.W022", ONBOARDING.name) not in told
-
-
-@pytest.mark.parametrize("archive", ["shop.nowhere", "django.VERSION", "django"])
-def test_a_deployment_check_refuses_an_archive_that_is_no_function(
-    archive: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused() -> set[str]:
-        return {each.obj.name for each in checks.check_retention() if each.id == "workflows.E016"}
-
-    assert not refused()
-    monkeypatch.setattr(ONBOARDING, "retention", Retention(archive=archive))
-    assert refused() == {ONBOARDING.name}
 
 
 def test_nobody_finds_it_by_the_patients_address() -> None:

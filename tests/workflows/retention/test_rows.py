@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from io import StringIO
 from threading import Thread
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
-from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
-from django.db.models.functions import Now
+from django.core.management import call_command
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django.test import Client
 from pytest_django import Settings
 
 from onboarding.workflow import ONBOARDING
 from tests.engine import BLOCKED, another_connection, elsewhere, until_blocked, with_its_connections
 from tests.postgres import without_triggers
-from tests.processes import until
 from tests.workflows import rows
 from tests.workflows.retention.test_purge import child_of, long_ago, old, with_content
-from workflows.definition import Retention, definitions
+from workflows.definition import Retention
 from workflows.engine import maintenance
 from workflows.features.business_key import holders
-from workflows.health import counts
 from workflows.ingress import api_keys
 from workflows.intake.submissions import KeyReused, KeyTaken, enter, start
-from workflows.models import Attempt, Chore, Effect, Event, SearchKeyHash, SpentKey, Workflow
+from workflows.models import Effect, Event, SearchKeyHash, SpentKey, Workflow
 from workflows.postgres.jsonb import parse
 from workflows.postgres.statements import execute, fetch_all
 from workflows.retention import content, purge
@@ -40,7 +36,7 @@ SENT = parse(b'{"patient": {"email": "a@example.com"}}')
 
 
 def chore(name: str) -> int:
-    return elsewhere(lambda: maintenance.do_slice(maintenance.tasks()[name], 0).changed)
+    return elsewhere(lambda: maintenance.do_slice(maintenance.MAINTENANCE_TASKS[name], 0).changed)
 
 
 def emptied(make: Callable[..., Workflow] = rows.complete, days: int = 401, **fields: Any) -> Workflow:
@@ -55,10 +51,10 @@ def an_hour_passes() -> None:
         execute("UPDATE workflows_spentkey SET at = at - interval '61 minutes'", [])
 
 
-def delete_old(name: str = "delete old") -> int:
-    assert chore(name) == 0
+def delete_old() -> int:
+    assert chore("delete old") == 0
     an_hour_passes()
-    return chore(name)
+    return chore("delete old")
 
 
 def is_there(row: Workflow) -> bool:
@@ -241,109 +237,7 @@ def test_of_its_business_key_stays_what_can_still_decide_something(
     assert [each.counts for each in holders.read(fetch_all, ONBOARDING, again, hashes)] == [True] * stays
 
 
-# --- The archive, the command, the database ------------------------------------------------------------
-
-archived: list[Mapping[str, Any]] = []
-
-
-def archive(workflows: Sequence[Mapping[str, Any]]) -> None:
-    archived.extend(json.loads(json.dumps(workflows)))
-    if workflows[0]["workflow"]["last_error_code"] == "card_declined":
-        raise OSError("full")
-
-
-@pytest.fixture
-def with_archive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(definitions()["parcel"], "retention", Retention(archive=f"{__name__}.archive"))
-    archived.clear()
-
-
-@pytest.mark.usefixtures("with_archive")
-def test_the_archive_gets_what_was_left_of_it_before_it_is_deleted() -> None:
-    row = with_content(old(completed_at=long_ago(401)))
-    assert chore("empty old") == 1
-    assert delete_old("delete old parcel") == 1
-    (told,) = archived
-    assert (told["workflow"]["id"], told["workflow"]["payload"]) == (row.pk, {})
-    assert {name: len(each) for name, each in told.items() if name != "workflow"} == {
-        "attempts": 1, "events": 0, "effects": 1, "waits": 1, "tasks": 1, "corrections": 1,
-    }  # fmt: skip
-    assert "canary" not in str(archived)
-
-
-@pytest.mark.usefixtures("with_archive")
-def test_what_the_archive_does_not_take_stays_and_is_told_of_and_other_types_go(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", {"delete old": purge.CHORES["delete old"]})
-    row, other = emptied(rows.failed), emptied(workflow_type="onboarding")
-
-    def work() -> None:
-        maintenance.make_known()
-        Chore.objects.update(due_at=Now())
-        while elsewhere(maintenance._run_slice):
-            pass
-
-    work()
-    an_hour_passes()
-    work()
-    assert (len(archived), is_there(row), is_there(other)) == (1, True, False)
-    assert Attempt.objects.count() == 1
-    assert [(each.name, each.error) for each in counts.read().failing_maintenance] == [("delete old parcel", "OSError")]
-    with pytest.raises(CommandError, match=r"parcel \(OSError\)"):
-        call_command("purge", stdout=StringIO())
-    monkeypatch.setattr(definitions()["parcel"], "retention", Retention())
-    assert not counts.read().failing_maintenance
-    work()
-    assert not is_there(row)
-
-
-def hangs(workflows: Sequence[Mapping[str, Any]]) -> None:
-    until(lambda: connection.connection.info.backend_pid not in backends())
-
-
-def never_returns(workflows: Sequence[Mapping[str, Any]]) -> None:
-    threading.Event().wait(20.0)
-
-
-def test_an_archive_that_does_not_return_keeps_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.retention.rows.ARCHIVES_WITHIN", 0.1)
-    monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", {})
-    monkeypatch.setattr(definitions()["parcel"], "retention", Retention(archive=f"{__name__}.never_returns"))
-    row = emptied()
-    assert chore("delete old parcel") == 0
-    an_hour_passes()
-    maintenance.make_known()
-    maintenance.run(0.5)
-    assert [(each.name, each.error) for each in counts.read().failing_maintenance] == [
-        ("delete old parcel", "TimeoutError")
-    ]
-    assert is_there(row)
-
-
-def backends() -> set[int]:
-    with another_connection() as other:
-        return {pid for (pid,) in other.execute("SELECT pid FROM pg_stat_activity")}
-
-
-def test_an_archive_that_hangs_lets_other_maintenance_have_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "LONGEST_SILENCE", 0.05)
-    monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", {})
-    monkeypatch.setattr(definitions()["parcel"], "retention", Retention(archive=f"{__name__}.hangs"))
-    row = emptied()
-    assert chore("delete old parcel") == 0
-    an_hour_passes()
-    maintenance.make_known()
-    with pytest.raises(DatabaseError):
-        maintenance._run_slice()
-    connection.close()
-    assert maintenance._run_slice() is False
-    (failing,) = counts.read().failing_maintenance
-    assert (failing.name, failing.error, is_there(row)) == (
-        "delete old parcel",
-        "IdleInTransactionSessionTimeout 25P03",
-        True,
-    )
+# --- The command, the database --------------------------------------------------------------------------
 
 
 def test_the_command_counts_and_then_deletes() -> None:
