@@ -1,146 +1,106 @@
-"""WHAT A BULK OPERATION WOULD DO: on how many of its rows, on which it would be refused, and which money moves."""
+"""WHAT A BULK OPERATION WOULD DO: to how many of its rows, why not to the others, and which money moves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
 from workflows.features.business_key import duplicates
-from workflows.models import BulkOperation, FollowUp, ManualTask, OutboxEvent, State, UndeliveredMessage, Workflow
+from workflows.models import BulkOperation, FollowUp, ManualTask, OutboxEvent, State, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.operations.acknowledging import MONEY_HELD
+from workflows.operations.bulk import VERBS
 from workflows.operations.guards import CANCEL_PAID
-from workflows.operations.payments import Found, charged_again, charged_among, held, sum_of
+from workflows.operations.payments import (
+    charged_again,
+    charged_among,
+    held,
+    may_have_been_charged,
+    sum_of,
+    would_charge_again,
+)
 from workflows.operations.workflows import why_not_cancel, why_not_retry
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """How many rows it `can` be done to; how many not, with the reason of each kind; and what moves, in sentences.
+class Preview(NamedTuple):
+    """To how many rows it `can` be done now, and to how many not, with the reason of each kind; and what moves.
 
-    It is what holds now. Each item is looked at again when its turn comes.
+    Each item is looked at again when its turn comes.
     """
 
     can: int
-    cannot: list[tuple[int, str]] = field(default_factory=list)
-    money: list[str] = field(default_factory=list)
+    cannot: list[tuple[int, str]]
+    money: str = ""
 
 
-def preview(bulk: BulkOperation, user: User) -> Preview:
-    ids = bulk.items.values("row")
-    if bulk.verb in ("redeliver", "discard"):
-        return _of_messages(UndeliveredMessage.objects.filter(pk__in=ids))
-    if bulk.verb in ("redeliver_event", "discard_event"):
-        states = ["given_up"] if bulk.verb == "redeliver_event" else ["given_up", ""]
-        return _of_events(OutboxEvent.objects.filter(pk__in=ids), states)
-    if bulk.verb == "assign":
-        can = ManualTask.objects.open().filter(pk__in=ids, expires_at__gt=Now()).count()
-        return Preview(can, [(bulk.selected - can, "not open any more")] if can < bulk.selected else [])
-    chosen, (applies, of) = Workflow.objects.filter(pk__in=ids), _OF[bulk.verb]
-    rows = chosen.filter(emptied_at=None)
-    shown = of(rows.filter(applies), user)
-    is_all = shown.can + sum(number for number, _ in shown.cannot) == bulk.selected
-    others = [] if is_all else [*_emptied(chosen), *_in_other_states(rows.exclude(applies))]
-    return replace(shown, cannot=[*others, *shown.cannot])
-
-
-def _emptied(chosen: QuerySet[Workflow]) -> list[tuple[int, str]]:
-    number = chosen.filter(emptied_at__isnull=False).count()
-    return [(number, "what it was sent was deleted")] if number else []
-
-
-# Of each verb: to which rows it applies, and what becomes of these.
-_FAILED, _UNDER_WAY = Q(status="FAILED", cancelled_at=None), Q(status="PENDING", compensating=False)
+# To which rows each verb applies. The others are counted by their state.
+_UNDER_WAY = Exists(Workflow.objects.filter(pk=OuterRef("workflow_id"), status="PENDING"))
 _GIVEN_UP = Q(status="COMPLETE", pk__in=FollowUp.objects.filter(GIVEN_UP).values("workflow"))
-
-
-def _of_retry(rows: QuerySet[Workflow], user: User) -> Preview:
-    failed = set(rows.values_list("pk", flat=True))
-    again = charged_again(*failed)
-    done = duplicates.done_by_another(*failed)
-    barred = set() if user.has_perm(CANCEL_PAID) else _roots(again) - done
-    left = [each for each in again if each.root not in barred | done]
-    cannot = [*_barred(done, user, why_not_retry), *_barred(barred, user, why_not_retry)]
-    return Preview(len(failed - barred - done), cannot, list(_charged_again(left)))
-
-
-def _charged_again(again: Collection[Found]) -> Iterator[str]:
-    if again:
-        yield f"{sum_of(again)} is charged again, for {len(_roots(again))} of them: it was refunded."
-    else:
-        yield "Nothing that was refunded is charged again."
-    yield "What is on record is not charged a second time; what was not charged yet is, when its step is reached."
-
-
-def _of_cancel(rows: QuerySet[Workflow], user: User) -> Preview:
-    pending = set(rows.values_list("pk", flat=True))
-    charged = held(*pending)
-    barred = set() if user.has_perm(CANCEL_PAID) else _roots(charged)
-    left = [each for each in charged if each.root not in barred]
-    return Preview(len(pending - barred), _barred(barred, user, why_not_cancel), list(_given_back(left)))
-
-
-def _given_back(charged: Collection[Found]) -> Iterator[str]:
-    if not charged:
-        yield "No charge is on record, so nothing is given back."
-    for is_reversible, becomes in ((True, "it is given back"), (False, "nothing gives it back")):
-        if those := [each for each in charged if each.is_reversible == is_reversible]:
-            of = f"{len(_roots(those))} of them"
-            yield f"{sum_of(those)} has been charged, or may have been, for {of}: {becomes}."
-
-
-def _roots(found: Collection[Found]) -> set[int]:
-    return {each.root for each in found}
-
-
-def _of_run_now(rows: QuerySet[Workflow], user: User) -> Preview:
-    return Preview(rows.count(), money=["No failure is forgotten: one that fails again has failed again."])
-
-
-def _of_acknowledge(rows: QuerySet[Workflow], user: User) -> Preview:
-    left = rows.filter(UNACKNOWLEDGED).values_list("pk", flat=True)
-    held, of = len(charged_among(left)), dict(rows.order_by().values_list("status").annotate(Count("pk")))
-    done = of.get("FAILED", 0) - len(left)
-    cannot = [(number, why) for number, why in ((done, "acknowledged already"), (held, MONEY_HELD)) if number]
-    can = len(left) + of.get("COMPLETE", 0) - held
-    return Preview(can, cannot, ["Nothing is called, refunded or reversed."])
-
-
-def _of_messages(rows: QuerySet[UndeliveredMessage]) -> Preview:
-    counted = dict(rows.order_by().values_list("state").annotate(Count("pk")))
-    can = counted.pop("", 0)
-    settled = [(number, f"{state} already") for state, number in sorted(counted.items())]
-    return Preview(can, settled)
-
-
-def _of_events(rows: QuerySet[OutboxEvent], states: Collection[str]) -> Preview:
-    counted = dict(rows.order_by().values_list("state").annotate(Count("pk")))
-    can = sum(counted.pop(state, 0) for state in states)
-    cannot = [(number, OutboxEvent.State(state).label.lower()) for state, number in sorted(counted.items())]
-    return Preview(can, cannot)
-
-
-_OF: dict[str, tuple[Q, Callable[[QuerySet[Workflow], User], Preview]]] = {
-    "retry": (_FAILED, _of_retry),
-    "cancel": (_UNDER_WAY, _of_cancel),
-    "run_now": (Q(status="PENDING", invisible_until__gt=Now()), _of_run_now),
-    "acknowledge": (_FAILED | _GIVEN_UP, _of_acknowledge),
+APPLIES: dict[str, Q] = {
+    "retry": Q(emptied_at=None, status="FAILED", cancelled_at=None),
+    "run_now": Q(emptied_at=None, status="PENDING", invisible_until__gt=Now()),
+    "cancel": Q(emptied_at=None, status="PENDING", compensating=False),
+    "acknowledge": Q(emptied_at=None) & (UNACKNOWLEDGED | _GIVEN_UP),
+    "assign": Q(_UNDER_WAY, state="open", expires_at__gt=Now()),
+    "redeliver": Q(state=""),
+    "discard": Q(state=""),
+    "redeliver_event": Q(state="given_up"),
+    "discard_event": Q(state__in=["given_up", ""]),
 }
 
 
-def _in_other_states(rows: QuerySet[Workflow]) -> list[tuple[int, str]]:
-    counted = rows.with_state().order_by().values_list("state").annotate(number=Count("pk"))  # type: ignore[attr-defined]
-    return [(number, State(state).label.lower()) for state, number in sorted(counted)]
+def preview(bulk: BulkOperation, user: User) -> Preview:
+    rows = VERBS[bulk.verb].model._default_manager.filter(pk__in=bulk.items.values("row"))
+    applies = set(rows.filter(APPLIES[bulk.verb]).values_list("pk", flat=True))
+    refused = [(ids, why) for ids, why in _refused(bulk.verb, applies, user) if ids]
+    can = applies.difference(*(ids for ids, _ in refused))
+    others = Counter(_others(bulk.verb, rows.exclude(pk__in=applies)) if len(applies) < bulk.selected else ())
+    cannot = [(number, why) for why, number in sorted(others.items())]
+    return Preview(len(can), cannot + [(len(ids), why) for ids, why in refused], _money(bulk.verb, can))
 
 
-def _barred(barred: Collection[int], user: User, why_not: Callable[[int, User], str]) -> list[tuple[int, str]]:
-    """What this user may not do to these, though somebody else may: the reason is the same for all."""
-    return [(len(barred), why_not(next(iter(barred)), user))] if barred else []
+def _others(verb: str, rows: QuerySet[Any]) -> Iterator[str]:
+    """Of each row to which the verb does not apply, why."""
+    if rows.model is Workflow:
+        for state, emptied_at in rows.with_state().values_list("state", "emptied_at"):  # type: ignore[attr-defined]
+            is_done = verb == "acknowledge" and state == State.FAILED
+            word = "acknowledged already" if is_done else State(state).label.lower()
+            yield "what it was sent was deleted" if emptied_at else word
+        return
+    for state in rows.values_list("state", flat=True):
+        if rows.model is ManualTask:
+            yield "not open any more"
+        else:
+            yield OutboxEvent.State(state).label.lower() if rows.model is OutboxEvent else f"{state} already"
+
+
+def _refused(verb: str, ids: Collection[int], user: User) -> Iterator[tuple[Collection[int], str]]:
+    """Those of these to which this user may not do it, though the verb applies; the reason is the same for all."""
+    may_charge = user.has_perm(CANCEL_PAID)
+    if verb == "acknowledge":
+        yield charged_among(ids), MONEY_HELD
+    elif verb == "cancel" and not may_charge and (charged := may_have_been_charged(*ids)):
+        yield charged, why_not_cancel(next(iter(charged)), user)
+    elif verb == "retry":
+        done = duplicates.done_by_another(*ids)
+        for each in (done, set() if may_charge else would_charge_again(*ids) - done):
+            if each:
+                yield each, why_not_retry(next(iter(each)), user)
+
+
+def _money(verb: str, ids: Collection[int]) -> str:
+    """What is charged again, or may be given back; empty if nothing is."""
+    found = charged_again(*ids) if verb == "retry" else held(*ids) if verb == "cancel" else []
+    if not found:
+        return ""
+    charged = "is charged again" if verb == "retry" else "has been charged, or may have been"
+    then = "it was refunded." if verb == "retry" else "it is given back where a step gives it back."
+    return f"{sum_of(found)} {charged}, for {len({each.root for each in found})} of them: {then}"

@@ -25,7 +25,7 @@ class Words(NamedTuple):
 
     noun: str
     did: str
-    how: list[str]  # beside which money moves
+    how: list[str]
     done: str = ""  # where `did` would promise what comes of it
 
 
@@ -36,12 +36,14 @@ OF_VERB = {
         consequences.QUESTIONS,
     ]),
     "run_now": Words("early run", "run now", [
-        "A worker takes each up at once. What it waits for may not have happened: then it waits again as before."
+        "A worker takes each up at once. What it waits for may not have happened: then it waits again as before.",
+        "No failure is forgotten: one that fails again has failed again.",
     ], "made due at once"),
     "cancel": Words("cancellation", "cancelled", [
         "What each has done in other systems is reversed where it can be. Each can be retried afterwards."
     ], "asked to end"),
     "acknowledge": Words("acknowledgement", "acknowledged", [
+        "Nothing is called, refunded or reversed.",
         "Each leaves the list of what needs a person, and has your note in its history.",
         "It stays failed, and can still be retried. If it fails again, it needs a person again.",
     ]),
@@ -120,7 +122,8 @@ def of_items(row: BulkOperation, user: Any, *, pace: int | None = None) -> Itera
     yield f"At {pace} a second that takes {takes}."
     for number, why in shown.cannot:
         yield f"{number:,} {'is' if number == 1 else 'are'} left alone: {words.ended(why)}"
-    yield from shown.money
+    if shown.money:
+        yield shown.money
     yield from OF_VERB[row.verb].how
     yield "Others that come to match from now on are not touched. You can pause it, or cancel the rest, at any time."
 
