@@ -44,7 +44,6 @@ if not DEBUG:
     SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=30 * 24 * 60 * 60)
     SECURE_HSTS_INCLUDE_SUBDOMAINS = env.bool("SECURE_HSTS_INCLUDE_SUBDOMAINS", default=True)
     # Preloading binds a whole domain, for months and in every browser: one host must not decide that.
-    SECURE_HSTS_PRELOAD = env.bool("SECURE_HSTS_PRELOAD", default=False)
     SILENCED_SYSTEM_CHECKS = ["security.W021"]
     SESSION_COOKIE_SECURE = True
     CSRF_COOKIE_SECURE = True
@@ -73,8 +72,8 @@ LOGIN_REDIRECT_URL = "admin:index"
 
 # An account is refused after so many failures, an address after four times as many, for so long after the last one that
 # counted. A refused try is not counted: the pause does not grow.
-AXES_FAILURE_LIMIT = env.int("SIGN_IN_FAILURES", default=5)
-AXES_COOLOFF_TIME = timedelta(minutes=env.int("SIGN_IN_PAUSE_MINUTES", default=15))
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
 AXES_HANDLER = "staff.sign_in.Throttle"
@@ -278,10 +277,6 @@ KAFKA_OPTIONS = env.str("KAFKA_OPTIONS", default="")
 OUTBOX_DESTINATIONS = env.str("OUTBOX_DESTINATIONS", default="")
 # The CloudEvents attribute `source` of what is sent.
 OUTBOX_SOURCE = env.str("OUTBOX_SOURCE", default="onramp")
-# An event that could not be sent for so many days is given up, and a person is told: a whole weekend.
-OUTBOX_GIVE_UP_DAYS = env.float("OUTBOX_GIVE_UP_DAYS", default=3)
-# An event that was sent, or discarded, is deleted after so many days.
-OUTBOX_KEPT_DAYS = env.float("OUTBOX_KEPT_DAYS", default=7)
 
 # --- SQS (`manage.py consumesqs`) -----------------------------------------------------------------
 
@@ -330,11 +325,15 @@ LOGGING = {
 # Each below one root, unless it has an address of its own. Without either a system check fails outside DEBUG: a worker
 # that calls the wrong host is worse than one that does not start.
 SERVICES_URL = env.str("SERVICES_URL", default="http://127.0.0.1:8100" if DEBUG else "").rstrip("/")
+# Those with an address of their own: "payments=https://pay.example.com,tokens=https://tokens.example.com/v2".
+SERVICE_ADDRESSES = env.dict("SERVICE_ADDRESSES", default={})
 SERVICES = {
-    name: env.str(f"{name.upper()}_URL", default=SERVICES_URL and f"{SERVICES_URL}/{name}").rstrip("/")
+    name: SERVICE_ADDRESSES.pop(name, SERVICES_URL and f"{SERVICES_URL}/{name}").rstrip("/")
     for name in ("accounts", "tokens", "profiles", "insurance", "visits", "payments", "programs", "messages")
 }
-# Seconds to wait for an answer: shorter than a step may take, longer than any service needs on a bad day.
+if SERVICE_ADDRESSES:
+    raise ImproperlyConfigured(f"SERVICE_ADDRESSES names no service of ours: {', '.join(SERVICE_ADDRESSES)}.")
 # Where staff search for a charge: an address with {key} in place of the idempotency key.
 PAYMENTS_SEARCH_URL = env.str("PAYMENTS_SEARCH_URL", default="")
+# Seconds to wait for an answer: shorter than a step may take, longer than any service needs on a bad day.
 SERVICES_TIMEOUT = env.float("SERVICES_TIMEOUT", default=10)

@@ -23,7 +23,9 @@ ERRORS = ("StepError", "RetryableStepError", "UnknownOutcome")
 def check_services(**kwargs: Any) -> Iterator[CheckMessage]:
     """Every service needs an http(s) address where workers run: without one, a worker would fail its workflows."""
     if missing := [name for name, url in settings.SERVICES.items() if not _is_http(url)]:
-        hint = "Set SERVICES_URL to the http(s) root of all services, or one each: ACCOUNTS_URL, TOKENS_URL, ..."
+        hint = (
+            "Set SERVICES_URL to the http(s) root of all services, or one each: SERVICE_ADDRESSES=payments=https://..."
+        )
         yield Error(f"No usable address for: {', '.join(missing)}.", hint=hint, id="onboarding.E001")
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings as project
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
@@ -14,12 +15,14 @@ from tests.config.test_settings import PRODUCTION, settings_of
 
 def test_every_service_has_an_address_below_one_root_or_its_own() -> None:
     """With DEBUG the root is the sandbox's; production assumes none."""
-    roots = {"SERVICES_URL": "https://services.example/", "TOKENS_URL": "https://tokens.example/v2/"}
+    roots = {"SERVICES_URL": "https://services.example/", "SERVICE_ADDRESSES": "tokens=https://tokens.example/v2/"}
     services = settings_of(DEBUG="1", **roots)["SERVICES"]
     assert (services["accounts"], services["tokens"]) == (
         "https://services.example/accounts",
         "https://tokens.example/v2",
     )
+    with pytest.raises(ImproperlyConfigured, match="no service of ours: token"):
+        settings_of(DEBUG="1", SERVICE_ADDRESSES="token=https://tokens.example/")
     assert settings_of(DEBUG="1")["SERVICES"]["visits"] == "http://127.0.0.1:8100/visits"
     assert settings_of(**{**PRODUCTION, "SERVICES_URL": ""})["SERVICES"]["visits"] == ""
 

@@ -1,12 +1,12 @@
 """CHORES of the outbox, which workers do beside their work: also where no relay runs, or a destination is gone.
 
-What could not be sent for OUTBOX_GIVE_UP_DAYS is given up, so that a person is told. What was sent, or discarded, is
-deleted after OUTBOX_KEPT_DAYS. A destination that was down is not called so when there is nothing left to try it with.
+What could not be sent for GIVE_UP_AFTER is given up, so that a person is told. What was sent, or discarded, is
+deleted after KEPT. A destination that was down is not called so when there is nothing left to try it with.
 """
 
 from __future__ import annotations
 
-from django.conf import settings
+from datetime import timedelta
 
 from workflows.engine.maintenance import Task
 from workflows.outages import circuits
@@ -17,6 +17,8 @@ from workflows.postgres.statements import execute, fetch_all
 from workflows.signals.waking import Slice
 
 SLICE = 500
+# A whole weekend; and as long as somebody may ask what was sent.
+GIVE_UP_AFTER, KEPT = timedelta(days=3), timedelta(days=7)
 
 # The names of the destinations for which there is something open: as many steps down an index.
 OPEN = skip_scan("open", "workflows_outboxevent", "state = ''", "destination")
@@ -56,7 +58,7 @@ _UNTRIED = """
 
 def give_up(after: int = 0) -> Slice:
     execute(_FROM_THE_FUTURE, {"longest": 2 * LONGEST_DELAY})
-    kept = settings.OUTBOX_GIVE_UP_DAYS * 86_400
+    kept = GIVE_UP_AFTER.total_seconds()
     changed = execute(_GIVE_UP, {"kept": kept, "lease": LEASE, "size": SLICE})
     _close_untried()
     return Slice(changed)
@@ -73,7 +75,7 @@ def _close_untried() -> None:
 
 def delete_old(after: int = 0) -> Slice:
     """Go from page to page, from the oldest event to the first that is younger than what is kept."""
-    found = fetch_all(_PAGE, {"kept": settings.OUTBOX_KEPT_DAYS * 86_400, "after": after, "size": SLICE})
+    found = fetch_all(_PAGE, {"kept": KEPT.total_seconds(), "after": after, "size": SLICE})
     old = [pk for pk, is_old, _ in found if is_old]
     if old:
         execute("DELETE FROM workflows_outboxevent WHERE id = ANY (%s)", [old])

@@ -12,9 +12,6 @@ from collections.abc import Sequence
 from workflows import charges
 from workflows.postgres.statements import execute, fetch_all
 
-# For people: "{}."
-FAILED_WITH_A_CHARGE = "it has failed, and a charge or another call of it stands: that stays on record"
-
 # One that has children with content stays: somebody may still retry these. A child that is emptied has a parent that is
 # emptied, too, and never starts it again. What failed and stands keeps its ledger.
 _MAY = f"""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from pytest_django import Settings
 
 from tests.engine import elsewhere
 from tests.workflows.outbox.test_relay import event, later, now, seconds_left
@@ -23,8 +23,10 @@ def do(chore: str, after: int = 0) -> Any:
     return elsewhere(lambda: maintenance.do_slice(maintenance.MAINTENANCE_TASKS[chore], after))
 
 
-def test_what_could_not_be_sent_for_days_is_given_up_also_of_a_destination_that_is_gone(settings: Settings) -> None:
-    settings.OUTBOX_GIVE_UP_DAYS = 2
+def test_what_could_not_be_sent_for_days_is_given_up_also_of_a_destination_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chores, "GIVE_UP_AFTER", timedelta(days=2))
     old = [event(destination=name, since=later(-2 * DAY - 60)) for name in ("crm", "gone", "gone")]
     tried_later = event(since=later(-3 * DAY), due_at=later(3 * LEASE))
     young = event(destination="gone", since=later(-2 * DAY + 60))
@@ -71,10 +73,8 @@ def test_a_destination_with_nothing_left_to_try_it_with_is_not_down_for_ever(
     assert CircuitEvent.objects.count() == closes
 
 
-def test_what_was_sent_or_discarded_is_deleted_and_nothing_else(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings.OUTBOX_KEPT_DAYS = 5
+def test_what_was_sent_or_discarded_is_deleted_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chores, "KEPT", timedelta(days=5))
     monkeypatch.setattr(chores, "SLICE", 3)
     old = {"at": later(-9 * DAY), "settled_at": later(-6 * DAY)}
     stays = [

@@ -32,7 +32,7 @@ class Command(RunningCommand):
         "A webhook gets each event as a CloudEvent, signed as https://www.standardwebhooks.com says, with each of its\n"
         "secrets; it answers 2xx within 10 seconds. Kafka needs KAFKA_BROKERS, and KAFKA_OPTIONS for SASL and TLS.\n\n"
         "An event is sent once or more, always under the same id, and in the order of its workflow. What fails is\n"
-        "tried again after 5 seconds, doubling to an hour; after OUTBOX_GIVE_UP_DAYS it waits for a person (the\n"
+        "tried again after 5 seconds, doubling to an hour; after three days it waits for a person (the\n"
         "console, Needs a person). A destination that is down is left alone but for a trial; one that answers 410\n"
         "until a person has it tried again (the console, Services). Destinations do not delay each other.\n\n"
         "SIGTERM or Ctrl-C: it finishes what it is sending and gives back the rest. To go faster, or to have a second\n"
