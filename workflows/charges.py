@@ -3,8 +3,7 @@
 A definition's words say which step charges, and which field of its result names the charge (`wording.Money`). A call
 whose result names none has charged nothing: a coupon, or a bill for later. One without a result may have charged.
 
-Lists ask the same in SQL, of a row `e` of the ledger and its workflow `w`, behind `JOIN` and with `parameters()`. SQL
-opens no sealed result: where the name of the charge does not stand in clear beside one, money may be held.
+Lists ask the same in SQL, of a row `e` of the ledger and its workflow `w`, behind `JOIN` and with `parameters()`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from typing import Any
 
 from workflows.definition import WorkflowDefinition, definitions, is_to_be_undone
 from workflows.models import Effect, Workflow
-from workflows.models.content_key import Unopened
-from workflows.postgres.jsonb import SEALED
 
 State = Effect.State
 # How the ledger has learned a call's state, where no person has said it.
@@ -91,7 +88,6 @@ def _judge(definition: WorkflowDefinition, call: Effect, undo: Effect | None, re
     field, result = definition.wording.money.reference, call.result
     named = (result or {}).get(field)
     reference = "" if named is None else str(named)
-    says_nothing = result is None or (isinstance(result, Unopened) and field not in result)
     is_reversible = call.state != State.KEPT and is_to_be_undone(definition, call.step, call.has_undo)
     state = ChargeState.NOTHING
     match call.state:
@@ -101,11 +97,11 @@ def _judge(definition: WorkflowDefinition, call: Effect, undo: Effect | None, re
             state = ChargeState.NEVER
         case State.DONE if reference:
             state = _of_done(call, undo, refunds=reversing and is_reversible)
-        case State.DONE if says_nothing:
+        case State.DONE if result is None:
             state = ChargeState.UNCLEAR
-        case State.KEPT if reference or says_nothing:
+        case State.KEPT if reference or result is None:
             state = ChargeState.LEFT if reference else ChargeState.UNCLEAR_LEFT
-        case State.UNDONE if reference or says_nothing:
+        case State.UNDONE if reference or result is None:
             state = ChargeState.REFUNDED
     return Charge(call, undo, state, reference, is_reversible)
 
@@ -127,8 +123,7 @@ JOIN = """LEFT JOIN unnest(%(types)s::text[], %(steps)s::text[], %(references)s:
 # Of a type that this release does not know, any call may charge.
 _MAY_CHARGE = "NOT e.undo AND (charge.step IS NOT NULL OR w.workflow_type <> ALL (%(known)s::text[]))"
 _IS_NAMED = "coalesce(e.result ->> charge.reference, '') <> ''"
-_SAYS_NOTHING = f"""(e.result IS NULL OR charge.step IS NULL
-                      OR e.result ? '{SEALED}' AND NOT e.result ? charge.reference)"""
+_SAYS_NOTHING = "(e.result IS NULL OR charge.step IS NULL)"
 _CHARGED = f"({_IS_NAMED} OR {_SAYS_NOTHING})"
 
 UNCLEAR = f"""({_MAY_CHARGE} AND (e.state IN ('intent', 'unknown')

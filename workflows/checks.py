@@ -283,7 +283,10 @@ def check_search_keys(**kwargs: Any) -> Messages:
 
 def check_data_keys(**kwargs: Any) -> Messages:
     """DATA_KEYS is set, and cannot be guessed."""
-    lost = "secrets are sealed under SECRET_KEY, and once that changes no workflow under way can read its own"
+    lost = (
+        "secrets, and what is not delivered yet, are sealed under SECRET_KEY, and once that changes no workflow under "
+        "way can read its own, and nothing of the rest can be delivered"
+    )
     return _check_setting("DATA_KEYS", settings.DATA_KEYS, lost, "datakeys", ids=("W020", "W021"))
 
 

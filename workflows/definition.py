@@ -252,10 +252,6 @@ class WorkflowDefinition:
       password, a token or a card: raises ValueError for a name like these.
     - `secret_fields`: those of the payload (dotted too) that are stored sealed (`workflows.sealing`): only steps see
       their values. Raises ValueError for one that is found, compared or shown by its value.
-    - `private`: what is sent, and what its steps record, is stored sealed under a key of each workflow's own, which is
-      deleted when it is emptied or erased (docs/data.md). It takes time: see docs/adr/0034. Nothing is `correctable`.
-    - `matched_fields`: those of signals by which its steps `wait_for_signal(matching=...)`. They stay in clear beside a
-      signal that is sealed: name none that tells of a person.
     - `input_class`: the model that `POST /v1/workflows` checks an input against; without one any object is accepted, as
       in a submission, and the first step checks it.
     - `expires_after`: how long a workflow may take; then it fails before its next step, and its calls are undone.
@@ -291,8 +287,6 @@ class WorkflowDefinition:
         public_fields: Sequence[str] = (),
         revealable: Sequence[str] = (),
         secret_fields: Sequence[str] = (),
-        private: bool = False,
-        matched_fields: Sequence[str] = (),
         input_class: type[BaseModel] | None = None,
         retired: Sequence[str] = (),
         wording: Wording | None = None,
@@ -323,10 +317,6 @@ class WorkflowDefinition:
         if secrets := [field for field in self.revealable if SECRET.search(field)]:
             raise ValueError(f"A secret is revealed to nobody: {', '.join(secrets)} of {name!r}.")
         self.secret_fields = tuple(secret_fields)
-        self.private = private
-        self.matched_fields = tuple(matched_fields)
-        if isinstance(matched_fields, str) or "" in matched_fields:
-            raise ValueError(f"The matched_fields of {name!r} are a tuple of names.")
         self.input_class = input_class
         self.retired = tuple(retired)
         self.wording = wording or Wording()
@@ -357,8 +347,6 @@ class WorkflowDefinition:
     def _check_correctable(self) -> None:
         if self.correctable is None:
             return
-        if self.private:  # a correction is on record in clear
-            raise ValueError(f"{self.name!r} is private: nothing of what was sent can be corrected.")
         money = self.wording.money
         for field, steps in self.correctable.fields.items():
             if money and field in (money.amount, money.currency):

@@ -156,11 +156,6 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
     ),
     "keeps_dying": CodeWords("Its workers keep dying. An engineer has to look.", _LATER, engineer=True),
     "let_fail": CodeWords("Many failed at the same step, and a user let them fail; the history says why.", _LATER),
-    "content_unreadable": CodeWords(
-        "What was sent, returned by a call or told by a signal cannot be read: its key is missing here, or deleted.",
-        _LATER,
-        engineer=True,
-    ),
     "none_after_key": CodeWords(
         "A step is wrong: it may have made a call and did not say so. An engineer has to look.", _ASKED, ours=True
     ),

@@ -188,8 +188,8 @@ _AROUND = f"""
     SELECT 'host-' || n || ':41', 'host-' || n, 41, 'default',
            CASE WHEN n > 50 THEN now() - n * interval '0.5 minutes' END, now()
       FROM generate_series(1, 1500) n;
-    INSERT INTO workflows_undeliveredmessage (topic, partition, "offset", code, reason, value)
-    SELECT 'facts', mod(n, 12), n, 'field_unknown', 'No such field.', convert_to(repeat('x', 500), 'UTF8')
+    INSERT INTO workflows_undeliveredmessage (topic, partition, "offset", code, reason, content)
+    SELECT 'facts', mod(n, 12), n, 'field_unknown', 'No such field.', to_jsonb(repeat('x', 700))
       FROM generate_series(1, 50000) n;
     INSERT INTO workflows_apikey (name, prefix, digest)
     SELECT 'client ' || n, 'onr_' || n, sha256(convert_to(n::text, 'UTF8')) FROM generate_series(1, 200) n"""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from base64 import b64encode
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -263,13 +264,17 @@ def worker(pid: int = 41, **fields: Any) -> WorkerProcess:
     return WorkerProcess.objects.create(**values)
 
 
-def undelivered_message(offset: int = 7, **fields: Any) -> UndeliveredMessage:
+def undelivered_message(
+    offset: int = 7, *, value: bytes = b"", headers: Sequence[Any] = (), **fields: Any
+) -> UndeliveredMessage:
+    """A message from before they were sealed."""
     values = {
         "topic": "facts",
         "partition": 2,
         "offset": offset,
         "code": "field_unknown",
         "reason": "No such field.",
+        "content": {"key": None, "value": b64encode(value).decode(), "headers": [*headers]},
         **fields,
     }
     return UndeliveredMessage.objects.create(**values)

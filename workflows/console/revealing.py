@@ -45,7 +45,6 @@ REVEAL = Verb(
     permission=operations.REVEAL,
     operation=_reveal,
     applies=lambda row: bool(operations.revealable(row)),
-    why_not=lambda row, user: operations.why_not_reveal(row),
     consequences=lambda row: [
         "You see what you choose in full. Choose only what you need.",
         "Before that, the audit gets a line with your name, what you chose and your purpose.",

@@ -42,7 +42,7 @@ DISCARD = Verb(
     permission=operations.SETTLE,
     operation=operations.discard,
     applies=_is_open,
-    consequences=lambda row: ["No workflow gets it. It is kept, and cannot be redelivered."],
+    consequences=lambda row: ["No workflow gets it. What it says is deleted, and it cannot be redelivered."],
     done="It is discarded.",
     dangerous=True,
 )
@@ -54,7 +54,7 @@ class MessageStateFilter(StateFilter):
 
 @admin.register(UndeliveredMessage)
 class UndeliveredMessageAdmin(ChoosesMany):
-    """Where a message is, and why it was not delivered. Its key, headers and value are not read."""
+    """Where a message is, and why it was not delivered. What it says is not read."""
 
     list_display = ("message", "badge", "code", "reason", "read")
     list_filter = (MessageStateFilter,)
@@ -66,7 +66,7 @@ class UndeliveredMessageAdmin(ChoosesMany):
     identity = ("topic", "partition", "offset", "created_at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[UndeliveredMessage]:
-        return UndeliveredMessage.objects.defer("key", "value", "headers")
+        return UndeliveredMessage.objects.defer("content")
 
     def choosable(self, request: HttpRequest) -> Sequence[str]:
         return self.bulk_verbs if request.GET.get("state") == "open" else ()

@@ -33,6 +33,7 @@ from workflows.console.base import OptionalReasonForm, RetryForm, Verb
 from workflows.console.choosing import ChoosesMany
 from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
+from workflows.engine import unreadable
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.features.business_key.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
 from workflows.health import counts, late, money_at_risk, selecting
@@ -43,7 +44,6 @@ from workflows.outages import parking
 from workflows.telling import consequences, patient, words
 from workflows.telling.steps import step_of
 from workflows.templatetags.cards import moment
-from workflows.waits import UNREADABLE_TASK_TYPE
 from workflows.wording import ENGINE_CODES, words_for_step
 
 RETRY = Verb(
@@ -134,7 +134,7 @@ ENGINE_TASK_TYPES = (
     UNDECLARED_TASK_TYPE,
     DEATHS_TASK_TYPE,
     LOSSES_TASK_TYPE,
-    UNREADABLE_TASK_TYPE,
+    unreadable.TASK_TYPE,
     POSSIBLE_DUPLICATE,
 )
 

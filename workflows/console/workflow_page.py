@@ -83,7 +83,6 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "linking_id": words.masked_tail(workflow.linking_id),
         "business_key": words.masked_tail(workflow.business_key),
         "payload": sent(definition, payload),
-        "unopened": getattr(payload, "why", ""),
         "context": words.masked_fields(context),
     }
 

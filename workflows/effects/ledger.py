@@ -29,7 +29,6 @@ from workflows.effects.reconcile import DOES_NOT_APPLY, Reconciler, Unsettled
 from workflows.effects.rows import EffectRows
 from workflows.errors import ClaimLost, PublishError, StepError, Suspend, UnknownOutcome, error_chain
 from workflows.models import Workflow
-from workflows.models.content_key import Unopened
 from workflows.postgres.jsonb import as_json
 from workflows.signals import store
 from workflows.state import attempt_log
@@ -71,8 +70,6 @@ class Ledger:
         if effect and effect.state in IN_DOUBT:
             effect = self.reconciler.resolve_or_repeat(step, context, effect)
         if effect and effect.state == DONE:
-            if isinstance(effect.result, Unopened):
-                raise StepError(f"What {step.name} has returned cannot be read.", code="content_unreadable")
             return effect.result, True
         self.attempt.boundary.require_available(step.needs)
         repeats = effect is not None and effect.state in IN_DOUBT

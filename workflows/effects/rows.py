@@ -7,19 +7,17 @@ that was read.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from time import monotonic
 from typing import Any
 
 from workflows import failpoints
-from workflows.definition import Step, definitions, undo_of
+from workflows.definition import Step, undo_of
 from workflows.effects import DONE, IN_DOUBT, INTENT, NOT_DONE, SKIPPED, UNDONE, KnownEffect, key_of
 from workflows.errors import ClaimLost
 from workflows.models import Effect, Workflow
-from workflows.models.content_key import Unopened
 from workflows.postgres import sqlstates
-from workflows.sealing import private
 from workflows.signals import store
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
@@ -40,7 +38,7 @@ class EffectRows:
     def __init__(self, workflow: Workflow, attempt: OpenAttempt) -> None:
         self.workflow = workflow
         self.attempt = attempt
-        self._known = _load(workflow, self._opened)
+        self._known = _load(workflow)
         self._is_complete = workflow.status == Workflow.Status.COMPLETE
         # The parameters for the workflow and the attempt.
         self._ours = {
@@ -142,7 +140,7 @@ class EffectRows:
             self.remember(replace(self._known[effect.step], state=UNDONE))
             statement = _UNDONE
         own = {"effect_id": effect.id, "undoes": effect.undoes, "attempt_token": self.attempt.token}
-        outcome = {"state": state, "result": self._stored(result), **(error or _NO_ERROR)}
+        outcome = {"state": state, "result": _json_or_null(result), **(error or _NO_ERROR)}
         attempt_log.hold_back(self.attempt, statement, {**own, **outcome})
         failpoints.reach_when_written("after_result", at)
 
@@ -189,7 +187,7 @@ class EffectRows:
         if state != UNDONE:
             return self.decide(effect, state, result=effect.result, by=by)
         undo = {"step": effect.step, "generation": effect.generation, "undo_key": effect.undo_key}
-        undo["undo_result"] = self._stored(result)
+        undo["undo_result"] = _json_or_null(result)
         self._fenced(_DECIDE_UNDO, {**self._parameters_of(effect, state, effect.result, by), **undo})
         return self.remember(replace(effect, state=state))
 
@@ -222,27 +220,10 @@ class EffectRows:
             "effect_id": effect.id,
             "expected": effect.state,
             "state": state,
-            "result": self._stored(result),
+            "result": _json_or_null(result),
             "settled_by": by,
             **self._ours,
         }
-
-    def _stored(self, result: Mapping[str, Any] | None) -> str | None:
-        """A result as it is written: of a private workflow sealed."""
-        if result is None:
-            return None
-        if isinstance(result, Unopened):
-            return json.dumps(result.stored)
-        if content := self.attempt.content:
-            return content.key.seal_result(definitions()[self.workflow.workflow_type], result)
-        return json.dumps(dict(result))
-
-    def _opened(self, result: str | None) -> dict[str, Any] | None:
-        if result is None:
-            return None
-        read: dict[str, Any] = json.loads(result)
-        content = self.attempt.content
-        return private.opened(read, key=content.key if content else None) if private.is_sealed(read) else read
 
     def _fenced(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         rows = attempt_log.execute(sql, parameters)
@@ -358,7 +339,7 @@ def begin_again(workflow: Workflow, names: Collection[str]) -> None:
     )
 
 
-def _load(workflow: Workflow, opened: Callable[[str | None], dict[str, Any] | None]) -> dict[str, KnownEffect]:
+def _load(workflow: Workflow) -> dict[str, KnownEffect]:
     """The workflow's effects by step, the latest generation of each."""
     rows = attempt_log.execute(
         """SELECT id, step, generation, state, idempotency_key, result::text,
@@ -375,10 +356,14 @@ def _load(workflow: Workflow, opened: Callable[[str | None], dict[str, Any] | No
         [workflow.pk],
     )
     return {
-        step: KnownEffect(effect_id, step, generation, state, key, opened(result), *known)
+        step: KnownEffect(effect_id, step, generation, state, key, json.loads(result) if result else None, *known)
         for effect_id, step, generation, state, key, result, *known in rows
     }
 
 
 def _error_line(error_class: str, error_code: str, message: str) -> str:
     return ": ".join(part for part in (error_code or error_class, message) if part)
+
+
+def _json_or_null(result: Mapping[str, Any] | None) -> str | None:
+    return None if result is None else json.dumps(dict(result))

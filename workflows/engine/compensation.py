@@ -27,10 +27,8 @@ from workflows.engine.results import Results, describe, describe_engine_error
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
 from workflows.errors import Braked, StepError, Suspend
 from workflows.models import Attempt, Effect, ManualTask, StepOutcome, Wait, Workflow
-from workflows.models.content_key import Unopened
 from workflows.outages import brake
 from workflows.outages.parking import OUTAGE_ATTEMPTS, find_parking
-from workflows.sealing import private
 from workflows.signals import store
 from workflows.state import attempt_log, transitions
 from workflows.state.attempt_log import OpenAttempt
@@ -192,10 +190,6 @@ class _Compensation:
             return Effect.State.KEPT
         if broken := step_session.find_broken(self.attempt.past, at=undo_of(step.name)):
             give_up = step_session.failure_of(broken)
-        unread = None
-        if not self._can_be_read(effect):
-            what = "What was sent, or what the call returned, cannot be read."
-            give_up = unread = StepError(what, code="content_unreadable")
         if give_up:  # written down, for a later attempt gets the person's answer
             effect = self.ledger.rows.set_undo_failures(
                 effect, Failures(MAX_UNDO_FAILURES), describe_engine_error(give_up)
@@ -205,8 +199,6 @@ class _Compensation:
             effect = self._ask_or_find_out(step, effect)
             if effect.state not in MAY_HAVE_HAPPENED:
                 return effect.state
-        if unread:
-            raise unread
         undo_step = replace(step, name=undo_of(step.name), formerly=())
         self.attempt.boundary.require_free(undo_step)
         if effect.state != Effect.State.DONE:
@@ -227,9 +219,6 @@ class _Compensation:
         if self.left_by:
             self.ledger.rows.decide_undo(effect, Effect.State.KEPT, by=self.left_by, result={})
         return bool(self.left_by)
-
-    def _can_be_read(self, effect: KnownEffect) -> bool:
-        return not (private.is_sealed(self.workflow.payload) or isinstance(effect.result, Unopened))
 
     def _has_failed_too_often(self, effect: KnownEffect) -> bool:
         return retry_budget.is_spent(self.ledger.rows.failures_of_undo(effect), allowed=MAX_UNDO_FAILURES)
@@ -255,8 +244,7 @@ class _Compensation:
         try:
             return self._ask(step, effect)
         except Suspend:
-            may_look = _may_answer_itself(step, effect) and self._can_be_read(effect)
-            found = self._find_out(step, effect) if may_look else None
+            found = self._find_out(step, effect) if _may_answer_itself(step, effect) else None
             if found is None:
                 raise
             return found

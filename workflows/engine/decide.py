@@ -6,7 +6,6 @@ COMMIT.
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import suppress
 from functools import cache
@@ -41,7 +40,6 @@ from workflows.models.steps_on_record import as_recorded
 from workflows.outages import brake
 from workflows.outages.parking import find_parking
 from workflows.postgres.round_trips import session_of
-from workflows.sealing import private
 from workflows.signals import store
 from workflows.state import history, transitions
 from workflows.state.attempt_log import OpenAttempt
@@ -106,14 +104,11 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
         if entry.get("follow_up"):
             deferred_steps.add(workflow, definitions()[workflow.workflow_type].find_or_removed_step(entry["step"]))
     steps, definition = as_recorded(attempt.steps), definitions()[workflow.workflow_type]
-    fields = definition.secret_fields
-    payload = {"payload": attempt.content.without_secrets(definition)} if attempt.content and fields else {}
     session_of().run_with_commit(
-        _complete_sql(fields, is_private=bool(payload)),
+        _complete_sql(definition.secret_fields),
         {
-            **payload,
             "workflow_id": workflow.pk,
-            "context": _context_text(attempt, outcome),
+            "context": to_json(outcome.context).decode(),
             "attempt_id": attempt.id,
             "number": attempt.number,
             "steps_in_short": steps.in_short,
@@ -127,10 +122,10 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> At
 
 
 @cache
-def _complete_sql(secret_fields: tuple[str, ...], *, is_private: bool) -> str:
+def _complete_sql(secret_fields: tuple[str, ...]) -> str:
     """It travels with the COMMIT, and makes it fail if the row, or the attempt, is not to be seen."""
     return f"""
-    WITH completed AS ({transitions.complete_sql(secret_fields, is_private=is_private)}),
+    WITH completed AS ({transitions.complete_sql(secret_fields)}),
     told AS (
         INSERT INTO workflows_event (workflow_id, kind, attempt, finished_xid)
         SELECT id, 'completed', %(number)s, pg_current_xact_id() FROM completed),
@@ -144,7 +139,7 @@ def _complete_sql(secret_fields: tuple[str, ...], *, is_private: bool) -> str:
 
 def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Attempt.Outcome:
     suspend, step = outcome.suspend, outcome.step.name
-    transitions.suspend(workflow, suspend, step=step, extra_columns=_context(attempt, outcome))
+    transitions.suspend(workflow, suspend, step=step, extra_columns=_context(outcome))
     _record_waiting(workflow, attempt, step, suspend)
     return Attempt.Outcome.WAITING
 
@@ -168,7 +163,7 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt
         return _fail(workflow, attempt, outcome, failures=failures)
     if parking:
         return _park(workflow, attempt, outcome, parking, failures)
-    columns = _context(attempt, outcome) | last_error(outcome.description)
+    columns = _context(outcome) | last_error(outcome.description)
     transitions.schedule_retry(
         workflow.pk,
         policy.due_after(max(failures.number, 1)),
@@ -190,7 +185,7 @@ def _park(
     """Park it. One that was parked on this before, and has not tried, keeps the error that it has met."""
     waits_on = workflow.parked_on == parking.service and isinstance(outcome.error, Braked)
     error = {} if waits_on else last_error(outcome.description)
-    columns = _context(attempt, outcome) | error
+    columns = _context(outcome) | error
     transitions.park(workflow.pk, parking, step=outcome.step.name, failures=failures, extra_columns=columns)
     return _end_parked(workflow, attempt, outcome.step, parking)
 
@@ -247,7 +242,7 @@ def _fail(
         step=outcome.step.name,
         failures=failures,
         extra_columns={
-            **_context(attempt, outcome),
+            **_context(outcome),
             **last_error(outcome.description),
             "failed_release": settings.RELEASE,
             "cancelled_at": ClockTimestamp() if cancelled else None,
@@ -337,14 +332,6 @@ def _hold(workflow: Workflow, attempt: OpenAttempt, outcome: Held) -> Attempt.Ou
     return outcome.ended
 
 
-def _context(attempt: OpenAttempt, outcome: RunOutcome) -> dict[str, Any]:
+def _context(outcome: RunOutcome) -> dict[str, Any]:
     """The column that holds a copy of the context, for people; nothing when no step has run."""
-    if outcome.context is None:
-        return {}
-    return {"context": outcome.context if attempt.content is None else json.loads(_context_text(attempt, outcome))}
-
-
-def _context_text(attempt: OpenAttempt, outcome: RunOutcome) -> str:
-    """The same as JSON, as it is stored."""
-    text = to_json(outcome.context).decode()
-    return attempt.content.key.seal(private.CONTEXT, text) if attempt.content else text
+    return {} if outcome.context is None else {"context": outcome.context}

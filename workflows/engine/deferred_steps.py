@@ -31,12 +31,10 @@ from workflows.engine.runner import finish_tries, run_in_savepoint
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.models import Attempt, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.content_key import Unopened
 from workflows.outages import circuits, unavailable_service
 from workflows.outages.calls import is_busy
-from workflows.postgres.jsonb import SEALED
 from workflows.redaction import class_name
-from workflows.sealing import payloads, private
+from workflows.sealing import payloads
 from workflows.state import attempt_log, history
 from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.state.boundary import MustStop
@@ -66,8 +64,7 @@ def add(workflow: Workflow, step: Step) -> None:
 def claim_next(queue: str) -> Claim | None:
     """Lock the workflow whose deferred step has been due the longest; None when none is due, or all are locked."""
     found: Any = Workflow.objects.raw(
-        f"""SELECT w.*, f.id AS follow_up_id, pg_current_xact_id()::text AS xid, ({circuits.NOT_CLOSED}) AS not_closed,
-                    w.payload -> '{SEALED}' IS NOT NULL AS is_private
+        f"""SELECT w.*, f.id AS follow_up_id, pg_current_xact_id()::text AS xid, ({circuits.NOT_CLOSED}) AS not_closed
               FROM workflows_followup f JOIN workflows_workflow w ON w.id = f.workflow_id
              WHERE f.queue = %s AND f.due_at <= now() AND f.due_at IS NOT NULL
                AND w.status = 'COMPLETE' AND w.workflow_type = ANY (%s)
@@ -108,11 +105,6 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> TryOut
         return failed_by_engine(step, error)
     if broken := step_session.find_broken(attempt.past, at=step.name):
         return failed_by_engine(step, step_session.failure_of(broken))
-    if isinstance(workflow.payload, Unopened):
-        error = _for_another_release(f"What was sent cannot be read: {workflow.payload.why}", "content_unreadable")
-        return failed_by_engine(step, error)
-    if getattr(workflow, "is_private", False):
-        attempt.content = private.Content(private.find_key(workflow.idempotency_key), "")
     payloads.open_for_steps(definition, workflow, strict=False)
     results = Results(definition, workflow, attempt)
 

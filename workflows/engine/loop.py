@@ -226,9 +226,7 @@ class Worker:
             return failed_before_any_step(definitions().get(workflow.workflow_type), workflow, cancelled)
         definition = definitions()[workflow.workflow_type]
         if workflow.compensating:
-            if elsewhere := (
-                unreadable.open_content(definition, workflow, attempt) or unreadable.open_secrets(definition, workflow)
-            ):
+            if elsewhere := unreadable.open_secrets(definition, workflow):
                 return elsewhere
             if braked := poison.find_brake(workflow, attempt):
                 return compensation.parked_untried(definition, workflow, braked)
@@ -242,7 +240,6 @@ class Worker:
             return failed_before_any_step(definition, workflow, let_fail)
         return (
             poison.judge(definition, workflow, attempt)
-            or unreadable.open_content(definition, workflow, attempt)
             or self._ask_at_gates(definition, workflow, attempt)
             or unreadable.open_secrets(definition, workflow)
             or executor.run(definition, workflow, attempt)

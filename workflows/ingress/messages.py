@@ -12,18 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import Any
-from uuid import uuid4
 
 from django.db import DataError, IntegrityError
 
 from workflows.ingress import signal_bodies, signal_sources
 from workflows.ingress.signal_sources import WEBHOOK, SignalSource
 from workflows.models import UndeliveredMessage
-from workflows.models.content_key import Unopened
 from workflows.postgres.jsonb import InputRefused
-from workflows.postgres.statements import fetch_one
-from workflows.sealing import private
+from workflows.postgres.statements import execute
+from workflows.sealing import key_register, whole
+from workflows.sealing.envelopes import Unreadable
 from workflows.signals import store
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -56,14 +54,14 @@ class Arrived:
 
     @classmethod
     def kept(cls, row: UndeliveredMessage) -> Arrived:
-        """Raises InputRefused for one that was sealed, and cannot be read any more."""
-        kept_headers, value = row.headers, row.value or b""
-        if isinstance(kept_headers, Unopened):
-            raise InputRefused("content_unreadable", f"What it says cannot be read: {kept_headers.why}")
-        if isinstance(kept_headers, dict):
-            kept_headers, value = kept_headers["headers"], b64decode(kept_headers["value"])
-        headers = [(name, value if value is None else b64decode(value)) for name, value in kept_headers]
-        return cls(row.topic, row.partition, row.offset, row.sent_at_ms or None, headers, bytes(value))
+        """Raises InputRefused for one that cannot be read any more."""
+        try:
+            content = whole.unseal(row, row.content)
+        except Unreadable as unreadable:
+            raise InputRefused("content_unreadable", f"What it says cannot be read: {unreadable}") from None
+        headers = [(name, _bytes(value)) for name, value in content["headers"]]
+        value, key = _bytes(content["value"]) or b"", _bytes(content["key"])
+        return cls(row.topic, row.partition, row.offset, row.sent_at_ms or None, headers, value, key)
 
 
 def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool | None:
@@ -97,38 +95,36 @@ def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool
 
 
 def keep_undelivered(message: Arrived, refused: InputRefused) -> None:
-    """Keep a message with the reason; once, however often it comes. Where a definition is private, it is sealed."""
+    """Keep a message, sealed, with the reason; once, however often it comes."""
+    place = {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "sent_at_ms": message.sent_at_ms or 0,
+    }
     headers = [[name, _in_base64(value)] for name, value in message.headers]
-    content: dict[str, Any] = {"key": message.key, "value": message.value, "headers": json.dumps(headers)}
-    keyed = ""
-    if private.is_on():  # nobody knows whom it is about
-        key = private.Key.new(uuid4())
-        whole = {"key": _in_base64(message.key), "value": _in_base64(message.value), "headers": headers}
-        content = {"key": None, "value": None, "headers": key.seal(private.MESSAGE, json.dumps(whole))}
-        content |= key.parameters
-        keyed = private.KEY_OF_ENTERED
-    fetch_one(
-        f"""WITH entered AS (
-           INSERT INTO workflows_undeliveredmessage (
-                  topic, "partition", "offset", sent_at_ms, code, reason, key, value, headers)
-           VALUES (%(topic)s, %(partition)s, %(offset)s, %(sent_at_ms)s, %(code)s, %(reason)s, %(key)s, %(value)s,
-                   %(headers)s::jsonb)
-           ON CONFLICT (topic, "partition", "offset", sent_at_ms) DO NOTHING RETURNING id){keyed}
-           SELECT id FROM entered""",  # noqa: S608 (ours)
+    content = {"key": _in_base64(message.key), "value": _in_base64(message.value), "headers": headers}
+    key_register.register()
+    execute(
+        """INSERT INTO workflows_undeliveredmessage (
+                  topic, "partition", "offset", sent_at_ms, code, reason, content)
+           VALUES (%(topic)s, %(partition)s, %(offset)s, %(sent_at_ms)s, %(code)s, %(reason)s, %(content)s::jsonb)
+           ON CONFLICT (topic, "partition", "offset", sent_at_ms) DO NOTHING""",
         {
-            "topic": message.topic,
-            "partition": message.partition,
-            "offset": message.offset,
-            "sent_at_ms": message.sent_at_ms or 0,
+            **place,
             "code": refused.code,
             "reason": str(refused),
-            **content,
+            "content": json.dumps(whole.seal(UndeliveredMessage(**place), content)),
         },
     )
 
 
 def _in_base64(value: bytes | None) -> str | None:
     return None if value is None else b64encode(value).decode()
+
+
+def _bytes(in_base64: str | None) -> bytes | None:
+    return None if in_base64 is None else b64decode(in_base64)
 
 
 def _told(source: SignalSource, message: Arrived) -> tuple[str, signal_bodies.SignalBody] | None:

@@ -21,7 +21,7 @@ from workflows.ingress import signal_bodies
 from workflows.ingress.signal_bodies import NoSuchWorkflow, SignalBody, UnsupportedMediaType
 from workflows.ingress.verifying import Verifier
 from workflows.postgres import jsonb
-from workflows.postgres.jsonb import SEALED, Document, InputRefused, Unstorable, document_of, ensure_storable
+from workflows.postgres.jsonb import Document, InputRefused, document_of, ensure_storable
 from workflows.postgres.statements import fetch_one
 
 logger = logging.getLogger(__name__)
@@ -121,8 +121,6 @@ class SignalSource:
                     told[field] = find(event)
             payload = event.document if self.payload is None else self._storable(self.payload(event))
             ensure_storable(told)
-            if SEALED in payload.value:  # a form may have any names
-                raise Unstorable("reserved_name", f"The payload has the name {SEALED}, which is reserved.")
         except Exception as error:
             is_away = isinstance(error, Error) and not isinstance(error, DataError)
             if isinstance(error, InputRefused) or is_away:  # the event is as good as before

@@ -11,6 +11,7 @@ import re
 import secrets
 from contextlib import suppress
 
+from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
@@ -19,7 +20,7 @@ from workflows.ingress.verifying import PREFIX, Signed, StandardWebhooks, Verifi
 from workflows.ingress.verifying import sign as sign
 from workflows.models import WebhookSecret
 from workflows.postgres.deadlines import query_in_time
-from workflows.sealing import key_register, webhook_secrets
+from workflows.sealing import key_register, whole
 from workflows.sealing.envelopes import Unreadable
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ def keys_of(source: str) -> list[bytes | None]:
 def opened_secret(row: WebhookSecret) -> str | None:
     """The secret in clear; None when no key of DATA_KEYS opens it, and the log says so."""
     try:
-        return str(webhook_secrets.stored(row).open())
+        return str(whole.unseal(row, row.secret))
     except Unreadable as unreadable:
         logger.error("%s: %s", row, unreadable)
         return None
@@ -111,7 +112,10 @@ def create(source: str, secret: str | None = None) -> str:
         # A source that had the same secret twice would keep one when the other is revoked.
         raise ValueError(f"{source} has this very secret already, or had it until it was revoked: choose another.")
     key_register.register()
-    webhook_secrets.create(source, secret)
+    with transaction.atomic():
+        row = WebhookSecret.objects.create(source=source, secret="")
+        row.secret = whole.seal(row, secret)  # it is sealed for its number
+        row.save(update_fields=["secret"])
     return secret
 
 

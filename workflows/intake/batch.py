@@ -17,7 +17,6 @@ from workflows.ingress import api_keys
 from workflows.intake.connection import Refused
 from workflows.intake.submissions import (
     INSERT,
-    INSERT_CONTENT_KEYS,
     IS_NEW,
     SUBMITTED_BEFORE,
     Entry,
@@ -54,15 +53,9 @@ _KEYED = """keyed AS (
     SELECT found.hash, entered.id, %(search_key_id)s::int
       FROM entered JOIN unnest(%(hashed_keys)b::uuid[], %(hashes)b::bytea[]) AS found (idempotency_key, hash)
            USING (idempotency_key))"""
-_CONTENT_KEYS = INSERT_CONTENT_KEYS.format(
-    rows="""SELECT idempotency_key, own.wrapped
-      FROM entered JOIN unnest(%(keys)b::uuid[], %(content_keys)b::text[]) AS own (idempotency_key, wrapped)
-           USING (idempotency_key)"""
-)
 _RESULT = "SELECT idempotency_key, id FROM entered"
 _PLAIN = f"WITH {_LIMITS}, {_ENTERED} {_RESULT}"
 _WITH_SEARCH_KEYS = f"WITH {_LIMITS}, {_ENTERED}, {_KEYED} {_RESULT}"
-_PRIVATE = f"WITH {_LIMITS}, {_ENTERED},{_CONTENT_KEYS} {_KEYED} {_RESULT}"
 
 
 @dataclass(slots=True, eq=False)
@@ -153,14 +146,11 @@ class Batch:
             "request_ids": [row.submission.given_request_id for row in self],
         }
         hashed = [(row.key, each) for row in self for each in row.hashes]
-        if not hashed and not definition.private:
+        if not hashed:
             return _PLAIN, parameters
-        keys, hashes = zip(*hashed, strict=True) if hashed else ((), ())
-        parameters |= {"hashed_keys": list(keys), "hashes": list(hashes), "search_key_id": search_keys.keys()[0].id}
-        if not definition.private:
-            return _WITH_SEARCH_KEYS, parameters
-        own = [row.submission.content_key for row in self]
-        return _PRIVATE, parameters | {"content_keys": [each and each.wrapped for each in own]}
+        keys, hashes = zip(*hashed, strict=True)
+        own = {"hashed_keys": list(keys), "hashes": list(hashes), "search_key_id": search_keys.keys()[0].id}
+        return _WITH_SEARCH_KEYS, parameters | own
 
     def accept(self, inserted: Iterable[tuple[UUID, int]]) -> list[Row]:
         """Answer the rows that are new; the others were sent before."""

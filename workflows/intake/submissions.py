@@ -20,11 +20,11 @@ from workflows.ingress import api_keys
 from workflows.models import SpentKey, State, Workflow
 from workflows.postgres import sqlstates
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
-from workflows.postgres.jsonb import SEALED, Document
+from workflows.postgres.jsonb import Document
 from workflows.postgres.statements import fetch_one
 from workflows.redaction import field_errors_for_senders
 from workflows.retention.content import spent_keys
-from workflows.sealing import payloads, private
+from workflows.sealing import payloads
 from workflows.search import search_keys
 from workflows.signals import notify
 
@@ -47,27 +47,15 @@ _VALUES = f"""
            %(tenant)s, %(business_key)s, %(given_request_id)s, %(priority)s::smallint
      WHERE {IS_NEW.format(key="%(idempotency_key)s::uuid")}
 """
-# The search keys, and the key of a private workflow, are stored with the row or not at all, and cost no statement or
-# commit of their own. A content key that is there is one of a row that a restore has lost.
+# The search keys are stored with the row or not at all, and cost no statement or commit of their own.
 _WITH_SEARCH_KEYS = """
-    WITH entered AS ({insert}),{content_key}
+    WITH entered AS ({insert}),
     keyed AS (INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
               SELECT hash, id, %(search_key_id)s::int FROM entered, unnest(%(search_hashes)s::bytea[]) AS hash)
     SELECT id FROM entered
 """
-INSERT_CONTENT_KEYS = """ content AS (
-    INSERT INTO workflows_contentkey (idempotency_key, wrapped) {rows}
-    ON CONFLICT (idempotency_key) DO UPDATE SET wrapped = excluded.wrapped),"""
-_CONTENT_KEYS = {
-    False: "",
-    True: INSERT_CONTENT_KEYS.format(rows="SELECT %(idempotency_key)s::uuid, %(content_key)s FROM entered"),
-}
-# By whether it is private.
 _INSERT_SUBMISSION, _INSERT_STARTED = (
-    {
-        private: _WITH_SEARCH_KEYS.format(insert=INSERT.format(rows=_VALUES, target=target), content_key=content_key)
-        for private, content_key in _CONTENT_KEYS.items()
-    }
+    _WITH_SEARCH_KEYS.format(insert=INSERT.format(rows=_VALUES, target=target))
     for target in (SUBMITTED_BEFORE, _STARTED_BEFORE)
 )
 
@@ -79,11 +67,6 @@ _IDEMPOTENCY_KEY_CONSTRAINT = "workflows_workflow_idempotency_key_key"
 _AS_SENT = """coalesce((SELECT sent.payload FROM workflows_originalpayload sent
                        WHERE sent.workflow_id = workflows_workflow.id), workflows_workflow.payload)"""
 
-_IS_SEALED = f"workflows_workflow.payload -> '{SEALED}' IS NOT NULL"
-_ENVELOPE = f"CASE WHEN emptied_at IS NULL THEN workflows_workflow.payload ->> '{SEALED}' END"
-_CONTENT_KEY = f"""(SELECT wrapped FROM workflows_contentkey
-                     WHERE {_IS_SEALED} AND idempotency_key = workflows_workflow.idempotency_key)"""  # noqa: S608 (ours)
-
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -93,11 +76,6 @@ class Submission:
     payload: Document
     submitted_by: str
     request_id: str = ""
-    content_key: private.Key | None = None  # under which the payload is sealed
-
-    @property
-    def in_clear(self) -> Document:
-        return private.in_clear(self.payload, self.content_key)
 
     @property
     def given_request_id(self) -> str:
@@ -105,8 +83,8 @@ class Submission:
 
     def sealed(self, definition: WorkflowDefinition) -> Submission:
         """As it waits to be stored. Without its value: what Python reads of a text may take twenty times its memory."""
-        payload, content_key = private.seal_document(definition, self.payload, self.key)
-        return Submission(self.key, Document(payload.text, {}), self.submitted_by, self.request_id, content_key)
+        payload = payloads.seal_document(definition, self.payload, self.key)
+        return Submission(self.key, Document(payload.text, {}), self.submitted_by, self.request_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +136,13 @@ def enter(
     statement. It can be repeated when a connection breaks before the answer. Raises KeyTaken, KeyReused,
     DatabaseUnavailable, and DataError for values that `jsonb` did not foresee.
     """
-    payload, content_key = private.seal_document(definition, payload, idempotency_key)
-    parameters = _parameters(definition, idempotency_key, payload, content_key, submitted_by, request_id)
-    inserted = query_in_time(lambda: fetch_one(_INSERT_SUBMISSION[content_key is not None], parameters))
+    payload = payloads.seal_document(definition, payload, idempotency_key)
+    parameters = _parameters(definition, idempotency_key, payload, submitted_by, request_id)
+    inserted = query_in_time(lambda: fetch_one(_INSERT_SUBMISSION, parameters))
     if inserted is not None:
         return _new(definition, inserted[0], idempotency_key)
     # This takes a new statement: the snapshot of the INSERT would not show the row that won.
-    submission = Submission(idempotency_key, payload, submitted_by, content_key=content_key)
+    submission = Submission(idempotency_key, payload, submitted_by)
     found = query_in_time(lambda: fetch_one(*find_replays(definition, [submission])))
     return judge(definition, submission, found)
 
@@ -186,8 +164,8 @@ def start(
     """
     _check_input(definition, payload)
     key = idempotency_key or uuid4()
-    payload, content_key = private.seal_document(definition, payload, key)
-    parameters = _parameters(definition, key, payload, content_key, submitted_by, request_id, tenant, business_key)
+    payload = payloads.seal_document(definition, payload, key)
+    parameters = _parameters(definition, key, payload, submitted_by, request_id, tenant, business_key)
     # One that was emptied since has its business key as a hash.
     emptied = _named(definition, tenant, spent_keys(definition.name, tenant, business_key))
 
@@ -195,7 +173,7 @@ def start(
         # The look comes after the insert: one that is emptied in between would be seen neither by a look before it,
         # whose snapshot is older, nor by the unique index.
         with transaction.atomic():
-            inserted = fetch_one(_INSERT_STARTED[content_key is not None], parameters)
+            inserted = fetch_one(_INSERT_STARTED, parameters)
             if inserted and any(model.objects.filter(emptied).exists() for model in (Workflow, SpentKey)):
                 transaction.set_rollback(True)
                 return None
@@ -210,7 +188,6 @@ def start(
         inserted = None
     if inserted is not None:
         return _new(definition, inserted[0], parameters["idempotency_key"])
-    payload = private.in_clear(payload, content_key)
     return query_in_time(
         lambda: _replay_start(definition, tenant, business_key, payload, submitted_by, key, given=bool(idempotency_key))
     )
@@ -220,7 +197,6 @@ def _parameters(
     definition: WorkflowDefinition,
     key: UUID,
     payload: Document,
-    content_key: private.Key | None,
     submitted_by: str,
     request_id: str,
     tenant: str | None = None,
@@ -235,7 +211,6 @@ def _parameters(
         "search_hashes": search_keys.hashes_of(definition, payload.value),
         "search_key_id": search_keys.keys()[0].id,
         **payload.parameters,
-        **({"content_key": content_key.wrapped} if content_key else {}),
         "expires_after": definition.expires_after,
         "tenant": api_keys.table.tenant_of(submitted_by) if tenant is None else tenant,
         "business_key": business_key,
@@ -279,11 +254,9 @@ class _Found:
     same: bool
 
     @classmethod
-    def of(cls, definition: WorkflowDefinition, row: tuple[Any, ...], text: str, sent_as: UUID) -> _Found:
-        key, workflow_id, status, state, owner, same, stored, sent, envelope, content_key = row
-        if same and envelope is not None:
-            same = private.is_same(definition, envelope, content_key, key, text, sent_as)
-        elif same and stored is not None:
+    def of(cls, definition: WorkflowDefinition, row: tuple[Any, ...], sent_as: UUID) -> _Found:
+        key, workflow_id, status, state, owner, same, stored, sent = row
+        if same and stored is not None:
             same = payloads.are_same(definition, json.loads(stored), key, json.loads(sent), sent_as)
         return cls(Entry(workflow_id, key, status, state, replayed=True), owner, same)
 
@@ -292,7 +265,7 @@ def find_replays(definition: WorkflowDefinition, sent: Sequence[Submission]) -> 
     """The statement, and its parameters, that finds the rows with the keys of these submissions: for `judge`."""
     keys = [each.key for each in sent]
     payload = "(%s::text[])[array_position(%s::uuid[], idempotency_key)]::jsonb"
-    return _select(definition, Q(idempotency_key__in=keys), payload, [each.in_clear.text for each in sent], keys)
+    return _select(definition, Q(idempotency_key__in=keys), payload, [each.payload.text for each in sent], keys)
 
 
 def judge(definition: WorkflowDefinition, submission: Submission, row: tuple[Any, ...] | None) -> Entry:
@@ -302,7 +275,7 @@ def judge(definition: WorkflowDefinition, submission: Submission, row: tuple[Any
     """
     if row is None:
         raise DatabaseUnavailable
-    found = _Found.of(definition, row, submission.in_clear.text, submission.key)
+    found = _Found.of(definition, row, submission.key)
     if found.owner != submission.submitted_by:
         raise KeyTaken
     if not found.same:
@@ -313,20 +286,18 @@ def judge(definition: WorkflowDefinition, submission: Submission, row: tuple[Any
 def _find(definition: WorkflowDefinition, payload: Document, condition: Q, sent_as: UUID) -> _Found | None:
     sent = "(%s::jsonb #> %s::text[])"
     row = fetch_one(*_select(definition, condition, sent, payload.text, list(payload.path)))
-    return _Found.of(definition, row, payloads.text_of(payload), sent_as) if row else None
+    return _Found.of(definition, row, sent_as) if row else None
 
 
 def _select(definition: WorkflowDefinition, condition: Q, sent: str, *parameters: Any) -> tuple[str, tuple[Any, ...]]:
     """The rows, whether each has this type and was `sent` this payload, and the secrets of both.
 
-    Of a private one, which is compared when it is opened, the payload's envelope and the key.
     The ORM takes parameters by position only.
     """
     paths = [field.split(".") for field in definition.secret_fields]
     without = " #- %s::text[]" * len(paths)
     # What was emptied since cannot be compared. To take it for the same charges nobody twice.
-    unseen = f"emptied_at IS NOT NULL OR {_IS_SEALED}"
-    comparison = f"workflow_type = %s AND ({unseen} OR {_AS_SENT}{without} = {sent}{without})"
+    comparison = f"workflow_type = %s AND (emptied_at IS NOT NULL OR {_AS_SENT}{without} = {sent}{without})"
     secrets = f"jsonb_build_array({', '.join(['{0} #> %s::text[]'] * len(paths))})::text"
     secrets = f"CASE WHEN emptied_at IS NULL THEN {secrets} END"
     of_both = [(secrets.replace("{0}", each), given) for each, given in (("payload", ()), (sent, parameters))]
@@ -335,16 +306,12 @@ def _select(definition: WorkflowDefinition, condition: Q, sent: str, *parameters
         for sql, given in of_both
     )
     same = RawSQL(comparison, [definition.name, *paths, *parameters, *paths], BooleanField())  # noqa: S611 (ours)
-    envelope, content_key = (RawSQL(sql, [], TextField()) for sql in (_ENVELOPE, _CONTENT_KEY))  # noqa: S611 (ours)
-    of_one = {"envelope": envelope, "content_key": content_key}
-    rows = Workflow.objects.with_state().filter(condition).annotate(same=same, stored=stored, sent=sent_again, **of_one)
-    told = ("status", "state", "submitted_by", "same", "stored", "sent", "envelope", "content_key")
+    rows = Workflow.objects.with_state().filter(condition).annotate(same=same, stored=stored, sent=sent_again)
+    told = ("status", "state", "submitted_by", "same", "stored", "sent")
     found = rows.values_list("idempotency_key", "id", *told)
     same_type = RawSQL("workflow_type = %s", [definition.name], BooleanField())
     nothing = Value(None, TextField())
-    spent = SpentKey.objects.filter(condition).annotate(
-        same=same_type, stored=nothing, sent=nothing, envelope=nothing, content_key=nothing
-    )
+    spent = SpentKey.objects.filter(condition).annotate(same=same_type, stored=nothing, sent=nothing)
     found = found.union(spent.values_list("idempotency_key", "workflow_id", *told), all=True)
     statement: tuple[str, tuple[Any, ...]] = found.query.sql_with_params()
     return statement

@@ -5,7 +5,6 @@ from workflows.models.api_key import ApiKey
 from workflows.models.attempt import Attempt, StepOutcome
 from workflows.models.bulk_operation import BulkItem, BulkOperation
 from workflows.models.chore import Chore
-from workflows.models.content_key import ContentKey
 from workflows.models.correction import Correction, OriginalPayload
 from workflows.models.data_key import DataKey
 from workflows.models.effect import Effect
@@ -37,7 +36,6 @@ __all__ = [
     "BulkOperation",
     "Chore",
     "CircuitEvent",
-    "ContentKey",
     "Correction",
     "DataKey",
     "Effect",

@@ -3,7 +3,6 @@ from __future__ import annotations
 from django.db import models
 
 from workflows.models.clock import ClockTimestamp
-from workflows.models.content_key import PrivateJSONField
 from workflows.models.workflow import Workflow
 
 
@@ -42,7 +41,7 @@ class Effect(models.Model):
     idempotency_key = models.CharField(max_length=200)  # what the downstream knows it by
     attempt = models.BigIntegerField()
     attempt_token = models.UUIDField(null=True)
-    result = PrivateJSONField(null=True)  # what the step returned
+    result = models.JSONField(null=True)  # what the step returned
     error_class = models.CharField(max_length=200, db_default="")
     error_code = models.CharField(max_length=100, db_default="")
     error_message = models.TextField(db_default="")

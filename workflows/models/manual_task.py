@@ -9,7 +9,6 @@ from django.db.models import Exists, ExpressionWrapper, F, OuterRef, Q
 from django.db.models.functions import Coalesce, Now
 
 from workflows.models.clock import ClockTimestamp
-from workflows.models.content_key import PrivateJSONField
 from workflows.models.wait import Wait
 from workflows.models.workflow import Workflow
 
@@ -130,7 +129,7 @@ class ManualTask(models.Model):
     question = models.TextField()
     # What the person needs to decide: [[label, value], ...], since jsonb does not keep the order of an object. May hold
     # patient data; only the task's page shows it.
-    facts = PrivateJSONField(db_default=models.Value([], models.JSONField()))
+    facts = models.JSONField(db_default=models.Value([], models.JSONField()))
     state = models.CharField(max_length=10, choices=State, db_default=State.OPEN)
     # Dotted path of the Pydantic model of the answer; empty for a yes or no.
     answer_model = models.CharField(max_length=300, db_default="")

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 from django.db import models
 from django.db.models import Q
 
 from workflows.models.clock import ClockTimestamp
-from workflows.models.content_key import PrivateJSONField
 from workflows.models.workflow import Workflow
 
 # Characters of a topic, and of a destination's name.
@@ -29,7 +30,7 @@ class OutboxEvent(models.Model):
     )
     destination = models.CharField(max_length=LONGEST_DESTINATION)
     topic = models.CharField(max_length=LONGEST_TOPIC)
-    body = PrivateJSONField()
+    body = models.JSONField()  # an envelope (`sealing.whole`); of one that was sent, or discarded, empty
     at = models.DateTimeField(db_default=ClockTimestamp())
     since = models.DateTimeField(db_default=ClockTimestamp())  # it is given up so long after this
     # No relay takes it before this time. A relay that takes it sets it to the end of its lease.
@@ -56,3 +57,7 @@ class OutboxEvent(models.Model):
 
     def __str__(self) -> str:
         return f"event {self.pk} for {self.destination}"
+
+    @property
+    def sealed_for(self) -> tuple[UUID, str]:
+        return UUID(int=self.workflow_id), f"an event of {self.topic}"

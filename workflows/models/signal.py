@@ -4,7 +4,6 @@ from django.db import models
 from django.db.models import Q
 
 from workflows.models.clock import ClockTimestamp
-from workflows.models.content_key import PrivateJSONField
 from workflows.models.workflow import Workflow
 from workflows.models.xids import CurrentTransactionId, TransactionId
 
@@ -23,7 +22,7 @@ class Signal(models.Model):
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="signals"
     )
     linking_id = models.CharField(max_length=200, null=True)  # noqa: DJ001 (NULL is outside the index)
-    payload = PrivateJSONField(db_default=models.Value({}, models.JSONField()))
+    payload = models.JSONField(db_default=models.Value({}, models.JSONField()))
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     stored_in = TransactionId(db_default=CurrentTransactionId())  # the transaction that stored it
     # Of a message named by its place in a topic: when it was sent, by Kafka's word.

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 from django.db import models
 from django.db.models.functions import Now
-
-from workflows.models.content_key import PrivateJSONField
 
 
 class UndeliveredMessage(models.Model):
@@ -22,10 +22,8 @@ class UndeliveredMessage(models.Model):
     sent_at_ms = models.BigIntegerField(db_default=0)
     code = models.CharField(max_length=100)  # why, as a stable word
     reason = models.TextField()  # why, for people; nothing of the content
-    key = models.BinaryField(null=True)
-    value = models.BinaryField(null=True)
-    # Of one that is sealed, all three, in base64 (`ingress.messages`); and the columns above are empty.
-    headers = PrivateJSONField(db_default=models.Value([], models.JSONField()))
+    # Its key, value and headers (`ingress.messages`) in an envelope (`sealing.whole`); of one that is settled, empty.
+    content = models.JSONField(db_default=models.Value([], models.JSONField()))
     created_at = models.DateTimeField(db_default=Now())
     state = models.CharField(max_length=11, choices=State, blank=True, db_default=State.OPEN)
 
@@ -46,3 +44,7 @@ class UndeliveredMessage(models.Model):
     def webhook(self) -> str:
         """The source of an event that came as a webhook; empty for a message of a topic."""
         return self.topic.partition(":")[2]
+
+    @property
+    def sealed_for(self) -> tuple[UUID, str]:
+        return UUID(int=self.offset), f"a message of {self.topic} {self.partition} {self.sent_at_ms}"

@@ -4,7 +4,6 @@ from django.db import models
 from django.db.models import Q
 
 from workflows.models.clock import ClockTimestamp
-from workflows.models.content_key import PrivateJSONField
 from workflows.models.workflow import Workflow
 
 
@@ -33,7 +32,7 @@ class Wait(models.Model):
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     deadline = models.DateTimeField()
     outcome = models.CharField(max_length=30, db_default="")  # empty until it is answered
-    result = PrivateJSONField(db_default=models.Value({}, models.JSONField()))
+    result = models.JSONField(db_default=models.Value({}, models.JSONField()))
     resolved_at = models.DateTimeField(null=True)
     # Drawn when a worker reads a person's answer: calls with a higher one (`Effect`) were started since.
     call_number = models.BigIntegerField(null=True)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 from django.db import models
 from django.db.models.functions import Now
 
@@ -8,7 +10,7 @@ class WebhookSecret(models.Model):
     """A secret of a source, one of several in a rotation. No hash: checking a signature needs the secret itself."""
 
     source = models.CharField(max_length=100)
-    secret = models.CharField(max_length=400)  # an envelope (`sealing.webhook_secrets`) of what the source has
+    secret = models.CharField(max_length=400)  # an envelope (`sealing.whole`) of what the source has
     created_at = models.DateTimeField(db_default=Now())
     revoked_at = models.DateTimeField(null=True)
 
@@ -17,3 +19,7 @@ class WebhookSecret(models.Model):
 
     def __str__(self) -> str:
         return f"webhook secret {self.pk} of {self.source}"
+
+    @property
+    def sealed_for(self) -> tuple[UUID, str]:
+        return UUID(int=self.pk), f"the secret of {self.source}"

@@ -12,7 +12,6 @@ from django.db.models.functions import Now
 from django.db.models.lookups import GreaterThan
 
 from workflows import request_ids
-from workflows.models.content_key import PrivateJSONField
 from workflows.models.service import LONGEST_NAME
 from workflows.models.xids import CurrentTransactionId, Snapshot, TransactionId
 
@@ -159,7 +158,7 @@ class Workflow(models.Model):
     tenant = models.CharField(max_length=100, db_default="")
     business_key = models.CharField(max_length=200, null=True)  # noqa: DJ001 (NULL is outside the unique key)
     linking_id = models.CharField(max_length=200, null=True)  # noqa: DJ001 (NULL is outside the index)
-    payload = PrivateJSONField()
+    payload = models.JSONField()
     given_request_id = models.CharField(max_length=request_ids.LONGEST, db_default="")  # empty: see `request_id`
     created_at = models.DateTimeField(db_default=Now())
     # The transaction that stored it, for `engine.rollup`.
@@ -198,7 +197,7 @@ class Workflow(models.Model):
     cancelled_at = models.DateTimeField(null=True)  # when a person's request to cancel it took effect
 
     # Copies of its outcome for people. No worker reads them back to run steps.
-    context = PrivateJSONField(db_default=Value({}, models.JSONField()))
+    context = models.JSONField(db_default=Value({}, models.JSONField()))
     current_step = models.CharField(max_length=100, db_default="")  # where it failed or waits
     last_error_class = models.CharField(max_length=200, db_default="")
     last_error_code = models.CharField(max_length=100, db_default="")

@@ -38,7 +38,7 @@ from workflows.operations.guards import (
     why_emptied,
 )
 from workflows.operations.keys import revoke
-from workflows.operations.looking import record_export, record_view, reveal, revealable, why_not_reveal
+from workflows.operations.looking import record_export, record_view, reveal, revealable
 from workflows.operations.messages import discard, redeliver
 from workflows.operations.outbox import discard_event, redeliver_event
 from workflows.operations.paces import hold_queue, release_queue, set_cap, set_pace

@@ -30,7 +30,7 @@ from workflows.effects.reconcile import PASSED_OVER, passed_over
 from workflows.effects.rows import begin_again
 from workflows.errors import NotAllowed
 from workflows.features.business_key import duplicates
-from workflows.models import ContentKey, Correction, Effect, Event, State, Workflow, correction
+from workflows.models import Correction, Effect, Event, State, Workflow, correction
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.guards import (
     CORRECT,
@@ -222,8 +222,6 @@ def correctable_of(workflow: Workflow) -> Correctable | None:
 
 
 def _require_correctable(workflow: Workflow, user: User, *, is_asked: bool = False) -> WorkflowDefinition:
-    if ContentKey.objects.filter(pk=workflow.idempotency_key).exists():  # its type is not private any more
-        raise NotAllowed("It was stored as private: nothing of what was sent is corrected. Have it sent again.")
     if correctable_of(workflow) is None:
         is_now = State(workflow.state).label.lower()
         raise NotAllowed(f"Only a failed workflow of a type with fields for it can be corrected; this one is {is_now}.")

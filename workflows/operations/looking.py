@@ -14,7 +14,6 @@ from django.db.models.functions import Now
 from workflows.definition import definitions, value_at
 from workflows.errors import NotAllowed
 from workflows.models import Access, Workflow
-from workflows.models.content_key import Unopened
 from workflows.operations.guards import (
     REVEAL,
     VIEW_AUDIT,
@@ -67,14 +66,6 @@ def revealable(workflow: Workflow) -> tuple[str, ...]:
     return definition.revealable if definition else ()
 
 
-def why_not_reveal(workflow: Workflow) -> str:
-    """Why nothing of its payload can be revealed, to anybody: a sentence, empty if it can."""
-    definition = definitions().get(workflow.workflow_type)
-    if definition is None or not definition.private or not isinstance(workflow.payload, Unopened):
-        return ""
-    return f"What it was sent cannot be read. {workflow.payload.why}"
-
-
 def reveal(workflow_id: int, *, user: User, fields: Collection[str], reason: str) -> dict[str, Any]:
     """The values of these fields of a workflow's payload, in clear. That they were is committed before they are read.
 
@@ -82,7 +73,7 @@ def reveal(workflow_id: int, *, user: User, fields: Collection[str], reason: str
     """
     require_reveal(user, reason)
     workflow = Workflow.objects.only("workflow_type", "emptied_at").filter(pk=workflow_id).first()
-    if workflow and (refusal := why_emptied(workflow) or why_not_reveal(workflow)):
+    if workflow and (refusal := why_emptied(workflow)):
         raise NotAllowed(refusal)
     known = revealable(workflow) if workflow else ()
     if not fields or not {*fields} <= {*known}:

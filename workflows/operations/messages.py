@@ -41,7 +41,7 @@ def redeliver(message_id: int, *, user: User, reason: str = "") -> None:
 
 
 def discard(message_id: int, *, user: User, reason: str) -> None:
-    """Say that a message is not needed. It is kept, and no workflow gets it."""
+    """Say that a message is not needed: no workflow gets it. What it says is deleted."""
     require(user, SETTLE)
     require_reason(reason, "what is discarded")
     with short_transaction():
@@ -71,5 +71,5 @@ def _wake_for(signal_id: int) -> None:
 
 
 def _settle(row: UndeliveredMessage, state: State, user: User, reason: str) -> None:
-    UndeliveredMessage.objects.filter(pk=row.pk).update(state=state)
+    UndeliveredMessage.objects.filter(pk=row.pk).update(state=state, content=[])
     record_for(row, user, state.label, reason)

@@ -26,12 +26,13 @@ def redeliver_event(event_id: int, *, user: User, reason: str = "") -> None:
 
 
 def discard_event(event_id: int, *, user: User, reason: str) -> None:
-    """Say that a destination need not be told: the later events of the workflow go on without it."""
+    """Say that a destination need not be told: the later events of the workflow go on without it. What it says is
+    deleted."""
     require(user, SETTLE)
     require_reason(reason, "what is discarded")
     with short_transaction():
         row = _locked(event_id, State.OPEN, State.GIVEN_UP)
-        OutboxEvent.objects.filter(pk=row.pk).update(state=State.DISCARDED, settled_at=ClockTimestamp())
+        OutboxEvent.objects.filter(pk=row.pk).update(state=State.DISCARDED, settled_at=ClockTimestamp(), body={})
         record_for(row, user, State.DISCARDED.label, reason)
 
 

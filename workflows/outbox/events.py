@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +11,11 @@ from pydantic_core import to_json
 
 from workflows import effects
 from workflows.errors import PublishError
-from workflows.models.outbox_event import LONGEST_TOPIC
+from workflows.models.outbox_event import LONGEST_TOPIC, OutboxEvent
 from workflows.outbox.destinations import taking
 from workflows.postgres.jsonb import as_json
 from workflows.postgres.statements import execute
-from workflows.sealing import private
+from workflows.sealing import whole
 from workflows.state import attempt_log
 
 # What the engine itself tells of a workflow (`workflows.telling.lifecycle`).
@@ -52,22 +53,17 @@ def publish(topic: str, body: Mapping[str, Any], *, key: str = "") -> None:
         )
     if len(key) > LONGEST_KEY or not key.isprintable():
         raise PublishError(f"The key of an event is at most {LONGEST_KEY} characters that can be printed.")
-    store(attempt.workflow_id, topic, body, key=key, content=attempt.content)
+    store(attempt.workflow_id, topic, body, key=key)
 
 
-def store(
-    workflow_id: int, topic: str, body: Mapping[str, Any], *, key: str, content: private.Content | None = None
-) -> None:
-    """Store an event in the open transaction; its body is sealed under the key of `content`.
-
-    Raises Unstorable, or PublishError, for a body that cannot be kept.
-    """
+def store(workflow_id: int, topic: str, body: Mapping[str, Any], *, key: str) -> None:
+    """Store an event, sealed, in the open transaction. Raises Unstorable, or PublishError, for what cannot be kept."""
     destinations = taking(topic)
     if not destinations:
         return
-    text = to_json(as_json(body)).decode()
-    if len(text.encode()) > LARGEST_BODY:
+    stored = as_json(body)
+    if len(to_json(stored)) > LARGEST_BODY:
         raise PublishError(f"The body of an event is at most {LARGEST_BODY // 1024} KiB of JSON.")
-    text = content.key.seal(private.EVENT, text) if content else text
-    parameters = {"workflow_id": workflow_id, "topic": topic, "key": key, "body": text, "destinations": destinations}
+    sealed = json.dumps(whole.seal(OutboxEvent(workflow_id=workflow_id, topic=topic), stored))
+    parameters = {"workflow_id": workflow_id, "topic": topic, "key": key, "body": sealed, "destinations": destinations}
     execute(_INSERT, parameters)

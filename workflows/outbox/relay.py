@@ -25,7 +25,6 @@ from workflows.outages import circuits
 from workflows.outbox.destinations import Destination
 from workflows.outbox.sending import Outcome, Taken
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
-from workflows.postgres.jsonb import SEALED
 from workflows.postgres.statements import fetch_all
 from workflows.sealing.envelopes import KeyLacking, Unreadable
 
@@ -39,7 +38,7 @@ POLL = 1.0
 # Seconds until an event is tried again: doubling, with jitter. Receivers that are away altogether are told by their
 # circuit, so this is for what fails by itself.
 FIRST_DELAY, LONGEST_DELAY, JITTER = 5.0, 3600.0, 0.2
-# Of a private workflow whose key is deleted, say: it is given up at once, and a person is told.
+# Under a key that is lost, say: it is given up at once, and a person is told.
 UNREADABLE = Outcome("what it says cannot be read")
 KEY_LACKING = Outcome("DATA_KEYS of the relay lacks its key")
 
@@ -56,7 +55,7 @@ class Sender(Protocol):
 
 # An earlier event of the workflow that is not sent keeps the later ones back. With `even_later`, for a trial, also what
 # would be tried later; but nothing that may be in another relay's hands.
-_TAKE = f"""
+_TAKE = """
     WITH due AS (
         SELECT e.id FROM workflows_outboxevent e
          WHERE e.destination = %(destination)s AND e.state = ''
@@ -71,9 +70,7 @@ _TAKE = f"""
        SET tries = e.tries + 1, due_at = clock_timestamp() + make_interval(secs => %(lease)s)
       FROM due CROSS JOIN workflows_workflow w
      WHERE e.id = due.id AND w.id = e.workflow_id
-    RETURNING e.id, e.tries, e.workflow_id, e.event_id, e.topic, e.at, w.idempotency_key, e.body::text,
-              e.body ->> '{SEALED}', (SELECT wrapped FROM workflows_contentkey k
-                WHERE e.body -> '{SEALED}' IS NOT NULL AND k.idempotency_key = w.idempotency_key)"""  # noqa: S608 (ours)
+    RETURNING e.id, e.tries, e.workflow_id, e.event_id, e.topic, e.at, w.idempotency_key, e.body::text"""
 
 # A server that took over, and lacks the last moments, may have given the id of an event to another one: so `event_id`.
 # What was given up meanwhile, and did arrive, is sent. What a person discarded, or another relay took, stays as it is.
@@ -81,6 +78,7 @@ _MARK = """
     UPDATE workflows_outboxevent e
        SET state = CASE met.error WHEN '' THEN 'sent' WHEN %(unreadable)s THEN 'given_up' ELSE e.state END,
            settled_at = CASE WHEN met.error = '' THEN clock_timestamp() END,
+           body = CASE WHEN met.error = '' THEN '{}' ELSE e.body END,
            due_at = CASE WHEN met.error = '' THEN e.due_at ELSE clock_timestamp() + make_interval(secs => met.wait) END,
            error = met.error
       FROM unnest(%(ids)s::bigint[], %(event_ids)s::uuid[], %(tries)s::int[], %(errors)s::text[], %(waits)s::float8[])

@@ -6,6 +6,7 @@ the same bytes each time that it is sent.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,13 +16,17 @@ from uuid import UUID
 from django.conf import settings
 from pydantic_core import to_json
 
-from workflows.sealing import private
+from workflows.models import OutboxEvent
+from workflows.sealing import whole
 
 CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 
 
 class Taken(NamedTuple):
-    """An event that a relay has taken. `subject` is the submission's idempotency key, `body` JSON."""
+    """An event that a relay has taken. `subject` is the submission's idempotency key.
+
+    `body` is JSON: as it is stored, or as it is sent once it is `opened`.
+    """
 
     id: int
     tries: int
@@ -31,14 +36,11 @@ class Taken(NamedTuple):
     at: datetime
     subject: UUID
     body: str
-    envelope: str | None = None  # of a private workflow, whose key is `wrapped`
-    wrapped: str | None = None
 
     def opened(self) -> Taken:
         """The event with its body in clear. Raises Unreadable."""
-        if self.envelope is None:
-            return self
-        return self._replace(body=private.Key.of(self.subject, self.wrapped).open(self.envelope, private.EVENT))
+        event = OutboxEvent(workflow_id=self.workflow_id, topic=self.topic)
+        return self._replace(body=to_json(whole.unseal(event, json.loads(self.body))).decode())
 
     def as_cloud_event(self) -> bytes:
         attributes = {

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, ClassVar, NoReturn
 
 from pydantic_core import from_json, to_json
@@ -25,9 +24,6 @@ MAX_SCALE = 400
 
 # Python's own limit for reading an integer (sys.int_info.default_max_str_digits): with more, no worker could read it.
 MAX_DIGITS = 4_300
-
-# The name of what is stored in place of a sealed value (`sealing.private`): nobody may send what looks like one.
-SEALED = "(sealed)"
 
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([\[{])|([\]}])', re.DOTALL)  # possessive: linear on any text
 _SUSPICIOUS_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
@@ -157,23 +153,6 @@ def as_json(result: Mapping[str, Any]) -> dict[str, Any]:
     return value
 
 
-def exact(text: str) -> Any:
-    """JSON with all digits of its numbers, for `are_equal`."""
-    return json.loads(text, parse_float=Decimal)
-
-
-def are_equal(one: Any, other: Any) -> bool:
-    """Whether two values of `exact` are equal to PostgreSQL: 1 is 1.0, and is not true."""
-    match one, other:
-        case dict(), dict():
-            return one.keys() == other.keys() and all(are_equal(one[name], other[name]) for name in one)
-        case list(), list():
-            return len(one) == len(other) and all(map(are_equal, one, other))
-        case (bool(), _) | (_, bool()):
-            return one is other
-    return bool(one == other)
-
-
 def _may_be_unstorable(text: bytes) -> bool:
     """Whether JSON that pydantic has written may hold what `ensure_storable` refuses: a quicker look.
 
@@ -237,6 +216,4 @@ def _object_of_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         raise Unstorable("duplicate_name", "An object has the same name twice.")
-    if SEALED in value:
-        raise Unstorable("reserved_name", f"An object has the name {SEALED}, which is reserved.")
     return value

@@ -14,21 +14,18 @@ from django.conf import settings
 from workflows.engine.maintenance import Task
 from workflows.operations import corrections
 from workflows.postgres.statements import fetch_row
-from workflows.sealing import private
 from workflows.signals.waking import Slice
 
 SIZE = 1_000
 
 
 class Old(NamedTuple):
-    """A table, the column of its time, the setting that says how many days, and which of its old rows go; `also`: what
-    goes with them (SQL)."""
+    """A table, the column of its time, the setting that says how many days, and which of its old rows go."""
 
     table: str
     at: str
     days: str
     which: str = "true"
-    also: str = ""
 
 
 _NO_WORKFLOW = "NOT EXISTS (SELECT FROM workflows_workflow w WHERE w.id = t.workflow_id)"
@@ -45,7 +42,6 @@ OLD = [
         "created_at",
         "MESSAGES_KEPT_DAYS",
         "t.state <> ''",
-        f", keys AS ({private.DELETE_KEYS_OF_GONE.format(column='headers')})",
     ),
     # What no workflow has waited for, or the last one of its linking id was emptied.
     Old(
@@ -54,14 +50,13 @@ OLD = [
         "MESSAGES_KEPT_DAYS",
         f"""{_NO_WORKFLOW} AND (t.closed_at IS NOT NULL OR t.linking_id IS NULL) AND NOT EXISTS (
             SELECT FROM workflows_workflow w WHERE w.linking_id = t.linking_id)""",
-        f", keys AS ({private.DELETE_KEYS_OF_GONE.format(column='payload')})",
     ),
 ]
 _FORGET = """
     WITH slice AS MATERIALIZED (
         SELECT id, {at} < now() - make_interval(days => %(days)s) AS is_old
           FROM {table} WHERE id > %(after)s ORDER BY id LIMIT %(size)s),
-    gone AS (DELETE FROM {table} t USING slice WHERE t.id = slice.id AND is_old AND {which} RETURNING t.*){also}
+    gone AS (DELETE FROM {table} t USING slice WHERE t.id = slice.id AND is_old AND {which} RETURNING t.id)
     SELECT (SELECT count(*) FROM gone), CASE WHEN bool_and(is_old) THEN max(id) ELSE 0 END
       FROM slice"""
 

@@ -20,10 +20,8 @@ from workflows.definition import WorkflowDefinition, definitions, money_in, valu
 from workflows.errors import WorkflowCancelled
 from workflows.features.business_key import holders
 from workflows.models import Effect, OriginalPayload, Workflow
-from workflows.models.content_key import Unopened
 from workflows.postgres.statements import execute
 from workflows.redaction import masked_reference, private_part
-from workflows.sealing import private
 from workflows.search import search_keys
 from workflows.state import transitions
 
@@ -37,21 +35,18 @@ def _deleted(column: str) -> str:
 
 
 # First what is found by the columns that the row loses. Each part is by an index: with OR, all signals would be read.
-_SIGNALS = f"""
-    WITH gone AS (
-        DELETE FROM workflows_signal WHERE id IN (
-            SELECT id FROM workflows_signal WHERE workflow_id = ANY (%(ids)s)
-            UNION ALL
-            SELECT s.id FROM workflows_workflow w JOIN workflows_signal s USING (linking_id)
-             WHERE w.id = ANY (%(ids)s) AND s.linking_id IS NOT NULL AND s.closed_at IS NOT NULL
-            UNION ALL
-            SELECT s.id FROM workflows_workflow w JOIN workflows_signal s USING (linking_id)
-             WHERE w.id = ANY (%(ids)s) AND s.linking_id IS NOT NULL AND s.closed_at IS NULL
-               AND (%(later_too)s OR s.created_at <= w.completed_at) AND NOT EXISTS (
-                   SELECT FROM workflows_workflow other
-                    WHERE other.linking_id = w.linking_id AND other.status = 'PENDING'))
-        RETURNING payload)
-    {private.DELETE_KEYS_OF_GONE.format(column="payload")}"""  # noqa: S608 (ours)
+_SIGNALS = """
+    DELETE FROM workflows_signal WHERE id IN (
+        SELECT id FROM workflows_signal WHERE workflow_id = ANY (%(ids)s)
+        UNION ALL
+        SELECT s.id FROM workflows_workflow w JOIN workflows_signal s USING (linking_id)
+         WHERE w.id = ANY (%(ids)s) AND s.linking_id IS NOT NULL AND s.closed_at IS NOT NULL
+        UNION ALL
+        SELECT s.id FROM workflows_workflow w JOIN workflows_signal s USING (linking_id)
+         WHERE w.id = ANY (%(ids)s) AND s.linking_id IS NOT NULL AND s.closed_at IS NULL
+           AND (%(later_too)s OR s.created_at <= w.completed_at) AND NOT EXISTS (
+               SELECT FROM workflows_workflow other
+                WHERE other.linking_id = w.linking_id AND other.status = 'PENDING'))"""
 _KEYS = f"""
     DELETE FROM workflows_searchkey k
      USING unnest(%(hashes)s::bytea[], %(of)s::bigint[], %(within)s::interval[]) AS own (hash, id, within)
@@ -59,9 +54,6 @@ _KEYS = f"""
      WHERE k.hash = own.hash AND k.workflow_id = own.id
        AND (k.role IS NULL OR CASE w.status WHEN 'COMPLETE' THEN w.completed_at + own.within < clock_timestamp()
                                             ELSE NOT {charges.LEFT} END)"""  # noqa: S608 (ours)
-_CONTENT_KEYS = """
-    DELETE FROM workflows_contentkey k USING workflows_workflow w
-     WHERE w.id = ANY (%(ids)s) AND k.idempotency_key = w.idempotency_key"""
 # Each is by an index that begins with the workflow. The triggers let events, corrections and accesses be changed like
 # this, once the row is emptied, and in no other way.
 _EMPTY = [
@@ -115,9 +107,7 @@ def empty(ids: Sequence[int], *, later_too: bool = False) -> None:
     if hashes:
         own = dict(zip(("hashes", "of", "within"), map(list, zip(*hashes, strict=True)), strict=True))
         execute(_KEYS, {**own, **charges.parameters()})
-    if unopened := [pk for pk, (*_, payload) in found.items() if isinstance(payload, Unopened)]:  # it reads the table
-        execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s) AND role IS NULL", [unopened])
-    for sql in (_CONTENT_KEYS, *_EMPTY):
+    for sql in _EMPTY:
         execute(sql, parameters)
 
 

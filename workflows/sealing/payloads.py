@@ -32,18 +32,6 @@ def seal_document(definition: WorkflowDefinition, payload: Document, row: UUID) 
     return Document(text, payload.value, payload.path)
 
 
-def with_value(text: str, field: str, value: str) -> str:
-    """This JSON with another value of a field that it has. All digits and names stay."""
-    start, end = _by_path(text, field.split("."))
-    return f"{text[:start]}{json.dumps(value)}{text[end:]}"
-
-
-def text_of(payload: Document) -> str:
-    """The JSON of a document that may be a part of a larger text."""
-    start, end = _by_path(payload.text, payload.path) if payload.path else (0, None)
-    return payload.text[start:end]
-
-
 def seal(definition: WorkflowDefinition, payload: Mapping[str, Any], row: UUID) -> dict[str, Any]:
     """The payload as it is stored."""
     return _changed(definition, payload, lambda field, value: envelopes.seal(value, row=row, field=field))

@@ -16,11 +16,11 @@ from django.db import transaction
 from django.db.models import Func, JSONField, TextField, Value
 
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.models import ContentKey, Workflow
-from workflows.postgres.jsonb import SEALED
+from workflows.models import Workflow
 from workflows.postgres.statements import execute, fetch_all
-from workflows.sealing import envelopes, payloads, private
+from workflows.sealing import envelopes, payloads
 from workflows.sealing.envelopes import EMPTIED_LENGTH, PREFIX, Unreadable
+from workflows.sealing.whole import TABLES, Table
 
 SLICE = 500
 # Seconds. The command rests as long as the last slice took, so that it uses half of one connection.
@@ -32,31 +32,20 @@ IN_CLEAR, EMPTIED = "in clear", "emptied"
 
 _LOCK = "SELECT id FROM workflows_workflow WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
 
-_OTHER_KEYS = """
-    SELECT idempotency_key, wrapped FROM workflows_contentkey k
-     WHERE idempotency_key > %s
-       AND NOT EXISTS (SELECT FROM workflows_workflow w WHERE w.idempotency_key = k.idempotency_key)
-     ORDER BY idempotency_key LIMIT %s"""
-
 
 class Secret(NamedTuple):
-    """What is stored of one secret field of a row; without an `id`, of the key of a signal or a message."""
+    """What is sealed in a row: a field of a workflow's payload or, with a `table`, its one value there."""
 
     id: int
-    key: UUID
-    status: str
+    row: UUID
     field: str
     stored: Any
-    is_private: bool = False  # it stands in the payload of a private workflow
+    is_over: bool = False  # no step needs it any more
+    table: Table | None = None
 
     @property
     def of(self) -> str:
-        return f"workflow {self.id}" if self.id else f"the key {self.key}"
-
-    @property
-    def is_key(self) -> bool:
-        """Whether it is the key of what is private."""
-        return self.field == private.FIELD
+        return f"{self.table.name if self.table else 'workflow'} {self.id}"
 
     @property
     def kept_as(self) -> str:
@@ -70,18 +59,13 @@ class Secret(NamedTuple):
         """Whether it is emptied, or sealed under the key that writes while a step may need it."""
         return self.kept_as == EMPTIED or (self.kept_as == envelopes.keys()[0].id and not self.is_over)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether no step needs it any more."""
-        return self.status == Workflow.Status.COMPLETE and not self.is_key
-
     def open(self) -> Any:
         """The value. Raises Unreadable."""
-        return envelopes.unseal(self.stored, row=self.key, field=self.field)
+        return envelopes.unseal(self.stored, row=self.row, field=self.field)
 
     def sealed_anew(self) -> str:
         """Its envelope under the key that writes; an emptied one where no step needs it any more."""
-        envelope = envelopes.seal(self.open(), row=self.key, field=self.field)
+        envelope = envelopes.seal(self.open(), row=self.row, field=self.field)
         return envelope[:EMPTIED_LENGTH] if self.is_over else envelope
 
 
@@ -134,13 +118,13 @@ def reseal(progress: Progress) -> Iterator[Progress]:
 
 
 def _reseal(progress: Progress, secrets: Sequence[Secret]) -> None:
-    ids = {secret.id for secret in secrets if secret.id and not secret.is_settled}
+    ids = {secret.id for secret in secrets if not (secret.table or secret.is_settled)}
     with transaction.atomic():
         free = [pk for (pk,) in fetch_all(_LOCK, [list(ids)])] if ids else []
         progress.busy |= ids.difference(free)
         # Read again: a worker may have completed the workflow since, and emptied them.
         again = _read("id = ANY (%s)", free) if free else []
-        for secret in [*again, *(secret for secret in secrets if not secret.id)]:
+        for secret in [*again, *(secret for secret in secrets if secret.table)]:
             if secret.is_settled:
                 continue
             try:
@@ -153,27 +137,17 @@ def _reseal(progress: Progress, secrets: Sequence[Secret]) -> None:
 
 def _write(secret: Secret, new: str) -> int:
     """Store its envelope; returns how many rows that has changed."""
-    if secret.is_key:
-        # Compared with what was read: what a restore has lost is sent again just now, say, and has another key.
-        return ContentKey.objects.filter(pk=secret.key, wrapped=secret.stored).update(wrapped=new)
-    if secret.is_private:
-        ((workflow_type, envelope),) = fetch_all(
-            f"SELECT workflow_type, payload ->> '{SEALED}' FROM workflows_workflow WHERE id = %s",  # noqa: S608 (ours)
-            [secret.id],
-        )
-        key = private.find_key(secret.key)
-        text = payloads.with_value(key.open(envelope), secret.field, new)
-        payload = key.seal_payload(definitions().get(workflow_type), text)
-        changed: Any = Value(json.loads(payload), JSONField())
-    else:
-        path = Value(secret.field.split("."), ArrayField(TextField()))
-        changed = Func("payload", path, Value(new, JSONField()), function="jsonb_set")
+    if secret.table:  # compared with what was read: it may be settled, and emptied, by now
+        model, column = secret.table.model, secret.table.column
+        return model._default_manager.filter(pk=secret.id, **{column: secret.stored}).update(**{column: new})
+    path = Value(secret.field.split("."), ArrayField(TextField()))
+    changed = Func("payload", path, Value(new, JSONField()), function="jsonb_set")
     return Workflow.objects.filter(pk=secret.id).update(payload=changed)
 
 
 def _slices(progress: Progress) -> Iterator[list[Secret]]:
     began = time.monotonic()
-    for secrets in chain(_of_workflows(progress), _other_keys()):
+    for secrets in chain(_of_tables(), _of_workflows(progress)):
         yield secrets
         time.sleep(min(time.monotonic() - began, LONGEST_REST))
         began = time.monotonic()
@@ -189,34 +163,33 @@ def _of_workflows(progress: Progress) -> Iterator[list[Secret]]:
         progress.below = last
 
 
-def _other_keys() -> Iterator[list[Secret]]:
-    after = UUID(int=0)
-    while found := fetch_all(_OTHER_KEYS, [after, SLICE]):
-        yield [Secret(0, key, "", private.FIELD, wrapped) for key, wrapped in found]
-        after = found[-1][0]
+def _of_tables() -> Iterator[list[Secret]]:
+    for table in TABLES:
+        rows: Any = table.model._default_manager.filter(table.which).order_by("pk")
+        after = 0
+        while found := list(rows.filter(pk__gt=after)[:SLICE]):
+            yield [_of_row(table, row) for row in found]
+            after = found[-1].pk
+
+
+def _of_row(table: Table, row: Any) -> Secret:
+    key, place = row.sealed_for
+    return Secret(row.pk, key, place, getattr(row, table.column), table=table)
 
 
 def _read(condition: str, *parameters: Any) -> list[Secret]:
-    """The secrets of some rows: of the fields that definitions name, and what another release, or a type that has left
-    WORKFLOWS, has sealed besides; and the keys of private workflows."""
+    """The secrets of some workflows: of the fields that definitions name, and what another release, or a type that has
+    left WORKFLOWS, has sealed besides."""
     rows = fetch_all(
-        f"""SELECT id, workflow_type, idempotency_key, status, payload::text, payload ->> '{SEALED}', wrapped
-              FROM workflows_workflow LEFT JOIN workflows_contentkey USING (idempotency_key)
-             WHERE {condition} AND (workflow_type = ANY (%s) OR payload::text LIKE %s OR wrapped IS NOT NULL)
-             ORDER BY id DESC""",  # noqa: S608 (ours)
+        f"""SELECT id, workflow_type, idempotency_key, status, payload::text FROM workflows_workflow
+             WHERE {condition} AND (workflow_type = ANY (%s) OR payload::text LIKE %s) ORDER BY id DESC""",  # noqa: S608 (ours)
         [*parameters, [each.name for each in _with_secrets()], f'%"{PREFIX}%'],
     )
-    secrets = []
-    for pk, workflow_type, key, status, text, envelope, wrapped in rows:
-        if envelope and wrapped:
-            secrets.append(Secret(pk, key, status, private.FIELD, wrapped))
-            try:
-                text = private.Key.of(key, wrapped).open(envelope)
-            except Unreadable:  # as the key will be, or its payload: there is nothing to seal again
-                continue
-        found = payloads.secrets_of(definitions().get(workflow_type), json.loads(text), key)
-        secrets += [Secret(pk, key, status, field, stored, bool(envelope and wrapped)) for field, stored in found]
-    return secrets
+    return [
+        Secret(pk, key, field, stored, is_over=status == Workflow.Status.COMPLETE)
+        for pk, workflow_type, key, status, text in rows
+        for field, stored in payloads.secrets_of(definitions().get(workflow_type), json.loads(text), key)
+    ]
 
 
 def _with_secrets() -> list[WorkflowDefinition]:

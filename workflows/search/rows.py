@@ -14,11 +14,9 @@ from typing import Any
 from django.db import OperationalError, transaction
 
 from workflows import charges
-from workflows.definition import WorkflowDefinition, definitions, value_at
+from workflows.definition import WorkflowDefinition, definitions
 from workflows.postgres import sqlstates
-from workflows.postgres.jsonb import SEALED
 from workflows.postgres.statements import execute, fetch_all, fetch_row
-from workflows.sealing import private
 from workflows.search.search_keys import (
     LONGEST_TEXT,
     business_hashes,
@@ -172,12 +170,9 @@ def _fill_slice(below: int, size: int) -> tuple[int, int]:
         keyed: list[tuple[bytes, int]] = []
         business: list[tuple[bytes, bytes | None, int]] = []
         as_first_sent = fetch_all(_select(len(fields), _AS_FIRST_SENT), [*paths, [pk for pk, *_ in rows]])
-        for pk, workflow_type, tenant, sealed, *texts in [*rows, *as_first_sent]:
+        for pk, workflow_type, tenant, *texts in [*rows, *as_first_sent]:
             if definition := known.get(workflow_type):
                 found = dict(zip(fields, texts, strict=True))
-                if sealed:
-                    payload = private.opened_or_deleted({SEALED: sealed})
-                    found = {field: value_at(payload, field) for field in fields}
                 values = {kind: found[key.field] for kind, key in definition.search_keys.items()}
                 keyed += [(each, pk) for each in hashes_to_store(definition.search_keys, values)]
                 if business_key := business_key_of(definition, tenant, found):
@@ -206,11 +201,10 @@ _AS_FIRST_SENT = """(SELECT w.id, w.workflow_type, w.tenant, o.payload
 
 
 def _select(fields: int, rows: str) -> str:
-    """The fields alone, cut where they are too long anyway: a payload may have 256 KB. Of a private one also its
-    envelope."""
+    """The fields alone, cut where they are too long anyway: a payload may have 256 KB."""
     text = f"left(payload #>> %s::text[], {LONGEST_TEXT + 1})"
     field = f"CASE jsonb_typeof(payload #> %s::text[]) WHEN 'string' THEN {text} END"
-    columns = ", ".join(["id", "workflow_type", "tenant", f"payload ->> '{SEALED}'", *[field] * fields])
+    columns = ", ".join(["id", "workflow_type", "tenant", *[field] * fields])
     return f"SELECT {columns} FROM {rows}"  # noqa: S608 (ours)
 
 

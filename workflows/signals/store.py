@@ -15,9 +15,8 @@ from typing import Any
 from django.db import connection, transaction
 
 from workflows.errors import WorkflowCancelled
-from workflows.postgres.jsonb import SEALED, Document, document_of
+from workflows.postgres.jsonb import Document, document_of
 from workflows.postgres.statements import execute, fetch_one
-from workflows.sealing import private
 from workflows.signals import waking
 from workflows.signals.waking import OPEN_JOIN, Slice, leave_the_rest_to_maintenance
 
@@ -28,8 +27,6 @@ SIGNAL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]{0,198}")
 CANCEL_SIGNAL = "cancel"
 # The source of the engine's own signals.
 ENGINE = "engine"
-# What the engine's own signals have in clear: a person's reason is on record (`ManualTask.reason`), and SQL reads them.
-_CLEAR = ("approved", "by", "reason")
 
 # Signals for a linking id that no workflow under way has are kept for a month, in case one comes, and then ignored.
 KEPT_FOR_DAYS = 30
@@ -91,11 +88,9 @@ def store(
     The caller commits, then wakes. A signal to a workflow that has finished is stored as ignored, except a request to
     cancel: the history says later that it came too late. One to a workflow that was emptied is not stored, and None is
     returned: nothing may bring its content back. Raises DedupeKeyReused when the key was used for another
-    signal; one sent at another time (`sent_at_ms`) is another. One that is private is sealed under a key of its own.
-    Raises KeyLacking when that key does not open here, and the signal is sent again.
+    signal; one sent at another time (`sent_at_ms`) is another.
     """
     document = payload if isinstance(payload, Document) else document_of(payload)
-    stored, key = private.seal_signal(document, workflow_id, () if is_name(name) else _CLEAR)
     signal = {
         "source": source,
         "dedupe_key": dedupe_key,
@@ -103,8 +98,7 @@ def store(
         "workflow_id": workflow_id,
         "linking_id": linking_id,
         "sent_at_ms": sent_at_ms,
-        **stored.parameters,
-        **(key.parameters if key else {}),
+        **document.parameters,
     }
     # The same statement reads whether the workflow has finished; if it finishes just now, maintenance ignores the
     # signal. The row of a finished workflow is locked until the caller commits, or a retry would miss the signal to
@@ -113,32 +107,27 @@ def store(
         f"""
         WITH finished AS MATERIALIZED (
             SELECT emptied_at FROM workflows_workflow
-              WHERE id = %(workflow_id)s AND status <> 'PENDING' AND %(name)s <> 'cancel' FOR NO KEY UPDATE),
-        entered AS (
+              WHERE id = %(workflow_id)s AND status <> 'PENDING' AND %(name)s <> 'cancel' FOR NO KEY UPDATE)
         INSERT INTO workflows_signal (
                source, dedupe_key, name, workflow_id, linking_id, payload, sent_at_ms, closed_at, ignored)
            SELECT %(source)s, %(dedupe_key)s, %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL},
                   %(sent_at_ms)s::bigint, CASE WHEN w.finished THEN clock_timestamp() END, w.finished
              FROM (SELECT count(*) > 0, count(emptied_at) = 0 FROM finished) w (finished, keeps_content)
             WHERE w.keeps_content
-           ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id){private.KEY_OF_ENTERED if key else ""}
-        SELECT id FROM entered""",  # noqa: S608 (ours)
+           ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id""",  # noqa: S608 (ours)
         signal,
     )
     if inserted:
         return int(inserted[0])
     # A new statement: the snapshot of the first one would not show the row that won.
-    known = fetch_one(
-        f"""SELECT (name, workflow_id, linking_id, sent_at_ms) IS NOT DISTINCT FROM (
-                   %(name)s, %(workflow_id)s::bigint, %(linking_id)s, %(sent_at_ms)s::bigint),
-                   payload = {Document.SQL}, payload ->> '{SEALED}'
+    same = fetch_one(
+        f"""SELECT (name, workflow_id, linking_id, payload) IS NOT DISTINCT FROM (
+                   %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL})
+                   AND sent_at_ms IS NOT DISTINCT FROM %(sent_at_ms)s::bigint
               FROM workflows_signal WHERE source = %(source)s AND dedupe_key = %(dedupe_key)s""",  # noqa: S608 (ours)
-        {**signal, **document.parameters},
+        signal,
     )
-    if known is None:
-        return None
-    is_addressed_so, is_equal, sealed = known
-    if not (is_addressed_so and (private.says(sealed, document) if sealed else is_equal)):
+    if same == (False,):
         raise DedupeKeyReused
     return None
 
@@ -260,11 +249,8 @@ def ignore_late_signals(after: int = 0) -> Slice:
     # Stored by a transaction that was open while its workflow finished, and was emptied: nothing may be left of that.
     execute(
         f"""
-        WITH gone AS (
-            DELETE FROM workflows_signal s USING workflows_workflow w
-             WHERE {in_slice} AND w.id = s.workflow_id AND w.emptied_at IS NOT NULL AND s.name <> '{CANCEL_SIGNAL}'
-            RETURNING s.payload)
-        {private.DELETE_KEYS_OF_GONE.format(column="payload")}""",  # noqa: S608 (ours)
+        DELETE FROM workflows_signal s USING workflows_workflow w
+         WHERE {in_slice} AND w.id = s.workflow_id AND w.emptied_at IS NOT NULL AND s.name <> '{CANCEL_SIGNAL}'""",  # noqa: S608 (ours)
         slice_,
     )
     execute(

@@ -25,7 +25,6 @@ from workflows.models.steps_on_record import as_recorded
 from workflows.postgres import sqlstates
 from workflows.postgres.round_trips import Session, session_of
 from workflows.postgres.statements import Parameters, literals
-from workflows.sealing.private import Content
 from workflows.state.boundary import Boundary
 from workflows.timeouts import StepTimeout
 
@@ -80,7 +79,6 @@ class OpenAttempt:
     left_busy: bool = False  # a step has left a COPY, a stream or a pipeline open
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
     snapshot: str = ""  # pg_snapshot: the signals that were committed when it was opened
-    content: Content | None = None  # of a private workflow
     told: list[Any] = field(default_factory=list)  # payloads of signals and people's answers that its steps know of
 
 

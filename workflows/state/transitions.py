@@ -367,13 +367,12 @@ def _columns(
 _COMPLETION = _NO_ERROR | _columns(phase=COMPLETE, step="", failures=NONE)
 
 
-def complete_sql(secret_fields: tuple[str, ...] = (), *, is_private: bool = False) -> str:
+def complete_sql(secret_fields: tuple[str, ...] = ()) -> str:
     """The row's part of the decision when every step has run. It is for outside the savepoint, as `_write` is."""
-    payload = "%(payload)s" if is_private else emptied_sql(secret_fields)
     return f"""
     UPDATE workflows_workflow
        SET {", ".join(f"{column} = {literal(value)}" for column, value in _COMPLETION.items())}, context = %(context)s
-           {f", payload = {payload}" if secret_fields else ""}
+           {f", payload = {emptied_sql(secret_fields)}" if secret_fields else ""}
      WHERE id = %(workflow_id)s RETURNING id"""  # noqa: S608 (ours)
 
 

@@ -84,7 +84,7 @@ TASK_TYPES = {
     "step_undeclared": "Step that is gone",
     "keeps_dying": "Workers keep dying",
     "keeps_being_lost": "Workers keep losing it",
-    "secrets_unreadable": "Content that cannot be read",
+    "secrets_unreadable": "Secrets that cannot be read",
 }
 
 

@@ -7,14 +7,12 @@ woken or the deadline has come. A `once` step may not wait.
 """
 
 from workflows.waits.approval import (
-    UNREADABLE_TASK_TYPE,
     URGENT,
     Answer,
     Approval,
     ApprovalExpired,
     ApprovalRejected,
     ask,
-    ask_to_try_again,
     is_answered,
     require_approval,
     require_go_ahead,
@@ -28,7 +26,6 @@ from workflows.waits.time import wait_for_time
 from workflows.waits.wait import WaitError, WaitExpired, WaitFailed, supersede_failed
 
 __all__ = [
-    "UNREADABLE_TASK_TYPE",
     "URGENT",
     "Answer",
     "Approval",
@@ -41,7 +38,6 @@ __all__ = [
     "WaitExpired",
     "WaitFailed",
     "ask",
-    "ask_to_try_again",
     "is_answered",
     "require_approval",
     "require_go_ahead",

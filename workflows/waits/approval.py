@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, get_args
 
 from django.contrib.auth import get_user_model
 from pydantic import BaseModel, RootModel, ValidationError
@@ -15,8 +15,6 @@ from pydantic import BaseModel, RootModel, ValidationError
 from workflows.errors import RetryableStepError
 from workflows.models import ManualTask, Wait, Workflow
 from workflows.redaction import field_errors
-from workflows.sealing import private
-from workflows.sealing.envelopes import Unreadable
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.waits.team import is_group, team_for_the_engine
@@ -31,21 +29,15 @@ from workflows.waits.wait import (
     ensure_value,
     find,
     insert_parameters,
-    opened,
     row_or_claim_lost,
     suspension,
     with_outcome,
     write,
 )
 
-UNREADABLE_TASK_TYPE = "secrets_unreadable"
-# A whole weekend, as for other questions of the engine: only this one row waits for the answer.
-UNREADABLE_TIMEOUT = timedelta(hours=72)
 # When a question of the engine's own is overdue. An hour where money is in doubt, or may be: a call was perhaps made,
 # and nothing more is done about it until somebody answers.
 URGENT = timedelta(hours=1)
-# An engineer has to find a key, and what the calls of the workflow did is known.
-UNREADABLE_DUE = timedelta(days=1)
 
 OnExpiry = Literal["expired", "approved", "rejected"]
 
@@ -119,34 +111,6 @@ def require_go_ahead(
     Raises ApprovalRejected or ApprovalExpired.
     """
     _approval(workflow, name, _Task(question, facts, task_type, due=due, of_engine=True), timeout)
-
-
-def ask_to_try_again(workflow: Workflow, what: str, why: str) -> NoReturn:
-    """Ask whether what an engineer has to mend may be tried again. Raises ApprovalRejected or ApprovalExpired."""
-    for _ in range(2):  # a yes was to another try, and this was it: the question is asked again
-        require_go_ahead(
-            workflow,
-            UNREADABLE_TASK_TYPE,
-            question=f"{what} May it be tried again?",
-            facts={"Why": why},
-            task_type=UNREADABLE_TASK_TYPE,
-            timeout=UNREADABLE_TIMEOUT,
-            due=UNREADABLE_DUE,
-        )
-        withdraw(workflow, UNREADABLE_TASK_TYPE)
-    raise AssertionError("a withdrawn question was answered")
-
-
-def opened_or_ask(workflow: Workflow, wait: WaitRow, what: str, stored: dict[str, Any]) -> dict[str, Any]:
-    """What has answered a wait, in clear. If it does not open, a person is asked; after a no, a retry waits again."""
-    try:
-        return opened(attempt_log.attempt_of(workflow), stored)
-    except Unreadable as unreadable:
-        why = str(unreadable)
-    try:
-        ask_to_try_again(workflow, f"{what} cannot be read.", why)
-    except WaitFailed as no:
-        raise WaitFailed(str(no), code="content_unreadable", wait_id=wait.id) from no
 
 
 def _approval(workflow: Workflow, name: str, task: _Task, timeout: timedelta) -> Approval:
@@ -284,12 +248,7 @@ def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta, look_ev
         wait = _answer(attempt, wait, asked) or _expire(attempt, wait, asked) or wait
         if not wait.outcome:
             raise suspension(attempt, wait, task.question, [asked.signal_name])
-    try:
-        return Answer(wait.id, wait.outcome, opened(attempt, wait.result))
-    except Unreadable as unreadable:
-        withdraw(workflow, name)
-        again = {"Why it is asked again": f"What was answered cannot be read: {unreadable}"}
-    return _ask(workflow, name, replace(task, facts={**task.facts, **again}), timeout, look_every)
+    return Answer(wait.id, wait.outcome, wait.result)
 
 
 def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> WaitRow:
@@ -305,7 +264,6 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
         raise NobodyToAsk("The assignee is not a user of the console.", code="assignee_unknown")
     if task.team and not task.of_engine and not is_group(task.team):
         raise NobodyToAsk(f"It is for the team {task.team}, and there is no such group.", code="team_unknown")
-    facts = json.dumps(list(task.facts.items()))
     rows = write(
         attempt,
         f"""
@@ -321,7 +279,7 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
         **wait,
         task_type=task.task_type,
         question=task.question,
-        facts=attempt.content.key.seal(private.FACTS, facts) if attempt.content else facts,
+        facts=json.dumps(list(task.facts.items())),
         answer_model=_path_of(task.form),
         team=team_for_the_engine(task.team) if task.of_engine else task.team,
         assignee_id=assignee,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,13 +13,12 @@ from pydantic_core import to_json
 
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.models import Wait, Workflow
-from workflows.postgres.jsonb import as_json, document_of
-from workflows.sealing import private
+from workflows.postgres.jsonb import as_json
+from workflows.sealing import payloads
 from workflows.search import search_keys
 from workflows.signals import store
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
-from workflows.waits.approval import opened_or_ask
 from workflows.waits.wait import (
     INSERT_WAIT,
     WaitError,
@@ -84,13 +82,8 @@ def wait_for_children(
         wait = _join(attempt, name, wait) or expire(attempt, wait)
     match wait.outcome:
         case "ended":
-            what = "What a workflow that it has started has recorded"
-            ended = [
-                ChildOutcome(**{**each, "context": opened_or_ask(workflow, wait, what, each["context"])})
-                for each in wait.result["children"]
-            ]
-            attempt.told += [child.context for child in ended]
-            return ended
+            attempt.told += [outcome["context"] for outcome in wait.result["children"]]
+            return [ChildOutcome(**outcome) for outcome in wait.result["children"]]
         case "expired":
             raise WaitExpired(f"Not all workflows of {name} finished in time.", code="wait_expired", wait_id=wait.id)
     raise suspension(attempt, wait, _waiting_for(name), [store.child_signal(name)])
@@ -128,7 +121,7 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
                    child_key text, idempotency_key uuid, priority smallint)
              ORDER BY place
             ON CONFLICT (parent_id, parent_wait, child_key) WHERE parent_id IS NOT NULL DO NOTHING
-            RETURNING id, child_key),{_CONTENT_KEYS if any(row["content_key"] for row in rows) else ""}
+            RETURNING id, child_key),
         keyed AS (
             INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
             SELECT decode(hash, 'hex'), id, %(search_key_id)s
@@ -147,33 +140,19 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
     return WaitRow(*row_or_claim_lost(started))
 
 
-_CONTENT_KEYS = """
-        content AS (
-            INSERT INTO workflows_contentkey (idempotency_key, wrapped)
-            SELECT idempotency_key, content_key
-              FROM started
-              JOIN jsonb_to_recordset(%(children)s::jsonb) AS child (
-                   child_key text, idempotency_key uuid, content_key text)
-                   USING (child_key)
-             WHERE content_key IS NOT NULL
-            ON CONFLICT (idempotency_key) DO UPDATE SET wrapped = excluded.wrapped),"""
-
-
 def _row(parent: Workflow, wait: str, child: Child, key: str) -> dict[str, Any]:
     definition = _definition_of(child)
     payload = as_json(child.payload)
     ensure_text("A child's key", key, longest=200)
     # Not a random one: a child whose start a restore has lost makes its calls under the keys that it had.
     idempotency_key = uuid5(parent.idempotency_key, to_json([wait, key]).decode())
-    document, content_key = private.seal_document(definition, document_of(payload), idempotency_key)
     return {
         "workflow_type": definition.name,
         "queue": definition.queue,
         "priority": definition.priority,
         "linking_id": definition.linking_id_in(payload),
         "search_hashes": [each.hex() for each in search_keys.hashes_of(definition, payload)],
-        "payload": json.loads(document.text),
-        "content_key": content_key and content_key.wrapped,
+        "payload": payloads.seal(definition, payload, idempotency_key),
         "expires_after": definition.expires_after and definition.expires_after.total_seconds(),
         "child_key": key,
         "idempotency_key": str(idempotency_key),

@@ -12,17 +12,12 @@ from django.utils import timezone
 
 from workflows.errors import ClaimLost, StepError, Suspend, error_chain
 from workflows.models import Wait
-from workflows.models.content_key import Unopened
 from workflows.postgres.jsonb import Unstorable, ensure_storable
-from workflows.sealing import private
-from workflows.sealing.key_register import is_left_to_others
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
 
 # The first look; the next comes after as long again as the wait has lasted: 5 s, 10 s, 20 s ...
 FIRST_LOOK = timedelta(seconds=5)
-# What does not open here is left to another worker; it is as likely to be this one again.
-LEFT_TO_OTHERS = timedelta(seconds=15)
 # Longer than any wait, and well before the year 10000, which Python cannot read.
 LONGEST_TIMEOUT = timedelta(days=36_500)
 
@@ -184,20 +179,6 @@ def with_outcome(wait: WaitRow, rows: list[tuple[Any, ...]]) -> WaitRow | None:
     for outcome, result in rows:
         return replace(wait, outcome=outcome, result=json.loads(result))
     return None
-
-
-def opened(attempt: OpenAttempt, stored: dict[str, Any]) -> dict[str, Any]:
-    """What an answer says, in clear. Raises Unreadable; Suspend while another worker may have the key."""
-    if not private.is_sealed(stored):
-        return stored
-    read: dict[str, Any] = private.opened(stored)
-    if not isinstance(read, Unopened):
-        return read
-    if is_left_to_others(read.why):
-        reason = "a worker that has the key of its secrets"
-        attempt.suspended = Suspend(reason, wake_on=(), until=timezone.now() + LEFT_TO_OTHERS)
-        raise attempt.suspended
-    raise read.why
 
 
 def expire(attempt: OpenAttempt, wait: WaitRow, outcome: str = "expired") -> WaitRow:

@@ -19,6 +19,7 @@ from workflows.definition import LIFECYCLE, Retry, WorkflowDefinition
 from workflows.errors import RetryableStepError, StepError
 from workflows.ingress import api_keys
 from workflows.models import ManualTask, OutboxEvent, Workflow
+from workflows.sealing import whole
 from workflows.waits import require_approval
 from workflows.wording import CodeWords, Wording
 
@@ -70,9 +71,10 @@ def test_it_says_what_the_client_is_told(step: Any, got: Callable[[Workflow], di
     event = OutboxEvent.objects.get(destination="crm")
     expected = {fine: ["completed"], refuse: ["failed"], ask: ["waiting"]}[step]
     assert told() == expected
-    assert event.body == got(row)
-    assert step is not refuse or event.body["message"] == "The program is full."
-    assert step is not ask or event.body["waits_for"] == "person"
+    body = whole.unseal(event, event.body)
+    assert body == got(row)
+    assert step is not refuse or body["message"] == "The program is full."
+    assert step is not ask or body["waits_for"] == "person"
 
 
 def test_it_tells_what_the_definition_names_and_a_topic_that_is_taken(destinations: Callable[..., None]) -> None:
@@ -129,7 +131,7 @@ def test_what_a_person_cancels_is_told_at_once_or_when_it_is_undone(ada: User, w
     row = submit()
     operations.cancel(row.pk, user=ada, reason="They asked.")
     event = OutboxEvent.objects.get(destination="crm")
-    assert (told(), event.body["state"]) == (["failed"], "cancelled")
+    assert (told(), whole.unseal(event, event.body)["state"]) == (["failed"], "cancelled")
     publishing(world.step("charge"), ask)
     row = work(submit())
     operations.cancel(row.pk, user=ada, reason="They asked.")

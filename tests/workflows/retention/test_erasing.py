@@ -21,7 +21,6 @@ from tests.workflows.retention.test_holds import of_a_patient, place
 from tests.workflows.retention.test_purge import CANARY, is_emptied, with_content
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Erasure, Event, OriginalPayload, SearchKeyHash, Signal, Workflow
-from workflows.postgres.jsonb import SEALED
 from workflows.retention import content, erasing
 from workflows.search import rows as search_rows
 from workflows.search import search_keys
@@ -142,16 +141,6 @@ def test_the_reason_names_no_address_and_an_unknown_one_finds_nothing(ada: User)
     for nobody, why in (("ann@example.com", "Nothing of this person"), ("no address", "That is not an e-mail address")):
         with pytest.raises(NotAllowed, match=why):
             ask(ada, nobody)
-
-
-def test_one_that_cannot_be_read_is_not_erased_or_held_without_the_others_of_its_address(ada: User) -> None:
-    row, other = young(), young()
-    Workflow.objects.filter(pk=row.pk).update(payload={SEALED: f"{row.idempotency_key}:payload:"})
-    with pytest.raises(NotAllowed, match="cannot be read"):
-        erasing.ask(user=ada, reason="Ticket 812.", workflow_id=row.pk)
-    with pytest.raises(NotAllowed, match="cannot be read"):
-        place(ada, row.pk, of_person=True)
-    assert ask(ada).workflows == [row.pk, other.pk]
 
 
 def test_it_is_found_by_a_workflow_too_and_all_of_its_address_with_it(ada: User) -> None:

@@ -42,15 +42,8 @@ def uses(*, workflow: Workflow, context: Any) -> None:
 def nothing(*, workflow: Workflow, context: Any) -> None: ...
 
 
-private = False
-# A test for plain workflows and for private ones, within whose payload the secrets are sealed all the same.
-BOTH = pytest.mark.parametrize("sealed_definition", [False, True], ids=["plain", "private"], indirect=True)
-
-
 @pytest.fixture(autouse=True)
-def sealed_definition(engine: None, settings: Any, monkeypatch: pytest.MonkeyPatch, request: Any) -> None:
-    global private
-    private = getattr(request, "param", False)
+def sealed_definition(engine: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.DATA_KEYS = ["the-old-one"]
     monkeypatch.setattr(rows, "LONGEST_REST", 0.0)
     monkeypatch.setattr(rows, "BETWEEN", 0.0)
@@ -60,7 +53,7 @@ def sealed_definition(engine: None, settings: Any, monkeypatch: pytest.MonkeyPat
 
 
 def define(step: Callable[..., None] = uses) -> None:
-    engine.define([step], secret_fields=["token"], private=private)
+    engine.define([step], secret_fields=["token"])
 
 
 def send(token: Any = SECRET, key: UUID | None = None, *, n: int = 1) -> Entry:
@@ -82,7 +75,6 @@ def drain() -> None:
     engine.worker().run(drain=True)
 
 
-@BOTH
 def test_a_step_sees_the_value_the_row_does_not_and_in_the_end_it_is_gone() -> None:
     entry = send()
     assert is_envelope(stored(entry.id))
@@ -109,7 +101,6 @@ def test_what_was_never_sealed_or_sent_is_gone_in_the_end_too() -> None:
     assert dict(Workflow.objects.values_list("pk", "payload")) == rows
 
 
-@BOTH
 def test_a_started_workflow_is_compared_by_its_secret_under_whichever_key() -> None:
     def begin(token: str) -> Entry:
         text = json.dumps({"workflow": {"input": {"token": token}}, "token": "x"}).encode()
@@ -143,7 +134,6 @@ def test_a_row_that_does_not_open_is_a_question_and_goes_on_once_the_key_is_back
     assert Workflow.objects.get(pk=lost).status == "COMPLETE"
 
 
-@BOTH
 def test_while_the_keys_are_changed_a_worker_that_lacks_one_leaves_its_rows_to_others(settings: Any) -> None:
     def fail_once(*, workflow: Workflow, context: Any) -> None:
         uses(workflow=workflow, context=context)
@@ -225,7 +215,6 @@ def test_a_deferred_step_finds_the_value_emptied() -> None:
     assert seen == [SECRET, EMPTIED]
 
 
-@BOTH
 def test_a_child_is_sealed_as_a_submission_is() -> None:
     def parent_or_child(*, workflow: Workflow, context: Any) -> None:
         if workflow.payload["n"]:
@@ -267,7 +256,6 @@ def test_filling_seals_what_is_in_clear_and_empties_what_is_over() -> None:
     assert seen.count(SECRET) == len(waiting)
 
 
-@BOTH
 def test_filling_leaves_no_secret_of_a_release_that_did_not_know_it_for_one() -> None:
     over = send().id
     Workflow.objects.filter(pk=over).update(status="COMPLETE", completed_at=ClockTimestamp())  # it empties nothing
@@ -281,11 +269,10 @@ def test_filling_leaves_no_secret_of_a_release_that_did_not_know_it_for_one() ->
     assert other.payload == {"token": "no secret"}
 
 
-@BOTH
 def test_rotation_seals_anew_and_forgets_the_old_key(settings: Any) -> None:
     DataKey.objects.create(id=stored(send().id).split(":")[1])
     settings.DATA_KEYS = ["the-new-one", "the-old-one"]
-    assert f"{1 + private} secrets are sealed" in datakeys("rotate")  # of a private one its key, too
+    assert "1 secrets are sealed" in datakeys("rotate")
     new = stored(Workflow.objects.get().pk).split(":")[1]
     assert list(DataKey.objects.values_list("id", flat=True)) == [
         new
@@ -306,7 +293,6 @@ def test_a_row_that_a_worker_holds_is_left_and_said(monkeypatch: pytest.MonkeyPa
     assert "1 secrets are sealed" in datakeys("fill")
 
 
-@BOTH
 def test_a_row_that_cannot_be_opened_is_named_and_the_old_key_stays_registered(settings: Any) -> None:
     pk = send().id
     DataKey.objects.create(id=stored(pk).split(":")[1])

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions, value_at
 from workflows.models import SearchKeyHash, Workflow
-from workflows.postgres.jsonb import SEALED
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import Parameters
 from workflows.postgres.wire import Row
-from workflows.sealing import private
 from workflows.search import search_keys
 from workflows.signals.waking import Slice, slice_of
 from workflows.state.transitions import make_due_where
@@ -101,10 +99,8 @@ def read(
         "created_at": workflow.created_at,
         "within": definition.within,
     }
-    found = [
-        Holder(pk, status, counts, json.loads(text), at) for pk, status, counts, text, at in run(_HOLDERS, parameters)
-    ]
-    return [each._replace(payload=private.opened(each.payload)) if SEALED in each.payload else each for each in found]
+    found = run(_HOLDERS, parameters)
+    return [Holder(pk, status, counts, json.loads(text), at) for pk, status, counts, text, at in found]
 
 
 def lock(run: Run, hashes: Sequence[tuple[bytes, int]]) -> None:
@@ -156,8 +152,6 @@ def wake_those_behind(workflow: Workflow, *, is_complete: bool) -> None:
     """
     definition = definitions().get(workflow.workflow_type)
     if definition and definition.business_key:
-        if private.is_sealed(workflow.payload):  # it was cancelled before a step of it ran
-            workflow.payload = private.opened(workflow.payload)
         hashes = [each for each, _ in hashes_of(workflow)]
         behind = [pk for (pk,) in session_of().run(_BEHIND, {"hashes": hashes})]
         if behind:  # as hardly ever: to plan the next statement takes longer than to find that out

@@ -5,24 +5,22 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from workflows.errors import NotAllowed
 from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
 from workflows.management.slices import how_far, stoppable, told
-from workflows.sealing import key_register, lost_keys, rows, webhook_secrets
+from workflows.sealing import key_register, rows
 from workflows.sealing.envelopes import keys
 from workflows.sealing.rows import Progress
 
 HELP = """\
-The keys that secret fields of payloads (passwords, session and card tokens), and secrets of webhooks, are sealed with.
+The keys that secret fields of payloads (passwords, session and card tokens), secrets of webhooks, and what is not
+delivered yet (messages, events of the outbox) are sealed with.
 
   check     open each secret, and count under which key it is; ends with 1 if one does not open
   fill      seal what is in clear: from before a release that names the field secret, or seals it
   rotate    seal everything under the first of DATA_KEYS; then the others may go
-  forget    delete the keys of private workflows, signals and messages that are not here any more,
-            because a restore has lost them; not while a backup is loaded. --dry-run counts them
 
-All but the last go in slices beside the intake and the workers, and rest for as long as each slice
+All go in slices beside the intake and the workers, and rest for as long as each slice
 took. You may stop them (Ctrl-C) and run them again at any time.
 
 To change the key without a gap:
@@ -42,7 +40,6 @@ examples:
   manage.py datakeys fill
   manage.py datakeys rotate        after a new key was put first in DATA_KEYS
   manage.py datakeys check         before an old key is thrown away
-  manage.py datakeys forget --dry-run
 """
 
 # Rows that do not open, by name.
@@ -54,31 +51,20 @@ class Command(HelpInLines, DatabaseCommand):
     examples = EXAMPLES
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True, metavar="check | fill | rotate | forget")
+        actions = parser.add_subparsers(dest="action", required=True, metavar="check | fill | rotate")
         for action, what in (
             ("check", "Open each secret, and count under which key it is."),
             ("fill", "Seal the secrets that are stored in clear."),
             ("rotate", "Seal all secrets under the first of DATA_KEYS, and forget the other keys."),
         ):
             actions.add_parser(action, help=what, description=what)
-        what = "Delete the keys of what is not here any more."
-        forget = actions.add_parser("forget", help=what, description=what)
-        forget.add_argument("--dry-run", action="store_true", help="Say how many there are, and delete nothing.")
 
     def handle(self, *args: Any, action: str, **options: Any) -> None:
-        if action == "forget":
-            self._forget(dry_run=options["dry_run"])
-            return
         progress = rows.begin()
         if action != "check":
             key_register.register()  # before the first row: a worker that lacks the key leaves it to others
         with stoppable(lambda: f"Run it again: manage.py datakeys {action}"):
-            if action == "check":
-                webhook_secrets.check(progress)
-                slices = rows.check(progress)
-            else:
-                webhook_secrets.reseal(progress)
-                slices = rows.reseal(progress)
+            slices = rows.check(progress) if action == "check" else rows.reseal(progress)
             for _ in told(slices, lambda so_far: how_far(so_far.below, so_far.newest), self.stdout.write):
                 pass
             if action == "rotate" and not (progress.busy or progress.unreadable):
@@ -86,20 +72,9 @@ class Command(HelpInLines, DatabaseCommand):
         if action == "check":
             for kept_as, number in sorted(progress.kept_as.items()):
                 self.stdout.write(f"{number:,} {self._words(kept_as)}")
-            if lost := lost_keys.count():
-                self.stdout.write(
-                    f"{lost:,} keys of what is not here any more. See manage.py datakeys forget --dry-run."
-                )
         else:
             self.stdout.write(f"{progress.sealed:,} secrets are sealed; the others were already.")
         self._report(progress)
-
-    def _forget(self, *, dry_run: bool) -> None:
-        try:
-            number = lost_keys.count() if dry_run else lost_keys.forget()
-        except NotAllowed as refused:
-            raise CommandError(str(refused)) from None
-        self.stdout.write(f"{number:,} keys {'would be' if dry_run else 'were'} deleted.")
 
     def _words(self, kept_as: str) -> str:
         if kept_as in (rows.IN_CLEAR, rows.EMPTIED):

@@ -223,4 +223,4 @@ def _fill_with_canaries() -> None:
     Effect.objects.update(result=said)
     ManualTask.objects.update(facts=[["Weight", FACT]])
     ManualTask.objects.filter(team="operations").update(facts=[["Charge", ASKED]])
-    UndeliveredMessage.objects.update(key=CANARY.encode(), value=CANARY.encode(), headers=[[CANARY, None]])
+    UndeliveredMessage.objects.update(content={"value": CANARY, "headers": [[CANARY, None]]})
