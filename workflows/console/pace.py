@@ -17,6 +17,7 @@ from workflows.console.service import HoldForm, told
 from workflows.health import bounded, paces
 from workflows.health.paces import PaceStanding
 from workflows.models import CircuitEvent, Pace
+from workflows.outages.circuits import CircuitState
 from workflows.telling import words
 
 EVENTS_SHOWN = 100
@@ -161,9 +162,11 @@ def _columns(row: PaceStanding) -> dict[str, Any]:
 def _badge(row: PaceStanding) -> SafeString:
     if row.is_held:
         return words.badge("circuit-held", "Held")
+    if row.circuit and not (row.circuit == CircuitState.CLOSED and row.pace.at_once):
+        return words.badge(f"circuit-{row.circuit}", row.circuit.label)
     if row.pace.per_second or row.pace.at_once:
         return words.badge("circuit-suspected", "Paced" if row.pace.per_second else "Capped")
-    return words.badge("circuit-closed", "Open")
+    return words.badge("unlimited", "Not limited")
 
 
 def _hold(row: PaceStanding) -> str:

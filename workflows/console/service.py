@@ -99,7 +99,7 @@ def _once_tried(row: Standing) -> list[str]:
     instead = f" instead of at {words.clock(row.service.retry_at)}" if row.service.retry_at else ""
     return [
         f"One workflow calls {row.pk} at once{instead}.",
-        "If it is answered, the circuit closes, and what is parked is released: 1, then 2, then 4 and so on.",
+        "If it is answered, the service is up, and what is parked is released: 1, then 2, then 4 and so on.",
         "If the service is still unavailable, the workflow is parked again, and the next trial follows soon: from one "
         f"to the next the time doubles, up to {circuits.LONGEST_COOL_OFF:.0f} seconds or so.",
         *([f"The hold of {row.service.held_by} ends."] if row.service.held_by else []),

@@ -17,6 +17,7 @@ from workflows.models.clock import ClockTimestamp
 from workflows.models.pace import Key, Scope
 from workflows.models.workflow import is_parked_on
 from workflows.operations.paces import is_known
+from workflows.outages.circuits import CircuitState, state_of
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all, fetch_row
 
@@ -32,6 +33,7 @@ class PaceStanding:
     now: datetime
     waiting: int
     last_event: CircuitEvent | None
+    circuit: CircuitState | None = None  # of a service
 
     @property
     def pk(self) -> str:
@@ -92,13 +94,29 @@ def _standings(rows: Iterable[Pace]) -> list[PaceStanding]:
         return []
     (now,) = fetch_row("SELECT clock_timestamp()")
     waiting = _waiting([key.name for _, key in found if key.scope == Scope.TENANT])
-    for _, key in found:
-        if key.scope == Scope.SERVICE:
-            waiting[str(key)] = bounded.count(Workflow.objects.filter(is_parked_on(key.name)))
+    circuits = _circuits([key.name for _, key in found if key.scope == Scope.SERVICE])
+    for name in circuits:
+        waiting[str(Key(Scope.SERVICE, name))] = bounded.count(Workflow.objects.filter(is_parked_on(name)))
     newest = CircuitEvent.objects.filter(service__in=[str(key) for _, key in found])
     events = {each.service: each for each in newest.order_by("service", "-id").distinct("service")}
     limit = bounded.limit() + 1
-    return [PaceStanding(key, pace, now, min(waiting[pace.key], limit), events.get(pace.key)) for pace, key in found]
+    return [
+        PaceStanding(
+            key,
+            pace,
+            now,
+            min(waiting[pace.key], limit),
+            events.get(pace.key),
+            circuits[key.name] if key.scope == Scope.SERVICE else None,
+        )
+        for pace, key in found
+    ]
+
+
+def _circuits(names: list[str]) -> dict[str, CircuitState]:
+    """How each of these services stands; one that no worker has met unavailable is up."""
+    rows = Service.objects.filter(name__in=names).annotate(now=ClockTimestamp()) if names else ()
+    return {**dict.fromkeys(names, CircuitState.CLOSED), **{row.name: state_of(row) for row in rows}}
 
 
 _KINDS = skip_scan("kinds", "workflows_workflow", FRESH, "queue", "priority", "workflow_type")

@@ -102,7 +102,7 @@ def _are_many(name: str) -> bool:
 def _why_not_try(service: Service) -> str:
     if service.is_cause:
         return "Only a step that is stopped can be tried; workflows go on with this one."
-    return f"Only a service whose circuit is open can be tried; workflows call {service.name}."
+    return f"Only a service that is down or held can be tried; workflows call {service.name}."
 
 
 def why_not_hold_until(until: datetime, *, now: datetime, what: str = "a service") -> str:

@@ -98,7 +98,7 @@ def test_to_try_it_now_ends_the_cool_off_and_the_hold(boss: User, until: timedel
 
 def test_what_is_not_open_is_not_tried(boss: User) -> None:
     Service.objects.create(name="programs", since=timezone.now(), failed=4)
-    with pytest.raises(NotAllowed, match=r"^Only a service whose circuit is open can be tried; workflows call"):
+    with pytest.raises(NotAllowed, match=r"^Only a service that is down or held can be tried; workflows call"):
         try_now(user=boss)
     assert story() == []
 
