@@ -7,7 +7,7 @@ links to what it counts. The templates draw what stands here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
 
@@ -31,6 +31,7 @@ class Column:
     width: float
     height: float
     before: float | None
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ class Chart:
     def marks(self) -> str:
         """The marks of a week before, as one path."""
         return _path((each.x, each.before, each.width, MARK) for each in self.columns if each.before is not None)
+
+    def linked(self, urls: Sequence[str]) -> Self:
+        """The same, where each column that counts something leads to what it has counted."""
+        pairs = zip(self.columns, urls, strict=True)
+        return replace(self, columns=[replace(each, url=url) if each.height else each for each, url in pairs])
 
     @classmethod
     def draw(

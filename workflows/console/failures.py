@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -36,7 +36,7 @@ from workflows.wording import is_explained, words_for_code
 SEE = "workflows.view_workflow"
 PER_PAGE = 50
 # What the page can show: what nobody has acknowledged, or what failed in a time.
-TIMES = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+TIMES = {each.key: each for each in trends.RANGES}
 SHOWN = {
     "": "Not acknowledged",
     "24h": "All of the last 24 hours",
@@ -73,7 +73,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     _require(request, SEE)
     show = request.GET.get("show", "") if request.GET.get("show") in TIMES else ""
     now = timezone.now()
-    found = failures.between(now - TIMES[show], now) if show else failures.unacknowledged()
+    found = failures.between(TIMES[show].window(now)[0], now) if show else failures.unacknowledged()
     workflow_type = request.GET.get("workflow_type", "")
     if workflow_type in definitions():
         found = [each for each in found if each.cause.workflow_type == workflow_type]
@@ -104,7 +104,7 @@ def _told(found: Sequence[Group]) -> str:
 def _lines(found: Sequence[Group], show: str, now: datetime) -> list[Line]:
     charts = trends.of_failures(show, now, {each.cause[:3] for each in found})
     by = _acknowledged_by([each.newest[0] for each in found if not each.left])
-    times = counts.interval_text(now - TIMES[show], now) if show else ""
+    times = counts.interval_text(TIMES[show].window(now)[0], now) if show else ""
     return [line(each, times, by.get(each.newest[0], ""), charts[each.cause[:3]]) for each in found]
 
 
@@ -163,7 +163,7 @@ def _acknowledged_by(ids: Sequence[int]) -> dict[int, str]:
 
 def of_list(request: HttpRequest) -> dict[str, Any]:
     """What stands above a list of workflows that has the failures of one cause."""
-    cause, times = _cause(request), counts.interval(request.GET.get("failed", ""))
+    cause, times = cause_of(request), counts.interval(request.GET.get("failed", ""))
     if cause is None or not (times or request.GET.get("preset") == links.LEFT):
         return {}
     found = failures.between(*times, cause) if times else failures.unacknowledged(cause)
@@ -183,7 +183,7 @@ def assign(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     """Say who looks after a group: GET says what that means, POST does it."""
     _require(request, operations.ACKNOWLEDGE)
     _require(request, SEE)
-    cause = _cause(request)
+    cause = cause_of(request)
     if cause is None or cause.release is None:
         raise Http404("No group of failures is named.")
     form = AssignForm(request.POST if request.method == "POST" else None)
@@ -213,7 +213,7 @@ def assign(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     return TemplateResponse(request, "admin/workflows/assign_failures.html", context)
 
 
-def _cause(request: HttpRequest) -> Cause | None:
+def cause_of(request: HttpRequest) -> Cause | None:
     """The cause that the filters of a list name."""
     workflow_type, step, code, release = map(request.GET.get, Cause._fields)
     if workflow_type is None or step is None or code is None:

@@ -37,6 +37,12 @@ def failures_of(cause: Cause, times: str = "") -> str:
     return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({**asked, **filters_of(cause)})}"
 
 
+def failed_in(times: str, cause: Cause | None = None) -> str:
+    """The list of what failed in these times, whatever became of it since; of a cause, or of all."""
+    asked = {"ended": times, **(filters_of(cause) if cause else {})}
+    return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode(asked)}"
+
+
 def filters_of(cause: Cause) -> dict[str, str]:
     """The filters of the list of workflows that name a cause."""
     return {name: value for name, value in cause._asdict().items() if value is not None}

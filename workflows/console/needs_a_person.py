@@ -33,6 +33,7 @@ from workflows.definition import wording_of_type
 from workflows.health import bounded, outbox, services, undelivered
 from workflows.health import needs_a_person as needs
 from workflows.health.bounded import Link
+from workflows.health.counts import Counts
 from workflows.health.needs_a_person import Asked, Item, Kind, Place, Rank, Source, Whose
 from workflows.models import Correction, FollowUp, ManualTask, Workflow
 from workflows.telling import patient, words
@@ -117,13 +118,14 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
     is_all = of is NEEDS_A_PERSON and not given and not after
     bulk = [(links.bulk_operation(row.pk), sentence) for row, sentence in bulk_operation.awaiting(request.user)]
     to_approve = [*bulk, *retention.awaiting(request.user)] if is_all else []
+    causes = _causes(request.user) if is_all else []
     context = {
         **site.each_context(request),
         "title": of.title,
-        "causes": _causes(request.user) if is_all else [],
+        "causes": causes,
         "to_approve": to_approve,
         "lines": list(lines(shown.items, urlencode(given))),
-        "number": bounded.text(number + len(groups) - len(told) + len(to_approve)),
+        "number": bounded.text(number + len(groups) - len(told) + len(to_approve) + len(causes)),
         "charged": list(map(line, charged[: needs.PAGE])),
         "charged_left": len(charged[needs.PAGE :]),
         "groups": list(map(line, others[: needs.PAGE])),
@@ -159,10 +161,18 @@ def _causes(user: User) -> list[tuple[str, str]]:
     Steps where many fail, destinations that are told nothing, and messages that could not be delivered.
     """
     braked = services.braked() if user.has_perm(services.SEE_SERVICES) else []
-    untold = outbox.need_a_person() if user.has_perm(outbox.SEE_OUTBOX) else []
+    untold = outbox.need_a_person(outbox.standings()) if user.has_perm(outbox.SEE_OUTBOX) else []
     lost = undelivered.need_a_person() if user.has_perm(undelivered.SEE_MESSAGES) else []
     of_steps = [(cause.sentence(row), Link("service", pk=row.pk)) for row in braked]
     return [(links.to(link), sentence) for sentence, link in (*of_steps, *untold, *lost)]
+
+
+def number_of_causes(user: User, read: Counts) -> int:
+    """How many sentences that is, from what Home has read."""
+    braked = sum(not each.is_called for each in read.causes) if user.has_perm(services.SEE_SERVICES) else 0
+    untold = outbox.need_a_person(read.destinations) if user.has_perm(outbox.SEE_OUTBOX) else []
+    lost = undelivered.by_topic() if user.has_perm(undelivered.SEE_MESSAGES) else {}
+    return braked + len(untold) + len(lost)
 
 
 def _read(user: User, of: Listing, given: dict[str, str], after: Place | None) -> tuple[needs.Page, int]:

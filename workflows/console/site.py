@@ -66,7 +66,7 @@ class ConsoleSite(admin.AdminSite):
         return super().index(request, {**self._glance(request), **(extra_context or {})})
 
     def _glance(self, request: HttpRequest) -> dict[str, Any]:
-        from workflows.console import home, trends  # as above
+        from workflows.console import home, needs_a_person, trends  # as above
 
         if not request.user.has_perm("workflows.view_workflow"):
             return {"glance": None}
@@ -75,9 +75,9 @@ class ConsoleSite(admin.AdminSite):
         # Services that are not called as usual, or may soon not be; and those that workflows wait for.
         troubled = [each for each in read.services if each.state != CircuitState.CLOSED or each.parked.number]
         sees_services = request.user.has_perm(SEE_SERVICES)
-        to_be_mended = sum(not each.is_called for each in read.causes) if sees_services else 0
         failed = groups(Asked(request.user), most=bounded.limit())
         to_approve = bulk.to_approve(request.user).count() + erasing.to_approve(request.user).count()
+        causes = needs_a_person.number_of_causes(request.user, read)
         asking = sum(not each.asks_nobody for each in failed)
         return {
             "glance": read,
@@ -87,6 +87,6 @@ class ConsoleSite(admin.AdminSite):
             "trends": trends.of_workflows(request.GET.get("range", ""), read.at),
             "states": home.states(read),
             "numbers": home.numbers(read, request.user),
-            "needs_a_person": bounded.text(to_be_mended + to_approve + count(Asked(request.user)) + asking),
+            "needs_a_person": bounded.text(causes + to_approve + count(Asked(request.user)) + asking),
             "first_lines": home.first_lines(request.user, failed),
         }

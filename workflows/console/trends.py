@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from workflows.console import charts, links
@@ -39,6 +39,9 @@ class Range:
     column: timedelta
     grain: Grain
 
+    def window(self, now: datetime) -> tuple[datetime, datetime]:
+        return rates.window(now, self.number, self.column)
+
 
 RANGES = (
     Range("24h", "24 hours", 24, HOUR, Grain.HOUR),
@@ -52,9 +55,7 @@ class Trends:
 
     def __init__(self, asked: str, now: datetime) -> None:
         self.range = next((each for each in RANGES if each.key == asked), RANGES[0])
-        full = int(now.timestamp()) // int(self.range.column.total_seconds()) + 1
-        self.until = datetime.fromtimestamp(full * self.range.column.total_seconds(), UTC)
-        self.since = self.until - self.range.number * self.range.column
+        self.since, self.until = self.range.window(now)
         self._starts = [self.since + number * self.range.column for number in range(self.range.number)]
 
     def page(self, drawn: Sequence[Chart], failures: Sequence[Bar]) -> dict[str, Any]:
@@ -124,7 +125,12 @@ class Trends:
         for each in points:
             counted[each.workflow_type, each.step, each.code] += each.count
         worst, times = counted.most_common(BARS), counts.interval_text(self.since, self.until)
-        return charts.bars([(_told_failure(*of), number, links.failures_of(Cause(*of), times)) for of, number in worst])
+        return charts.bars([(_told_failure(*of), number, links.failed_in(times, Cause(*of))) for of, number in worst])
+
+    def linked(self, failed: Chart) -> Chart:
+        """A chart of failures whose columns lead to the workflows that they count."""
+        times = [counts.interval_text(start, start + self.range.column) for start in self._starts]
+        return failed.linked(list(map(links.failed_in, times)))
 
 
 def _all(columns: Columns) -> list[Point]:
@@ -153,7 +159,7 @@ def _told_failure(workflow_type: str, step: str, code: str) -> str:
 
 
 def of_workflows(asked: str, now: datetime) -> dict[str, Any]:
-    """Home's: all workflows. A duplicate is not a failure."""
+    """Home's: all workflows. A duplicate is not a failure. Each failure counts, also one that was retried since."""
     trends = Trends(asked, now)
     labels = ["workflow_type", "step", "code"]
     failed, failed_before = (
@@ -163,7 +169,7 @@ def of_workflows(asked: str, now: datetime) -> dict[str, Any]:
     drawn = [
         trends.counts("Came in", "idle", *trends.read(Metric.STARTED)),
         trends.counts("Completed", "good", *trends.read(Metric.FINISHED, outcome="complete")),
-        trends.counts("Failed", "bad", failed, failed_before),
+        trends.linked(trends.counts("Failed", "bad", failed, failed_before)),
         trends.seconds("Took, waiting left out (p95)", Metric.ACTIVE, *trends.read(Metric.ACTIVE)),
     ]
     return trends.page(drawn, trends.failures(_all(failed)))

@@ -13,6 +13,7 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -36,7 +37,8 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine import unreadable
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.features.business_key.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
-from workflows.health import counts, late, money_at_risk, selecting
+from workflows.health import bounded, counts, late, money_at_risk, selecting
+from workflows.health.failures import Ends, ends
 from workflows.models import Attempt, ManualTask, Service, State, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import AWAITS_RELEASE, UNACKNOWLEDGED, is_parked_on
@@ -173,7 +175,7 @@ class PresetFilter(paging.Filter):
                 return queryset.filter(reduce(or_, _needing_attention()))
             case "failed-today":
                 midnight = datetime.combine(timezone.now().date(), time(), UTC)
-                return queryset.filter(status="FAILED", cancelled_at=None, completed_at__gte=midnight)
+                return counts.failed_between(queryset, midnight, midnight + counts.DAY)
             case "unacknowledged":
                 return queryset.filter(UNACKNOWLEDGED)
             case counts.UNKNOWN_TYPE:
@@ -199,12 +201,54 @@ class FailedFilter(admin.SimpleListFilter):
     parameter_name = "failed"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        times = counts.interval(self.value() or "")
-        return [(self.value() or "", f"From {words.clock(times[0])} to {words.clock(times[1])}")] if times else []
+        return _told_times(self.value() or "")
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         times = counts.interval(self.value() or "")
         return counts.failed_between(queryset, *times) if times else queryset
+
+
+class EndedFilter(admin.SimpleListFilter):
+    """What failed between two times, whatever became of it since: the charts lead here. The page does not offer it."""
+
+    title = "time of failure, retried since or not"
+    parameter_name = "ended"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return _told_times(self.value() or "")
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        return queryset.filter(pk__in=self.ends.workflows) if self.value() else queryset
+
+    @cached_property
+    def ends(self) -> Ends:
+        times = counts.interval(self.value() or "")
+        return ends(*times, failures.cause_of(self.request)) if times else Ends(0, {})
+
+    @property
+    def told(self) -> str:
+        """What stands above the list: how many failures are listed, and how many workflows are failed still."""
+        if not self.value():
+            return ""
+        number, workflows = self.ends.number, len(self.ends.workflows)
+        failed = sum(self.ends.workflows.values())
+        told = f"{_so_many(number, 'failure')} of {_so_many(workflows, 'workflow')}."
+        if failed == workflows:
+            return told
+        if not failed:
+            return f"{told} None of them is failed still."
+        return (
+            f"{told} {failed:,} of them {'is' if failed == 1 else 'are'} failed still; the others have gone on since."
+        )
+
+
+def _told_times(text: str) -> list[tuple[str, str]]:
+    times = counts.interval(text)
+    return [(text, f"From {words.clock(times[0])} to {words.clock(times[1])}")] if times else []
+
+
+def _so_many(number: int, what: str) -> str:
+    return f"{bounded.text(number)} {what}{'s' * (number != 1)}"
 
 
 class UnexpectedFilter(admin.SimpleListFilter):
@@ -236,8 +280,8 @@ class _OfFailure(admin.SimpleListFilter):
         return sorted(offered.items(), key=lambda each: each[1])
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        if self.value() is None:
-            return queryset
+        if self.value() is None or EndedFilter.parameter_name in request.GET:
+            return queryset  # the end that is asked for was at that step, whatever the workflow has met since
         if _asks_for_failures(request):
             queryset = queryset.filter(status=Workflow.Status.FAILED, cancelled_at=None)
         return queryset.filter(self.condition(self.value() or ""))
@@ -286,7 +330,7 @@ def _asks_for_failures(request: HttpRequest) -> bool:
         asked.get("preset") in ("failed-today", "unacknowledged", counts.HOLDING)
         or asked.get("state") == State.FAILED
         or counts.interval(asked.get("failed", "")) is not None
-        or (bool(OF_FAILURES & {*asked}) and not (asked.get("state") or asked.get("preset")))
+        or (bool(OF_FAILURES & {*asked}) and not {"state", "preset", "ended"} & {*filter(asked.get, asked)})
     )
 
 
@@ -346,6 +390,7 @@ class WorkflowAdmin(ChoosesMany):
         ParkedFilter,
         CauseFilter,
         FailedFilter,
+        EndedFilter,
         UnexpectedFilter,
         StepFilter,
         CodeFilter,

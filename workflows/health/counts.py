@@ -80,7 +80,7 @@ class Counts:
     workers: Count
     workers_by_queue: list[tuple[str, str, int]] = field(default_factory=list)
     failed: Count  # in the last hour
-    failed_today: Count  # in the last 24 hours, that hour included
+    failed_today: Count  # in the last 24 hours, as the charts have them: that hour is among them
     unexpected: Count  # of those in the last hour: their code has no words that make them the patient's own
     usual_failures: float  # unexpected ones an hour, of those before
     tasks: Count
@@ -112,7 +112,8 @@ class Counts:
 def read(states: Collection[State] = State) -> Counts:
     """What there is now. Of the states only these are counted."""
     at = timezone.now()
-    last, before = _failures(at - HOUR, at), _failures(at - DAY, at - HOUR)
+    last, day = _failures(at - HOUR, at), rates.window(at, 24, HOUR)[0]
+    before = _failures(day, at - HOUR)
     workers = live_workers(at)
     limited = paces.active()
     oldest, deserted = _longest_due(workers, [each.pk for each in limited if each.is_held])
@@ -122,9 +123,9 @@ def read(states: Collection[State] = State) -> Counts:
         workers=_count(sum(number for _, _, number in workers), "workerprocess", state="live"),
         workers_by_queue=workers,
         failed=_count(last.number, "workflow", failed=interval_text(at - HOUR, at)),
-        failed_today=_count(last.number + before.number, "workflow", failed=interval_text(at - DAY, at)),
+        failed_today=_count(last.number + before.number, "workflow", failed=interval_text(day, at)),
         unexpected=_count(last.unexpected, "workflow", failed=interval_text(at - HOUR, at), unexpected="yes"),
-        usual_failures=usual_failures(before, since=at - DAY, until=at - HOUR),
+        usual_failures=usual_failures(before, since=day, until=at - HOUR),
         tasks=_count(bounded.count(ManualTask.objects.open()), "manualtask", state="open"),
         overdue=_count(bounded.count(ManualTask.objects.overdue()), "manualtask", state="overdue"),
         states=_by_state(states),

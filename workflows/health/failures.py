@@ -9,13 +9,17 @@ from collections import defaultdict
 from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from workflows.definition import wording_of_type
 from workflows.errors import DUPLICATES
+from workflows.health import bounded
+from workflows.models import Event
+from workflows.models.event import NOT_COMPLETED_SQL
 from workflows.models.failure import AssignedCause, Cause
 from workflows.models.workflow import UNACKNOWLEDGED_SQL
 from workflows.operations.payments import charged_among
-from workflows.postgres.statements import fetch_all
+from workflows.postgres.statements import fetch_all, literals
 from workflows.wording import words_for_code
 
 # As many are grouped: a day on which everything fails.
@@ -59,6 +63,52 @@ def between(since: datetime, until: datetime, cause: Cause | None = None) -> lis
                    AND completed_at >= %(since)s AND completed_at < %(until)s"""
     return _groups(condition, cause, MOST, since=since, until=until)
 
+
+class Ends(NamedTuple):
+    """The failures of a time, retried since or not: how many, and whether each of their workflows is failed still.
+
+    Those of a workflow that was deleted since are not among them.
+    """
+
+    number: int
+    workflows: dict[int, bool]
+
+
+def ends(since: datetime, until: datetime, cause: Cause | None = None) -> Ends:
+    """Each failure of that time as `engine.rollup` has counted it, but for duplicates. The newest are looked at."""
+    found = fetch_all(
+        _ENDS.format(of_cause=_OF_CAUSE if cause else ""),
+        {
+            **(cause._asdict() if cause else {}),
+            "since": since,
+            "until": until,
+            "duplicates": list(DUPLICATES),
+            "most": MOST,
+            "limit": bounded.limit() + 1,
+        },
+    )
+    return Ends(sum(number for _, number, _ in found), {pk: still for pk, _, still in found})
+
+
+# What was reversed has failed with the verdict before it. Completions, which are the most, are not in the index.
+_ENDS = f"""
+    SELECT w.id, count(*), w.status = 'FAILED' AND w.cancelled_at IS NULL
+      FROM (SELECT id, workflow_id, kind, step, detail FROM workflows_event
+             WHERE {NOT_COMPLETED_SQL} AND at >= %(since)s AND at < %(until)s
+             ORDER BY at DESC, id DESC LIMIT %(most)s) f
+      LEFT JOIN LATERAL (
+            SELECT kind, step, detail FROM workflows_event e
+             WHERE f.kind = 'compensated' AND e.workflow_id = f.workflow_id AND e.id < f.id
+               AND e.kind IN {literals(Event.VERDICTS)} ORDER BY e.id DESC LIMIT 1) verdict ON true
+     CROSS JOIN LATERAL (
+            SELECT coalesce(verdict.kind, f.kind) AS kind, coalesce(verdict.step, f.step) AS step,
+                   coalesce(verdict.detail, f.detail) AS detail) said
+     CROSS JOIN LATERAL (
+            SELECT coalesce(nullif(said.detail ->> 'error_code', ''), said.detail ->> 'error_class', '') AS code) told
+      JOIN workflows_workflow w ON w.id = f.workflow_id
+     WHERE said.kind <> 'cancelled' AND told.code <> ALL (%(duplicates)s) {{of_cause}}
+     GROUP BY w.id ORDER BY w.id DESC LIMIT %(limit)s"""  # noqa: S608 (ours)
+_OF_CAUSE = "AND w.workflow_type = %(workflow_type)s AND said.step = %(step)s AND told.code = %(code)s"
 
 _CAUSE = """workflow_type = %(workflow_type)s AND current_step = %(step)s
             AND failed_release = coalesce(%(release)s, failed_release)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -82,9 +83,9 @@ def _count(number: int, destination: str, state: str) -> Count:
     return Count(number, Link("outboxevent", filters=(("destination", destination), ("state", state))))
 
 
-def need_a_person() -> list[tuple[str, Link]]:
+def need_a_person(found: Iterable[Standing]) -> list[tuple[str, Link]]:
     """A sentence for each destination that nobody is told by unless somebody acts, and where to do that."""
-    return [told for each in standings() if (told := _needs(each))]
+    return [told for each in found if (told := _needs(each))]
 
 
 def _needs(each: Standing) -> tuple[str, Link] | None:

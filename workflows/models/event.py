@@ -7,6 +7,10 @@ from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import Workflow
 from workflows.models.xids import TransactionId
 
+# That a workflow has failed, or was cancelled: of these ends there are few.
+NOT_COMPLETED = ~Q(kind="completed") & Q(finished_xid__isnull=False)
+NOT_COMPLETED_SQL = "kind <> 'completed' AND finished_xid IS NOT NULL"
+
 
 class Event(models.Model):
     """A line of a workflow's history: a transition, or what a person did. What each step did is on the attempt."""
@@ -78,6 +82,8 @@ class Event(models.Model):
             models.Index(name="event_of_workflow", fields=["workflow", "id"]),
             # engine.rollup: the workflows that have finished since it last looked.
             models.Index(name="event_finished", fields=["finished_xid"], condition=~Q(finished_xid=None)),
+            # health.failures.ends.
+            models.Index(name="event_not_completed", fields=["-at", "-id"], condition=NOT_COMPLETED),
             # The audit: what people did. What the engine writes is in neither.
             models.Index(name="event_of_people", fields=["-at", "-id"], condition=~Q(actor="")),
             models.Index(name="event_of_actor", fields=["actor", "-at", "-id"], condition=~Q(actor="")),

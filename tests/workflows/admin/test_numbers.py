@@ -1,0 +1,150 @@
+"""Each number on Home, and each column and bar of its charts, opens as many as it says; /metrics says the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from django.utils import timezone
+
+from tests.rollup import look
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login
+from tests.workflows.api.test_metrics import told
+from tests.workflows.outages.services import open_cause, open_circuit
+from workflows.definition import WorkflowDefinition
+from workflows.models import State, Workflow
+from workflows.models.xids import CurrentTransactionId
+from workflows.retention import content
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+LIST = "/admin/workflows/workflow/"
+PRIVATE = WorkflowDefinition(name="secret", steps=[rows.charge], context_class=rows.Context, private=True)
+DECLINED = {"error_code": "card_declined"}
+
+
+@pytest.fixture(autouse=True)
+def _definitions(parcels: None, settings: Any) -> None:
+    settings.DEBUG = True
+    settings.WORKFLOWS = [*settings.WORKFLOWS, f"{__name__}.PRIVATE"]
+
+
+def ends(row: Workflow, *times: datetime, kind: str = "failed", **detail: str) -> Workflow:
+    """It came to rest at each of these times, and was retried after each but the last."""
+    verdict = {"step": row.current_step or "charge", "detail": detail or DECLINED}
+    for at in times:
+        if at != times[0]:
+            rows.event(row, "retried", at=at - timedelta(seconds=1), actor="ada")
+        rows.event(row, kind, at=at, finished_xid=CurrentTransactionId(), **verdict)
+    return row
+
+
+def completes(row: Workflow, at: datetime) -> Workflow:
+    rows.event(row, "retried", at=at - timedelta(seconds=1), actor="ada")
+    rows.event(row, "completed", at=at, finished_xid=CurrentTransactionId())
+    return row
+
+
+def everything(now: datetime) -> None:
+    """Workflows of every kind, most of which have failed at some time."""
+    late = now - 10 * MINUTE
+    hour = now.replace(minute=0, second=0, microsecond=0) - 5 * HOUR
+    ends(rows.failed(completed_at=late), late)
+    ends(rows.failed(completed_at=late, acknowledged_failure=late), late)
+    ends(rows.failed(completed_at=hour + 2 * MINUTE), hour + MINUTE, hour + 2 * MINUTE)
+    completes(ends(rows.complete(), now - 3 * HOUR), now - 2 * HOUR)
+    corrected = ends(rows.complete(), now - 4 * HOUR)
+    rows.event(corrected, "corrected", at=late, actor="ada")
+    completes(corrected, late + MINUTE)
+    ends(rows.workflow(), now - 3 * HOUR)  # retried, and queued
+    for code in ("duplicate_of", "duplicate_differs"):
+        ends(rows.failed(completed_at=late, last_error_code=code), late, kind="duplicate", error_code=code)
+    for code in ("expired", "odd"):
+        ends(rows.failed(completed_at=late, last_error_code=code), late, error_code=code)
+    ends(rows.cancelled(completed_at=late, cancelled_at=late), late, kind="cancelled", error_code="cancelled")
+    for make, kind in ((rows.failed, "failed"), (rows.cancelled, "cancelled")):
+        row = make(completed_at=late)
+        rows.event(row, kind, at=late - MINUTE, step="charge", detail=DECLINED)
+        ends(row, late, kind="compensated", undone="charge")
+    ends(rows.failed(workflow_type="secret", completed_at=late), late)
+    ends(rows.failed(completed_at=now - 30 * HOUR), now - 30 * HOUR)
+    emptied = ends(rows.failed(completed_at=now - 8 * 24 * HOUR), now - 8 * 24 * HOUR)
+    with transaction.atomic():
+        content.empty([emptied.pk])
+    ends(rows.failed(current_step="reserve", completed_at=now - 30 * HOUR), now - 30 * HOUR)
+    for state, make in rows.IN_STATE.items():
+        if state not in (State.FAILED, State.CANCELLED):
+            make()
+    rows.open_task(rows.waiting(task=False), due_at=late)
+    rows.given_up()
+    rows.worker(1)
+    rows.worker(2, stopped_at=now)
+    open_circuit("payments")
+    open_cause(judged=[1, 2])
+    rows.undelivered_message()
+    rows.outbox_event()
+    while look():
+        pass
+
+
+def opened(client: Client, url: str) -> int:
+    """How many failures a list says it has, of as many workflows as are listed; or else how many rows it has."""
+    response = client.get(url)
+    context = response.context
+    if "cl" not in context:
+        return int(context["number"])
+    said = re.findall(r">(\d+) failures? of (\d+) workflow", response.content.decode())
+    ((number, of),) = said or [(context["cl"].result_count,) * 2]
+    assert int(of) == len(context["cl"].result_list), url
+    return int(number)
+
+
+def number_in(text: str) -> int:
+    return int(re.findall(r"\d+", text.replace("24 hours", ""))[0])
+
+
+def on_home(client: Client, asked: str) -> Iterator[tuple[str, int, str]]:
+    """What Home says, the number, and where that leads."""
+    found = client.get("/admin/", {"range": asked}).context
+    yield from ((label, int(number), url) for label, number, url in found["numbers"])
+    for bar in (*found["states"], *found["trends"]["failures"]):
+        yield bar.label, int(bar.told), bar.url
+    for chart in found["trends"]["charts"]:
+        yield from ((f"{chart.title} {each.at}", int(each.told), each.url) for each in chart.columns if each.url)
+    for piece, url in (pair for reason in found["health"].reasons for pair in reason):
+        if url and re.match(r"\d+ ", piece) and "/change/" not in url:
+            yield piece, number_in(piece), url
+    yield from ((each.what, number_in(each.number), each.url) for each in found["first_lines"] if each.number)
+    yield "need a person", int(found["needs_a_person"]), "/admin/needs-a-person/"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_number_opens_as_many_as_it_says_and_the_metrics_say_the_same(as_: Login) -> None:
+    now = timezone.now()
+    everything(now)
+    client, numbers = as_("superuser"), {}
+    for asked in ("24h", "30d"):
+        said = [each for each in on_home(client, asked) if each not in numbers.values()]
+        opens = [(label, opened(client, url), url) for label, _, url in said]
+        assert said == opens
+        charted = client.get("/admin/", {"range": asked}).context["trends"]["charts"][2]
+        shown = sum(number for label, number, _ in said if label.startswith("Failed 2"))
+        assert (charted.title, int(charted.told)) == ("Failed", shown)
+        numbers |= {each[0]: each for each in said}
+    assert numbers["Failed in the last hour"][1] == 6
+    # One more has failed before that, twice. The chart counts both, and three that were retried.
+    assert numbers["Failed in the last 24 hours"][1] == 7
+    assert client.get("/admin/").context["trends"]["charts"][2].told == "11"
+    scraped = told(client)
+    assert scraped["failed_last_hour", ()] == 6
+    assert scraped["overdue_tasks", ()] == numbers["Overdue tasks"][1]
+    assert sum(number for (name, _), number in scraped.items() if name == "workers") == numbers["Live workers"][1]
+    for state in ("Queued", "Running", "Retrying", "Waiting", "Parked", "Reversing"):
+        label = State(next(each for each in State if each.label == state)).value
+        of_state = [number for (name, labels), number in scraped.items() if name == "workflows" and label in labels]
+        assert sum(of_state) == numbers[state][1]
