@@ -6,7 +6,7 @@ https://prometheus.io/docs/instrumenting/exposition_formats/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
 from django.conf import settings
@@ -63,6 +63,10 @@ COUNT_LIMIT = 1_000
 _NOT_ENDED = [state for state in State if state not in (State.COMPLETE, State.FAILED, State.CANCELLED)]
 
 
+# The label of what has a type that is not among WORKFLOWS: there may be any number of these.
+UNKNOWN = "unknown"
+
+
 @api("GET")
 def metrics(request: HttpRequest) -> HttpResponse:
     """All metrics in Prometheus' text format; outside DEBUG for clients that send METRICS_TOKEN."""
@@ -100,21 +104,36 @@ class _Now(Collector):
     """Read from the database at each scrape."""
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        found = counts.read(_NOT_ENDED)
+        found, due = counts.read(_NOT_ENDED, by_type=True), late.due_groups()
+        backlogs = late.backlogs(due)
 
         def seconds_since(since: datetime | None) -> float:
             return max(0.0, (found.at - since).total_seconds()) if since else 0.0
 
+        oldest = {name: seconds_since(since) for name, since in counts.oldest_by_type(found, due).items()}
         yield _by(
             "onramp_workflows",
-            f"Workflows that have not ended, by state; {COUNT_LIMIT + 1:,} stands for more.",
-            ["state"],
-            (([state], count.number) for state, count in found.states.items()),
+            f"Workflows that have not ended, by state and type; of a state {COUNT_LIMIT + 1:,} stand for more.",
+            ["state", "workflow_type"],
+            (([state, name], number) for state, of in found.types.items() for name, number in _known(of, sum)),
         )
-        yield _one(
+        yield _by(
             "onramp_oldest_due_seconds",
-            "How long the one that has been due for the longest has waited for a live worker of its queue; 0: none.",
-            seconds_since(found.oldest.since if found.oldest else None),
+            "How long the one of each type that has been due for the longest has waited for a live worker; 0: none.",
+            ["workflow_type"],
+            (([name], seconds) for name, seconds in _known(oldest, max)),
+        )
+        yield _by(
+            "onramp_due_workflows",
+            f"Workflows that are due and in no worker's hands, by queue; {COUNT_LIMIT + 1:,} stands for more.",
+            ["queue"],
+            (([each.queue], each.due) for each in backlogs),
+        )
+        yield _by(
+            "onramp_late_timers",
+            "Those of them that have started, and whose time came more than a minute ago.",
+            ["queue"],
+            (([each.queue], each.late) for each in backlogs),
         )
         yield _by(
             "onramp_deserted_due_seconds",
@@ -231,19 +250,7 @@ class _Late(Collector):
     """What should have happened by now, and what is at risk meanwhile."""
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        at, backlogs, tasks = timezone.now(), late.backlogs(), needs_a_person.open_tasks_by_type()
-        yield _by(
-            "onramp_due_workflows",
-            f"Workflows that are due and in no worker's hands, by queue; {COUNT_LIMIT + 1:,} stands for more.",
-            ["queue"],
-            (([each.queue], each.due) for each in backlogs),
-        )
-        yield _by(
-            "onramp_late_timers",
-            "Those of them that have started, and whose time came more than a minute ago.",
-            ["queue"],
-            (([each.queue], each.late) for each in backlogs),
-        )
+        at, tasks = timezone.now(), needs_a_person.open_tasks_by_type()
         yield _one(
             "onramp_late_deferred_steps",
             "Workflows with a deferred step that has been due for half an hour, and that no worker has tried.",
@@ -323,6 +330,14 @@ class _Late(Collector):
             "How long PostgreSQL has archived no WAL, if the last try failed.",
             surroundings.archive_failing(),
         )
+
+
+def _known(by_type: Mapping[str, float], together: Callable[[list[float]], float]) -> Iterator[tuple[str, float]]:
+    """The value of each type of WORKFLOWS, and that of all other types together, if there are any, as `unknown`."""
+    types = definitions()
+    yield from ((name, by_type.get(name, 0)) for name in sorted(types))
+    if others := [value for name, value in by_type.items() if name not in types]:
+        yield UNKNOWN, together(others)
 
 
 def _one(name: str, says: str, value: float) -> GaugeMetricFamily:

@@ -50,7 +50,7 @@ def system_checks() -> Iterator[Finding]:
 def queues() -> Iterator[Finding]:
     """Each queue of a definition, and each with workflows that are due, has live workers."""
     live = {queue for queue, only, _ in counts.live_workers(timezone.now()) if not only}
-    due = {each.queue: each.due for each in late.backlogs()}
+    due = {each.queue: each.due for each in late.backlogs(late.due_groups())}
     for queue in sorted((set(due) | {each.queue for each in definitions().values()}) - live):
         waits = due.get(queue, 0)
         what = f"{waits:,} workflows are due and wait" if waits else "a workflow that comes will wait"

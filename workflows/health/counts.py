@@ -4,12 +4,14 @@ are."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
+from django.core.exceptions import EmptyResultSet
 from django.db import connection, models
 from django.db.models import Case, Q, QuerySet, When
 from django.utils import timezone
@@ -47,6 +49,7 @@ class LongestDue:
     workflow: int
     since: datetime
     queue: str
+    workflow_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class Counts:
     tasks: Count
     overdue: Count
     states: dict[State, Count] = field(default_factory=dict)
+    types: dict[State, Counter[str]] = field(default_factory=dict)  # of each state, where they are asked for
     oldest: LongestDue | None = None  # of what a live worker takes, and nobody holds
     deserted: list[LongestDue] = field(default_factory=list)  # of each queue, of what no live worker takes
     services: list[Standing] = field(default_factory=list)
@@ -109,15 +113,15 @@ class Counts:
         return min(filter(None, (self.oldest, *self.deserted)), key=lambda waiting: waiting.since, default=None)
 
 
-def read(states: Collection[State] = State) -> Counts:
-    """What there is now. Of the states only these are counted."""
+def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
+    """What there is now. Of the states only these are counted, and if it is said by type."""
     at = timezone.now()
     last, day = _failures(at - HOUR, at), rates.window(at, 24, HOUR)[0]
     before = _failures(day, at - HOUR)
     workers = live_workers(at)
     limited = paces.active()
     oldest, deserted = _longest_due(workers, [each.pk for each in limited if each.is_held])
-    found, unknown = standings(), late.of_unknown_type()
+    found, unknown, in_states = standings(), late.of_unknown_type(), _in_states(states, by_type=by_type)
     return Counts(
         at=at,
         workers=_count(sum(number for _, _, number in workers), "workerprocess", state="live"),
@@ -128,7 +132,8 @@ def read(states: Collection[State] = State) -> Counts:
         usual_failures=usual_failures(before, since=day, until=at - HOUR),
         tasks=_count(bounded.count(ManualTask.objects.open()), "manualtask", state="open"),
         overdue=_count(bounded.count(ManualTask.objects.overdue()), "manualtask", state="overdue"),
-        states=_by_state(states),
+        states={state: _count(types.total(), "workflow", state=state.value) for state, types in in_states.items()},
+        types=in_states if by_type else {},
         oldest=oldest,
         deserted=deserted,
         services=[each for each in found if not each.is_cause],
@@ -171,29 +176,43 @@ def _count(number: int, model: str, **filters: str) -> Count:
     return Count(number, Link(model, filters=tuple(filters.items())))
 
 
-def _by_state(states: Collection[State]) -> dict[State, Count]:
+def _in_states(states: Collection[State], *, by_type: bool) -> dict[State, Counter[str]]:
+    """How many rows are in each of these states, by type or else under no name; of a state no more than are counted."""
     limit = bounded.limit()
-    with connection.cursor() as cursor:
-        cursor.execute(*_counting(frozenset(states) - {State.QUEUED}, limit))
-        (numbers,) = cursor.fetchall()
-    found = dict(zip(sorted(set(states) - {State.QUEUED}), numbers, strict=True))
+    parts = list(_compiled(frozenset(states) - {State.QUEUED}, limit))
     if State.QUEUED in states:
-        found[State.QUEUED] = sum(bounded.count(rows.order_by()) for rows in Workflow.objects.queued(limit))
-    return {
-        state: _count(min(found[state], limit + 1), "workflow", state=state.value) for state in State if state in found
-    }
+        parts.append((State.QUEUED, *_queued(limit)))
+    column = "workflow_type" if by_type else "''"
+    counting = " UNION ALL ".join(
+        f"SELECT '{state}', {column}, count(*) FROM ({sql}) of_state GROUP BY 2"  # noqa: S608 (the ORM's)
+        for state, sql, _ in parts
+    )
+    found: dict[State, Counter[str]] = {state: Counter() for state in State if state in states}
+    with connection.cursor() as cursor:
+        cursor.execute(counting, [each for _, _, given in parts for each in given])
+        for state, workflow_type, number in cursor.fetchall():
+            found[State(state)][workflow_type] = number
+    return found
 
 
 @cache
-def _counting(states: frozenset[State], limit: int) -> tuple[str, tuple[Any, ...]]:
-    """One statement that counts these states, in their order. To compile it takes Django longer than to run it."""
-    compiled = [_in_state(state, limit).query.sql_with_params() for state in sorted(states)]
-    columns = ", ".join(f"(SELECT count(*) FROM ({sql}) of_state)" for sql, _ in compiled)  # noqa: S608 (the ORM's)
-    return f"SELECT {columns}", tuple(parameter for _, parameters in compiled for parameter in parameters)
+def _compiled(states: frozenset[State], limit: int) -> list[tuple[State, str, tuple[Any, ...]]]:
+    """For each state the SQL of its first rows. To compile it takes Django longer than to run it."""
+    return [(state, *_sql(Workflow.objects.in_state(state), limit)) for state in sorted(states)]
 
 
-def _in_state(state: State, limit: int) -> QuerySet[Workflow, Any]:
-    return Workflow.objects.in_state(state).order_by().values("pk")[: limit + 1]
+def _queued(limit: int) -> tuple[str, tuple[Any, ...]]:
+    """The same of what is queued: of both its sets together."""
+    compiled = []
+    for rows in Workflow.objects.queued(limit):
+        with suppress(EmptyResultSet):
+            compiled.append(_sql(rows, limit))
+    together = " UNION ALL ".join(f"(SELECT * FROM ({sql}) one)" for sql, _ in compiled)  # noqa: S608 (the ORM's)
+    return f"{together} LIMIT {limit + 1}", tuple(each for _, given in compiled for each in given)
+
+
+def _sql(rows: QuerySet[Workflow], limit: int) -> tuple[str, tuple[Any, ...]]:
+    return rows.order_by().values("workflow_type")[: limit + 1].query.sql_with_params()
 
 
 def _from_the_future() -> FromTheFuture | None:
@@ -317,17 +336,37 @@ def releases_of_workers(at: datetime) -> dict[str, int]:
 
 def _longest_due(workers: list[tuple[str, str, int]], held: list[str]) -> tuple[LongestDue | None, list[LongestDue]]:
     """What has been due the longest: of all that a live worker takes, and in each queue of what none takes."""
-    everything = {queue for queue, only, _ in workers if not only}
-    undoing = everything | {queue for queue, only, _ in workers if only == COMPENSATION}
+    everything, undoing = _taken(workers)
     taken: list[LongestDue] = []
     deserted: dict[str, LongestDue] = {}
-    for queue, is_undoing, workflow, since in _heads(held):
-        head = LongestDue(workflow, since, queue)
+    for queue, is_undoing, workflow, since, workflow_type in _heads(held):
+        head = LongestDue(workflow, since, queue, workflow_type)
         if queue in (undoing if is_undoing else everything):
             taken.append(head)
         elif queue not in deserted or since < deserted[queue].since:
             deserted[queue] = head
     return min(taken, key=lambda head: head.since, default=None), sorted(deserted.values(), key=lambda head: head.since)
+
+
+def oldest_by_type(counts: Counts, due: Sequence[late.DueGroup]) -> dict[str, datetime]:
+    """Since when the oldest of each type is due, of what a live worker takes and nobody holds, as in `Counts.oldest`.
+
+    Of a queue only what is in `due` is looked at: behind a backlog the oldest of another type may be missed.
+    """
+    everything, undoing = _taken(counts.workers_by_queue)
+    held = {each.pk for each in counts.paces if each.is_held}
+    found = {counts.oldest.workflow_type: counts.oldest.since} if counts.oldest else {}
+    for each in due:
+        is_held = not each.begun and not held.isdisjoint([f"queue:{each.queue}", f"type:{each.workflow_type}"])
+        if each.queue in (undoing if each.compensating else everything) and not is_held:
+            found[each.workflow_type] = min(each.since, found.get(each.workflow_type, each.since))
+    return found
+
+
+def _taken(workers: list[tuple[str, str, int]]) -> tuple[set[str], set[str]]:
+    """The queues of which live workers take everything; and those of which they take what is to be undone."""
+    everything = {queue for queue, only, _ in workers if not only}
+    return everything, everything | {queue for queue, only, _ in workers if only == COMPENSATION}
 
 
 def _heads(held: list[str]) -> list[tuple[Any, ...]]:
@@ -342,16 +381,16 @@ def _heads(held: list[str]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(
             f"""WITH RECURSIVE {QUEUES}
-               SELECT queue, undoing, head.id, head.invisible_until
+               SELECT queue, undoing, head.id, head.invisible_until, head.workflow_type
                  FROM queues CROSS JOIN LATERAL (
-                    (SELECT true AS undoing, id, invisible_until FROM workflows_workflow w
+                    (SELECT true AS undoing, id, invisible_until, workflow_type FROM workflows_workflow w
                       WHERE status = 'PENDING' AND compensating AND queue = queues.queue
                         AND invisible_until <= statement_timestamp()
                         AND NOT EXISTS (SELECT FROM workflows_attempt a
                                          WHERE a.workflow_id = w.id AND a.closed_at IS NULL)
                       ORDER BY invisible_until, id LIMIT 1)
                     UNION ALL
-                    (SELECT false, id, invisible_until FROM (
+                    (SELECT false, id, invisible_until, workflow_type FROM (
                         ({due} AND {BEGUN} ORDER BY invisible_until, id LIMIT %(limit)s)
                          UNION ALL
                         ({due} AND {FRESH} AND 'queue:' || queue <> ALL (%(held)s)

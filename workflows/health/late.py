@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -46,25 +46,50 @@ BEGUN, FRESH = _of("begun"), _of("fresh")
 QUEUES = f"""{skip_scan("of_begun", "workflows_workflow", BEGUN, "queue")},
                {skip_scan("of_fresh", "workflows_workflow", FRESH, "queue")},
                queues AS (SELECT queue FROM of_begun UNION SELECT queue FROM of_fresh)"""  # noqa: S608 (the names are ours)
+
+
+class DueGroup(NamedTuple):
+    """What is due in a queue and in no worker's hands, of one type and kind; `since` the oldest of them is due."""
+
+    queue: str
+    workflow_type: str
+    begun: bool
+    compensating: bool
+    due: int
+    late: int
+    since: datetime
+
+
 _IS_FREE = "NOT EXISTS (SELECT FROM workflows_attempt a WHERE a.workflow_id = w.id AND a.closed_at IS NULL)"
-_DUE = f"""SELECT begun AND invisible_until <= statement_timestamp() - make_interval(secs => %(late)s) AS is_late
+_DUE = f"""SELECT workflow_type, begun, compensating, invisible_until,
+                         begun AND invisible_until <= statement_timestamp() - make_interval(secs => %(late)s) AS is_late
                     FROM workflows_workflow w
                    WHERE queue = queues.queue AND invisible_until <= statement_timestamp() AND {_IS_FREE}"""  # noqa: S608 (ours)
 
 
-def backlogs() -> list[QueueBacklog]:
-    """What is due, by queue; no more of a queue are read than are counted."""
+def backlogs(groups: Sequence[DueGroup]) -> list[QueueBacklog]:
+    """What is due, by queue."""
+    due, late = Counter[str](), Counter[str]()
+    for each in groups:
+        due[each.queue] += each.due
+        late[each.queue] += each.late
+    return [QueueBacklog(queue, min(due[queue], bounded.limit() + 1), late[queue]) for queue in sorted(due)]
+
+
+def due_groups() -> list[DueGroup]:
+    """What is due; of a queue no more of those that have started, and of the others, are read than are counted."""
     found = fetch_all(
         f"""WITH RECURSIVE {QUEUES}
-            SELECT queue, least(count(*), %(limit)s), count(*) FILTER (WHERE is_late)
+            SELECT queue, workflow_type, begun, compensating,
+                   count(*), count(*) FILTER (WHERE is_late), min(invisible_until)
               FROM queues CROSS JOIN LATERAL (
                   ({_DUE} AND {BEGUN} ORDER BY invisible_until, id LIMIT %(limit)s)
                    UNION ALL
                   ({_DUE} AND {FRESH} ORDER BY invisible_until, id LIMIT %(limit)s)) due
-             GROUP BY queue ORDER BY queue""",  # noqa: S608 (the names are ours)
+             GROUP BY queue, workflow_type, begun, compensating""",  # noqa: S608 (the names are ours)
         {"late": LATE, "limit": bounded.limit() + 1},
     )
-    return [QueueBacklog(*each) for each in found]
+    return [DueGroup(*each) for each in found]
 
 
 def late_expiries() -> int:

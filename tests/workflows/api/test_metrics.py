@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.servers import connecting_to
 from tests.workflows import rows
 from tests.workflows.outages.services import open_cause, open_circuit
+from workflows.api import metrics
 from workflows.health import series
 from workflows.models import Chore, Workflow
 
@@ -64,8 +66,54 @@ def test_it_counts_what_has_not_ended_by_state(client: Client) -> None:
         make()
     for end in (rows.complete, rows.failed, rows.cancelled):
         end()
-    states = {labels[0]: number for (name, labels), number in told(client).items() if name == "workflows"}
-    assert states == {"queued": 2, "running": 1, "retrying": 1, "waiting": 1, "parked": 1, "compensating": 1}
+    states = Counter[str]()
+    for (name, labels), number in told(client).items():
+        states[labels[0] if name == "workflows" else ""] += number if name == "workflows" else 0
+    assert +states == {"queued": 2, "running": 1, "retrying": 1, "waiting": 1, "parked": 1, "compensating": 1}
+
+
+@pytest.mark.django_db
+def test_it_tells_states_and_the_oldest_due_by_type_and_all_unknown_types_as_one(client: Client) -> None:
+    now = timezone.now()
+    rows.worker(41)
+    rows.worker(42, queue="undoing", only="compensation")
+    for minutes, workflow_type, queue in (
+        (9, "onboarding", "deserted"),
+        (4, "onboarding", "default"),
+        (2, "gone", "default"),
+        (3, "other", "default"),
+        (1, "other", "default"),
+    ):
+        rows.workflow(workflow_type=workflow_type, queue=queue, invisible_until=now - minutes * MINUTE)
+    rows.held_queue("type:held")
+    rows.workflow(workflow_type="held", invisible_until=now - 7 * MINUTE)
+    rows.parked(workflow_type="other")
+    samples = told(client)
+    states = {labels: number for (name, labels), number in samples.items() if name == "workflows" and number}
+    assert states == {("queued", "onboarding"): 2, ("queued", "unknown"): 4, ("parked", "unknown"): 1}
+    assert samples["workflows", ("running", "onboarding")] == 0
+    oldest = {labels: number // 60 for (name, labels), number in samples.items() if name == "oldest_due_seconds"}
+    assert oldest == {("onboarding",): 4, ("unknown",): 3}
+    rows.compensating(workflow_type="onboarding", begun=True, queue="undoing", invisible_until=now - 8 * MINUTE)
+    rows.workflow(workflow_type="held", begun=True, invisible_until=now - 6 * MINUTE)
+    samples = told(client)
+    oldest = {labels: number // 60 for (name, labels), number in samples.items() if name == "oldest_due_seconds"}
+    assert oldest == {("onboarding",): 8, ("unknown",): 6}
+
+
+@pytest.mark.django_db
+def test_of_a_backlog_no_more_is_read_and_the_oldest_of_all_is_told(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "COUNT_LIMIT", 2)
+    now = timezone.now()
+    rows.worker(41, only="compensation")
+    for minutes in (9, 8, 7):
+        rows.workflow(begun=True, invisible_until=now - minutes * MINUTE)
+    rows.compensating(workflow_type="onboarding", begun=True, invisible_until=now - 4 * MINUTE)
+    samples = told(client)
+    assert sum(number for (name, labels), number in samples.items() if name == "workflows" and "queued" in labels) == 3
+    assert samples["oldest_due_seconds", ("onboarding",)] // 60 == 4
 
 
 @pytest.mark.django_db
@@ -93,7 +141,7 @@ def test_it_tells_how_long_the_oldest_has_been_due_and_of_a_queue_that_nobody_wo
     rows.workflow(invisible_until=now - 2 * MINUTE)
     rows.workflow(invisible_until=now - 3 * MINUTE, queue="nightly")
     samples = told(client)
-    assert 120 <= samples["oldest_due_seconds", ()] < 150
+    assert 120 <= samples["oldest_due_seconds", ("unknown",)] < 150
     assert 180 <= samples["deserted_due_seconds", ("nightly",)] < 210
     workers = {labels: number for (name, labels), number in samples.items() if name == "workers"}
     assert workers == {("default", "everything"): 2, ("default", "compensation"): 1}
