@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from workflows.models import StepOutcome
-from workflows.telling.steps import StepLine
+from workflows.telling.steps import REVERSED, StepLine
 from workflows.wording import Wording, words_for_step
 
 _DONE = frozenset({StepOutcome.RAN, StepOutcome.RECORDED, StepOutcome.SKIPPED})
@@ -29,10 +29,11 @@ class Phase:
 
     @property
     def summary(self) -> str:
-        """`4 of 6 done`; of a phase that is done, how long it took."""
-        done = sum(step.outcome in _DONE for step in self.steps)
+        """`4 of 6 done, 1 reversed`; of a phase that is done, how long it took."""
+        done = sum(_outcome(step) in _DONE for step in self.steps)
+        undone = sum(step.note == REVERSED for step in self.steps)
         if self.state != "done":
-            return f"{done} of {len(self.steps)} done"
+            return f"{done} of {len(self.steps)} done{f', {undone} reversed' if undone else ''}"
         seconds = sum(step.ms or 0 for step in self.steps) / 1000
         return f"{len(self.steps)} step{'s' * (len(self.steps) > 1)}, {seconds:.1f} s"
 
@@ -44,7 +45,7 @@ def phases(wording: Wording, steps: Sequence[StepLine]) -> list[Phase]:
 
 
 def _phase(title: str, steps: Sequence[StepLine]) -> Phase:
-    outcomes = {step.outcome for step in steps}
+    outcomes = set(map(_outcome, steps))
     if outcomes & _FAILED:
         state = "failed"
     elif outcomes <= _DONE:
@@ -54,3 +55,8 @@ def _phase(title: str, steps: Sequence[StepLine]) -> Phase:
     else:
         state = "current"
     return Phase(title, state, steps)
+
+
+def _outcome(step: StepLine) -> str:
+    """What stands of it: a step that was reversed is not done."""
+    return "" if step.note == REVERSED else step.outcome

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workflows.charges import ChargeState, judged
-from workflows.definition import WorkflowDefinition, undo_of, wording_of, wording_of_type
+from workflows.definition import Step, WorkflowDefinition, undo_of, wording_of, wording_of_type
 from workflows.models import Attempt, Effect, StepOutcome, Workflow
 from workflows.telling import words
 from workflows.wording import Wording, known_words_for_code, words_for_step
 
 OUTCOMES = {"": "Not reached", **dict(StepOutcome.choices)}
+REVERSED = "reversed since"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +33,60 @@ class StepLine:
 def step_lines(
     definition: WorkflowDefinition | None, attempt: Attempt | None, effects: Sequence[Effect] = ()
 ) -> list[StepLine]:
-    """The definition's steps, then those that have left it, each with what the attempt did and if it was undone."""
+    """The definition's steps, then those that have left it, each with what the attempt did and if it was undone.
+
+    What the attempt does not say of a step, for its worker died or it still runs, the ledger says, and the order.
+    """
     undone = undone_steps(definition, effects)
     done = {line.name: line for line in lines_of(attempt, definition)}
     if definition is None:
         return list(done.values())
+    calls = {effect.step: effect.state for effect in effects if not effect.undo}
+    reached = _reached(definition, attempt, calls)
     lines = []
-    for step in definition.steps:
+    for number, step in enumerate(definition.steps):
         name = next((name for name in step.names if name in done), "")
+        line = done.pop(name, None) or _not_told(step, attempt, calls.get(step.identity), number - reached)
         title = words_for_step(definition.wording, step.name).title
-        line = done.pop(name, StepLine(step.name, "", OUTCOMES[""], title))
         since = step.identity in undone and line.outcome
-        lines.append(replace(line, note="reversed since") if since else line)
+        lines.append(replace(line, title=title, note=REVERSED) if since else replace(line, title=title))
     return lines + [replace(line, note="no longer in the list") for line in done.values()]
+
+
+# What is known of a call that is no longer under way, and what it says of its step.
+_ON_RECORD = {
+    Effect.State.DONE: (StepOutcome.RECORDED, "Done, as its call is on record"),
+    Effect.State.SKIPPED: (StepOutcome.SKIPPED, OUTCOMES[StepOutcome.SKIPPED]),
+    Effect.State.UNDONE: (StepOutcome.RAN, OUTCOMES[StepOutcome.RAN]),
+}
+
+
+def _reached(definition: WorkflowDefinition, attempt: Attempt | None, calls: Mapping[str, str]) -> int:
+    """The place of the last step that was begun, by where the worker died or by a call; -1 if that is not known.
+
+    A call that was undone may be of a run before.
+    """
+    died_in = attempt.died_in if attempt else ""
+    standing = {step for step, state in calls.items() if state != Effect.State.UNDONE}
+    begun = [n for n, step in enumerate(definition.steps) if died_in in step.names or step.identity in standing]
+    return max(begun, default=-1)
+
+
+def _not_told(step: Step, attempt: Attempt | None, call: str | None, beyond: int) -> StepLine:
+    """A step of which the attempt says nothing; `beyond` is how far it is behind the last one that was begun.
+
+    Steps run from top to bottom: an earlier one was passed. Of a call that is not on record nobody can tell that, and
+    a best-effort step may have failed.
+    """
+    if call in _ON_RECORD:
+        return StepLine(step.name, *_ON_RECORD[Effect.State(call)])
+    if attempt and attempt.outcome == Attempt.Outcome.COMPLETE:
+        return StepLine(step.name, StepOutcome.SKIPPED, "Not in the list then")
+    if attempt and attempt.died_in in step.names:
+        return StepLine(step.name, StepOutcome.WAITING, "Its worker died here")
+    if beyond < 0 and not (step.once or step.best_effort):
+        return StepLine(step.name, StepOutcome.RAN, "Done, as a later step was begun")
+    return StepLine(step.name, "", OUTCOMES[""])
 
 
 def lines_of(attempt: Attempt | None, definition: WorkflowDefinition | None = None) -> list[StepLine]:
