@@ -49,6 +49,7 @@ LISTS = (
     *(f"workflow_type={RARE}&state={state}" for state in ("failed", "complete", "queued")),
     *(f"workflow_type={RARE}&preset={preset}" for preset in ("failed-today", "attention")),
     f"workflow_type={ABSENT}&state=failed",
+    *(f"ended=2000-01-01T00:00:00.0Z/2100-01-01T00:00:00.0Z{of}" for of in ("", f"&{_CAUSE}")),
     *(f"code={CODE}", f"state=failed&code={CODE}", f"preset=unacknowledged&{_CAUSE}", f"state=failed&{_CAUSE}"),
 )
 INBOXES = (

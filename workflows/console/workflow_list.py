@@ -10,7 +10,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import OuterRef, Q, QuerySet, Subquery
-from django.db.models.expressions import Combinable
+from django.db.models.expressions import Combinable, RawSQL
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.functional import cached_property
@@ -218,7 +218,10 @@ class EndedFilter(admin.SimpleListFilter):
         return _told_times(self.value() or "")
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        return queryset.filter(pk__in=self.ends.workflows) if self.value() else queryset
+        """As one array: of ten thousand parameters PostgreSQL would read each."""
+        if not self.value():
+            return queryset
+        return queryset.filter(pk__in=RawSQL("SELECT unnest(%s::bigint[])", [list(self.ends.workflows)]))
 
     @cached_property
     def ends(self) -> Ends:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from django.db import connection
+
 from workflows.definition import wording_of_type
 from workflows.errors import DUPLICATES
 from workflows.health import bounded
@@ -76,39 +78,33 @@ class Ends(NamedTuple):
 
 def ends(since: datetime, until: datetime, cause: Cause | None = None) -> Ends:
     """Each failure of that time as `engine.rollup` has counted it, but for duplicates. The newest are looked at."""
-    found = fetch_all(
-        _ENDS.format(of_cause=_OF_CAUSE if cause else ""),
-        {
-            **(cause._asdict() if cause else {}),
-            "since": since,
-            "until": until,
-            "duplicates": list(DUPLICATES),
-            "most": MOST,
-            "limit": bounded.limit() + 1,
-        },
-    )
+    asked = {"since": since, "until": until, "duplicates": list(DUPLICATES), "most": MOST, "limit": bounded.limit() + 1}
+    with connection.cursor() as cursor:
+        cursor.execute(_ENDS.format(of_cause=_OF_CAUSE if cause else ""), asked | (cause._asdict() if cause else {}))
+        found = cursor.fetchall()
     return Ends(sum(number for _, number, _ in found), {pk: still for pk, _, still in found})
 
 
-# What was reversed has failed with the verdict before it. Completions, which are the most, are not in the index.
+# The newest first, until there are as many as are counted. What was reversed has failed with the verdict before it.
 _ENDS = f"""
     SELECT w.id, count(*), w.status = 'FAILED' AND w.cancelled_at IS NULL
-      FROM (SELECT id, workflow_id, kind, step, detail FROM workflows_event
-             WHERE {NOT_COMPLETED_SQL} AND at >= %(since)s AND at < %(until)s
-             ORDER BY at DESC, id DESC LIMIT %(most)s) f
-      LEFT JOIN LATERAL (
-            SELECT kind, step, detail FROM workflows_event e
-             WHERE f.kind = 'compensated' AND e.workflow_id = f.workflow_id AND e.id < f.id
-               AND e.kind IN {literals(Event.VERDICTS)} ORDER BY e.id DESC LIMIT 1) verdict ON true
-     CROSS JOIN LATERAL (
-            SELECT coalesce(verdict.kind, f.kind) AS kind, coalesce(verdict.step, f.step) AS step,
-                   coalesce(verdict.detail, f.detail) AS detail) said
-     CROSS JOIN LATERAL (
-            SELECT coalesce(nullif(said.detail ->> 'error_code', ''), said.detail ->> 'error_class', '') AS code) told
-      JOIN workflows_workflow w ON w.id = f.workflow_id
-     WHERE said.kind <> 'cancelled' AND told.code <> ALL (%(duplicates)s) {{of_cause}}
-     GROUP BY w.id ORDER BY w.id DESC LIMIT %(limit)s"""  # noqa: S608 (ours)
-_OF_CAUSE = "AND w.workflow_type = %(workflow_type)s AND said.step = %(step)s AND told.code = %(code)s"
+      FROM (SELECT f.workflow_id
+              FROM (SELECT id, workflow_id, at, kind, step, detail FROM workflows_event
+                     WHERE {NOT_COMPLETED_SQL} AND at >= %(since)s AND at < %(until)s
+                     ORDER BY at DESC, id DESC LIMIT %(most)s) f
+              LEFT JOIN LATERAL (
+                    SELECT kind, step, detail FROM workflows_event e
+                     WHERE f.kind = 'compensated' AND e.workflow_id = f.workflow_id AND e.id < f.id
+                       AND e.kind IN {literals(Event.VERDICTS)} ORDER BY e.id DESC LIMIT 1) verdict ON true
+             CROSS JOIN LATERAL (
+                    SELECT coalesce(nullif(detail ->> 'error_code', ''), detail ->> 'error_class', '') AS code
+                      FROM (SELECT coalesce(verdict.detail, f.detail) AS detail) said) told
+             WHERE coalesce(verdict.kind, f.kind) <> 'cancelled' AND told.code <> ALL (%(duplicates)s) {{of_cause}}
+             ORDER BY f.at DESC, f.id DESC LIMIT %(limit)s) ended
+      JOIN workflows_workflow w ON w.id = ended.workflow_id
+     GROUP BY w.id"""  # noqa: S608 (ours)
+_OF_CAUSE = """AND coalesce(verdict.step, f.step) = %(step)s AND told.code = %(code)s
+               AND (SELECT workflow_type FROM workflows_workflow w WHERE w.id = f.workflow_id) = %(workflow_type)s"""
 
 _CAUSE = """workflow_type = %(workflow_type)s AND current_step = %(step)s
             AND failed_release = coalesce(%(release)s, failed_release)

@@ -18,15 +18,16 @@ from tests.plans import Plan, explained
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.test_paging import LIST, WORKERS
-from workflows.health import bounded
+from workflows.health import bounded, failures
 from workflows.models import Workflow
+from workflows.models.xids import CurrentTransactionId
 
 pytestmark = pytest.mark.slow
 
 ROWS = 12_000
 # Of one statement. The rows of the table are on more.
 MOST = 1500
-SOME_DAYS_AGO = timedelta(days=300)
+SOME_DAYS_AGO, MINUTE = timedelta(days=300), timedelta(minutes=1)
 
 
 @pytest.fixture
@@ -35,7 +36,8 @@ def boss(as_: Login) -> Client:
     long_ago = timezone.now() - SOME_DAYS_AGO
     for number in range(3):
         rows.workflow(workflow_type="rare", invisible_until=long_ago)
-        rows.failed(workflow_type="rare", completed_at=long_ago)
+        failed = rows.failed(workflow_type="rare", completed_at=long_ago)
+        rows.event(failed, "failed", at=long_ago, finished_xid=CurrentTransactionId())
         for make in (rows.running, rows.retrying, rows.parked, rows.compensating, rows.cancelled, rows.given_up):
             make()
         rows.open_task(rows.waiting(task=False), task_type="keeps_dying", due_at=long_ago)
@@ -69,7 +71,11 @@ def boss(as_: Login) -> Client:
                SELECT id, 100, 'host-a:1', now(), %s FROM workflows_workflow""",
             [json.dumps([{"step": "charge", "outcome": "ran", "ms": 1}] * 10)],
         )
-        cursor.execute("ANALYZE workflows_workflow, workflows_manualtask, workflows_attempt")
+        cursor.execute(
+            """INSERT INTO workflows_event (workflow_id, kind, at, finished_xid)
+               SELECT id, 'completed', now(), '3' FROM workflows_workflow"""
+        )
+        cursor.execute("ANALYZE workflows_workflow, workflows_manualtask, workflows_attempt, workflows_event")
     return as_("superuser")
 
 
@@ -101,6 +107,7 @@ RARE = (
     "?workflow_type=rare&preset=attention",
     "?parked_on=payments",
     "?failed=2020-01-01T00:00:00.0Z/{ago}T23:59:59.0Z",
+    "?ended=2020-01-01T00:00:00.0Z/{ago}T23:59:59.0Z",
 )
 NONE = (
     "?workflow_type=none",
@@ -108,6 +115,7 @@ NONE = (
     "?parked_on=nothing",
     "?preset=failed-today",
     "?failed=2020-01-01T00:00:00.0Z/2020-01-02T00:00:00.0Z",
+    "?ended=2020-01-01T00:00:00.0Z/2020-01-02T00:00:00.0Z",
     "?preset=failed-today&workflow_type=rare",
     "?state=nonsense",
 )
@@ -127,6 +135,15 @@ def test_what_is_rare_and_old_is_found_without_reading_what_is_newer(boss: Clien
     ago = f"{timezone.now() - SOME_DAYS_AGO:%Y-%m-%d}"
     found = {query: dear(boss, LIST + query.format(ago=ago)) for query in RARE}
     assert {query: statements for query, statements in found.items() if statements} == {}
+
+
+def test_what_failed_in_a_time_is_found_by_an_index_that_has_no_completions(boss: Client) -> None:
+    plans: list[Plan] = []
+    with explained(plans):
+        found = failures.ends(timezone.now() - SOME_DAYS_AGO - MINUTE, timezone.now())
+    assert (found.number, sum(found.workflows.values())) == (3, 3)
+    assert "event_not_completed" in plans[0].indexes
+    assert plans[0].buffers < 50
 
 
 def test_what_is_queued_and_old_is_found_so_though_there_is_too_much_of_it_to_be_counted(
