@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connection
 
@@ -78,7 +78,13 @@ class Ends(NamedTuple):
 
 def ends(since: datetime, until: datetime, cause: Cause | None = None) -> Ends:
     """Each failure of that time as `engine.rollup` has counted it, but for duplicates. The newest are looked at."""
-    asked = {"since": since, "until": until, "duplicates": list(DUPLICATES), "most": MOST, "limit": bounded.limit() + 1}
+    asked: dict[str, Any] = {
+        "since": since,
+        "until": until,
+        "duplicates": list(DUPLICATES),
+        "most": MOST,
+        "limit": bounded.limit() + 1,
+    }
     with connection.cursor() as cursor:
         cursor.execute(_ENDS.format(of_cause=_OF_CAUSE if cause else ""), asked | (cause._asdict() if cause else {}))
         found = cursor.fetchall()
