@@ -62,11 +62,12 @@ class Queue:
         self._client = client
         self.url = url
 
-    def send(self, *messages: tuple[str, str]) -> None:
+    def send(self, *messages: tuple[str, str], **attributes: str) -> None:
         """Idempotency keys and bodies, ten at a time."""
+        of_all = {name: text(value) for name, value in attributes.items()}
         for at in range(0, len(messages), 10):
             entries = [
-                {"Id": str(n), "MessageBody": body, "MessageAttributes": {"Idempotency-Key": text(key)} if key else {}}
+                {"Id": str(n), "MessageBody": body, "MessageAttributes": of_all | _key(key)}
                 for n, (key, body) in enumerate(messages[at : at + 10])
             ]
             answer = self._client.send_message_batch(QueueUrl=self.url, Entries=entries)
@@ -90,6 +91,10 @@ class Queue:
             for each in messages:
                 self._client.delete_message(QueueUrl=self.url, ReceiptHandle=each["ReceiptHandle"])
             taken += messages
+
+
+def _key(key: str) -> dict[str, Any]:
+    return {"Idempotency-Key": text(key)} if key else {}
 
 
 def text(value: str) -> dict[str, str]:

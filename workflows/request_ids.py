@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from uuid import uuid4
 
+from workflows import trace_context
+
 HEADER = "X-Request-ID"
 
 # Of the request that is being answered, or of the workflow that this worker runs. A step's own threads do not have it.
@@ -18,9 +20,6 @@ current: ContextVar[str] = ContextVar("request_id", default="")
 # No spaces, quotes, line ends or `@`; a UUID and what proxies make (nginx, Envoy, X-Ray) fit.
 LONGEST = 64
 _FIT = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST}}}")
-# https://www.w3.org/TR/trace-context/: version, trace id, parent id, flags. An id of zeros only is none.
-_TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -32,8 +31,8 @@ def of(headers: Mapping[str, str]) -> str:
     """
     if _FIT.fullmatch(sent := headers.get("x-request-id", "")):
         return sent
-    if trace := _TRACEPARENT.fullmatch(headers.get("traceparent", "")):
-        return trace[1]
+    if (traced := headers.get(trace_context.HEADER)) and (parent := trace_context.parent_in(traced)):
+        return f"{parent.trace_id:032x}"
     if _UUID.fullmatch(key := headers.get("idempotency-key", "")):
         return key.replace("-", "").lower()  # three microseconds less than `UUID(key).hex`
     return uuid4().hex

@@ -172,6 +172,8 @@ class Service:
         if request_id := request_ids.current.get():
             request["headers"] = {**request.get("headers", {}), request_ids.HEADER: request_id}
         with call_to(self.circuit or self.name) as call:
+            if call.trace_headers:
+                request["headers"] = {**request.get("headers", {}), **call.trace_headers}
             try:
                 response = _client().request(method, url, timeout=_timeout(), **request)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):

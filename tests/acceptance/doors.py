@@ -20,7 +20,7 @@ Pairs = Sequence[tuple[str, str]]
 class Door(Protocol):
     """`dead`: of what was refused, keys and the codes of the problems; they are taken away."""
 
-    def send(self, pairs: Pairs) -> None: ...
+    def send(self, pairs: Pairs, **headers: str) -> None: ...
     def start(self, *arguments: str, again: bool = False, **environ: str) -> Runworker: ...
     def dead(self) -> list[tuple[str, str]]: ...
     def is_empty(self) -> bool: ...
@@ -48,11 +48,11 @@ class OfKafka(Started):
         self._producer = Producer({"bootstrap.servers": cluster.brokers, "log_level": 0, "message.max.bytes": 10**8})
         self._sent = [0] * self.PARTITIONS
 
-    def send(self, pairs: Pairs) -> None:
+    def send(self, pairs: Pairs, **headers: str) -> None:
         for number, (key, body) in enumerate(pairs):
             partition = number % self.PARTITIONS
             self._sent[partition] += 1
-            self._producer.produce(self.topic, body, partition=partition, headers=[("Idempotency-Key", key)])
+            self._producer.produce(self.topic, body, partition=partition, headers={"Idempotency-Key": key, **headers})
             self._producer.poll(0)
         assert self._producer.flush(60) == 0
 
@@ -92,8 +92,8 @@ class OfSqs(Started):
         self._server = server
         self.queue, self._dead, self._again = (server.queue() for _ in range(3))
 
-    def send(self, pairs: Pairs) -> None:
-        self.queue.send(*pairs)
+    def send(self, pairs: Pairs, **headers: str) -> None:
+        self.queue.send(*pairs, **headers)
 
     def start(self, *arguments: str, again: bool = False, **environ: str) -> Runworker:
         source, dead = (self._dead, self._again) if again else (self.queue, self._dead)

@@ -68,9 +68,12 @@ def stored() -> set[str]:
 
 def test_submissions_are_stored_as_by_http_and_replays_are_harmless(door: Door) -> None:
     pairs = good(30)
-    door.send([*pairs, *pairs[:5]])
-    assert drained(door.start("--drain")) == "5 replays, 30 submissions"
+    traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    door.send([*pairs, *pairs[:5]], traceparent=traceparent)
+    tracing = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+    assert drained(door.start("--drain", **tracing)) == "5 replays, 30 submissions"
     first = Workflow.objects.get(idempotency_key=pairs[0][0])
+    assert first.traceparent == traceparent
     assert (first.workflow_type, first.submitted_by, first.tenant, first.payload["n"]) == ("slow", "shop", "north", 0)
     assert stored() == {key for key, _ in pairs}
     assert door.dead() == []

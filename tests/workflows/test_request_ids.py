@@ -29,19 +29,9 @@ def test_a_name_that_is_not_fit_for_a_log_or_a_header_is_passed_over(sent: str) 
     assert request_ids.of({"x-request-id": sent, "traceparent": TRACEPARENT}) == TRACE
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        f"01-{TRACE}-00f067aa0ba902b7-01",
-        f"00-{'0' * 32}-00f067aa0ba902b7-01",
-        f"00-{TRACE}-{'0' * 16}-01",
-        f"00-{TRACE.upper()}-00f067aa0ba902b7-01",
-        f"{TRACEPARENT}-x",
-        TRACE,
-    ],
-)
-def test_a_traceparent_that_is_not_valid_is_passed_over(sent: str) -> None:
-    names = {request_ids.of({"traceparent": sent, "idempotency-key": "7"}) for _ in range(2)}
+def test_a_traceparent_that_is_not_valid_is_passed_over() -> None:
+    sent = {"traceparent": f"ff{TRACEPARENT[2:]}", "idempotency-key": "7"}
+    names = {request_ids.of(sent) for _ in range(2)}
     assert len(names) == 2
     assert all(len(name) == 32 and int(name, 16) for name in names)
     assert TRACE not in names

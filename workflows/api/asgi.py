@@ -16,7 +16,7 @@ from uuid import UUID
 
 from django.core.handlers.asgi import ASGIRequest
 
-from workflows import request_ids
+from workflows import request_ids, trace_context
 from workflows.api import problems, requests, urls
 from workflows.api.submissions import receipt
 from workflows.definition import WorkflowDefinition
@@ -121,7 +121,12 @@ class Intake:
         requests.ensure_json(headers)
         length = requests.length_of(headers)
         # Without names for the body and its value: neither is kept while the submission waits to be stored.
-        entry = await self._batches.enter(Submission(key, await self._payload(receive, length), client, request_id))
+        entry = await self._batches.enter(
+            Submission(
+                *(key, await self._payload(receive, length), client, request_id),
+                traceparent=trace_context.to_store(headers),
+            )
+        )
         location = (b"location", f"{SUBMISSIONS}/{key}".encode())
         return _answer(202, receipt(entry), b"application/json", request_id, [location])
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.cache import get_conditional_response, set_response_etag
 
-from workflows import request_ids
+from workflows import request_ids, trace_context
 from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, idempotency_key_of, json_object_of
 from workflows.ingress.signal_bodies import uuid_of
@@ -29,6 +29,7 @@ def submit(request: HttpRequest) -> HttpResponse:
         payload=payload,
         submitted_by=client,
         request_id=request_ids.current.get(),
+        traceparent=trace_context.to_store(request.headers),
     )
     return JsonResponse(receipt(entry), status=202, headers={"Location": f"{request.path}/{key}"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
-from workflows import request_ids
+from workflows import request_ids, trace_context
 from workflows.api.problems import Problem, api
 from workflows.api.requests import client_of, idempotency_key_of, json_object_of
 from workflows.api.submissions import find_sent_by, receipt, standing
@@ -31,6 +31,7 @@ def start_workflow(request: HttpRequest) -> HttpResponse:
         submitted_by=client,
         idempotency_key=idempotency_key,
         request_id=request_ids.current.get(),
+        traceparent=trace_context.to_store(request.headers),
     )
     return JsonResponse(
         {"key": entry.key, **receipt(entry)}, status=202, headers={"Location": f"{request.path}/{entry.key}"}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, models
+from django.db.models import DEFERRED
 
 from workflows.engine.lanes import Lane, Lanes
 from workflows.models import Workflow
@@ -55,6 +56,8 @@ _FIELDS = Workflow._meta.concrete_fields
 _COLUMNS = ", ".join(f"due.{field.column}" for field in _FIELDS)
 _NAMES = [field.attname for field in _FIELDS]
 _JSON = [isinstance(field, models.JSONField) for field in _FIELDS]
+# Only spans need it: it is not set on the row, which would cost each claim a call.
+_TRACEPARENT = _NAMES.index("traceparent")
 
 
 class Claim(NamedTuple):
@@ -65,6 +68,7 @@ class Claim(NamedTuple):
     cancelled: bool  # a person has asked to cancel it
     expires_in: float  # seconds; infinite unless its definition says `expires_after`
     not_closed: list[Any] | None  # the circuits that are not: see workflows.outages.circuits
+    traceparent: str = ""
     follow_up_id: int = 0  # of the deferred step that is claimed, if it is one
 
 
@@ -163,11 +167,13 @@ class DueWorkflows:
                 if isinstance(key, Lane):
                     self.lanes.begin(key)
                 values = [json.loads(value) if is_json else value for value, is_json in zip(row, _JSON, strict=True)]
+                traceparent, values[_TRACEPARENT] = values[_TRACEPARENT], DEFERRED
                 workflow = Workflow.from_db(DEFAULT_DB_ALIAS, _NAMES, values)
                 if workflow.begun:
                     self.lanes.go_on_with(workflow)
                 self._watermarks[key] = (workflow.invisible_until.isoformat(), str(workflow.pk))
-                return Claim(workflow, xid, cancelled, float("inf") if expires_in is None else expires_in, not_closed)
+                expires_in = float("inf") if expires_in is None else expires_in
+                return Claim(workflow, xid, cancelled, expires_in, not_closed, traceparent)
             self._watermarks[key] = (looked_at.isoformat(), "0")
             if isinstance(key, Lane):
                 self.lanes.leave_out(key)

@@ -72,7 +72,7 @@ def claim_next(queue: str) -> Claim | None:
         [queue, list(definitions())],
     )
     for row in found:
-        return Claim(row, row.xid, False, inf, row.not_closed, row.follow_up_id)
+        return Claim(row, row.xid, False, inf, row.not_closed, row.traceparent, row.follow_up_id)
     return None
 
 

@@ -255,8 +255,12 @@ class Worker:
     def _attempt_at(self, claim: Claim) -> Iterator[OpenAttempt]:
         """Open an attempt; what its steps call finds it, and the circuits as they were claimed."""
         attempt = self.in_hand.open(claim)
+        if self._spans:
+            key, workflow_type = claim.workflow.idempotency_key, claim.workflow.workflow_type
+            attempt.trace = self._spans.trace_of(key, workflow_type, claim.workflow.request_id, claim.traceparent)
         attempt.boundary = self._boundary.of(claim, attempt.steps)
         self._calls.caps = self._due.lanes.service_caps
+        self._calls.trace = attempt.trace
         calls = self._calls.of(claim.workflow, claim.not_closed)
         with attempt_log.bound_to(attempt), calls, step_session.guarded(attempt):
             yield attempt

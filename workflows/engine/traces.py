@@ -1,10 +1,11 @@
-"""TRACES: where the spans of attempts go, if anywhere (docs/adr/0023). OpenTelemetry's own variables say where."""
+"""TRACES: where the spans of a process go, if anywhere (docs/adr/0023). OpenTelemetry's own variables say where."""
 
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
+
+from workflows import trace_context
 
 if TYPE_CHECKING:
     from workflows.engine.spans import Spans
@@ -14,9 +15,7 @@ logger = logging.getLogger(__name__)
 
 def begin() -> Spans | None:
     """What makes this process's spans; None when there is no endpoint. Called after the fork: it starts a thread."""
-    endpoints = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-    disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    if disabled or os.environ.get("OTEL_TRACES_EXPORTER") == "none" or not any(map(os.environ.get, endpoints)):
+    if not trace_context.is_on():
         return None
     try:
         from workflows.engine.spans import Spans

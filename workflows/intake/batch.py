@@ -38,11 +38,11 @@ MOST_BYTES = 1024 * 1024
 _ROWS = f"""
     SELECT sent.idempotency_key, %(workflow_type)s, sent.submitted_by, %(queue)s, sent.linking_id, sent.text::jsonb,
            statement_timestamp() + %(expires_after)s::interval, sent.tenant, NULL,
-           sent.request_id, %(priority)s::smallint
+           sent.request_id, %(priority)s::smallint, sent.traceparent
       FROM limits,
            unnest(%(keys)b::uuid[], %(senders)b::text[], %(linking_ids)b::text[], %(texts)b::text[],
-                  %(request_ids)b::text[], %(tenants)b::text[])
-           AS sent (idempotency_key, submitted_by, linking_id, text, request_id, tenant)
+                  %(request_ids)b::text[], %(tenants)b::text[], %(traceparents)b::text[])
+           AS sent (idempotency_key, submitted_by, linking_id, text, request_id, tenant, traceparent)
      WHERE {IS_NEW.format(key="sent.idempotency_key")}
 """  # noqa: S608 (ours)
 _LIMITS = "limits AS MATERIALIZED (SELECT set_config('lock_timeout', %(patience)s, true))"
@@ -144,6 +144,7 @@ class Batch:
             "texts": [row.submission.payload.text for row in self],
             "tenants": [api_keys.table.tenant_of(row.submission.submitted_by) for row in self],
             "request_ids": [row.submission.given_request_id for row in self],
+            "traceparents": [row.submission.traceparent for row in self],
         }
         hashed = [(row.key, each) for row in self for each in row.hashes]
         if not hashed:

@@ -32,7 +32,7 @@ from workflows.signals import notify
 INSERT = """
     INSERT INTO workflows_workflow
            (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at, tenant, business_key,
-            given_request_id, priority)
+            given_request_id, priority, traceparent)
     {rows}
     ON CONFLICT {target} DO NOTHING RETURNING id
 """
@@ -44,7 +44,7 @@ IS_NEW = "(SELECT workflow_id FROM workflows_spentkey spent WHERE spent.idempote
 _VALUES = f"""
     SELECT %(idempotency_key)s::uuid, %(workflow_type)s, %(submitted_by)s, %(queue)s, %(linking_id)s,
            {Document.SQL}, statement_timestamp() + %(expires_after)s::interval,
-           %(tenant)s, %(business_key)s, %(given_request_id)s, %(priority)s::smallint
+           %(tenant)s, %(business_key)s, %(given_request_id)s, %(priority)s::smallint, %(traceparent)s
      WHERE {IS_NEW.format(key="%(idempotency_key)s::uuid")}
 """
 # The search keys are stored with the row or not at all, and cost no statement or commit of their own.
@@ -76,6 +76,7 @@ class Submission:
     payload: Document
     submitted_by: str
     request_id: str = ""
+    traceparent: str = ""  # see `workflows.trace_context.to_store`
 
     @property
     def given_request_id(self) -> str:
@@ -84,7 +85,8 @@ class Submission:
     def sealed(self, definition: WorkflowDefinition) -> Submission:
         """As it waits to be stored. Without its value: what Python reads of a text may take twenty times its memory."""
         payload = payloads.seal_document(definition, self.payload, self.key)
-        return Submission(self.key, Document(payload.text, {}), self.submitted_by, self.request_id)
+        sent = (self.key, Document(payload.text, {}), self.submitted_by, self.request_id)
+        return Submission(*sent, self.traceparent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ def enter(
     payload: Document,
     submitted_by: str,
     request_id: str = "",
+    traceparent: str = "",
 ) -> Entry:
     """Store a submission unless its key is there already; return its status.
 
@@ -137,7 +140,7 @@ def enter(
     DatabaseUnavailable, and DataError for values that `jsonb` did not foresee.
     """
     payload = payloads.seal_document(definition, payload, idempotency_key)
-    parameters = _parameters(definition, idempotency_key, payload, submitted_by, request_id)
+    parameters = _parameters(definition, idempotency_key, payload, submitted_by, request_id, traceparent)
     inserted = query_in_time(lambda: fetch_one(_INSERT_SUBMISSION, parameters))
     if inserted is not None:
         return _new(definition, inserted[0], idempotency_key)
@@ -156,6 +159,7 @@ def start(
     submitted_by: str,
     idempotency_key: UUID | None = None,
     request_id: str = "",
+    traceparent: str = "",
 ) -> Entry:
     """Store a workflow unless its tenant has one of this type and business key already; return its status.
 
@@ -165,7 +169,8 @@ def start(
     _check_input(definition, payload)
     key = idempotency_key or uuid4()
     payload = payloads.seal_document(definition, payload, key)
-    parameters = _parameters(definition, key, payload, submitted_by, request_id, tenant, business_key)
+    named = (tenant, business_key)
+    parameters = _parameters(definition, key, payload, submitted_by, request_id, traceparent, *named)
     # One that was emptied since has its business key as a hash.
     emptied = _named(definition, tenant, spent_keys(definition.name, tenant, business_key))
 
@@ -199,6 +204,7 @@ def _parameters(
     payload: Document,
     submitted_by: str,
     request_id: str,
+    traceparent: str,
     tenant: str | None = None,
     business_key: str | None = None,
 ) -> dict[str, Any]:
@@ -215,6 +221,7 @@ def _parameters(
         "tenant": api_keys.table.tenant_of(submitted_by) if tenant is None else tenant,
         "business_key": business_key,
         "given_request_id": _given(request_id, key),
+        "traceparent": traceparent,
         "priority": definition.priority,
     }
 

@@ -11,7 +11,7 @@ from django.db.models import Case, Exists, ExpressionWrapper, F, OuterRef, Q, Va
 from django.db.models.functions import Now
 from django.db.models.lookups import GreaterThan
 
-from workflows import request_ids
+from workflows import request_ids, trace_context
 from workflows.models.service import LONGEST_NAME
 from workflows.models.xids import CurrentTransactionId, Snapshot, TransactionId
 
@@ -161,6 +161,8 @@ class Workflow(models.Model):
     payload = models.JSONField()
     given_request_id = models.CharField(max_length=request_ids.LONGEST, db_default="")  # empty: see `request_id`
     created_at = models.DateTimeField(db_default=Now())
+    # The client's, if it is traced: see `workflows.trace_context`. A claim leaves it out.
+    traceparent = models.CharField(max_length=trace_context.LONGEST, db_default="")
     # The transaction that stored it, for `engine.rollup`.
     entered_xid = TransactionId(null=True, db_default=CurrentTransactionId())
 

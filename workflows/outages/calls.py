@@ -23,12 +23,13 @@ from threading import get_ident
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
-from workflows import effects
+from workflows import effects, trace_context
 from workflows.errors import ClaimLost, ServiceBusy, ServiceUnavailable, UnknownOutcome, error_chain
 from workflows.models import Workflow
 from workflows.outages import circuits, outside, places
 from workflows.state import attempt_log
 from workflows.timeouts import StepTimeout, held_off
+from workflows.trace_context import Trace
 
 # Seconds between two votes of a worker about a service.
 VOTE_EVERY = 1.0
@@ -46,7 +47,7 @@ _MARK = "unavailable_service"
 
 class Call:
     """One call to a service. It counts as answered when its block ends without an error, unless the client says
-    otherwise.
+    otherwise. Whoever sends it sends its `trace_headers`: what the service does is then in the workflow's trace.
 
     An error that ends the block says nothing by itself: an answer that cannot be read is neither. Only a step that ran
     out of time in it met the service unavailable.
@@ -54,6 +55,9 @@ class Call:
 
     def __init__(self) -> None:
         self.met_unavailable: bool | None = None
+        self.span_id = 0
+        # The header `traceparent`, to be sent with the call. Empty where nothing is traced.
+        self.trace_headers: Mapping[str, str] = {}
 
     def unavailable(self) -> None:
         """The service cannot be reached, did not answer in time, or says that it cannot do it now."""
@@ -79,6 +83,9 @@ def call_to(service: str) -> Iterator[Call]:
         worker.require_callable(service)
     place = worker.take_place(service) if worker else 0
     call = Call()
+    if worker and worker.trace:
+        call.span_id = trace_context.new_span_id()
+        call.trace_headers = {trace_context.HEADER: worker.trace.traceparent(call.span_id)}
     began = monotonic()
     try:
         if play := played.get(service):
@@ -96,7 +103,7 @@ def call_to(service: str) -> Iterator[Call]:
         if worker and place:
             worker.leave_place(service, place)
         if worker:
-            worker.made.append(Made(service, began, monotonic(), bool(call.met_unavailable)))
+            worker.made.append(Made(service, began, monotonic(), bool(call.met_unavailable), call.span_id))
         if worker and call.met_unavailable is not None:
             worker.note(service, unavailable=call.met_unavailable)
 
@@ -154,6 +161,7 @@ class Made(NamedTuple):
     began: float
     ended: float
     unavailable: bool
+    span_id: int  # 0 where nothing is traced
 
 
 @dataclass(slots=True, eq=False)
@@ -169,6 +177,7 @@ class WorkersCalls:
     full_until: dict[str, float] = field(default_factory=dict)  # a call waits for no place of these services
     made: list[Made] = field(default_factory=list)  # by the attempt, for its spans
     workflow: Workflow | None = None
+    trace: Trace | None = None  # of the attempt
     thread: int = 0
 
     @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -16,7 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from workflows.kafka_options import kafka_options
 from workflows.outbox.destinations import Destination
-from workflows.outbox.sending import CONTENT_TYPE, NO_ANSWER, SENT, UNTRIED, Outcome, Taken
+from workflows.outbox.sending import CONTENT_TYPE, NO_ANSWER, UNTRIED, Outcome, Taken
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class KafkaTopic:
         self._producer: Producer | None = None
 
     def send(self, events: Sequence[Taken], must_not_begin: Callable[[], bool]) -> Sequence[Outcome]:
-        outcomes = [NO_ANSWER] * len(events)
+        outcomes, began = [NO_ANSWER] * len(events), monotonic()
         producer = self._producer = self._producer or Producer(
             {"log_level": 2, **self._properties, "error_cb": self._on_error}
         )
@@ -52,7 +53,7 @@ class KafkaTopic:
         def on_delivery(place: int) -> Callable[[KafkaError | None, Any], None]:
             def tell(error: KafkaError | None, _: Any) -> None:
                 nonlocal is_lost
-                outcomes[place] = Outcome(str(error.name())) if error else SENT
+                outcomes[place] = Outcome(str(error.name()) if error else "", seconds=monotonic() - began)
                 is_lost |= error is not None and error.fatal()
 
             return tell
@@ -66,7 +67,7 @@ class KafkaTopic:
                     self._topic,
                     event.as_cloud_event(),
                     key=str(event.subject),
-                    headers={"content-type": CONTENT_TYPE, "id": str(event.event_id)},
+                    headers={"content-type": CONTENT_TYPE, "id": str(event.event_id), **event.trace_headers},
                     on_delivery=on_delivery(place),
                 )
             except (KafkaException, BufferError) as error:

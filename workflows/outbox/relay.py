@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from threading import Event
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django.db import connections
 from django.db.models import Q
@@ -27,6 +27,9 @@ from workflows.outbox.sending import Outcome, Taken
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.statements import fetch_all
 from workflows.sealing.envelopes import KeyLacking, Unreadable
+
+if TYPE_CHECKING:
+    from workflows.engine.spans import Spans
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +73,8 @@ _TAKE = """
        SET tries = e.tries + 1, due_at = clock_timestamp() + make_interval(secs => %(lease)s)
       FROM due CROSS JOIN workflows_workflow w
      WHERE e.id = due.id AND w.id = e.workflow_id
-    RETURNING e.id, e.tries, e.workflow_id, e.event_id, e.topic, e.at, w.idempotency_key, e.body::text"""
+    RETURNING e.id, e.tries, e.workflow_id, e.event_id, e.topic, e.at, w.idempotency_key, e.body::text,
+              w.workflow_type, w.given_request_id, w.traceparent"""
 
 # A server that took over, and lacks the last moments, may have given the id of an event to another one: so `event_id`.
 # What was given up meanwhile, and did arrive, is sent. What a person discarded, or another relay took, stays as it is.
@@ -101,8 +105,10 @@ _MAKE_DUE = """
 class Relay:
     """Sends to one destination, in one thread, until `stopping` is set."""
 
-    def __init__(self, destination: Destination, sender: Sender, stopping: Event) -> None:
-        self.destination, self._sender, self._stopping = destination, sender, stopping
+    def __init__(
+        self, destination: Destination, sender: Sender, stopping: Event, *, spans: Spans | None = None
+    ) -> None:
+        self.destination, self._sender, self._stopping, self._spans = destination, sender, stopping, spans
 
     def run(self, *, drain: bool = False) -> None:
         """Send what is due; with `drain`, until nothing is."""
@@ -138,7 +144,10 @@ class Relay:
             return False
         taken.sort()
         taken, unread = _opened(taken)
+        if self._spans:
+            taken = [self._traced(event, self._spans) for event in taken]
         failpoints.reach("after_take", "event")
+        send_began = monotonic()
 
         def must_not_begin() -> bool:
             return self._stopping.is_set() or monotonic() > began + LAST_BEGIN
@@ -150,7 +159,30 @@ class Relay:
         if untried := [event for event, outcome in outcomes if outcome.is_untried]:
             self._run(_GIVE_BACK, **_named(untried))
         self._vote(tried)
+        if self._spans:
+            for event, outcome in tried:
+                self._record(event, outcome, send_began, self._spans)
         return True
+
+    def _record(self, event: Taken, outcome: Outcome, began: float, spans: Spans) -> None:
+        if event.trace is None:
+            return
+        facts: dict[str, str | int] = {
+            "onramp.workflow_id": event.workflow_id,
+            "onramp.destination": self.destination.name,
+            "onramp.topic": event.topic,
+            "messaging.message.id": str(event.event_id),
+        }
+        if to := self.destination.kafka:
+            facts |= {"messaging.system": "kafka", "messaging.destination.name": to}
+        seconds = outcome.seconds or monotonic() - began
+        to = to or self.destination.name
+        spans.record_sending(event.trace, to, facts, error=outcome.error, began=began, seconds=seconds)
+
+    def _traced(self, event: Taken, spans: Spans) -> Taken:
+        request_id = event.request_id or event.subject.hex
+        trace = spans.trace_of(event.subject, event.workflow_type, request_id, event.traceparent)
+        return event._replace(trace=trace)
 
     def _mark(self, tried: Sequence[tuple[Taken, Outcome]]) -> None:
         marked = self._run(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -16,8 +16,10 @@ from uuid import UUID
 from django.conf import settings
 from pydantic_core import to_json
 
+from workflows import trace_context
 from workflows.models import OutboxEvent
 from workflows.sealing import whole
+from workflows.trace_context import Trace
 
 CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 
@@ -36,6 +38,15 @@ class Taken(NamedTuple):
     at: datetime
     subject: UUID
     body: str
+    workflow_type: str = ""
+    request_id: str = ""
+    traceparent: str = ""  # what the submission came with
+    trace: Trace | None = None  # if its sending is traced
+
+    @property
+    def trace_headers(self) -> dict[str, str]:
+        """What is sent with it, so that what the receiver does is in the workflow's trace. Each try has a span."""
+        return {trace_context.HEADER: self.trace.traceparent()} if self.trace else {}
 
     def opened(self) -> Taken:
         """The event with its body in clear. Raises Unreadable."""
@@ -60,13 +71,14 @@ class Outcome:
     """What came of sending an event: it was sent if there is no `error`, which has no word of the receiver's.
 
     `retry_after`: seconds that the receiver asks for. `is_gone`: it wants no event any more. `is_untried`: this relay
-    did not send it, for it has to stop, or its lease is nearly over.
+    did not send it, for it has to stop, or its lease is nearly over. `seconds`: how long it took, if that is known.
     """
 
     error: str = ""
     retry_after: float = 0.0
     is_gone: bool = False
     is_untried: bool = False
+    seconds: float = field(default=0.0, compare=False)
 
 
 SENT, UNTRIED = Outcome(), Outcome("not sent", is_untried=True)

@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import cache
 from http.client import HTTPConnection, HTTPException
 from threading import Timer
@@ -45,7 +46,10 @@ class Webhook:
 
     def send(self, events: Sequence[Taken], must_not_begin: Callable[[], bool]) -> Sequence[Outcome]:
         def send_one(event: Taken) -> Outcome:
-            return UNTRIED if must_not_begin() else self._post(event)
+            if must_not_begin():
+                return UNTRIED
+            began = monotonic()
+            return replace(self._post(event), seconds=monotonic() - began)
 
         sending = [self._threads.submit(send_one, event) for event in events]
         # A name that is looked up, alone, has no time limit: its thread finds out later that it is too late.
@@ -74,6 +78,7 @@ class Webhook:
             "Content-Type": CONTENT_TYPE,
             "User-Agent": "onramp",
             "Connection": "close",
+            **event.trace_headers,
             "webhook-id": str(event.event_id),
             "webhook-timestamp": stamp,
             "webhook-signature": " ".join(sign(key, content).decode() for key in self._destination.keys),

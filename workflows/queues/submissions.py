@@ -11,7 +11,7 @@ from enum import Enum
 
 from django.db import IntegrityError
 
-from workflows import request_ids
+from workflows import request_ids, trace_context
 from workflows.api import requests
 from workflows.api.problems import Problem, problem_of
 from workflows.ingress import api_keys
@@ -96,4 +96,5 @@ def _submission(sent: Sent) -> Submission:
         requests.ensure_json(sent.headers)
     if len(sent.body) > MAX_BYTES:
         raise Problem(413, "too_large", f"A body has at most {MAX_BYTES} bytes.")
-    return Submission(key, jsonb.parse(sent.body), sent.client, request_ids.of(sent.headers))
+    request_id, traceparent = request_ids.of(sent.headers), trace_context.to_store(sent.headers)
+    return Submission(key, jsonb.parse(sent.body), sent.client, request_id, traceparent=traceparent)

@@ -27,6 +27,7 @@ from workflows.postgres.round_trips import Session, session_of
 from workflows.postgres.statements import Parameters, literals
 from workflows.state.boundary import Boundary
 from workflows.timeouts import StepTimeout
+from workflows.trace_context import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class OpenAttempt:
     left_busy: bool = False  # a step has left a COPY, a stream or a pipeline open
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
     snapshot: str = ""  # pg_snapshot: the signals that were committed when it was opened
+    trace: Trace | None = None  # if it is traced
     told: list[Any] = field(default_factory=list)  # payloads of signals and people's answers that its steps know of
 
 

@@ -390,7 +390,8 @@ def empty(
     execute(
         """UPDATE workflows_workflow w
            SET emptied_at = clock_timestamp(), payload = kept.payload::jsonb, business_key = kept.business_key,
-               context = '{}', linking_id = NULL, given_request_id = '', last_error_message = kept.error,
+               context = '{}', linking_id = NULL, given_request_id = '', traceparent = '',
+               last_error_message = kept.error,
                waiting_for = '', wake_on = '{}', wake_matching = '{}',
                child_key = CASE WHEN parent_id IS NULL THEN '' ELSE '#' || id END,
                acknowledged_failure = CASE WHEN status = 'FAILED' THEN completed_at END

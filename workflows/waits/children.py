@@ -112,10 +112,10 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
         started AS (
             INSERT INTO workflows_workflow (
                    idempotency_key, workflow_type, queue, tenant, linking_id, payload, expires_at,
-                   parent_id, parent_wait, child_key, given_request_id, priority)
+                   parent_id, parent_wait, child_key, given_request_id, priority, traceparent)
             SELECT idempotency_key, workflow_type, queue, %(tenant)s, linking_id, payload,
                    statement_timestamp() + make_interval(secs => expires_after), %(workflow_id)s, %(name)s, child_key,
-                   %(request_id)s, priority
+                   %(request_id)s, priority, %(traceparent)s
               FROM wait, jsonb_to_recordset(%(children)s::jsonb) AS child (
                    place int, workflow_type text, queue text, linking_id text, payload jsonb, expires_after float,
                    child_key text, idempotency_key uuid, priority smallint)
@@ -134,6 +134,7 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
         **insert_parameters(attempt, Wait.Kind.CHILDREN, name, _waiting_for(name), timeout),
         tenant=workflow.tenant,
         request_id=workflow.request_id,
+        traceparent=attempt.trace.traceparent() if attempt.trace else "",
         children=to_json(rows).decode(),
         search_key_id=search_keys.keys()[0].id,
     )

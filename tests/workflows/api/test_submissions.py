@@ -21,6 +21,7 @@ from workflows.wording import ENGINE_CODES
 pytestmark = pytest.mark.django_db
 
 URL = "/v1/submissions"
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 ASGI = pytest.param("asgi", marks=pytest.mark.django_db(transaction=True))  # it has a connection of its own
@@ -102,6 +103,16 @@ def test_a_request_is_called_as_its_client_calls_it_in_its_row_and_its_answer(cl
     post(client, key, **{"X-Request-ID": "shop-7"})  # another one's name, and no one's identity
     post(client, key)
     assert list(Workflow.objects.values_list("given_request_id", flat=True).order_by("pk")) == ["shop-7", "shop-7", ""]
+
+
+@pytest.mark.parametrize("sent", [TRACEPARENT, f"ff{TRACEPARENT[2:]}", "x" * 8000, f"{TRACEPARENT},{TRACEPARENT}"])
+def test_the_trace_that_a_client_is_in_is_kept_unless_it_is_not_valid(
+    sent: str, client: Client, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    assert post(client, key, traceparent=sent, **{"X-Request-ID": "shop-7"}).status_code == 202
+    row = Workflow.objects.get()
+    assert (row.traceparent, row.request_id) == (sent if sent == TRACEPARENT else "", "shop-7")
 
 
 def test_accepting_a_submission_writes_one_row_and_notifies_nobody(

@@ -102,6 +102,13 @@ def test_a_workflow_is_stored_and_found_by_whoever_started_it(client: Client, ke
     assert_problem(client.get(location), 401, "api_key_missing")
 
 
+def test_the_trace_that_a_client_is_in_is_kept(client: Client, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    assert start(client, key, body(), traceparent=traceparent).status_code == 202
+    assert Workflow.objects.get().traceparent == traceparent
+
+
 def test_the_tenant_is_that_of_the_clients_key(client: Client) -> None:
     old, key = api_keys.create("shop"), api_keys.create("shop", tenant="south")
     without = {name: value for name, value in body().items() if name != "tenant"}

@@ -6,7 +6,7 @@ from threading import Event as Flag
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -16,6 +16,7 @@ from tests.engine import define, kinds, outcomes, submit, work, worker
 from tests.workflows.cancelling import nothing
 from tests.workflows.engine.steps import say_one
 from tests.workflows.refusing import lose
+from workflows.engine.claim import DueWorkflows
 from workflows.models import Attempt, Event, Workflow
 
 pytestmark = engine.ENGINE
@@ -26,6 +27,15 @@ def test_it_says_that_nothing_is_due() -> None:
     submit(invisible_until=timezone.now() + timedelta(hours=1))
     submit(queue="another")
     assert worker().process_next() is False
+
+
+def test_a_claim_tells_the_trace_and_leaves_it_unset_on_the_row() -> None:
+    define([say_one])
+    submit(traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    with transaction.atomic():
+        claim = DueWorkflows("default").claim_next()
+    assert claim
+    assert (claim.traceparent[:6], claim.workflow.get_deferred_fields()) == ("00-4bf", {"traceparent"})
 
 
 def test_at_the_end_of_its_grace_a_worker_gives_back_at_the_next_step() -> None:

@@ -11,7 +11,7 @@ def test_without_the_extra_there_are_none_and_the_log_says_why(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delitem(sys.modules, "workflows.engine.spans", raising=False)
-    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     assert traces.begin() is None
     assert caplog.text == "", "nobody has asked for them"
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
@@ -24,9 +24,12 @@ def test_a_trace_that_cannot_be_made_fails_nothing(
 ) -> None:
     pytest.importorskip("opentelemetry.sdk")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    spans, broken = traces.begin(), Workflow(pk=7, idempotency_key="no UUID")
+    spans, broken = traces.begin(), Workflow(pk=7)
     assert spans
     no_attempt: Any = None
+    no_key: Any = "no UUID"
+    assert spans.trace_of(no_key, "test", "", "") is None
+    assert "the key no UUID is not traced" in caplog.text
     spans.record(broken, no_attempt, [], Attempt.Outcome.COMPLETE)
     spans.end()
     assert "workflow 7: there is no trace" in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from threading import Event
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Message
@@ -34,8 +35,8 @@ def lake(settings: Settings, destinations: Callable[..., None]) -> Iterator[Clus
     cluster.close()
 
 
-def relay() -> Relay:
-    return Relay(read()["lake"], KafkaTopic(read()["lake"]), Event())
+def relay(**options: Any) -> Relay:
+    return Relay(read()["lake"], KafkaTopic(read()["lake"]), Event(), **options)
 
 
 def messages(cluster: Cluster, number: int) -> list[Message]:
@@ -61,6 +62,31 @@ def test_the_events_of_a_workflow_are_in_one_partition_in_their_order(lake: Clus
     told = [json.loads(each.value() or b"") for each in got]
     assert [(each["id"], each["type"]) for each in told] == [(str(each.event_id), each.topic) for each in mine]
     assert dict(got[0].headers() or [])["id"] == str(mine[0].event_id).encode()
+
+
+def test_a_message_hands_on_the_trace_of_its_workflow(lake: Cluster) -> None:
+    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    from workflows.engine.spans import Spans
+
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    exporter = memory.InMemorySpanExporter()
+    spans = Spans(exporter)
+    row = rows.outbox_event(rows.workflow(traceparent=f"00-{trace}-00f067aa0ba902b7-01"), destination="lake", state="")
+    relay(spans=spans).send_next()
+    spans.end()
+    (span,) = exporter.get_finished_spans()
+    assert span.attributes == {
+        "onramp.workflow_id": row.workflow_id,
+        "onramp.destination": "lake",
+        "onramp.topic": row.topic,
+        "messaging.operation.type": "send",
+        "messaging.message.id": str(row.event_id),
+        "messaging.system": "kafka",
+        "messaging.destination.name": "events",
+    }
+    headers = dict(messages(lake, 1)[0].headers() or [])
+    assert headers["traceparent"] == f"00-{trace}-{span.context.span_id:016x}-01".encode()
+    assert span.end_time > span.start_time
 
 
 def test_while_the_brokers_are_away_nothing_counts_as_sent(lake: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

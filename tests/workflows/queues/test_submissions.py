@@ -12,6 +12,7 @@ from tests import engine
 from workflows.api.problems import Problem
 from workflows.ingress import api_keys
 from workflows.ingress.signal_bodies import MAX_BYTES
+from workflows.models import Workflow
 from workflows.postgres.statements import execute
 from workflows.queues.submissions import Door, Sent
 
@@ -46,6 +47,13 @@ def test_a_type_that_is_said_is_json_and_a_body_has_a_limit(door: Door) -> None:
         sent(longest + b" "),
     ]
     assert codes(door, *group) == ["unsupported_media_type", "STORED", "STORED", "too_large"]
+
+
+def test_the_trace_that_a_message_is_in_is_kept(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    assert codes(door, sent(b"{}", traceparent=traceparent), sent(b"{}", traceparent="00")) == ["STORED"] * 2
+    assert sorted(Workflow.objects.values_list("traceparent", flat=True)) == ["", traceparent]
 
 
 def test_of_a_client_without_a_key_they_wait_and_those_of_others_do_not(door: Door) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
+from workflows.engine import traces
 from workflows.management.arguments import extra
 from workflows.management.running import RunningCommand, prepare, stop_flag
 from workflows.outbox.destinations import Destination, destinations
@@ -48,7 +49,8 @@ class Command(RunningCommand):
         chosen = _chosen(options["names"])
         prepare()
         signalled, stopping = stop_flag(), Event()
-        relays = [Relay(each, _sender(each), stopping) for each in chosen]
+        spans = traces.begin()
+        relays = [Relay(each, _sender(each), stopping, spans=spans) for each in chosen]
         threads = [
             Thread(target=each.run, kwargs={"drain": options["drain"]}, name=each.destination.service)
             for each in relays
@@ -64,6 +66,8 @@ class Command(RunningCommand):
         stopping.set()
         for thread in threads:
             thread.join()
+        if spans:
+            spans.end()
         logger.info("stopped")
 
 

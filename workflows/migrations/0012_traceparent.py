@@ -1,0 +1,11 @@
+"""The trace that a client sent a workflow in, which its attempts continue."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("workflows", "0008_emptied_history")]
+
+    operations = [
+        migrations.AddField("workflow", "traceparent", models.CharField(max_length=55, db_default="")),
+    ]
