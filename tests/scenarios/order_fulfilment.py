@@ -17,6 +17,8 @@ from workflows.wording import CodeWords, Wording
 
 # How long goods are kept for somebody whose bank has said neither yes nor no.
 PAYMENT_TIMEOUT = timedelta(minutes=15)
+# By then nearly all have said it: people are told, while the goods are still kept.
+PAYMENT_DUE = timedelta(minutes=5)
 
 
 class OrderContext(BaseModel):
@@ -64,6 +66,8 @@ def await_payment(*, workflow: Workflow, context: OrderContext) -> dict[str, dat
         f"payment of {context.charge_id}",  # the wait's name: another charge is another wait
         ["payment.confirmed", "payment.failed"],  # whichever comes first
         matching={"charge_id": context.charge_id},  # the word on a charge that was refunded says nothing of this one
+        due=PAYMENT_DUE,
+        team="payments",
         timeout=PAYMENT_TIMEOUT,
         waiting_for="the payment service's word",
     )

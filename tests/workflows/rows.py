@@ -223,6 +223,14 @@ def waiting(*, task: bool = True, **fields: Any) -> Workflow:
     return row
 
 
+def overdue_wait(*, due: timedelta = timedelta(hours=-1), team: str = "", **fields: Any) -> Workflow:
+    """A workflow that waits for a signal, which ought to have come an hour ago."""
+    row = waiting(task=False, **{"waiting_for": "the carrier's word", "wake_on": ["sent"], **fields})
+    at = {"deadline": row.invisible_until, "due_at": timezone.now() + due}
+    Wait.objects.create(workflow=row, kind="signal", name="sent", waiting_for=row.waiting_for, team=team, **at)
+    return row
+
+
 def open_task(row: Workflow, *, about: str = "charge", **fields: Any) -> ManualTask:
     """`about` is the step whose call, or undo, is in doubt, if the question is about one."""
     deadline = fields.pop("expires_at", row.invisible_until)

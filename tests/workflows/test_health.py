@@ -71,6 +71,7 @@ def counts(**fields: Any) -> Counts:
         "failed_today": 30,
         "tasks": 0,
         "overdue": 0,
+        "overdue_waits": 0,
         "holding": 0,
         "undelivered": 0,
         "unexpected": 0,
@@ -162,6 +163,8 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         ),
         # --- People ---
         ({"overdue": 2}, "Slow: 2 tasks are overdue."),
+        ({"overdue": 1, "overdue_waits": 1}, "Slow: 1 task is overdue; 1 wait is overdue."),
+        ({"overdue_waits": 2}, "Slow: 2 waits are overdue."),
         # --- Money, and what somebody said in vain ---
         (
             {"overdue": 3, "urgent": {"effect_in_doubt": number(2), "undo_in_doubt": number(1)}},

@@ -187,6 +187,7 @@ class _Now(Collector):
         )
         yield _one("onramp_open_tasks", "Questions that wait for a person.", found.tasks.number)
         yield _one("onramp_overdue_tasks", "Those of them that are overdue.", found.overdue.number)
+        yield _one("onramp_overdue_waits", "Waits for a signal that are overdue.", found.overdue_waits.number)
         for name, says, told in _OF_DESTINATIONS:
             yield _by(name, says, ["destination"], (([each.name], told(each, found.at)) for each in found.destinations))
         yield _by(

@@ -29,6 +29,7 @@ NUMBERS = {
     "failed": "Failed in the last hour",
     "failed_today": "Failed in the last 24 hours",
     "overdue": "Overdue tasks",
+    "overdue_waits": "Overdue waits",
     "workers": "Live workers",
 }
 # Of what needs a person, so many lines.

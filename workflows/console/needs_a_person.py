@@ -35,7 +35,7 @@ from workflows.health import needs_a_person as needs
 from workflows.health.bounded import Link
 from workflows.health.counts import Counts
 from workflows.health.needs_a_person import Asked, Item, Kind, Place, Rank, Source, Whose
-from workflows.models import Correction, FollowUp, ManualTask, Workflow
+from workflows.models import Correction, FollowUp, ManualTask, Wait, Workflow
 from workflows.telling import patient, words
 from workflows.wording import words_for_step
 
@@ -49,6 +49,7 @@ WHOEVER = {
     Source.TASK: "Approvers",
     Source.FOLLOW_UP: SUPPORT,
     Source.CORRECTION: "Support leads and engineers",
+    Source.WAIT: SUPPORT,
 }
 
 
@@ -259,6 +260,8 @@ def _line(source: Source, row: Any, filters: str) -> Line:
             return _of_task(row, filters)
         case Source.FOLLOW_UP:
             return _of_deferred_step(row)
+        case Source.WAIT:
+            return _of_wait(row)
     return _of_correction(row)
 
 
@@ -279,6 +282,11 @@ def _rows(source: Source, pks: list[int]) -> dict[int, Any]:
         case Source.CORRECTION:
             rows = Correction.objects.select_related("workflow")
             rows = rows.only("told", "asked_at", "workflow__workflow_type")
+        case Source.WAIT:
+            rows = Wait.objects.with_due_time().select_related("workflow")
+            rows = rows.only(
+                *("created_at", "due_at", "deadline", "team", "workflow__workflow_type", "workflow__current_step")
+            )
     return {row.pk: row for row in rows.filter(pk__in=pks)}
 
 
@@ -322,6 +330,15 @@ def is_stranded(task: ManualTask) -> bool:
 def _of_deferred_step(row: FollowUp) -> Line:
     titled = words_for_step(wording_of_type(row.workflow.workflow_type), row.step).titled
     return _of_workflow(row.workflow, f"Given up: {titled}", Source.FOLLOW_UP, since=row.created_at)
+
+
+def _of_wait(row: Wait) -> Line:
+    """By its step, and not by what it waits for, which may hold what a patient has sent."""
+    workflow = row.workflow
+    titled = words_for_step(wording_of_type(workflow.workflow_type), workflow.current_step).titled
+    found = _of_workflow(workflow, f"Overdue: {titled}", Source.WAIT, since=row.created_at)
+    whose = capfirst(row.team) or found.whose
+    return replace(found, whose=whose, due=row.due_at, expires=row.deadline, is_overdue=True)
 
 
 def _of_correction(row: Correction) -> Line:

@@ -39,7 +39,7 @@ from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UN
 from workflows.features.business_key.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
 from workflows.health import bounded, counts, late, money_at_risk, selecting
 from workflows.health.failures import Ends, ends
-from workflows.models import Attempt, ManualTask, Service, State, Workflow
+from workflows.models import Attempt, ManualTask, Service, State, Wait, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import AWAITS_RELEASE, UNACKNOWLEDGED, is_parked_on
 from workflows.outages import parking
@@ -167,6 +167,7 @@ class PresetFilter(paging.Filter):
             (counts.LATE_DEFERRED, "Deferred step that no worker takes"),
             (counts.HOLDING, "Failed, holds money and not acknowledged"),
             ("decision", "Needs a decision"),
+            (counts.OVERDUE_WAIT, "Waits, and it is overdue"),
         ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
@@ -184,6 +185,8 @@ class PresetFilter(paging.Filter):
                 return queryset.filter(pk__in=late.with_late_deferred_steps())
             case counts.HOLDING:
                 return queryset.filter(UNACKNOWLEDGED, pk__in=money_at_risk.standing_charges())
+            case counts.OVERDUE_WAIT:
+                return queryset.filter(status="PENDING", pk__in=Wait.objects.overdue().values("workflow_id"))
             case "decision":
                 return queryset.filter(status="PENDING", pk__in=ManualTask.objects.open().values("workflow_id"))
         return queryset

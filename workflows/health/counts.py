@@ -25,7 +25,7 @@ from workflows.health.bounded import Count, Link
 from workflows.health.late import BEGUN, FRESH, QUEUES
 from workflows.health.paces import PaceStanding
 from workflows.health.services import Standing, standings
-from workflows.models import Chore, ManualTask, State, WorkerProcess, Workflow
+from workflows.models import Chore, ManualTask, State, Wait, WorkerProcess, Workflow
 from workflows.models.rollup import Grain, Metric
 from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.postgres.statements import fetch_row
@@ -38,6 +38,7 @@ LATELY, ENOUGH = timedelta(minutes=15), 20
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 # Presets of the list of workflows: what holds money, and what no worker takes.
 HOLDING, UNKNOWN_TYPE, LATE_DEFERRED = "holding", "unknown-type", "late-deferred"
+OVERDUE_WAIT = "overdue-wait"
 # Of the failures that nobody has acknowledged for a day, so many are looked at, the newest: each when its day is over.
 FORGOTTEN = 10_000
 
@@ -88,6 +89,7 @@ class Counts:
     usual_failures: float  # unexpected ones an hour, of those before
     tasks: Count
     overdue: Count
+    overdue_waits: Count
     states: dict[State, Count] = field(default_factory=dict)
     types: dict[State, Counter[str]] = field(default_factory=dict)  # of each state, where they are asked for
     oldest: LongestDue | None = None  # of what a live worker takes, and nobody holds
@@ -132,6 +134,7 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
         usual_failures=usual_failures(before, since=day, until=at - HOUR),
         tasks=_count(bounded.count(ManualTask.objects.open()), "manualtask", state="open"),
         overdue=_count(bounded.count(ManualTask.objects.overdue()), "manualtask", state="overdue"),
+        overdue_waits=_count(bounded.count(Wait.objects.overdue()), "workflow", preset=OVERDUE_WAIT),
         states={state: _count(types.total(), "workflow", state=state.value) for state, types in in_states.items()},
         types=in_states if by_type else {},
         oldest=oldest,

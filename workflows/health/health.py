@@ -262,6 +262,9 @@ def _tasks(counts: Counts) -> Iterator[Reason]:
     if counts.overdue.number > sum(count.number for count in counts.urgent.values()):
         what = "task is overdue" if counts.overdue.number == 1 else "tasks are overdue"
         yield _reason(Level.SLOW, _of(counts.overdue, what))
+    if number := counts.overdue_waits.number:
+        what = "wait is overdue" if number == 1 else "waits are overdue"
+        yield _reason(Level.SLOW, _of(counts.overdue_waits, what))
 
 
 def _outbox(counts: Counts) -> Iterator[Reason]:

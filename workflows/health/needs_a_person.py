@@ -1,10 +1,11 @@
 """WHAT NEEDS A PERSON: all that stands still until somebody acts, in one order, a page at a time.
 
 Where money may be lost comes first (unclear calls, failed reversals); then what is overdue, the longest overdue at the
-top; then all else, the oldest first. Three sources have a row for each: open tasks (the engine's own questions among
-them), deferred steps that were given up, and corrections that wait for a second person. A page reads no more rows of a
-source than it shows, by an index in this order: tasks by that of their team and type, so that a rare type among many
-tasks costs no more than a common one. Failed workflows are groups, one for each cause (`health.failures`).
+top; then all else, the oldest first. Four sources have a row for each: open tasks (the engine's own questions among
+them), deferred steps that were given up, corrections that wait for a second person, and overdue waits. A page reads no
+more rows of a source than it shows, by an index in this order: tasks by that of their team and type, so that a rare
+type among many tasks costs no more than a common one. Failed workflows are groups, one for each cause
+(`health.failures`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from workflows.engine import undo_question
 from workflows.engine.compensation import UNDO_TASK_TYPE
 from workflows.health import bounded
 from workflows.health.failures import Group, unacknowledged
-from workflows.models import Correction, FollowUp, ManualTask, Workflow
+from workflows.models import Correction, FollowUp, ManualTask, Wait, Workflow
 from workflows.models.clock import microseconds, moment
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.manual_task import ASSIGN, OPERATIONS, RESOLVE
@@ -49,6 +50,7 @@ class Kind(TextChoices):
     FAILED = "failed", "Failed workflows"
     GIVEN_UP = "given-up", "Deferred step given up"
     CORRECTION = "correction", "Correction to approve"
+    WAIT = "overdue-wait", "Overdue wait"
 
 
 class Whose(TextChoices):
@@ -63,6 +65,7 @@ class Source(IntEnum):
     TASK = 0
     FOLLOW_UP = 1
     CORRECTION = 2
+    WAIT = 3
 
 
 class Rank(IntEnum):
@@ -203,7 +206,10 @@ def _branches(asked: Asked, rank: Rank, at: datetime, among: TeamsAndTypes) -> l
             rows = [each.filter(late) for each in _for_leads(asked)] if asked.only_overdue else _for_leads(asked)
             return [Branch(Source.TASK, each, "lead_asked_at") for each in rows]
         case Rank.OVERDUE:
-            return [Branch(Source.TASK, each.filter(late), "due_at") for each in _other_tasks(asked, among)]
+            return [
+                *(Branch(Source.TASK, each.filter(late), "due_at") for each in _other_tasks(asked, among)),
+                *(Branch(Source.WAIT, each.filter(late), "due_at") for each in _waits(asked)),
+            ]
         case Rank.REST if not asked.only_overdue:
             return [
                 *(Branch(Source.FOLLOW_UP, each, "created_at") for each in _follow_ups(asked)),
@@ -266,6 +272,18 @@ def _follow_ups(asked: Asked) -> list[QuerySet[Any]]:
 
 def _corrections(asked: Asked) -> list[QuerySet[Any]]:
     return [Correction.objects.open()] if _is_asked_for(asked, Kind.CORRECTION) else []
+
+
+def _waits(asked: Asked) -> list[QuerySet[Any]]:
+    if Kind.WAIT not in asked.kinds or asked.whose == Whose.MINE or not asked.user.has_perm(SEE_WORKFLOWS):
+        return []
+    teams = [team for (team,) in fetch_all(f"WITH RECURSIVE {_TEAMS_OF_WAITS} SELECT team FROM teams", ())]  # noqa: S608 (ours)
+    if asked.whose == Whose.TEAMS:
+        teams = list(filter(_membership_of(asked.user), teams))
+    return [Wait.objects.with_due_time().filter(team=team) for team in teams]
+
+
+_TEAMS_OF_WAITS = skip_scan("teams", "workflows_wait", "outcome = '' AND NOT superseded AND due_at IS NOT NULL", "team")
 
 
 def _is_asked_for(asked: Asked, kind: Kind) -> bool:

@@ -1,10 +1,24 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Now
 
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import Workflow
+
+HAS_DUE_TIME = Q(outcome="", superseded=False, due_at__isnull=False)
+
+
+class WaitQuerySet(models.QuerySet["Wait"]):
+    def with_due_time(self) -> WaitQuerySet:
+        """The open waits that ought to be over at some time, of workflows that wait just now."""
+        waiting = Workflow.objects.filter(pk=OuterRef("workflow_id"), status="PENDING", compensating=False)
+        return self.filter(HAS_DUE_TIME, Exists(waiting.exclude(waiting_for="")))
+
+    def overdue(self) -> WaitQuerySet:
+        """Those of them that ought to be over by now."""
+        return self.with_due_time().filter(due_at__lte=Now())
 
 
 class Wait(models.Model):
@@ -31,6 +45,8 @@ class Wait(models.Model):
     waiting_for = models.TextField()  # in words, for people
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     deadline = models.DateTimeField()
+    due_at = models.DateTimeField(null=True)  # when it ought to be over: then people are told
+    team = models.CharField(max_length=150, db_default="")  # name of the group that sees to it then; empty for support
     outcome = models.CharField(max_length=30, db_default="")  # empty until it is answered
     result = models.JSONField(db_default=models.Value({}, models.JSONField()))
     resolved_at = models.DateTimeField(null=True)
@@ -40,6 +56,8 @@ class Wait(models.Model):
         "Signal", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="answers"
     )
     superseded = models.BooleanField(db_default=False)
+
+    objects = WaitQuerySet.as_manager()
 
     class Meta:
         default_permissions = ("view",)
@@ -55,7 +73,10 @@ class Wait(models.Model):
                 name="wait_for_children_open",
                 fields=["workflow"],
                 condition=Q(kind="children", outcome="", superseded=False),
-            )
+            ),
+            # The overdue waits; and the longest overdue of each team.
+            models.Index(name="wait_due", fields=["due_at"], condition=HAS_DUE_TIME),
+            models.Index(name="wait_overdue", fields=["team", "due_at", "id"], condition=HAS_DUE_TIME),
         ]
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from workflows.errors import DIFFERS
 from workflows.features.business_key import duplicates
 from workflows.features.business_key.duplicates import Other
 from workflows.features.business_key.holders import HOLDER
-from workflows.models import Attempt, Event, Service, State, Workflow
+from workflows.models import Attempt, Event, Service, State, Wait, Workflow
 from workflows.outages.causes import mend_of
 from workflows.outages.parking import turn_at
 from workflows.telling import deferred_steps, words
@@ -85,7 +85,7 @@ def sentence(
                 "The workflow goes on by itself as soon as the service is back."
             )
         case State.WAITING:
-            return f"Waiting until {clock(workflow.invisible_until)}: {workflow.waiting_for}"
+            return _waiting(workflow)
         case State.RETRYING:
             failed = f"{title or 'It'} failed {_in_a_row(workflow.retry_count)}. The last reason: {why(workflow)}"
             return f"{failed} The next try is at {clock(workflow.invisible_until)}."
@@ -128,6 +128,13 @@ def _rescheduled(workflow: Workflow) -> str:
     if last is None or last.kind != Event.Kind.RESCHEDULED:
         return ""
     return str(last.detail.get("reason", "no reason was recorded"))
+
+
+def _waiting(workflow: Workflow) -> str:
+    if late := Wait.objects.overdue().filter(workflow=workflow).order_by("due_at").first():
+        since = f"Waiting for {workflow.waiting_for}, overdue since {clock(late.due_at)}."
+        return f"{since} It is waited for until {clock(late.deadline)}."
+    return f"Waiting until {clock(workflow.invisible_until)}: {workflow.waiting_for}"
 
 
 def _reversing(workflow: Workflow, attempt: Attempt | None, parked_on: Service | None) -> str:

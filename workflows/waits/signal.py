@@ -14,11 +14,13 @@ from workflows.postgres.jsonb import as_json
 from workflows.signals import store
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
+from workflows.waits.team import team_for_the_engine
 from workflows.waits.wait import (
     WaitError,
     WaitExpired,
     WaitRow,
     begin,
+    ensure_text,
     expire,
     find,
     row_or_claim_lost,
@@ -56,12 +58,17 @@ def wait_for_signal(
     look: Callable[[], Mapping[str, Any] | None] | None = None,
     look_every: timedelta = DEFAULT_LOOK_EVERY,
     waiting_for: str = "",
+    due: timedelta | None = None,
+    team: str = "",
 ) -> Received:
     """Go on only when a signal with a name of `signals` has come. The first one to come is the answer.
 
     It may have come before the workflow, or long before this wait; it answers one wait of a workflow. `name` is the
     wait's identity, `waiting_for` what people read; `timeout` runs from the first meeting. With `matching` only a
     signal counts whose payload has these fields with these values (PostgreSQL's jsonb containment, @>).
+
+    After `due`, which is shorter than `timeout`, the wait is overdue: people are told, first those of the group `team`.
+    It goes on waiting. Both are fixed at the first meeting.
 
     `look` is the fallback for a signal that never comes: it is called at once, after 5 s, 10 s, 20 s and so on, and
     then every `look_every`. Unless it returns None, its result is the answer, as the payload of a signal from "look".
@@ -76,10 +83,13 @@ def wait_for_signal(
     attempt = attempt_log.attempt_of(workflow)
     waiting_for = waiting_for or f"the signal {' or '.join(names)}"
     every = look_every if look else None
-    wait = find(attempt, Wait.Kind.SIGNAL, name, look_every=every) or begin(
-        attempt, Wait.Kind.SIGNAL, name, waiting_for=waiting_for, timeout=timeout, look_every=every
-    )
+    wait = find(attempt, Wait.Kind.SIGNAL, name, look_every=every)
     wanted = as_json(matching or {})
+    if wait is None:
+        told: dict[str, Any] = {"due": due, "team": _team(due, team)}
+        wait = begin(
+            attempt, Wait.Kind.SIGNAL, name, waiting_for=waiting_for, timeout=timeout, look_every=every, **told
+        )
     if not wait.outcome:
         answered = _answer(attempt, workflow, wait, names, wanted) or _look(attempt, wait, look)
         wait = answered or expire(attempt, wait)
@@ -93,6 +103,14 @@ def wait_for_signal(
                 f"It waited for {waiting_for}, which did not come in time.", code="wait_expired", wait_id=wait.id
             )
     raise suspension(attempt, wait, waiting_for, names, wanted)
+
+
+def _team(due: timedelta | None, team: str) -> str:
+    """Who sees to a wait that is overdue. One that is not there fails no workflow: the engine's own team does."""
+    ensure_text("A team", team, longest=150)
+    if team and due is None:
+        raise WaitError("A wait that is never due needs no team: state both, or neither.")
+    return team_for_the_engine(team) if team else ""
 
 
 def _answer(

@@ -119,18 +119,24 @@ def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timede
 # Makes the wait, if the row is still ours; `insert_parameters` gives its parameters. A worker that lost the row may be
 # writing the same wait: this statement waits for that one, and the next attempt finds the wait.
 INSERT_WAIT = f"""
-    INSERT INTO workflows_wait (workflow_id, kind, name, generation, waiting_for, deadline)
+    INSERT INTO workflows_wait (workflow_id, kind, name, generation, waiting_for, deadline, due_at, team)
     SELECT %(workflow_id)s, %(kind)s, %(name)s::text, 1 + (
            SELECT count(*) FROM workflows_wait WHERE workflow_id = %(workflow_id)s AND name = %(name)s),
-           %(waiting_for)s, clock_timestamp() + %(timeout)s
+           %(waiting_for)s, clock_timestamp() + %(timeout)s, clock_timestamp() + %(wait_due)s::interval, %(wait_team)s
      WHERE {FENCE}
     ON CONFLICT (workflow_id, name, generation) DO NOTHING"""  # noqa: S608 (FENCE is ours)
 
 
 def insert_parameters(
-    attempt: OpenAttempt, kind: Wait.Kind, name: str, waiting_for: str, timeout: timedelta
+    attempt: OpenAttempt,
+    kind: Wait.Kind,
+    name: str,
+    waiting_for: str,
+    timeout: timedelta,
+    due: timedelta | None = None,
+    team: str = "",
 ) -> dict[str, Any]:
-    """The parameters of INSERT_WAIT. Raises WaitError for what no row can hold.
+    """The parameters of INSERT_WAIT. Raises WaitError for what no row can hold, or nobody would be told of.
 
     Raises Suspend where nothing may wait: no question is asked that nobody waits for, and no children are started.
     """
@@ -139,7 +145,12 @@ def insert_parameters(
         attempt.suspended = Suspend(waiting_for, wake_on=(), until=timezone.now())
         raise attempt.suspended
     ensure_time("A wait's timeout", timeout)
-    return {"kind": kind, "name": name, "waiting_for": waiting_for, "timeout": timeout}
+    if due is not None:
+        ensure_time("The time until a wait is due", due)
+        if not timedelta(0) < due < timeout:
+            raise WaitError(f"A wait of {timeout} is due before that, and not after {due}.")
+    told = {"wait_due": due, "wait_team": team}
+    return {"kind": kind, "name": name, "waiting_for": waiting_for, "timeout": timeout, **told}
 
 
 def begin(
@@ -150,13 +161,15 @@ def begin(
     waiting_for: str,
     timeout: timedelta,
     look_every: timedelta | None = None,
+    due: timedelta | None = None,
+    team: str = "",
 ) -> WaitRow:
-    """Make the wait. The deadline is the database's clock plus `timeout`."""
+    """Make the wait. The deadline is the database's clock plus `timeout`; it is overdue after `due`."""
     rows = write(
         attempt,
         f"{INSERT_WAIT} RETURNING id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}",
         look_every=look_every,
-        **insert_parameters(attempt, kind, name, waiting_for, timeout),
+        **insert_parameters(attempt, kind, name, waiting_for, timeout, due, team),
     )
     return WaitRow(*row_or_claim_lost(rows))
 

@@ -106,6 +106,16 @@ def test_tasks_are_overdue_from_the_time_that_they_ought_to_be_decided_by(as_: L
     assert re.findall(r"/manualtask/(\d+)/change/", page) == [str(late.pk)]
 
 
+def test_a_wait_is_overdue_from_the_time_that_it_ought_to_be_over_by(as_: Login) -> None:
+    rows.worker()
+    late = rows.overdue_wait()
+    rows.overdue_wait(due=HOUR)
+    support = as_("support")
+    assert sentence(support) == "Slow: 1 wait is overdue."
+    page = support.get(links(support)["1 wait is overdue"]).content.decode()
+    assert set(re.findall(r"/workflow/(\d+)/change/", page)) == {str(late.pk)}
+
+
 def test_a_refund_that_failed_days_ago_is_no_well_being_and_each_reason_leads_to_what_it_counted(as_: Login) -> None:
     rows.worker()
     days_ago = timezone.now() - 120 * HOUR

@@ -78,6 +78,9 @@ def test_the_presets_find_what_people_come_for(as_: Login) -> None:
     assert listed(support, "?preset=attention") == [in_doubt.pk, old.pk, stubborn.pk, failed, undone]
     assert listed(support, "?preset=failed-today") == [failed]
     assert listed(support, "?preset=decision") == [in_doubt.pk, waiting]
+    late = rows.overdue_wait()
+    rows.overdue_wait(due=timedelta(hours=1))
+    assert listed(support, "?preset=overdue-wait") == [late.pk]
     assert listed(support, "?workflow_type=parcel&state=failed") == [old.pk, failed]
     assert listed(support, "?workflow_type=other") == []
 

@@ -119,6 +119,36 @@ def test_it_has_nothing_that_waits_for_nobody(as_: Login) -> None:
     assert "Nothing of this waits for anybody." in told
 
 
+def test_an_overdue_wait_is_among_what_is_overdue_with_its_team_and_nothing_that_was_sent(as_: Login) -> None:
+    now = timezone.now()
+    task(HOUR, task_type="late", due_at=now - 2 * HOUR)
+    task(10 * DAY, task_type="in_time", due_at=now + HOUR)
+    theirs = rows.overdue_wait(due=-3 * HOUR, team="support", waiting_for="a word of Ada Quill")
+    rows.overdue_wait(team="clinicians")
+    rows.overdue_wait(due=HOUR, team="support")
+    support = as_("support")
+    lines = shown(support)
+    assert [(line.asks, line.whose, line.is_overdue) for line in lines] == [
+        ("Overdue: “Review”", "Support", True),
+        ("Late", "Approvers", True),
+        ("Overdue: “Review”", "Clinicians", True),
+        ("In time", "Approvers", False),
+    ]
+    assert lines[0].url.endswith(f"/workflow/{theirs.pk}/change/")
+    told = told_by(support.get(LIST))
+    assert "Quill" not in told
+    assert "4 wait for somebody" in told
+    for query, number in (("kind=overdue-wait", 2), ("whose=teams", 1), ("whose=mine", 0), ("whose=unassigned", 4)):
+        assert len(shown(support, f"?{query}")) == number, query
+    assert [line.whose for line in shown(support, "?whose=teams")] == ["Support"]
+    assert [line.whose for line in shown(as_("superuser"), "?whose=teams&kind=overdue-wait")] == [
+        "Support",
+        "Clinicians",
+    ]
+    assert [line.what for line in support.get("/admin/").context["first_lines"]] == [line.asks for line in lines]
+    assert shown(support, "", INBOX)[0].asks == "Late", "the inbox has tasks alone"
+
+
 def test_what_is_overdue_comes_first_and_is_marked(as_: Login) -> None:
     now = timezone.now()
     failed(9 * DAY)
@@ -360,7 +390,7 @@ def test_what_falls_due_between_two_pages_is_not_passed_over(as_: Login) -> None
 
 @pytest.mark.parametrize(
     "after",
-    ["x", "1.0.1.0.1.1", "-1.0.1.0.1", "1.4.1.0.1", "1.0.1.3.1", "1.0.1.0.²"],
+    ["x", "1.0.1.0.1.1", "-1.0.1.0.1", "1.4.1.0.1", "1.0.1.4.1", "1.0.1.0.²"],
 )
 def test_a_place_that_there_is_not_is_none(after: str) -> None:
     assert needs.place(after) is None

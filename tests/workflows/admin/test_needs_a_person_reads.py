@@ -20,6 +20,7 @@ LIST, INBOX = "/admin/needs-a-person/?", "/admin/workflows/manualtask/?"
 PAGES = [
     *(LIST + query for query in ("", "kind=task", "kind=reversal", "kind=failed", "kind=given-up")),
     *(LIST + query for query in ("whose=mine", "whose=teams", "whose=unassigned", "whose=teams&kind=unclear")),
+    *(LIST + query for query in ("kind=overdue-wait", "kind=overdue-wait&whose=teams")),
     *(INBOX + query for query in ("", "state=overdue", "task_type=undo_in_doubt")),
 ]
 
@@ -32,7 +33,7 @@ def fill(number: int, *, assignee: int) -> None:
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            f"""TRUNCATE workflows_workflow, workflows_manualtask, workflows_followup CASCADE;
+            f"""TRUNCATE workflows_workflow, workflows_manualtask, workflows_followup, workflows_wait CASCADE;
                INSERT INTO workflows_workflow
                        (idempotency_key, workflow_type, payload, status, completed_at, acknowledged_failure)
                 SELECT gen_random_uuid(), 'parcel', '{{}}', 'FAILED', at, CASE n % 20 WHEN 0 THEN NULL ELSE at END
@@ -49,16 +50,22 @@ def fill(number: int, *, assignee: int) -> None:
                        CASE n % 1000 WHEN 2 THEN 'operations' ELSE '' END, CASE n % 1000 WHEN 5 THEN {assignee} END
                   FROM numbered;
                WITH made AS (
+                   INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, waiting_for)
+                   SELECT gen_random_uuid(), 'parcel', '{{}}', 'a word' FROM generate_series(1, {number}) RETURNING id)
+               INSERT INTO workflows_wait (workflow_id, kind, name, waiting_for, deadline, due_at)
+                SELECT id, 'signal', 'sent', 'a word', now() + interval '1 day', now() - id * interval '1 s' FROM made;
+               WITH made AS (
                    INSERT INTO workflows_workflow (idempotency_key, workflow_type, payload, status, completed_at)
                    SELECT gen_random_uuid(), 'parcel', '{{}}', 'COMPLETE', now()
                      FROM generate_series(1, {number}) n RETURNING id)
                INSERT INTO workflows_followup (workflow_id, step, queue, created_at)
                 SELECT id, 'thank', 'default', now() - id * interval '1 s' FROM made;
-               ANALYZE workflows_workflow; ANALYZE workflows_manualtask; ANALYZE workflows_followup"""
+               ANALYZE workflows_workflow; ANALYZE workflows_manualtask; ANALYZE workflows_followup;
+               ANALYZE workflows_wait"""
         )
 
 
-FILLED = {"workflows_workflow", "workflows_manualtask", "workflows_followup"}
+FILLED = {"workflows_workflow", "workflows_manualtask", "workflows_followup", "workflows_wait"}
 
 
 def read(client: Client, url: str) -> list[dict[str, Any]]:

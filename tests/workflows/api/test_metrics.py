@@ -47,7 +47,7 @@ def test_of_an_empty_database_each_number_is_there_and_none_is_not_zero(client: 
     samples = told(client)
     assert {name for name, _ in samples} >= {
         *("workflows", "oldest_due_seconds", "failed_last_hour", "unacknowledged_failures", "follow_ups_given_up"),
-        *("open_tasks", "overdue_tasks", "hidden_workflows"),
+        *("open_tasks", "overdue_tasks", "overdue_waits", "hidden_workflows"),
     }
     assert {value for (name, _), value in samples.items() if not name.startswith("workflow_slo_")} == {0.0}
 
@@ -126,9 +126,11 @@ def test_it_tells_what_waits_for_a_person_and_what_has_failed(client: Client) ->
     rows.given_up()
     rows.waiting()
     rows.open_task(rows.waiting(task=False), due_at=now - MINUTE)
+    for _ in range(3):
+        rows.overdue_wait()
     samples = told(client)
     names = ("failed_last_hour", "unacknowledged_failures", "follow_ups_given_up", "open_tasks", "overdue_tasks")
-    assert [samples[name, ()] for name in names] == [2, 2, 1, 2, 1]
+    assert [samples[name, ()] for name in (*names, "overdue_waits")] == [2, 2, 1, 2, 1, 3]
 
 
 @pytest.mark.django_db
