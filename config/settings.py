@@ -179,6 +179,7 @@ MIDDLEWARE = [
     "config.middleware.content_security_policy",  # before the next one, which refuses a host that is not ours itself
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "workflows.console.zone.reader_zone",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -18,6 +18,8 @@ from pydantic import AliasChoices, AwareDatetime, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
+from workflows import times
+from workflows.console.typed import TimeField
 from workflows.operations import answer_models
 from workflows.postgres.jsonb import Unstorable, ensure_storable
 from workflows.telling import words
@@ -175,7 +177,12 @@ def field_of(info: FieldInfo) -> forms.Field:
     kind, limits, nullable = _unwrapped(info.annotation, info.metadata)
     make = _choices(kind) or (_BY_TYPE.get(kind, _json) if isinstance(kind, type) else _json)
     field = make(limits=limits, info=info)
-    field.help_text = info.description or field.help_text
+    is_time = isinstance(field, TimeField)  # which always says in which zone
+    field.help_text = (
+        f"{info.description} {field.help_text}"
+        if info.description and is_time
+        else (info.description or field.help_text)
+    )
     field.required = info.is_required() and not nullable
     field.widget.is_required = field.required
     field.initial = _initial(field, info.default)
@@ -230,8 +237,7 @@ def _date(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
 
 
 def _datetime(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
-    widget = forms.DateTimeInput(attrs={"type": "datetime-local", "step": "any"}, format="%Y-%m-%dT%H:%M:%S")
-    return forms.DateTimeField(widget=widget, help_text="In UTC.")
+    return TimeField(step="any", help_text=f"In {times.zone()}.")
 
 
 def _bool(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:

@@ -6,7 +6,7 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -20,7 +20,7 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from workflows import operations
+from workflows import operations, times
 from workflows.console import links
 from workflows.console.paging import is_number
 from workflows.definition import definitions, wording_of_type
@@ -38,6 +38,8 @@ MOST_EXPORTED = 100_000
 # The reveals of so many days are counted where no time is chosen.
 DAYS_COUNTED = timedelta(days=7)
 COUNTS_SHOWN = 100
+# Days that can be asked for: beyond lies no time in another zone, or none that PostgreSQL is asked for.
+EARLIEST, LATEST = date(1900, 1, 1), date(9999, 12, 30)
 
 SORTS = {"": "Everything", LOOKED: "What people looked at", DID: "What people did"}
 LOOKS = dict(Access.Kind.choices)
@@ -90,6 +92,8 @@ class Filters(NamedTuple):
 
     def __str__(self) -> str:
         said = [f"{name} {value}" for name, value in self._asdict().items() if value]
+        if self.since or self.until:
+            said.append(f"days of {times.zone()}")
         return ", ".join(said) or "everything"
 
 
@@ -101,7 +105,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     place = _place(request.GET.get("before", ""))
     found = audit.lines(asked, before=place, limit=SIZE + 1)
     last = found[SIZE - 1].place if len(found) > SIZE else None
-    today = timezone.now().date()
+    today = timezone.localdate()
     counted = asked if asked.since or asked.until else Asked(asked.person, since=timezone.now() - DAYS_COUNTED)
     context = {
         **site.each_context(request),
@@ -159,9 +163,9 @@ def _people(chosen: str) -> list[str]:
 
 def _asked(filters: Filters) -> tuple[Asked, Sequence[str]]:
     """The lines that the filters ask for, and by which keys a patient's other workflows were looked for."""
-    since, until = _day(filters.since), _day(filters.until)
+    since, until = _day(filters.since), _day(filters.until, days=1)
     workflows, tried = _of_patient(int(filters.patient)) if filters.patient else (None, ())
-    return Asked(filters.person, workflows, since, until + timedelta(days=1) if until else None, filters.sort), tried
+    return Asked(filters.person, workflows, since, until, filters.sort), tried
 
 
 def _of_patient(workflow_id: int) -> tuple[Sequence[int], Sequence[str]]:
@@ -173,13 +177,13 @@ def _of_patient(workflow_id: int) -> tuple[Sequence[int], Sequence[str]]:
     return [workflow_id, *found.ids], found.tried
 
 
-def _day(text: str) -> datetime | None:
-    """The start of a day, in UTC; None if it is none, or the last one that there is."""
+def _day(text: str, *, days: int = 0) -> datetime | None:
+    """The start of a reader's day, or of so many days later; None if it is none, or far off."""
     try:
-        day = date.fromisoformat(text)
-    except ValueError:
+        day = date.fromisoformat(text) + timedelta(days)
+    except (ValueError, OverflowError):
         return None
-    return datetime.combine(day, time(), UTC) if date.min < day < date.max else None
+    return times.start_of(day) if EARLIEST <= day < LATEST else None
 
 
 def _text(place: Place) -> str:

@@ -75,7 +75,7 @@ def _brake(row: Standing) -> str:
     service, since = row.service, f" since {words.clock(row.since)}" if row.since else ""
     match row.state:
         case CircuitState.HELD:
-            until = words.clock(service.retry_at)
+            until = words.until(service.retry_at)
             return f"Held by {service.held_by} until {until}: {words.ended(service.held_reason)}"
         case CircuitState.OPEN | CircuitState.TRIED:
             return f"Many workflows have failed at {row.titled}{since}{_in_releases(service)} ({service.code})."

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
 
+from workflows import times
+
 # Units of the drawing, which the page scales.
 WIDTH, HEIGHT = 240.0, 60.0
 # Of a column's width; units, so that one is seen beside a thousand; and the height of a mark.
@@ -74,7 +76,7 @@ class Chart:
         scale, width = HEIGHT / (highest or 1.0), WIDTH / len(values)
         drawn = [
             Column(
-                f"{at:%Y-%m-%d %H:%M}",
+                times.minute(at),
                 tell(value),
                 tell(before),
                 x=_short(number * width),

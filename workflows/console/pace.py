@@ -13,7 +13,8 @@ from django.utils.text import capfirst
 
 from workflows import operations
 from workflows.console.base import ReasonForm, StandingsAdmin, Verb
-from workflows.console.service import HoldForm, told
+from workflows.console.hold_form import HoldForm
+from workflows.console.service import told
 from workflows.health import bounded, paces
 from workflows.health.paces import PaceStanding
 from workflows.models import CircuitEvent, Pace
@@ -49,7 +50,7 @@ HOLD = Verb(
         "Submissions are taken and wait. When the time is over they begin by themselves, the oldest first.",
         *([f"This takes the place of the hold of {row.pace.held_by}."] if row.is_held else []),
     ],
-    done="It is held.",
+    done="",
     form=HoldForm,
 )
 RELEASE = Verb(
@@ -142,7 +143,7 @@ def banner() -> list[str]:
     """What stands above every page while something is held."""
     rows = Pace.objects.filter(held_until__gt=timezone.now()).order_by("key")[:3]
     return [
-        f"The {row.key.replace(':', ' ', 1)} is held by {row.held_by} until {words.clock(row.held_until)}: "
+        f"The {row.key.replace(':', ' ', 1)} is held by {row.held_by} until {words.until(row.held_until)}: "
         f"nothing of it begins. {words.ended(row.held_reason)}"
         for row in rows
     ]
@@ -154,7 +155,7 @@ def _columns(row: PaceStanding) -> dict[str, Any]:
         "waiting": bounded.text(row.waiting),
         "pace": f"{row.pace.per_second:g} a second" if row.pace.per_second else "",
         "cap": f"{row.pace.at_once} at a time" if row.pace.at_once else "",
-        "until": words.clock(row.pace.held_until) if row.is_held else "",
+        "until": words.until(row.pace.held_until) if row.is_held else "",
         "told": told(row.last_event),
     }
 
@@ -172,7 +173,7 @@ def _badge(row: PaceStanding) -> SafeString:
 def _hold(row: PaceStanding) -> str:
     if not row.is_held:
         return ""
-    until = words.clock(row.pace.held_until)
+    until = words.until(row.pace.held_until)
     return f"Held by {row.pace.held_by} until {until}: {words.ended(row.pace.held_reason)} Nothing begins until then."
 
 

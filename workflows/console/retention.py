@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -15,8 +15,10 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from workflows import times
 from workflows.console import links
 from workflows.console.base import ConsoleAdmin, ReasonForm, Verb, reason_field, time_column
+from workflows.console.typed import DayField
 from workflows.definition import definitions
 from workflows.models import Erasure, Hold, Workflow
 from workflows.operations.guards import ERASE, PLACE_HOLD
@@ -32,14 +34,13 @@ LISTED = 50
 
 
 class UntilForm(ReasonForm):
-    until = forms.DateField(
-        label="Until", widget=forms.DateInput(attrs={"type": "date"}), help_text="It ends at midnight, UTC."
-    )
+    until = DayField(label="Until")
     reason = reason_field(STAYS)
     field_order = ("until", "of_person", "reason")
 
-    def clean_until(self) -> datetime:
-        return datetime.combine(self.cleaned_data["until"], time.min, UTC)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["until"].help_text = f"It ends when that day begins, in {times.zone()}."
 
 
 class HoldForm(UntilForm):
@@ -63,11 +64,21 @@ def _is_on(row: Hold) -> bool:
 # --- Legal holds --------------------------------------------------------------------------------------
 
 
+def _place(row_id: int, *, user: User, until: datetime, **said: Any) -> str:
+    holds.place(row_id, user=user, until=until, **said)
+    return f"A legal hold is on it until {times.both(until)}."
+
+
+def _extend(hold_id: int, *, user: User, until: datetime, **said: Any) -> str:
+    holds.extend(hold_id, user=user, until=until, **said)
+    return f"Another hold is placed on the same, until {times.both(until)}."
+
+
 PLACE = Verb(
     slug="place_hold",
     label="Place a legal hold",
     permission=PLACE_HOLD,
-    operation=holds.place,
+    operation=_place,
     applies=lambda row: True,
     consequences=lambda row: [
         "What was sent, and what came of it, is kept until the hold ends: no age and no erasure deletes it.",
@@ -75,18 +86,18 @@ PLACE = Verb(
     ],
     form=HoldForm,
     asks="Place a legal hold on {}",
-    done="A legal hold is on it.",
+    done="",
     rare=True,
 )
 EXTEND = Verb(
     slug="extend",
     label="Extend",
     permission=PLACE_HOLD,
-    operation=holds.extend,
+    operation=_extend,
     applies=_is_on,
     consequences=lambda row: ["Another hold is placed on the same, until then. This one stays as it is."],
     form=UntilForm,
-    done="Another hold is placed on the same.",
+    done="",
 )
 LIFT = Verb(
     slug="lift",
@@ -108,7 +119,7 @@ def lines(row: Workflow) -> list[tuple[str, int]]:
     """On a workflow's page: the legal holds that are on it, each with its number."""
     return [
         (
-            f"A legal hold is on it until {words.clock(hold.until)}, placed by {hold.placed_by}: "
+            f"A legal hold is on it until {times.both(hold.until)}, placed by {hold.placed_by}: "
             f"{words.ended(hold.reason)} Nothing of it is deleted before, whatever its age and whoever asks.",
             hold.pk,
         )

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django import forms
 from django.contrib import admin
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils import timezone
 
 from workflows import operations
 from workflows.console import cause, trends
-from workflows.console.base import ReasonForm, StandingsAdmin, Verb
+from workflows.console.base import StandingsAdmin, Verb
+from workflows.console.hold_form import HoldForm
 from workflows.console.paging import older
 from workflows.health import services
 from workflows.health.services import Standing
@@ -26,20 +25,6 @@ EVENTS_SHOWN = 100
 KINDS: Mapping[str, str] = {CircuitEvent.Kind.OPENED: "Down", CircuitEvent.Kind.CLOSED: "Up again"}
 
 
-class HoldForm(ReasonForm):
-    until = forms.DateTimeField(
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-        help_text=f"UTC. At most {operations.LONGEST_HOLD.days} days from now.",
-    )
-    field_order = ("until", "reason")
-
-    def clean_until(self) -> Any:
-        until = self.cleaned_data["until"]
-        if why_not := operations.why_not_hold_until(until, now=timezone.now()):
-            raise ValidationError(why_not)
-        return until
-
-
 HOLD = Verb(
     slug="hold",
     label="Hold",
@@ -47,7 +32,7 @@ HOLD = Verb(
     operation=operations.hold,
     applies=lambda row: True,
     consequences=lambda row: cause.of_hold(row) if row.is_cause else _once_held(row),
-    done="It is held.",
+    done="",
     form=HoldForm,
 )
 TRY_NOW = Verb(
@@ -180,7 +165,7 @@ def _circuit(row: Standing) -> str:
     match row.state:
         case CircuitState.HELD:
             return (
-                f"Held by {service.held_by} until {words.clock(service.retry_at)}: {words.ended(service.held_reason)}"
+                f"Held by {service.held_by} until {words.until(service.retry_at)}: {words.ended(service.held_reason)}"
             )
         case CircuitState.OPEN | CircuitState.TRIED:
             why = f": {circuits.last_calls(service)}" if service.failed >= circuits.VOTES else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, time
+from datetime import timedelta
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -17,7 +17,7 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from workflows import operations
+from workflows import operations, times
 from workflows.console import (
     acknowledging,
     cause,
@@ -175,8 +175,9 @@ class PresetFilter(paging.Filter):
             case "attention":
                 return queryset.filter(reduce(or_, _needing_attention()))
             case "failed-today":
-                midnight = datetime.combine(timezone.now().date(), time(), UTC)
-                return counts.failed_between(queryset, midnight, midnight + counts.DAY)
+                today = timezone.localdate()
+                since, until = times.start_of(today), times.start_of(today + timedelta(days=1))
+                return counts.failed_between(queryset, since, until)
             case "unacknowledged":
                 return queryset.filter(UNACKNOWLEDGED)
             case counts.UNKNOWN_TYPE:

@@ -17,6 +17,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db.models import F, QuerySet
 from django.db.models.fields.tuple_lookups import Tuple, TupleLessThan
+from django.utils import timezone
 
 from workflows.health import bounded
 from workflows.models import Access, CircuitEvent, Event, Search
@@ -131,10 +132,10 @@ def _beyond(rows: Rows, source: Source, place: Place) -> Rows:
 
 
 def reveals(asked: Asked) -> list[tuple[date, str, int]]:
-    """How often each person has revealed something, by day, newest first; of the newest 10,000 reveals."""
+    """How often each person has revealed something, by the reader's days, newest first; of the newest 10,000."""
     rows = _chosen(Access.objects.filter(kind=Access.Kind.REVEALED), ACCESSES, asked)
     newest = rows.order_by("-at").values_list("at", "actor")[: bounded.limit()]
-    counted = Counter((at.date(), actor) for at, actor in newest)
+    counted = Counter((timezone.localdate(at), actor) for at, actor in newest)
     by_name = sorted(((day, actor, number) for (day, actor), number in counted.items()), key=lambda each: each[1])
     return sorted(by_name, key=lambda each: each[0], reverse=True)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 
+from workflows import times
 from workflows.definition import wording_of_type
 from workflows.health import bounded
 from workflows.health.bounded import Count, Link
@@ -300,4 +301,4 @@ def _seconds(since: datetime, at: datetime) -> float:
 
 
 def _clock_of(moment: datetime, at: datetime) -> str:
-    return f"{moment:%H:%M} UTC" if moment.date() == at.date() else f"{moment:%Y-%m-%d %H:%M} UTC"
+    return times.brief(moment, at)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from django.contrib.auth import get_user_model
 from django.db.models import F, QuerySet
 
+from workflows import times
 from workflows.errors import NotAllowed
 from workflows.models import AssignedCause, Event, FollowUp, State, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
@@ -106,5 +107,5 @@ def _why_nothing_left(workflow: Workflow, state: State) -> str:
     """Why there is nothing to acknowledge, in a sentence."""
     was_given_up = FollowUp.objects.filter(workflow=workflow.pk, due_at=None).exists()
     if (state == State.FAILED or was_given_up) and (done := acknowledgement(workflow)):
-        return f"{done.actor} has acknowledged it already, at {done.at:%Y-%m-%d %H:%M:%S} UTC."
+        return f"{done.actor} has acknowledged it already, at {times.second(done.at)}."
     return f"Only what has failed, or was given up, can be acknowledged; this one is {state.label.lower()}."

@@ -14,6 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection, transaction
 from django.db.models import Model
 
+from workflows import times
 from workflows.errors import NotAllowed
 from workflows.models import Event, State, Workflow, correction, manual_task
 from workflows.state import history
@@ -168,7 +169,7 @@ def why_emptied(workflow: Workflow) -> str:
     if not workflow.emptied_at:
         return ""
     return (
-        f"What it was sent was deleted at {workflow.emptied_at:%Y-%m-%d %H:%M} UTC: nothing can be done with it any "
+        f"What it was sent was deleted at {times.minute(workflow.emptied_at)}: nothing can be done with it any "
         "more. If the patient still needs something, they have to send it again."
     )
 

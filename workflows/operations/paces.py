@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from workflows import times
 from workflows.definition import definitions
 from workflows.errors import NotAllowed
 from workflows.models import ApiKey, CircuitEvent, Pace, Workflow
@@ -24,13 +25,17 @@ FASTEST, SLOWEST = 10_000.0, 0.0005
 MOST_AT_ONCE = 1_000
 
 
-def hold_queue(key: str, *, user: User, until: datetime, reason: str) -> None:
-    """Let nothing of a queue or a type begin before `until`; what has begun goes on. It replaces an earlier hold."""
+def hold_queue(key: str, *, user: User, until: datetime, reason: str) -> str:
+    """Let nothing of a queue or a type begin before `until`; what has begun goes on. It replaces an earlier hold.
+
+    Returns until when, in a sentence.
+    """
     with _locked(key, user, reason, "a hold", of_service=False) as pace:
         if why_not := why_not_hold_until(until, now=pace.now, what="a queue or a type"):
             raise NotAllowed(why_not)
         pace.held_until, pace.held_by, pace.held_reason = until, user.get_username(), stated(reason)
-        _record(pace, CircuitEvent.Kind.HELD, user, f"Until {until:%Y-%m-%d %H:%M} UTC. {stated(reason)}")
+        _record(pace, CircuitEvent.Kind.HELD, user, f"Until {times.both(until, dated=True)}. {stated(reason)}")
+    return f"It is held until {times.both(until)}."
 
 
 def release_queue(key: str, *, user: User, reason: str) -> None:

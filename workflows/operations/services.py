@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.text import capfirst
 
+from workflows import times
 from workflows.errors import NotAllowed
 from workflows.models import Service, Workflow
 from workflows.models.workflow import is_parked_on
@@ -25,8 +26,10 @@ LONGEST_HOLD = timedelta(days=7)
 ALONE = 20
 
 
-def hold(name: str, *, user: User, until: datetime, reason: str) -> None:
+def hold(name: str, *, user: User, until: datetime, reason: str) -> str:
     """Let no workflow call a service before `until`; then it is tried. A new hold replaces the old one.
+
+    Returns until when, in a sentence.
 
     An attempt that is under way may still call it: workers read the circuits when they take a workflow up.
     """
@@ -36,6 +39,7 @@ def hold(name: str, *, user: User, until: datetime, reason: str) -> None:
         if why_not := why_not_hold_until(until, now=service.now):
             raise NotAllowed(why_not)
         circuits.hold(service, until=until, by=user.get_username(), reason=stated(reason))
+    return f"It is held until {times.both(until)}."
 
 
 def try_now(name: str, *, user: User, reason: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from django.db import IntegrityError
 
+from workflows import times
 from workflows.engine import compensation, undo_question
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, Workflow
@@ -287,13 +288,13 @@ def _why_over(task: ManualTask) -> str:
     if task.state == ManualTask.State.RETRACTED:
         return "Its answer was retracted; the workflow asks again."
     if task.decided_by and task.decided_at:
-        return f"{task.decided_by.get_username()} {task.state} it already, at {task.decided_at:%Y-%m-%d %H:%M:%S} UTC."
+        return f"{task.decided_by.get_username()} {task.state} it already, at {times.second(task.decided_at)}."
     if task.state != ManualTask.State.EXPIRED and task.workflow.status != Workflow.Status.PENDING:
         return f"Its workflow has finished; it is {task.workflow.status.lower()}."
     if task.state == ManualTask.State.CLOSED:
         return "Its workflow went on without an answer."
     if task.state == ManualTask.State.EXPIRED or task.is_over:
-        return f"It expired at {task.expires_at:%Y-%m-%d %H:%M:%S} UTC."
+        return f"It expired at {times.second(task.expires_at)}."
     return ""
 
 
@@ -321,5 +322,5 @@ def _whose(task: ManualTask) -> str:
         return "It is unassigned by now: look at it again."
     name = task.assignee.get_username()
     if task.claimed_at:
-        return f"{name} has claimed it, at {task.claimed_at:%Y-%m-%d %H:%M:%S} UTC."
+        return f"{name} has claimed it, at {times.second(task.claimed_at)}."
     return f"It is assigned to {name}."

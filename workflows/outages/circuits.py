@@ -22,6 +22,7 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS, models, transaction
 from django.utils.text import capfirst
 
+from workflows import times
 from workflows.models import CircuitEvent, Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.service import FIRST_COOL_OFF
@@ -289,7 +290,7 @@ def hold(service: Service, *, until: datetime, by: str, reason: str) -> None:
     service.releases, service.elsewhere = [], False
     service.retry_at, service.trial_until, service.cohort = until, None, 0
     service.held_by, service.held_reason = by, reason
-    record(service, CircuitEvent.Kind.HELD, f"Until {until:%Y-%m-%d %H:%M} UTC. {reason}", by)
+    record(service, CircuitEvent.Kind.HELD, f"Until {times.both(until, dated=True)}. {reason}", by)
 
 
 def try_now(service: Service, *, by: str, reason: str) -> None:

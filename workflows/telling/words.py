@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from workflows import times as times_of
 from workflows.definition import wording_of_type
 from workflows.wording import Wording, label_of_result, length
 from workflows.wording import plain as plain
@@ -25,10 +26,13 @@ _LONGEST_SHOWN = 100
 
 
 def clock(at: datetime | None) -> str:
-    """`14:02:07 UTC` today, `2026-03-01 14:02 UTC` on another day."""
-    if at is None:
-        return "an unknown time"
-    return f"{at:%H:%M:%S} UTC" if at.date() == timezone.now().date() else f"{at:%Y-%m-%d %H:%M} UTC"
+    """`14:02:07 UTC` today, `2026-03-01 14:02 UTC` on another day; by the reader's clock: `15:02:07 Berlin time`."""
+    return "an unknown time" if at is None else times_of.clock(at)
+
+
+def until(at: datetime | None) -> str:
+    """The end of a hold by the reader's clock and by UTC: people in several places act on it."""
+    return "an unknown time" if at is None else times_of.both(at)
 
 
 def day(at: datetime) -> str:
@@ -38,7 +42,7 @@ def day(at: datetime) -> str:
 
 def age_of(since: datetime) -> SafeString:
     """How long ago it was, with the time itself when pointed at."""
-    return format_html('<time title="{} UTC">{}</time>', f"{since:%Y-%m-%d %H:%M:%S}", age(since))
+    return format_html('<time title="{}">{}</time>', times_of.utc(since), age(since))
 
 
 def age(since: datetime) -> str:

@@ -7,18 +7,48 @@ from datetime import datetime
 from typing import Any
 
 from django import template
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
+from workflows import times
+
 register = template.Library()
+
+
+register.filter("clock", times.clock)
+register.filter("utc", times.utc)
 
 
 @register.filter
 def moment(at: datetime) -> SafeString:
-    """A time in a list, to the minute. A script shows it by the clock of who reads it, with UTC when pointed at."""
-    exact, short = f"{at:%Y-%m-%d %H:%M:%S}", f"{at:%Y-%m-%d %H:%M}"
-    return format_html('<time datetime="{}" title="{} UTC" data-local>{} UTC</time>', at.isoformat(), exact, short)
+    """A time to the minute by the clock of who reads it, with the name of its zone; with UTC when pointed at."""
+    return _time(at, times.minute(at))
+
+
+@register.filter
+def exact(at: datetime) -> SafeString:
+    """The same to the second."""
+    return _time(at, times.second(at))
+
+
+@register.filter
+def bare(at: datetime | None) -> SafeString | str:
+    """The same without the zone, where `times_are` names it below."""
+    return _time(at, f"{timezone.localtime(at):{times.SECOND}}") if at else ""
+
+
+def _time(at: datetime, told: str) -> SafeString:
+    return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), times.utc(at), told)
+
+
+@register.simple_tag
+def times_are() -> str:
+    """In which zone the page has its times."""
+    if times.zone() == "UTC":
+        return "Times are UTC."
+    return f"Times are by your clock ({times.zone()}, {times.offset()} now); point at one to see it in UTC."
 
 
 @register.filter

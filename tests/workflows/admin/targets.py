@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -94,9 +93,7 @@ def revoke() -> Target:
 
 
 def hold() -> Target:
-    until = timezone.now() + timedelta(hours=2)
-    url = f"/admin/workflows/service/{open_circuit().pk}/hold/"
-    return url, {"until": f"{until:%Y-%m-%dT%H:%M}", "reason": "They migrate."}
+    return f"/admin/workflows/service/{open_circuit().pk}/hold/", {"how_long": "60", "reason": "They migrate."}
 
 
 def try_now() -> Target:

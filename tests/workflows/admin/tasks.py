@@ -24,7 +24,8 @@ def url(row: ManualTask, page: str = "change") -> str:
 
 
 def words(html: str) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+    """The text of a page; a time ends where a comma may follow it."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", re.sub(r"</?time[^>]*>", "", html))).split())
 
 
 def page(client: Client, row: ManualTask) -> str:

@@ -15,6 +15,7 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from tests.workflows.outages.services import circuit, open_circuit, trial_is_due
+from workflows import times
 from workflows.console import service as page_module
 from workflows.health import services
 from workflows.models import CircuitEvent, Service, Workflow
@@ -77,7 +78,7 @@ def test_a_hold_says_whose_it_is_and_why_and_until_when(as_: Login) -> None:
     service = open_circuit(trial_in=3600)
     Service.objects.update(held_by="ada", held_reason="They migrate", failed=0)
     assert sentence(as_("support")) == (
-        f"Held by ada until {at(service.retry_at)}: They migrate. No workflow waits for it. "
+        f"Held by ada until {times.both(service.retry_at)}: They migrate. No workflow waits for it. "
         "It is tried when the hold is over."
     )
     trial_is_due()
@@ -236,9 +237,8 @@ def test_a_hold_and_a_trial_say_what_they_do(as_: Login) -> None:
     service = open_circuit()
     client, hold = as_("engineer"), f"{SERVICES}programs/hold/"
     assert "counts no failure, however long that is" in shown(client, hold)
-    until = (timezone.now() + 2 * timedelta(hours=1)).replace(second=0, microsecond=0)
-    client.post(hold, {"until": f"{until:%Y-%m-%dT%H:%M}", "reason": "They migrate."})
-    assert (circuit().retry_at, circuit().held_by) == (until, "some-engineer")
+    client.post(hold, {"how_long": "60", "reason": "They migrate."})
+    assert circuit().held_by == "some-engineer"
     assert "This takes the place of the hold of some-engineer." in shown(client, hold)
     Service.objects.update(retry_at=service.retry_at)
     said = shown(client, f"{SERVICES}programs/try_now/")

@@ -1,4 +1,4 @@
-// The keyboard of the console, and its times: `/` goes to the box that finds, Escape leaves it; after an error the field at fault has it.
+// The keyboard of the console, and the zone of its times: `/` goes to the box that finds, Escape leaves it; after an error the field at fault has it.
 "use strict";
 
 document.addEventListener("keydown", (event) => {
@@ -34,10 +34,6 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const each of document.querySelectorAll("#changelist-filter details")) each.removeAttribute("open");
 });
 
-// Times in lists are those of the reader's clock; pointing at one shows UTC.
-const local = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "short" }); // 2026-03-01 14:02
-
-document.addEventListener("DOMContentLoaded", () => {
-  for (const time of document.querySelectorAll("time[data-local]")) time.textContent = local.format(new Date(time.dateTime));
-  for (const note of document.querySelectorAll("[data-times]")) note.textContent = "Times are by your clock; point at one to see it in UTC.";
-});
+// The server writes times, and reads those that people type, by the reader's clock: this says which one that is.
+const secure = window.location.protocol === "https:" ? "; secure" : "";
+document.cookie = `zone=${Intl.DateTimeFormat().resolvedOptions().timeZone}; path=/; max-age=31536000; samesite=lax${secure}`;

@@ -230,8 +230,8 @@ CHANGED_USER = {
 }
 
 
-def _in_two_hours(scene: Scene) -> dict[str, Any]:
-    return {"until": f"{timezone.now() + timedelta(hours=2):%Y-%m-%dT%H:%M}", **REASON}
+def _for_an_hour(scene: Scene) -> dict[str, Any]:
+    return {"how_long": "60", **REASON}
 
 
 def _to_the_boss(scene: Scene, row: str) -> dict[str, Any]:
@@ -299,10 +299,10 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_hold_lift": REASON,
     "workflows_bulkoperation_start": {"pace": "5", **REASON},
     **{f"workflows_bulkoperation_{verb}": REASON for verb in ("approve", "pause", "resume", "stop")},
-    "workflows_service_hold": _in_two_hours,
+    "workflows_service_hold": _for_an_hour,
     "workflows_service_try_now": REASON,
     "workflows_service_let_fail": {**REASON, "decides": "1"},
-    "workflows_pace_hold": _in_two_hours,
+    "workflows_pace_hold": _for_an_hour,
     "workflows_pace_release": REASON,
     "workflows_pace_set_cap": {"at_once": "5", **REASON},
     "workflows_pace_set_pace": {"per_second": "5", **REASON},

@@ -1,0 +1,63 @@
+"""HOLD IT UNTIL WHEN: so many minutes, or a time that a person types and sees by both clocks before it holds."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+
+from workflows import operations, times
+from workflows.console.base import ReasonForm
+from workflows.console.typed import TimeField
+
+MINUTES = {"15": "15 minutes", "30": "30 minutes", "60": "1 hour"}
+TYPED = "until"
+
+
+class HoldForm(ReasonForm):
+    """Nothing is chosen beforehand. A typed time is asked about once, with its end by both clocks."""
+
+    how_long = forms.ChoiceField(label="Hold it for", widget=forms.RadioSelect, required=False)
+    until = TimeField(label="Until", required=False)
+    read = forms.CharField(widget=forms.HiddenInput, required=False)  # the typed time that the page has shown, in UTC
+    field_order = ("how_long", "until", "read", "reason")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        ends = [(key, f"{label}, until {times.both(_in(key))}") for key, label in MINUTES.items()]
+        self.fields["how_long"].choices = [*ends, (TYPED, "Until another time")]  # type: ignore[attr-defined]
+        most = operations.LONGEST_HOLD.days
+        self.fields["until"].help_text = f"By the clock of {times.zone()}. At most {most} days from now."
+
+    def clean(self) -> dict[str, Any]:
+        """The reason, and the end in UTC."""
+        cleaned = super().clean() or self.cleaned_data
+        key, typed, read = cleaned.pop("how_long", ""), cleaned.pop("until", None), cleaned.pop("read", "")
+        if self.errors:
+            return cleaned
+        if key in MINUTES and typed:
+            self.add_error("until", "Choose one: so many minutes, or a time.")
+        elif key in MINUTES:
+            cleaned["until"] = _in(key)
+        elif typed is None:
+            self.add_error("until" if key else "how_long", "Say until when.")
+        elif why_not := operations.why_not_hold_until(typed, now=timezone.now()):
+            self.add_error("until", why_not)
+        elif read != typed.isoformat():
+            self._ask(typed)
+        else:
+            cleaned["until"] = typed
+        return cleaned
+
+    def _ask(self, typed: datetime) -> None:
+        self.data = {**self.data.dict(), self.add_prefix("read"): typed.isoformat()}  # type: ignore[attr-defined]
+        ends = times.both(typed)
+        self.add_error(None, f"Nothing is held yet. That is until {ends}: if it is right, press the button again.")
+
+
+def _in(minutes: str) -> datetime:
+    """So many minutes from now, to the next full one: what the page shows is when it ends."""
+    end = timezone.now() + timedelta(minutes=int(minutes), seconds=59, microseconds=999_999)
+    return end.replace(second=0, microsecond=0)
