@@ -43,6 +43,7 @@ LABELS = {
     "retry": "Retry",
     "run_now": "Run now",
     "cancel": "Cancel",
+    "run_again": "Run again",
     "acknowledge": "Acknowledge",
     "assign": "Assign",
     "redeliver": "Redeliver",

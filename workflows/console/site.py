@@ -45,12 +45,13 @@ class ConsoleSite(admin.AdminSite):
         return {**context, "navigation": bar, "more_pages": more, "held": held}
 
     def get_urls(self) -> list[Any]:
-        from workflows.console import audit, failures, find, needs_a_person  # whose pages need this site
+        from workflows.console import audit, failures, find, left_undone, needs_a_person  # whose pages need this site
 
         pages = {
             "find": find.view,
             "needs_a_person": needs_a_person.view,
             "failures": failures.view,
+            "left_undone": left_undone.view,
             "audit": audit.view,
             "audit_export": audit.export,
             "assign_failures": failures.assign,

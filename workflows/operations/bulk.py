@@ -26,12 +26,14 @@ from workflows.errors import NotAllowed
 from workflows.models import BulkItem, BulkOperation, ManualTask, OutboxEvent, UndeliveredMessage, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.acknowledging import acknowledge, failures_left
+from workflows.operations.deferred_steps import FAILED_KINDS, follow_up
 from workflows.operations.guards import (
     ACKNOWLEDGE,
     ASSIGN,
     BULK,
     CANCEL,
     CANCEL_PAID,
+    FOLLOW_UP,
     RETRY,
     RUN_NOW,
     SETTLE,
@@ -49,7 +51,7 @@ from workflows.operations.payments import charged_again
 from workflows.operations.services import ALONE
 from workflows.operations.tasks import assign
 from workflows.operations.workflows import cancel, retry, run_now
-from workflows.postgres.statements import execute
+from workflows.postgres.statements import execute, literals
 from workflows.signals.waking import Slice
 
 if TYPE_CHECKING:
@@ -80,8 +82,9 @@ class BulkVerb:
     """An operation that can be done to many rows of `model`.
 
     `seen` is SQL for what the user was shown of a row `chosen`: the operation refuses one that has changed since.
-    `takes_away`: a patient loses something by it, so fewer of them may be decided by one person. `is_quiet`: no service
-    is called by it, so whoever may do it to one may do it to many, and at once.
+    `takes_away`: a patient loses something by it, so fewer of them may be decided by one person; as few where each
+    `calls_again` a service that has refused it. `is_quiet`: no service is called by it, so whoever may do it to one may
+    do it to many, and at once.
     """
 
     permission: str
@@ -90,10 +93,15 @@ class BulkVerb:
     seen: str = "NULL"
     takes_away: bool = False
     is_quiet: bool = False
+    calls_again: bool = False
 
 
 # 0 for one that has not ended: if it fails before its turn comes, nobody has seen that failure.
 _ITS_END = "coalesce((extract(epoch FROM chosen.completed_at) * 1000000)::bigint, 0)"
+
+# Of any of its steps: a line that comes later is of a failure that nobody has seen.
+_ITS_LAST_FAILURE = f"""(SELECT max(e.id) FROM workflows_event e
+                          WHERE e.workflow_id = chosen.id AND e.kind IN {literals(FAILED_KINDS)})"""  # noqa: S608 (ours)
 
 
 def _seen(item: BulkItem) -> list[int]:
@@ -119,6 +127,12 @@ VERBS = {
     "run_now": BulkVerb(permission=RUN_NOW, act=_on_its_row(run_now)),
     "cancel": BulkVerb(permission=CANCEL, act=_on_its_row(cancel), takes_away=True),
     "acknowledge": BulkVerb(permission=ACKNOWLEDGE, act=_acknowledge, seen=_ITS_END, is_quiet=True),
+    "run_again": BulkVerb(
+        permission=FOLLOW_UP,
+        act=lambda item, **who: follow_up(item.row, in_bulk=True, seen=item.seen or 0, **who),
+        seen=_ITS_LAST_FAILURE,
+        calls_again=True,
+    ),
     "assign": BulkVerb(
         permission=ASSIGN,
         act=lambda item, **who: assign(item.row, seen=_seen(item), **who),
@@ -136,8 +150,11 @@ VERBS = {
 # --- What people do -------------------------------------------------------------------------------------
 
 
-def choose(verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str) -> BulkOperation:
-    """Store which rows a bulk operation is about: those of a query for ids, as they are now. Nothing is done yet."""
+def choose(verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str, **arguments: Any) -> BulkOperation:
+    """Store which rows a bulk operation is about: those of a query for ids, as they are now. Nothing is done yet.
+
+    `arguments` are what the verb needs to know of the choice: at which `step` these have failed.
+    """
     chosen, of = VERBS[verb], VERBS[verb].model._meta.db_table
     require(user, chosen.permission)
     with short_transaction():
@@ -145,7 +162,9 @@ def choose(verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str) -
         # Locked first: one that is started at this moment is not forgotten.
         forgotten = list(old.select_for_update(skip_locked=True).values_list("pk", flat=True))
         BulkOperation.objects.filter(pk__in=forgotten).delete()
-        made = BulkOperation.objects.create(verb=verb, chosen_by=chosen_by, selected=0, asked_by=user, pace=USUAL_PACE)
+        made = BulkOperation.objects.create(
+            verb=verb, arguments=arguments, chosen_by=chosen_by, selected=0, asked_by=user, pace=USUAL_PACE
+        )
         try:
             sql, parameters = rows.query.get_compiler(connection=connection).as_sql()
         except EmptyResultSet:  # of no ids: nothing was ticked
@@ -167,7 +186,7 @@ def choose(verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str) -
 def alone(verb: str, user: User) -> int:
     """How many rows this user may decide on without a second person."""
     of = VERBS[verb]
-    return MANY_ALONE if of.is_quiet or (user.has_perm(BULK) and not of.takes_away) else ALONE
+    return MANY_ALONE if of.is_quiet or (user.has_perm(BULK) and not (of.takes_away or of.calls_again)) else ALONE
 
 
 def usual_pace(verb: str) -> int:
@@ -197,7 +216,7 @@ def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE, **ar
     with _locked(bulk_id, user, State.DRAFT) as bulk:
         if bulk.asked_by_id != user.pk:
             raise NotAllowed(f"{bulk.asked_by.get_username()} has chosen these; choose your own.")
-        bulk.reason, bulk.pace, bulk.arguments = stated(reason), pace, arguments
+        bulk.reason, bulk.pace, bulk.arguments = stated(reason), pace, {**bulk.arguments, **arguments}
         bulk.four_eyes = bool(why_four_eyes(bulk, user))
         bulk.state = State.ASKED if bulk.four_eyes else State.RUNNING
         bulk.asked_at = bulk.next_at = ClockTimestamp()

@@ -15,6 +15,7 @@ from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.operations.acknowledging import MONEY_HELD
 from workflows.operations.bulk import VERBS
+from workflows.operations.deferred_steps import count_left
 from workflows.operations.guards import CANCEL_PAID
 from workflows.operations.payments import (
     charged_again,
@@ -58,6 +59,8 @@ APPLIES: dict[str, Q] = {
 
 
 def preview(bulk: BulkOperation, user: User) -> Preview:
+    if bulk.verb == "run_again":
+        return _of_run_again(bulk)
     rows = VERBS[bulk.verb].model._default_manager.filter(pk__in=bulk.items.values("row"))
     applies = set(rows.filter(APPLIES[bulk.verb]).values_list("pk", flat=True))
     refused = [(ids, why) for ids, why in _refused(bulk.verb, applies, user) if ids]
@@ -65,6 +68,13 @@ def preview(bulk: BulkOperation, user: User) -> Preview:
     others = Counter(_others(bulk.verb, rows.exclude(pk__in=applies)) if len(applies) < bulk.selected else ())
     cannot = [(number, why) for why, number in sorted(others.items())]
     return Preview(len(can), cannot + [(len(ids), why) for ids, why in refused], _money(bulk.verb, can))
+
+
+def _of_run_again(bulk: BulkOperation) -> Preview:
+    counted = count_left(bulk.items.values_list("row", flat=True), bulk.arguments["step"])
+    can, gone = counted.pop("", 0), bulk.selected - sum(counted.values())
+    cannot = [(number, why) for why, number in sorted(counted.items())]
+    return Preview(can, [*cannot, *([(gone - can, "deleted since")] if gone > can else [])])
 
 
 def _others(verb: str, rows: QuerySet[Any]) -> Iterator[str]:

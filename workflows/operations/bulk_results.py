@@ -14,6 +14,7 @@ from django.db.models import (
     Case,
     CharField,
     Count,
+    Exists,
     F,
     OuterRef,
     QuerySet,
@@ -22,14 +23,16 @@ from django.db.models import (
     Value,
     When,
 )
+from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce
 
 from workflows.engine import undo_question
-from workflows.models import BulkItem, BulkOperation, Event, OutboxEvent, Workflow
+from workflows.models import BulkItem, BulkOperation, Event, FollowUp, OutboxEvent, Workflow
 
 
 class Became(TextChoices):
     COMPLETE = "complete"
+    FOLLOWED_UP = "followed_up"
     SENT = "sent"
     UNDER_WAY = "under_way"
     UNDECIDED = "undecided"
@@ -77,11 +80,31 @@ def _of_event() -> Subquery[Any]:
     return Subquery(rows)
 
 
+def _of_deferred_step() -> Case:
+    """Of the step that the operation names; one that is done has no row any more."""
+    asked = Event.objects.filter(workflow=OuterRef("row"), kind=Event.Kind.FOLLOW_UP_ASKED, step=OuterRef("step"))
+    rows = FollowUp.objects.filter(workflow=OuterRef("row"), step=OuterRef("step")).values_list(
+        Case(
+            When(due_at=None, then=Value(Became.GIVEN_UP)),
+            default=Value(Became.UNDER_WAY),
+            output_field=CharField(),
+        )
+    )
+    kept = Workflow.objects.filter(pk=OuterRef("row"), emptied_at=None)
+    return Case(
+        When(~Exists(kept), then=Value(Became.DELETED)),
+        When(at__lt=Subquery(asked.order_by("-id").values("at")[:1]), then=Value(Became.AGAIN)),
+        default=Coalesce(Subquery(rows), Value(Became.FOLLOWED_UP), output_field=CharField()),
+        output_field=CharField(),
+    )
+
+
 # By verb. The others are finished at once: nothing comes of an acknowledgement, an assignment or a discarding, and a
 # message that is redelivered is a signal from then on.
 _OF = {"retry": _of_workflow, "run_now": _of_workflow, "cancel": _of_workflow, "redeliver_event": _of_event}
+_OF["run_again"] = _of_deferred_step
 
-_TOGETHER = (("retry", "run_now", "cancel"), ("redeliver_event",))
+_TOGETHER = (("retry", "run_now", "cancel"), ("redeliver_event",), ("run_again",))
 
 
 def is_followed(verb: str) -> bool:
@@ -91,6 +114,8 @@ def is_followed(verb: str) -> bool:
 
 def with_results(items: QuerySet[BulkItem], verb: str) -> QuerySet[Any]:
     """Annotate items on which a verb that is followed was carried out with what `became` of them."""
+    if verb == "run_again":
+        items = items.annotate(step=KeyTextTransform("step", "operation__arguments"))
     return items.annotate(became=Coalesce(_OF[verb](), Value(Became.DELETED), output_field=CharField()))
 
 

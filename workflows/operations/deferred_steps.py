@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from workflows.definition import Step, definitions, titled_step
 from workflows.effects import IN_DOUBT
@@ -22,9 +24,19 @@ from workflows.operations.guards import (
     require_status,
     short_transaction,
 )
+from workflows.postgres.statements import fetch_all
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+
+# With one of these lines a best-effort step of a COMPLETE workflow has failed; with one of those it is told since.
+FAILED_KINDS = (Event.Kind.BEST_EFFORT_FAILED, Event.Kind.FOLLOW_UP_GIVEN_UP)
+TOLD_KINDS = (*FAILED_KINDS, Event.Kind.FOLLOWED_UP)
+NOT_FAILED = "it has not failed, or was done since"
+IS_DUE = "it is to be tried by itself"
+DOUBTFUL = "whether its call has happened is not known: have it run again by itself"
+UNKNOWN_STEP = "this release does not know its type, or the step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +54,82 @@ class LeftUndone:
     why_not: str
 
 
-def follow_up(workflow_id: int, *, user: User, step: str, reason: str = "") -> None:
-    """Have a worker run this failed best-effort step again, at once. Failures count from zero; it stays COMPLETE."""
+def follow_up(
+    workflow_id: int, *, user: User, step: str, reason: str = "", seen: int | None = None, in_bulk: bool = False
+) -> None:
+    """Have a worker run this failed best-effort step again, at once. Failures count from zero; it stays COMPLETE.
+
+    `seen` is the last line of the history in which a step of it failed, as the user was shown it: a later failure is
+    another one. `in_bulk` what is to be tried by itself is left to that, and a call in doubt to a look of its own.
+    """
     require(user, FOLLOW_UP)
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
         require_status(workflow, state, Workflow.Status.COMPLETE, "a complete workflow has a step run again by itself")
         left = next((each for each in left_undone(workflow) if step == each.name), None)
+        if left is None and _step_of(workflow, step) is None:
+            raise NotAllowed(f"{capfirst(UNKNOWN_STEP)}.")
         if left is None:
             raise NotAllowed(f"{titled_step(workflow.workflow_type, step)} has not failed, or was done since.")
         if left.why_not:
             raise NotAllowed(left.why_not)
+        if in_bulk and (why_not := _why_not_in_bulk(workflow, left)):
+            raise NotAllowed(f"{capfirst(why_not)}.")
+        if seen is not None and left.failed_with.pk > seen:
+            raise NotAllowed("It has failed again since you looked at it.")
         _make_due(workflow, left.name, by=user.get_username())
         record_event(workflow_id, Event.Kind.FOLLOW_UP_ASKED, user, step=left.name, reason=reason)
+
+
+def _step_of(workflow: Workflow, name: str) -> Step | None:
+    definition = definitions().get(workflow.workflow_type)
+    return definition.find_step(name) if definition else None
+
+
+def _why_not_in_bulk(workflow: Workflow, left: LeftUndone) -> str:
+    if left.step.once and left.effect and left.effect.state in IN_DOUBT:
+        return DOUBTFUL
+    is_planned = FollowUp.objects.filter(workflow=workflow.pk, step=left.name).exclude(due_at=None).exists()
+    return IS_DUE if is_planned else ""
+
+
+def count_left(ids: Collection[int], step: str) -> dict[str, int]:
+    """How many of these workflows can have the step run again in bulk, by why not; under an empty text those that can.
+
+    As `follow_up` judges each in the end. What is deleted is counted nowhere.
+    """
+    known = {name: each for name, definition in definitions().items() if (each := definition.find_step(step))}
+    names = sorted({step, *(name for each in known.values() for name in each.names)})
+    found = fetch_all(
+        """SELECT CASE WHEN w.emptied_at IS NOT NULL THEN %(emptied)s
+                       WHEN w.status <> 'COMPLETE' THEN %(not_failed)s
+                       WHEN w.workflow_type <> ALL (%(types)s) THEN %(unknown)s
+                       WHEN last.kind IS NULL OR last.kind = 'followed_up' THEN %(not_failed)s
+                       WHEN EXISTS (SELECT FROM workflows_effect c WHERE c.workflow_id = w.id AND NOT c.undo
+                                       AND c.step = ANY (%(names)s) AND c.state = ANY (%(in_doubt)s)) THEN %(doubtful)s
+                       WHEN EXISTS (SELECT FROM workflows_followup f WHERE f.workflow_id = w.id AND f.step = %(step)s
+                                       AND f.due_at IS NOT NULL) THEN %(due)s
+                       ELSE '' END AS why_not, count(*)
+             FROM workflows_workflow w LEFT JOIN LATERAL (
+                  SELECT e.kind FROM workflows_event e
+                   WHERE e.workflow_id = w.id AND e.step = %(step)s AND e.kind = ANY (%(told)s)
+                   ORDER BY e.id DESC LIMIT 1) last ON true
+            WHERE w.id = ANY (%(ids)s) GROUP BY 1""",
+        {
+            "ids": [*ids],
+            "step": step,
+            "names": names,
+            "types": [*known],
+            "told": list(TOLD_KINDS),
+            "in_doubt": list(IN_DOUBT),
+            "emptied": "what it was sent was deleted",
+            "not_failed": NOT_FAILED,
+            "unknown": UNKNOWN_STEP,
+            "doubtful": DOUBTFUL,
+            "due": IS_DUE,
+        },
+    )
+    return dict(found)
 
 
 def _make_due(workflow: Workflow, step: str, *, by: str) -> None:
@@ -74,9 +149,8 @@ def left_undone(workflow: Workflow) -> list[LeftUndone]:
     definition = definitions().get(workflow.workflow_type)
     if workflow.status != Workflow.Status.COMPLETE or definition is None:
         return []
-    kinds = [Event.Kind.BEST_EFFORT_FAILED, Event.Kind.FOLLOWED_UP, Event.Kind.FOLLOW_UP_GIVEN_UP]
     failed: dict[str, Event] = {}
-    for event in Event.objects.filter(workflow=workflow.pk, kind__in=kinds).order_by("id"):
+    for event in Event.objects.filter(workflow=workflow.pk, kind__in=TOLD_KINDS).order_by("id"):
         if event.kind == Event.Kind.FOLLOWED_UP:
             failed.pop(event.step, None)
         else:

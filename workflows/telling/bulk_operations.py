@@ -47,6 +47,11 @@ OF_VERB = {
         "Each leaves the list of what needs a person, and has your note in its history.",
         "It stays failed, and can still be retried. If it fails again, it needs a person again.",
     ]),
+    "run_again": Words("second run of a step", "run again", [
+        "A worker runs this one step of each, at once; no other step is run, and each workflow stays complete.",
+        "A call that is on record as done is not made again. One that nobody knows to have happened is left alone.",
+        "One that fails again for good is given up, and “Needs a person” lists it.",
+    ], "made due"),
     "assign": Words("assignment", "assigned", [
         "Your colleague finds them in the inbox, under “Mine”, with your note in the history of each workflow.",
         "One that your colleague may not decide, or that somebody takes meanwhile, is skipped and says so.",
@@ -70,6 +75,7 @@ OF_VERB = {
 # What became of an item, by what is told of it; other words for a verb that wanted something else.
 BECAME: dict[str, str] = {
     Became.COMPLETE: "complete",
+    Became.FOLLOWED_UP: "done",
     Became.SENT: "sent",
     Became.UNDER_WAY: "under way",
     Became.UNDECIDED: "with a reversal to decide",
@@ -89,6 +95,7 @@ _OTHERWISE: dict[tuple[str, str], str] = {
 }
 # What each verb that is followed is for; and what somebody should look at.
 AIM = {"retry": Became.COMPLETE, "run_now": Became.COMPLETE, "cancel": Became.CANCELLED, "redeliver_event": Became.SENT}
+AIM["run_again"] = Became.FOLLOWED_UP
 BAD = {Became.FAILED, Became.GIVEN_UP}
 WHAT = {"workflow": "workflow", "manualtask": "task", "undeliveredmessage": "message", "outboxevent": "event"}
 

@@ -99,7 +99,7 @@ def test_it_is_refused_once_it_is_due_and_when_it_has_been_done(service: Downstr
     assert refusal(workflow, boss) == "“Confirm” is due already: a worker takes it as soon as one is free."
     assert worker().process_deferred_step()
     assert refusal(workflow, boss) == "“Confirm” has not failed, or was done since."
-    assert refusal(workflow, boss, step="another") == "“Another” has not failed, or was done since."
+    assert refusal(workflow, boss, step="another") == "This release does not know its type, or the step."
 
 
 def fail(*, workflow: Workflow, context: Any) -> None:
@@ -117,7 +117,7 @@ def test_of_a_failed_workflow_it_is_refused_for_a_retry_does_all_of_it(service: 
 def test_a_step_that_this_release_does_not_have_is_not_run(service: Downstream, boss: User) -> None:
     workflow = passed_over(service)
     define([confirm_with(service, name="another")])
-    assert refusal(workflow, boss) == "“Confirm” has not failed, or was done since."
+    assert refusal(workflow, boss) == "This release does not know its type, or the step."
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ index                                                  | p pppppp p p ss | p ppp
 find                                                   | p pppppp - - ss | A AAAAAA - - ss
 needs_a_person                                         | p pppppp - - ss | x xxxxxx x x ss
 failures                                               | p pppppp - - ss | x xxxxxx x x ss
+left_undone                                            | p pppppp - - ss | A AA-A-- - - ss
 audit                                                  | p -----p - - ss | x xxxxxx x x ss
 audit_export                                           | x xxxxxx x x ss | p -----p - - ss
 assign_failures                                        | 0 00-0-- - - ss | 0 00-0-- - - ss
@@ -264,6 +265,7 @@ def _retry_ticked(scene: Scene) -> dict[str, Any]:
 # By the URL's name; with a row, if the forms of rows differ. Fields, or what makes them of the scene.
 FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "find": {"q": "order-7"},
+    "left_undone": {"workflow_type": "parcel", "step": "thank", "code": "gone"},
     "login": {"username": "you", "password": PASSWORD},
     "password_change": {"old_password": PASSWORD, "new_password1": NEW_PASSWORD, "new_password2": NEW_PASSWORD},
     "workflows_workflow_changelist": _retry_ticked,
