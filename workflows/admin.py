@@ -3,6 +3,7 @@
 from workflows.console import (
     api_key,
     bulk_operation,
+    maintenance,
     manual_task,
     outbox_event,
     pace,
@@ -16,6 +17,7 @@ from workflows.console import (
 __all__ = [
     "api_key",
     "bulk_operation",
+    "maintenance",
     "manual_task",
     "outbox_event",
     "pace",

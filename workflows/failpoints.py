@@ -12,6 +12,7 @@
 | `after_commit:message` | of a message's signal, by `consumekafka`: its offset is not committed yet |
 | `before_release`, `after_release` | around the statement that makes a `trial` or a `cohort` of the parked due |
 | `after_take`, `after_send` | a relay has taken events of the outbox; has sent them, and marked none yet |
+| `in_chore` | a slice has begun; `in_chore:wake expired` names its task |
 | `before_chore`, `after_chore` | around the commit of a slice with changes; `before_chore:release parked` names it |
 
 The process that gets there ends by SIGKILL, as by a power cut. For tests: refused unless DEBUG is on.
@@ -30,7 +31,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 # Of an attempt, and of what maintenance does beside them.
 BOUNDARIES = ("before_intent", "after_intent", "after_call", "after_result", "before_commit", "after_commit")
-OF_MAINTENANCE = ("before_release", "after_release", "before_chore", "after_chore")
+OF_MAINTENANCE = ("before_release", "after_release", "in_chore", "before_chore", "after_chore")
 OF_RELAYS = ("after_take", "after_send")
 KNOWN = (*BOUNDARIES, *OF_MAINTENANCE, *OF_RELAYS)
 

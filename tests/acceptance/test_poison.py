@@ -3,16 +3,21 @@
 import os
 import signal
 import time
+from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 
 import pytest
+from django.db.models.functions import Now
+from django.utils import timezone
 
 from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import attempts, begun, done, now, submit, who_runs
 from tests.processes import until
-from workflows.models import Attempt, Event, ManualTask, Workflow
+from workflows.doctor import installation
+from workflows.health import counts, health
+from workflows.models import Attempt, Chore, Event, ManualTask, WorkerProcess, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -71,6 +76,26 @@ def test_what_gets_its_worker_killed_backs_off_and_in_the_end_a_person_is_asked(
     assert set(ended[18:]) <= {"held", ""}, "made due once more, it still waits for the answer"
     assert now(neighbour).status == "COMPLETE"
     assert Event.objects.filter(workflow=workflow, kind="put_back").count() == 8
+
+
+def test_a_maintenance_task_that_kills_its_workers_is_set_aside_and_the_rest_goes_on(
+    runworker: Start, effects: Path
+) -> None:
+    worker = runworker("COUNTED", arguments=("--processes", "2"), ONRAMP_FAILPOINT="in_chore:wake expired")
+
+    def is_set_aside() -> bool:
+        Chore.objects.filter(begun_at__lt=Now() - timedelta(seconds=1)).update(due_at=Now())  # 10 s in reality
+        return Chore.objects.filter(pk="wake expired", set_aside_at__isnull=False).exists()
+
+    until(is_set_aside, seconds=60, what=lambda: worker.output)
+    neighbours = [submit("counted", effects) for _ in range(3)]
+    until(lambda: at_rest(*neighbours), what=lambda: worker.output)
+    until(lambda: len(worker.children()) == 2, what=lambda: worker.output)
+    begun_since = Chore.objects.filter(pk="wake parents", due_at__gt=timezone.now())
+    until(begun_since.exists, what=lambda: worker.output)
+    assert WorkerProcess.objects.filter(ended_how="SIGKILL").count() <= 3, "the first may have had no row yet"
+    assert "the maintenance task “wake expired” was set aside" in str(health.judge(counts.read()))
+    assert [each.about for each in installation.maintenance_set_aside()] == ["maintenance"]
 
 
 def test_what_never_returns_is_ended_as_overdue_retried_and_failed(runworker: Start, effects: Path) -> None:

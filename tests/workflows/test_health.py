@@ -81,6 +81,10 @@ def counts(**fields: Any) -> Counts:
     return Counts(**{"at": AT, "usual_failures": 1.2, **numbers, **fields})
 
 
+def set_aside(**how_long: float) -> Chore:
+    return Chore(name="wake expired", set_aside_at=ago(**how_long))
+
+
 def failing(**how_long: float) -> Chore:
     return Chore(name="wake expired", failing_since=ago(**how_long))
 
@@ -124,6 +128,10 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             "In trouble: 30 failed unexpectedly in the last hour, where 10 an hour is usual.",
         ),
         # --- What the engine itself does ---
+        (
+            {"maintenance_set_aside": [set_aside(minutes=5)]},
+            "In trouble: the maintenance task “wake expired” was set aside at 14:25 UTC, for its workers died.",
+        ),
         (
             {"hidden": FromTheFuture(1, ago(minutes=-5))},
             "In trouble: the database's clock was set back, and hides workflows from the workers until 14:35 UTC.",

@@ -240,6 +240,12 @@ class _Now(Collector):
             ["chore"],
             (([each.name], seconds_since(each.failing_since)) for each in found.failing_maintenance),
         )
+        yield _by(
+            "onramp_chore_set_aside",
+            "1: no worker does the maintenance task, for three in a row have died in it, until a person lets it go on.",
+            ["chore"],
+            (([each.name], 1.0) for each in found.maintenance_set_aside),
+        )
         yield _one(
             "onramp_hidden_workflows",
             "Workflows that no worker takes yet, for the database's clock was set back since they came.",

@@ -108,4 +108,4 @@ def _shown(piece: Piece, user: User | AnonymousUser) -> tuple[str, str]:
 
 
 def _may_follow(link: Link, user: User | AnonymousUser) -> bool:
-    return user.has_perm(f"workflows.view_{link.model}")
+    return user.has_perm(f"workflows.view_{'workerprocess' if link.model == 'chore' else link.model}")

@@ -108,6 +108,14 @@ def outages() -> Iterator[Finding]:
             yield Finding(Level.WARNING, "service", what, cure)
 
 
+def maintenance_set_aside() -> Iterator[Finding]:
+    """No maintenance task is set aside."""
+    for each in late.chores().exclude(set_aside_at=None).order_by("set_aside_at"):
+        what = f"No worker does the maintenance task “{each.name}” since {each.set_aside_at:%Y-%m-%d %H:%M} UTC."
+        cure = "Three workers in a row died in it. Find out why, then let it go on: see OnrampChoreSetAside."
+        yield Finding(Level.CRITICAL, "maintenance", what, cure)
+
+
 def lost_workers() -> Iterator[Finding]:
     """No worker fell silent without a word."""
     for host, number in surroundings.lost_workers(timezone.now()).items():
@@ -138,4 +146,4 @@ def keys_of_search() -> Iterator[Finding]:
 
 
 # Once all migrations are applied.
-LOOKS = [outages, system_checks, queues, lost_workers, holds, releases, api_keys, keys_of_search]
+LOOKS = [outages, maintenance_set_aside, system_checks, queues, lost_workers, holds, releases, api_keys, keys_of_search]

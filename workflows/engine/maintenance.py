@@ -1,13 +1,16 @@
 """MAINTENANCE: what the workers do beside the workflows, together. The database says when each task is due.
 
-A task goes slice by slice. Each slice has its own transaction, which locks the task's row: so one worker at a time does
-it, and if that worker dies, another goes on. A task that fails does not stop the others.
+A task goes slice by slice. That a slice begins is committed first; then it has its own transaction, which locks the
+task's row. So one worker at a time does it, and if that worker dies, the next one knows, and goes on. A task in which
+three workers in a row have died is set aside until a person lets it go on (`operations.chores`). A task that fails, or
+is set aside, does not stop the others.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import datetime
 from time import monotonic
 from typing import NamedTuple
 
@@ -27,10 +30,15 @@ logger = logging.getLogger(__name__)
 
 
 class Task(NamedTuple):
-    """`do` does the slice after an id; `every` is seconds, from the last slice to the first of the next round."""
+    """`do` does the slice after an id; `every` is seconds, from the last slice to the first of the next round.
+
+    `set_aside` sets aside only that in which workers die, in the slice after an id. It returns after which id to go on;
+    None if there is no such thing.
+    """
 
     do: Callable[[int], Slice]
     every: float = 1.0
+    set_aside: Callable[[int], int | None] = lambda after: None
 
 
 MAINTENANCE_TASKS = {
@@ -59,6 +67,8 @@ LONGEST_SLICE, AFTER_FAILURE = 3.0, 60.0
 # Seconds that a worker may be silent in a slice: one that is stopped there would keep the maintenance task from all
 # others for as long as its lease, which the longest step of all decides.
 LONGEST_SILENCE = 10.0
+# Workers that die in a row in a slice of one task, as for a workflow (`engine.poison`).
+DEATHS = 3
 
 
 def run(seconds: float = AT_A_TIME) -> None:
@@ -68,17 +78,47 @@ def run(seconds: float = AT_A_TIME) -> None:
         pass
 
 
+class Begun(NamedTuple):
+    """A slice that this worker has begun; `at`, in the database's time, tells it from all others."""
+
+    name: str
+    after: int
+    at: datetime
+    deaths: int
+
+
+# What this process has begun and, as it lost the database, not ended. It lives, so nobody has died in it.
+_lost: Begun | None = None
+
+
 def _run_slice() -> bool:
     """Do a slice of the task that has been due the longest. False when none is due that no other worker does."""
+    global _lost
+    if _lost is not None:
+        _forget_begin(_lost)
+        _lost = None
+    begun = _begin_due()
+    if begun is None:
+        return False
+    try:
+        return _carry_out(begun)
+    except Exception:
+        _lost = begun
+        raise
+
+
+def _carry_out(begun: Begun) -> bool:
+    name, task = begun.name, MAINTENANCE_TASKS[begun.name]
     with transaction.atomic(durable=True):
-        due = _lock_due()
-        if due is None:
-            return False
-        name, after = due
-        task = MAINTENANCE_TASKS[name]
+        if not _lock(begun):
+            return True  # this process was stopped meanwhile, and another one has begun it
+        if begun.deaths >= DEATHS:
+            _set_aside(task, begun)
+            return True
+        failpoints.reach("in_chore", name)
         started = monotonic()
         try:
-            changed, next_after, at_least = do_slice(task, after)
+            changed, next_after, at_least = do_slice(task, begun.after)
         except Exception as error:
             if connection.is_usable():
                 _fail(name, error)
@@ -101,33 +141,69 @@ def do_slice(task: Task, after: int) -> Slice:
         return task.do(after)
 
 
-def _lock_due() -> tuple[str, int] | None:
-    """Lock the row of a maintenance task that is due; its name, and after which id to go on.
+def _begin_due() -> Begun | None:
+    """Begin the maintenance task that is due: committed before anything is done, so that a death is known of.
 
-    A time further ahead than any rest is that of a clock which has been set back: such a maintenance task is due.
+    Until it ends it is not due, for as long as a worker may be silent. A time further ahead than any rest is that of a
+    clock which has been set back: such a maintenance task is due. A crash of the server may forget the begin, and with
+    it a death: it waits for no disk.
     """
     rests = {name: max(task.every, AFTER_FAILURE) for name, task in MAINTENANCE_TASKS.items()}
     rows = session_of().run(
-        """SELECT name, after, set_config('statement_timeout', %(timeout)s, true),
-                  set_config('idle_in_transaction_session_timeout', %(silence)s, true) FROM (
-               SELECT name, after FROM workflows_chore chore
+        """WITH due AS MATERIALIZED (
+               SELECT name, set_config('synchronous_commit', 'off', true) FROM workflows_chore chore
                  JOIN unnest(%(names)s::text[], %(rests)s::float8[]) AS known (name, rest) USING (name)
-                WHERE NOT due_at BETWEEN clock_timestamp() AND clock_timestamp() + make_interval(secs => 2 * rest)
-                ORDER BY due_at, name LIMIT 1 FOR NO KEY UPDATE OF chore SKIP LOCKED) due""",
+                WHERE set_aside_at IS NULL
+                  AND NOT due_at BETWEEN clock_timestamp() AND clock_timestamp() + make_interval(secs => 2 * rest)
+                ORDER BY due_at, name LIMIT 1 FOR NO KEY UPDATE OF chore SKIP LOCKED)
+           UPDATE workflows_chore chore
+              SET begun_at = clock_timestamp(), deaths = deaths + (begun_at IS NOT NULL)::int,
+                  due_at = clock_timestamp() + make_interval(secs => %(silence)s)
+             FROM due WHERE chore.name = due.name RETURNING chore.name, after, begun_at, deaths""",
+        {"names": list(rests), "rests": list(rests.values()), "silence": LONGEST_SILENCE},
+    )
+    return Begun(*rows[0]) if rows else None
+
+
+def _lock(begun: Begun) -> bool:
+    """Lock the row of the task, unless another worker has begun it since."""
+    rows = session_of().run(
+        """SELECT set_config('statement_timeout', %(timeout)s, true),
+                  set_config('idle_in_transaction_session_timeout', %(silence)s, true)
+             FROM workflows_chore WHERE name = %(name)s AND begun_at = %(at)s FOR NO KEY UPDATE SKIP LOCKED""",
         {
-            "names": list(rests),
-            "rests": list(rests.values()),
+            "name": begun.name,
+            "at": begun.at,
             "timeout": f"{LONGEST_SLICE}s",
             "silence": f"{LONGEST_SILENCE}s",
         },
     )
-    return (rows[0][0], rows[0][1]) if rows else None
+    return bool(rows)
+
+
+def _forget_begin(begun: Begun) -> None:
+    """Unless another worker has begun it since."""
+    execute("UPDATE workflows_chore SET begun_at = NULL WHERE name = %s AND begun_at = %s", [begun.name, begun.at])
+
+
+def _set_aside(task: Task, begun: Begun) -> None:
+    """Set aside what kills its workers: one thing of the task if that can be told, or else all of it."""
+    go_on_after = task.set_aside(begun.after)
+    what = "it" if go_on_after is None else "what it was about"
+    logger.error("%s workers in a row died in the maintenance task %r: %s is set aside", DEATHS, begun.name, what)
+    execute(
+        """UPDATE workflows_chore SET begun_at = NULL, due_at = clock_timestamp(), deaths = 0,
+                  after = coalesce(%(after)s::bigint, after),
+                  set_aside_at = CASE WHEN %(after)s::bigint IS NULL THEN clock_timestamp() END
+            WHERE name = %(name)s""",
+        {"name": begun.name, "after": go_on_after},
+    )
 
 
 def _succeed(name: str, after: int, rest: float) -> None:
     session_of().run(
         """UPDATE workflows_chore SET after = %(after)s, due_at = clock_timestamp() + make_interval(secs => %(rest)s),
-                  failing_since = NULL, error = ''
+                  failing_since = NULL, error = '', begun_at = NULL, deaths = 0
             WHERE name = %(name)s""",
         {"name": name, "after": after, "rest": rest},
     )
@@ -140,7 +216,8 @@ def _fail(name: str, error: Exception) -> None:
     )
     execute(
         """UPDATE workflows_chore SET due_at = clock_timestamp() + make_interval(secs => %(rest)s),
-                  failing_since = coalesce(failing_since, clock_timestamp()), error = %(error)s
+                  failing_since = coalesce(failing_since, clock_timestamp()), error = %(error)s,
+                  begun_at = NULL, deaths = 0
             WHERE name = %(name)s""",
         {"name": name, "rest": AFTER_FAILURE, "error": why},
     )

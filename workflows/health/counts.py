@@ -97,6 +97,7 @@ class Counts:
     services: list[Standing] = field(default_factory=list)
     causes: list[Standing] = field(default_factory=list)
     failing_maintenance: list[Chore] = field(default_factory=list)
+    maintenance_set_aside: list[Chore] = field(default_factory=list)  # its workers died
     hidden: FromTheFuture | None = None
     destinations: list[outbox.Standing] = field(default_factory=list)  # of the outbox
     paces: list[PaceStanding] = field(default_factory=list)  # of what is held or paced
@@ -142,6 +143,7 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
         services=[each for each in found if not each.is_cause],
         causes=[each for each in found if each.is_cause],
         failing_maintenance=list(late.chores().exclude(failing_since=None).order_by("failing_since")),
+        maintenance_set_aside=list(late.chores().exclude(set_aside_at=None).order_by("set_aside_at")),
         hidden=_from_the_future(),
         destinations=outbox.standings(),
         paces=limited,

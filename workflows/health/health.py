@@ -162,6 +162,12 @@ def _maintenance(counts: Counts) -> Iterator[Reason]:
         if since := chore.failing_since:
             what = f"the maintenance task “{chore.name}” has failed since {_clock_of(since, counts.at)}"
             yield _reason(Level.TROUBLE, Piece(what))
+    for chore in counts.maintenance_set_aside:
+        if since := chore.set_aside_at:
+            task = Piece(f"the maintenance task “{chore.name}”", Link("chore", pk=chore.name))
+            yield _reason(
+                Level.TROUBLE, task, Piece(f" was set aside at {_clock_of(since, counts.at)}, for its workers died")
+            )
 
 
 def _causes(counts: Counts) -> Iterator[Reason]:

@@ -13,8 +13,12 @@ class Chore(models.Model):
     after = models.BigIntegerField(db_default=0)  # the id after which its next slice starts
     failing_since = models.DateTimeField(null=True)
     error = models.TextField(db_default="")  # why its last slice failed; empty if it did not
+    begun_at = models.DateTimeField(null=True)  # of the slice that a worker has begun and not ended
+    deaths = models.SmallIntegerField(db_default=0)  # of workers in a row, in a slice of it
+    set_aside_at = models.DateTimeField(null=True)  # so many have died: no worker does it until a person says so
 
     class Meta:
+        verbose_name = "maintenance task"
         default_permissions = ()
 
     def __str__(self) -> str:

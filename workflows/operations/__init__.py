@@ -13,6 +13,7 @@ from workflows.operations.acknowledging import (
     failures_left,
 )
 from workflows.operations.answers import answer_model, may_retry, said_of_never
+from workflows.operations.chores import go_on
 from workflows.operations.deferred_steps import LeftUndone, follow_up, left_undone
 from workflows.operations.guards import (
     ACKNOWLEDGE,

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.db import Error, OperationalError, connection, connections
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from tests import engine
 from tests.clock import Clock, standing_still
-from tests.engine import another_connection, define, do_maintenance, no_maintenance, submit, work, worker
+from tests.engine import another_connection, define, do_maintenance, elsewhere, no_maintenance, submit, work, worker
+from workflows import operations
 from workflows.engine import maintenance
+from workflows.errors import NotAllowed
 from workflows.models import Chore, Signal, Workflow
 from workflows.postgres.statements import execute
 from workflows.signals import store, waking
@@ -374,6 +379,111 @@ def test_a_worker_that_is_stopped_in_a_slice_keeps_the_maintenance_task_from_nob
     with connection.cursor() as cursor:
         cursor.execute("SHOW idle_in_transaction_session_timeout")
         assert cursor.fetchone() != ("200ms",), "of a slice, and of nothing else"
+
+
+# --- One that kills its workers -------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """As a SIGKILL: nothing of the process runs any more."""
+
+
+def die(after: int) -> Slice:
+    raise Killed
+
+
+def try_once() -> None:
+    """A worker of another process, after the silence of the last one."""
+
+    def work() -> None:
+        with suppress(Killed):
+            maintenance._run_slice()
+
+    make_due()
+    elsewhere(work)
+
+
+def test_what_kills_three_workers_in_a_row_is_set_aside_until_a_person_lets_it_go_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[int] = []
+
+    def go_well(after: int) -> Slice:
+        done.append(after)
+        return Slice(0)
+
+    only(monkeypatch, deadly=die)
+    maintenance.make_known()
+    Chore.objects.update(after=7)
+    for deaths in (0, 1, 2):
+        try_once()
+        assert Chore.objects.values_list("deaths", "set_aside_at").get() == (deaths, None)
+    assert 9 < rest_of("deadly") <= 10, "while a worker has it, it is not due"
+    try_once()
+    chore = Chore.objects.get()
+    assert (chore.set_aside_at is not None, chore.begun_at, chore.after) == (True, None, 7)
+    assert "3 workers in a row died in the maintenance task 'deadly': it is set aside" in caplog.text
+    only(monkeypatch, deadly=go_well, other=go_well)
+    maintenance.make_known()
+    try_once()
+    assert done == [0], "the other one goes on"
+
+    engineer = User.objects.create_user("engineer")
+    with pytest.raises(PermissionDenied):
+        operations.go_on("deadly", user=engineer, reason="Mended.")
+    engineer = User.objects.create_superuser("boss")
+    operations.go_on("deadly", user=engineer, reason="Mended.")
+    try_once()
+    assert (done, Chore.objects.get(pk="deadly").set_aside_at) == ([0, 7], None)
+    with pytest.raises(NotAllowed, match="It is not set aside"):
+        operations.go_on("deadly", user=engineer, reason="Once more.")
+
+
+@pytest.mark.parametrize("between", [lambda after: Slice(0), lambda after: 1 / 0])
+def test_a_worker_that_does_not_die_breaks_the_row(between: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for do in (die, die, between, die, die, die):
+        only(monkeypatch, deadly=do)
+        maintenance.make_known()
+        try_once()
+    assert Chore.objects.values_list("deaths", "set_aside_at").get() == (2, None)
+
+
+def test_a_worker_that_loses_the_database_in_a_slice_and_lives_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(after: int) -> Slice:
+        execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return Slice(0)
+
+    only(monkeypatch, losing=lose)
+    maintenance.make_known()
+    for _ in range(5):
+        make_due()
+        with pytest.raises(OperationalError):
+            maintenance.run()
+        connections.close_all()
+    assert Chore.objects.values_list("deaths", "set_aside_at").get() == (0, None)
+
+
+def test_a_worker_that_was_stopped_before_its_slice_leaves_it_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+    only(monkeypatch, slow=lambda after: done.append(after) or Slice(0))
+    maintenance.make_known()
+    begun = maintenance._begin_due()
+    assert begun
+    assert maintenance._begin_due() is None
+    make_due()
+    assert elsewhere(maintenance._run_slice)
+    assert maintenance._carry_out(begun)
+    assert done == [0]
+
+
+def test_that_a_slice_has_begun_costs_one_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, idle=lambda after: Slice(0))
+    maintenance.make_known()
+    make_due()
+    with engine.sent() as statements:
+        maintenance.run()
+    of_chores = [sql for sql in statements if "workflows_chore" in sql]
+    assert len(of_chores) == 4, "begin, lock, end; and the look that finds nothing due"
 
 
 def test_a_maintenance_task_that_loses_the_connection_is_the_loops_business(

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied
-from django.db import connection, transaction
+from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tests.engine import another_connection
+from tests.engine import another_connection, elsewhere
 from tests.groups import make_groups
 from tests.workflows import rows
 from workflows import operations
+from workflows.engine import maintenance
 from workflows.engine.undo_question import ASKED
 from workflows.errors import NotAllowed
-from workflows.models import BulkItem, BulkOperation, Effect, Event, ManualTask, OutboxEvent, Workflow
+from workflows.models import BulkItem, BulkOperation, Chore, Effect, Event, ManualTask, OutboxEvent, Workflow
 from workflows.operations import bulk, bulk_previews, bulk_results
 from workflows.telling import bulk_operations
 
@@ -277,22 +278,36 @@ def test_beside_a_verb_that_only_a_later_release_knows_the_others_are_carried_ou
         bulk.pause(of_later.pk, user=boss)
 
 
-def test_one_that_ends_its_worker_each_time_does_not_keep_the_others_waiting(
+@pytest.mark.django_db(transaction=True)
+def test_an_item_that_ends_its_workers_is_set_aside_alone_and_keeps_no_other_waiting(
     boss: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows.failed()
-    bad, good = started(boss), started(boss, "acknowledge")
-    BulkOperation.objects.filter(pk=bad.pk).update(next_at=timezone.now() - SECOND)
+    deadly, *_ = [rows.failed() for _ in range(3)]
+    bad, good = started(boss, pace=bulk.FASTEST), started(boss, "acknowledge")
+    retry = bulk.VERBS["retry"].act
+    tried: list[int] = []
 
     def end(item: BulkItem, **who: Any) -> None:
-        raise KeyboardInterrupt
+        tried.append(item.row)
+        if item.row == deadly.pk:
+            raise KeyboardInterrupt
+        retry(item, **who)
+
+    def work() -> None:
+        with suppress(KeyboardInterrupt):
+            maintenance._run_slice()
 
     monkeypatch.setitem(bulk.VERBS, "retry", bulk.BulkVerb(permission=operations.RETRY, act=end))
-    for _ in range(60):
-        with suppress(KeyboardInterrupt), transaction.atomic():
-            bulk.do_slice(0)
+    monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", bulk.CHORES)
+    maintenance.make_known()
+    for _ in range(9):
+        BulkOperation.objects.update(next_at=timezone.now() - SECOND)
+        Chore.objects.update(due_at=timezone.now() - SECOND)
+        elsewhere(work)
+    assert (tried.count(deadly.pk), bulk.outcomes(bad)[bad.pk]) == (3, {"": 0, "done": 2, "skipped": 0, "failed": 1})
+    assert "3 workers in a row died" in bad.items.get(row=deadly.pk).why
     good.refresh_from_db()
-    assert good.state == "done"
+    assert (good.state, Chore.objects.get().set_aside_at) == ("done", None)
 
 
 # --- What it would do -----------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from workflows import operations
 from workflows.models import (
     ApiKey,
     BulkOperation,
+    Chore,
     Effect,
     ManualTask,
     Service,
@@ -85,6 +86,7 @@ class Scene:
             "message": rows.undelivered_message().pk,
             "event": rows.outbox_event().pk,
             "worker": rows.worker().pk,
+            "chore": Chore.objects.create(name="add up", set_aside_at=timezone.now()).pk,
             "boss": self.boss.pk,
             "colleague": self.colleague.pk,
             "lead": self.lead.pk,

@@ -113,6 +113,11 @@ workflows_workerprocess_changelist                     | p pp-p-- - - ss | p pp-
 workflows_workerprocess_change worker                  | p pp-p-- - - ss | - ------ - - ss
 workflows_workerprocess_history worker                 | p pp-p-- - - ss | p pp-p-- - - ss
 
+workflows_chore_changelist                             | p pp-p-- - - ss | p pp-p-- - - ss
+workflows_chore_change chore                           | p pp-p-- - - ss | - ------ - - ss
+workflows_chore_go_on chore                            | p ---p-- - - ss | A ---A-- - - ss
+workflows_chore_history chore                          | p pp-p-- - - ss | p pp-p-- - - ss
+
 workflows_bulkoperation_changelist                     | p pp-p-p - - ss | p pp-p-p - - ss
 workflows_bulkoperation_change running                 | p pp-p-p - - ss | - ------ - - ss
 workflows_bulkoperation_start draft                    | p pp-p-- - - ss | A AA-A-- - - ss
@@ -185,6 +190,7 @@ MODELS = {
     "service": "service",
     "pace": "slow-queue",
     "workerprocess": "worker",
+    "chore": "chore",
     "bulkoperation": "running",
     "undeliveredmessage": "message",
     "outboxevent": "event",
@@ -291,6 +297,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
         for row in ("anybodys", "of-own-team", "of-other-team", "question", "claimed", "claimed-by-lead")
     },
     "workflows_apikey_revoke": REASON,
+    "workflows_chore_go_on": REASON,
     "workflows_undeliveredmessage_redeliver": REASON,
     "workflows_undeliveredmessage_discard": REASON,
     "workflows_outboxevent_redeliver": REASON,
