@@ -41,6 +41,7 @@ UNDER_WAY = (State.ASKED, State.RUNNING, State.PAUSED)
 # What each verb is called on a button.
 LABELS = {
     "retry": "Retry",
+    "retry_family": "Retry",
     "run_now": "Run now",
     "cancel": "Cancel",
     "run_again": "Run again",

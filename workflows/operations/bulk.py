@@ -25,6 +25,7 @@ from workflows.engine.maintenance import DEATHS, Task
 from workflows.errors import NotAllowed
 from workflows.models import BulkItem, BulkOperation, Chore, ManualTask, OutboxEvent, UndeliveredMessage, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.operations import families
 from workflows.operations.acknowledging import acknowledge, failures_left
 from workflows.operations.deferred_steps import FAILED_KINDS, follow_up
 from workflows.operations.guards import (
@@ -50,7 +51,7 @@ from workflows.operations.outbox import discard_event, redeliver_event
 from workflows.operations.payments import charged_again
 from workflows.operations.services import ALONE
 from workflows.operations.tasks import assign
-from workflows.operations.workflows import cancel, retry, run_now
+from workflows.operations.workflows import cancel, retry, retry_alone, run_now
 from workflows.postgres.statements import execute, literals
 from workflows.signals.waking import Slice
 
@@ -124,6 +125,10 @@ VERBS = {
         permission=RETRY,
         act=lambda item, **who: retry(item.row, in_bulk=True, seen=_seen(item), **who),
         seen=_ITS_END,
+    ),
+    families.VERB: BulkVerb(
+        permission=RETRY,
+        act=lambda item, root, **who: retry_alone(item.row, seen=_seen(item), **who),
     ),
     "run_now": BulkVerb(permission=RUN_NOW, act=_on_its_row(run_now)),
     "cancel": BulkVerb(permission=CANCEL, act=_on_its_row(cancel), takes_away=True),

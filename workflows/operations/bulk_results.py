@@ -101,10 +101,10 @@ def _of_deferred_step() -> Case:
 
 # By verb. The others are finished at once: nothing comes of an acknowledgement, an assignment or a discarding, and a
 # message that is redelivered is a signal from then on.
-_OF = {"retry": _of_workflow, "run_now": _of_workflow, "cancel": _of_workflow, "redeliver_event": _of_event}
-_OF["run_again"] = _of_deferred_step
+_OF_WORKFLOWS = ("retry", "retry_family", "run_now", "cancel")
+_OF = {**dict.fromkeys(_OF_WORKFLOWS, _of_workflow), "redeliver_event": _of_event, "run_again": _of_deferred_step}
 
-_TOGETHER = (("retry", "run_now", "cancel"), ("redeliver_event",), ("run_again",))
+_TOGETHER = (_OF_WORKFLOWS, ("redeliver_event",), ("run_again",))
 
 
 def is_followed(verb: str) -> bool:

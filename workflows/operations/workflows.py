@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
-
-from django.db.models import Exists, OuterRef
 
 from workflows.definition import definitions
 from workflows.engine import compensation, reopening, undo_question
 from workflows.engine.results import describe_engine_error, last_error
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.features.business_key import duplicates
-from workflows.models import Correction, Event, ManualTask, Signal, State, Workflow
+from workflows.models import Correction, Event, ManualTask, State, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
-from workflows.operations import payments
+from workflows.operations import families, payments
 from workflows.operations.guards import (
     CANCEL,
     CANCEL_PAID,
@@ -43,13 +40,13 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 
-def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = False, seen: Collection[int] = ()) -> None:
-    """Start a failed or cancelled workflow again from its first step.
+def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = False, seen: Collection[int] = ()) -> str:
+    """Start a failed or cancelled workflow again from its first step; return what happens before that, if anything.
 
     A question that failed it (rejected, or expired) is asked again, and so is one that expired, or was closed, while
     nobody could decide; every other question keeps its answer. Calls that were undone are made again, under a new key;
     those that a person has left as they are stay done. `expires_after` is counted again. Children that were cancelled
-    with it are started again, too.
+    with it are started again before it, by the workers (`operations.families`).
 
     It goes before what is queued and has not started, unless many are retried `in_bulk`: a thousand would hold up
     everything new. A cancelled workflow is refused there: ticking a whole page must not bring it back. To charge again
@@ -59,18 +56,38 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
     who has looked at none leaves it empty.
     """
     require(user, RETRY)
-    if not in_bulk:
-        _retry_children(workflow_id, user=user, reason=reason, seen=seen)
     with short_transaction():
-        workflow, state = lock_workflow(workflow_id)
-        require_status(workflow, state, Workflow.Status.FAILED, "a failed workflow can be retried")
+        workflow = _lock_for_retry(workflow_id, user, seen)
         if in_bulk and workflow.cancelled_at:
             raise NotAllowed("A cancelled workflow is retried on its own page.")
-        _require_may_retry(workflow_id, user)
-        if not _is_seen(workflow, seen):
-            raise NotAllowed("It has ended again since you looked at it.")
-        start_again(workflow, begun=not in_bulk)
-        record_event(workflow_id, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
+        if asked := families.under_way(workflow_id):
+            raise NotAllowed(str(asked))
+        if workflow.cancelled_at and (told := families.ask(workflow_id, user=user, reason=reason)):
+            return told
+        _retry(workflow, user, reason, begun=not in_bulk)
+    return ""
+
+
+def retry_alone(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
+    """The same of a workflow, cancelled or not, whose children were retried before (`operations.families`)."""
+    require(user, RETRY)
+    with short_transaction():
+        _retry(_lock_for_retry(workflow_id, user, seen), user, reason)
+
+
+def _lock_for_retry(workflow_id: int, user: User, seen: Collection[int]) -> Workflow:
+    workflow, state = lock_workflow(workflow_id)
+    require_status(workflow, state, Workflow.Status.FAILED, "a failed workflow can be retried")
+    if refusal := _why_not_this_user(workflow_id, user):
+        raise NotAllowed(refusal)
+    if not _is_seen(workflow, seen):
+        raise NotAllowed("It has ended again since you looked at it.")
+    return workflow
+
+
+def _retry(workflow: Workflow, user: User, reason: str, *, begun: bool = True) -> None:
+    start_again(workflow, begun=begun)
+    record_event(workflow.pk, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
 
 
 def start_again(workflow: Workflow, *, begun: bool = True) -> None:
@@ -122,6 +139,10 @@ def _is_seen(workflow: Workflow, seen: Collection[int]) -> bool:
 
 def why_not_retry(workflow_id: int, user: User) -> str:
     """Why `user`, who may retry, may not retry this one: a sentence, empty if they may."""
+    return str(families.under_way(workflow_id) or "") or _why_not_this_user(workflow_id, user)
+
+
+def _why_not_this_user(workflow_id: int, user: User) -> str:
     if duplicates.done_by_another(workflow_id):
         return "Another workflow has done the same. If this one is to be carried out as well, say Not a duplicate."
     return why_not_charge_again(workflow_id, user)
@@ -132,29 +153,6 @@ def why_not_charge_again(workflow_id: int, user: User) -> str:
     if user.has_perm(CANCEL_PAID) or not payments.would_charge_again(workflow_id):
         return ""
     return "Its charge was refunded, and a retry charges again: ask a support lead to retry it."
-
-
-def _require_may_retry(workflow_id: int, user: User) -> None:
-    if refusal := why_not_retry(workflow_id, user):
-        raise NotAllowed(refusal)
-
-
-def _retry_children(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
-    """Start the children again that were cancelled with their parent, or are about to be; each in its own transaction.
-
-    They come before the parent: if this is interrupted, the parent can be retried once more.
-    """
-    failed = Workflow.objects.filter(pk=workflow_id, status=Workflow.Status.FAILED, emptied_at=None)
-    parent = failed.filter(cancelled_at__isnull=False).only("completed_at").first()
-    if parent is None or not _is_seen(parent, seen):
-        return
-    _require_may_retry(workflow_id, user)
-    store.withdraw_cancellation_of_children(workflow_id)
-    requested = Signal.objects.filter(workflow=OuterRef("pk"), name=store.CANCEL_SIGNAL, source=store.ENGINE)
-    cancelled = Workflow.objects.filter(Exists(requested), parent=workflow_id, cancelled_at__isnull=False)
-    for child_id in cancelled.values_list("pk", flat=True):
-        with suppress(NotAllowed):  # the child is being undone, or another user was quicker
-            retry(child_id, user=user, reason=reason)
 
 
 def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import connection, transaction
@@ -204,13 +204,13 @@ def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
     )
 
 
-def withdraw_cancellation_of_children(workflow_id: int) -> None:
-    """Withdraw the requests of `cancel_children` that the children have not obeyed yet."""
+def withdraw_cancellation_of_children(parents: Sequence[int]) -> None:
+    """Withdraw the requests of `cancel_children` that the children of these have not obeyed yet."""
     execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp()
             WHERE name = 'cancel' AND source = 'engine' AND closed_at IS NULL
-              AND workflow_id IN (SELECT id FROM workflows_workflow WHERE parent_id = %s)""",
-        [workflow_id],
+              AND workflow_id IN (SELECT id FROM workflows_workflow WHERE parent_id = ANY (%s))""",
+        [list(parents)],
     )
 
 

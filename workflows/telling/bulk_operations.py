@@ -35,6 +35,10 @@ OF_VERB = {
         "What it has done in other systems stays done and is not done again; what was reversed is done again.",
         consequences.QUESTIONS,
     ]),
+    "retry_family": Words("retry", "retried", [
+        "Each starts again from its first step, and goes before what is queued and has not started.",
+        "What it has done in other systems stays done and is not done again; what was reversed is done again.",
+    ]),
     "run_now": Words("early run", "run now", [
         "A worker takes each up at once. What it waits for may not have happened: then it waits again as before.",
         "No failure is forgotten: one that fails again has failed again.",
@@ -94,8 +98,12 @@ _OTHERWISE: dict[tuple[str, str], str] = {
     ("redeliver_event", Became.UNDER_WAY): "to be sent",
 }
 # What each verb that is followed is for; and what somebody should look at.
-AIM = {"retry": Became.COMPLETE, "run_now": Became.COMPLETE, "cancel": Became.CANCELLED, "redeliver_event": Became.SENT}
-AIM["run_again"] = Became.FOLLOWED_UP
+AIM = {
+    **dict.fromkeys(("retry", "retry_family", "run_now"), Became.COMPLETE),
+    "cancel": Became.CANCELLED,
+    "redeliver_event": Became.SENT,
+    "run_again": Became.FOLLOWED_UP,
+}
 BAD = {Became.FAILED, Became.GIVEN_UP}
 WHAT = {"workflow": "workflow", "manualtask": "task", "undeliveredmessage": "message", "outboxevent": "event"}
 

@@ -13,6 +13,7 @@ from workflows.features.business_key import duplicates
 from workflows.features.business_key.duplicates import Other
 from workflows.features.business_key.holders import HOLDER
 from workflows.models import Attempt, Event, Service, State, Wait, Workflow
+from workflows.operations import families
 from workflows.outages.causes import mend_of
 from workflows.outages.parking import turn_at
 from workflows.telling import deferred_steps, words
@@ -57,7 +58,9 @@ def sentence(
             reversed_ = f"\nReversed since: {', '.join(_title(wording, step) for step in undone)}." if undone else ""
             return f"Failed{at}: {why(workflow)} Ended at {clock(workflow.completed_at)}.{reversed_}"
         case State.CANCELLED:
-            return f"{workflow.last_error_message} Ended at {clock(workflow.completed_at)}."
+            retried = families.under_way(workflow.pk)
+            ended = f"{workflow.last_error_message} Ended at {clock(workflow.completed_at)}."
+            return f"{ended}\n{retried}" if retried else ended
         case State.COMPENSATING:
             ended = (
                 "It was cancelled."

@@ -16,7 +16,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from workflows import operations
 from workflows.errors import NotAllowed
-from workflows.models import ApiKey, Event, ManualTask, Signal, Workflow
+from workflows.models import ApiKey, BulkOperation, Event, ManualTask, Signal, Workflow
 from workflows.signals import store
 
 
@@ -75,8 +75,9 @@ def test_retry_refuses_an_end_that_the_user_was_not_shown_and_starts_no_child_ag
         operations.retry(parent.pk, user=boss, seen=[ended - 1])
     statuses = Workflow.objects.order_by("id").values_list("status", flat=True)
     assert list(statuses) == ["FAILED", "FAILED"]
+    assert not BulkOperation.objects.exists()
     operations.retry(parent.pk, user=boss, seen=[ended])
-    assert list(statuses.all()) == ["PENDING", "PENDING"]
+    assert list(BulkOperation.objects.get().items.order_by("id").values_list("row", flat=True)) == [child.pk, parent.pk]
 
 
 # --- Run now ------------------------------------------------------------------------------------

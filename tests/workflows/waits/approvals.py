@@ -36,4 +36,4 @@ def decide(task: ManualTask, *, approved: bool, reason: str = "", **answer: Any)
 
 
 def boss() -> User:
-    return User.objects.get_or_create(username="boss", is_superuser=True)[0]
+    return User.objects.get_or_create(username="boss", is_superuser=True, is_staff=True)[0]

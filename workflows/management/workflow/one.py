@@ -81,8 +81,8 @@ def _line(line: history.Line) -> dict[str, Any]:
 def _retry(user: User, options: dict[str, Any]) -> dict[str, Any]:
     row = find(options["workflow"], user)
     told = list(consequences.of_retry(row)) if row.status == Workflow.Status.FAILED else []
-    operations.retry(row.pk, user=user, reason=options["reason"], seen=operations.ended_at(row))
-    return {**_named(row), "what_happens": told}
+    before = operations.retry(row.pk, user=user, reason=options["reason"], seen=operations.ended_at(row))
+    return {**_named(row), "what_happens": [*filter(None, [before]), *told]}
 
 
 def _cancel(user: User, options: dict[str, Any]) -> dict[str, Any]:
