@@ -182,10 +182,13 @@ class EffectRows:
     ) -> KnownEffect:
         """Record that a person, or a lookup, has settled the undo of the effect: it is UNDONE, or KEPT as it is.
 
-        An undo that we have not seen succeed is written as the effect's undo: DONE, with that result.
+        An undo that we have not seen succeed is written as the effect's undo: DONE, with that result. Of an effect that
+        is left as it is, an undo in doubt is NOT_DONE, for the person has said so: nobody would find it out any more.
         """
         if state != UNDONE:
-            return self.decide(effect, state, result=effect.result, by=by)
+            undo = {"step": effect.step, "generation": effect.generation}
+            self._fenced(_DECIDE_KEPT, {**self._parameters_of(effect, state, effect.result, by), **undo})
+            return self.remember(replace(effect, state=state))
         undo = {"step": effect.step, "generation": effect.generation, "undo_key": effect.undo_key}
         undo["undo_result"] = _json_or_null(result)
         self._fenced(_DECIDE_UNDO, {**self._parameters_of(effect, state, effect.result, by), **undo})
@@ -304,6 +307,15 @@ _BEGIN_NEW_GENERATION = f"""
 
 
 # The attempt that called the undo may still write its result: the call may have been on its way all the same.
+_DECIDE_KEPT = f"""
+    WITH effect AS ({_DECIDE}),
+    undo AS (
+        UPDATE workflows_effect SET state = 'not_done', settled_at = clock_timestamp(), settled_by = %(settled_by)s
+         WHERE workflow_id = %(workflow_id)s AND step = %(step)s AND generation = %(generation)s AND undo
+           AND state IN ('intent', 'unknown') AND EXISTS (SELECT FROM effect))
+    SELECT id FROM effect"""  # noqa: S608 (_DECIDE is ours)
+
+
 _DECIDE_UNDO = f"""
     WITH effect AS ({_DECIDE})
     INSERT INTO workflows_effect

@@ -235,9 +235,10 @@ def why_not_correct(workflow: Workflow, user: User, *, is_asked: bool = False) -
     if refusal := _why_not_this_user(user) or why_not_charge_again(workflow.pk, user):
         return refusal
     if not is_asked and (asked := open_correction(workflow.pk)):
-        return f"{asked.asked_by.get_username()} has asked for a correction already."
+        name = asked.asked_by.get_username()
+        return f"{name} has asked for a correction already: approve the correction, or do not correct it."
     if unclear := _unclear(workflow):
-        return f"It is unclear whether {unclear} was done: that has to be found out first."
+        return f"It is unclear whether {unclear} was done: retry it first. A retry finds it out, or asks a person."
     return _why_not_beside_another(workflow, workflow.payload)
 
 

@@ -12,16 +12,17 @@ from workflows.retention.holds import held_by_an_old_key
 
 # For people: "It cannot be deleted: {}."
 REASONS = {
-    "held": "a legal hold is on it",
+    "held": "a legal hold is on it: wait for its end, or lift it",
     "pending": "it is still under way: cancel it, or wait for its end",
-    "unclear": "it is unclear whether a call was made: that has to be found out first, by a retry or on its task",
+    "unclear": "it is unclear whether a call was made: a retry finds it out, or asks a person",
+    "fading": "it is unclear whether a call was made of a step that may fail: wait until nobody can tell any more",
     "left": "it has failed, and a call was left as it is though nobody knows whether it was made: acknowledge it",
-    "deferred": "a step of it is still to be done: have it run again, or acknowledge it",
+    "deferred": "a step of it is still to be done: wait, have it run again, or acknowledge it if it was given up",
     "untold": "others have not been told of it yet: wait, or redeliver or discard its events in the Outbox",
-    "correction": "somebody has asked for a correction: it has to be decided first",
-    "children": "another workflow that it started is still under way",
-    "parent": "the workflow that started it has not been deleted yet",
-    "money": "it has failed and its charge stands, or may: reverse the charge by a retry, or acknowledge it",
+    "correction": "somebody has asked for a correction: approve the correction, or do not correct it",
+    "children": "another workflow that it started is still under way: cancel that, or wait for its end",
+    "parent": "the workflow that started it has not been deleted yet: it is deleted after that one",
+    "money": "it has failed and its charge stands, or may: acknowledge it, or have it end otherwise by a retry",
 }
 
 _STATED = "w.status = 'FAILED' AND w.cancelled_at IS NULL AND w.acknowledged_failure IS DISTINCT FROM w.completed_at"
@@ -35,7 +36,13 @@ _WHY = f"""
                 THEN 'held'
            WHEN EXISTS (SELECT FROM workflows_effect e
                          WHERE e.workflow_id = w.id AND e.state IN ('intent', 'unknown')
-                           AND NOT {PASSED_OVER}) THEN 'unclear'
+                           AND NOT {PASSED_OVER}
+                           -- a person has left the call as it is, however its reversal ended
+                           AND NOT (e.undo AND EXISTS (
+                                SELECT FROM workflows_effect kept
+                                 WHERE kept.workflow_id = w.id AND kept.step = e.step AND NOT kept.undo
+                                   AND kept.generation = e.generation AND kept.state = 'kept')))
+                THEN CASE w.status WHEN 'COMPLETE' THEN 'fading' ELSE 'unclear' END
            WHEN {_STATED} AND EXISTS (
                 SELECT FROM workflows_effect e {charges.JOIN}
                  WHERE e.workflow_id = w.id AND {charges.HELD}) THEN 'money'

@@ -452,11 +452,11 @@ def test_the_command_counts_and_then_empties() -> None:
 
     assert said("--dry-run").splitlines() == [
         "2 of parcel would be emptied.",
-        "1 stay: the workflow that started it has not been deleted yet.",
-        "1 stay: it is unclear whether a call was made: that has to be found out first, by a retry or on its task.",
+        "1 stay: it is unclear whether a call was made of a step that may fail: wait until nobody can tell any more.",
+        "1 stay: the workflow that started it has not been deleted yet: it is deleted after that one.",
     ]
     assert not any(map(is_emptied, rows_that_go))
-    stay = {"unclear": 1, "parent": 1}
+    stay = {"fading": 1, "parent": 1}
     assert json.loads(said("--json")) == {"emptied": {"parcel": 2}, "deleted": {}, "stay": stay}
     assert all(map(is_emptied, rows_that_go))
     assert json.loads(said("--json", "--dry-run")) == {"emptied": {}, "deleted": {}, "stay": stay}
