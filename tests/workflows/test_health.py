@@ -73,6 +73,7 @@ def counts(**fields: Any) -> Counts:
         "overdue": 0,
         "overdue_waits": 0,
         "holding": 0,
+        "unclear": 0,
         "undelivered": 0,
         "unexpected": 0,
     }
@@ -127,6 +128,7 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             {"unexpected": 30, "usual_failures": 10.0},
             "In trouble: 30 failed unexpectedly in the last hour, where 10 an hour is usual.",
         ),
+        ({"unclear": 1}, "In trouble: 1 workflow has not found out for an hour whether the patient was charged."),
         # --- What the engine itself does ---
         (
             {"maintenance_set_aside": [set_aside(minutes=5)]},

@@ -169,6 +169,11 @@ class _Now(Collector):
             f"Those of them that failed a day ago and need somebody; of the {counts.FORGOTTEN:,} newest.",
             counts.forgotten_failures(found.at),
         )
+        yield _one(
+            "onramp_long_unclear_charges",
+            "Workflows of which nobody has known for an hour whether they charged, and nobody is asked.",
+            found.unclear.number,
+        )
         yield _by(
             "onramp_unclear_calls",
             "Open questions whether a call happened. charge: whether the call may be a charge.",

@@ -165,6 +165,7 @@ class PresetFilter(paging.Filter):
             ("unacknowledged", "Failed and not acknowledged"),
             (counts.UNKNOWN_TYPE, "Waits for a release that knows its type"),
             (counts.LATE_DEFERRED, "Deferred step that no worker takes"),
+            (counts.UNCLEAR, "Perhaps charged, and not known for an hour"),
             (counts.HOLDING, "Failed, holds money and not acknowledged"),
             ("decision", "Needs a decision"),
             (counts.OVERDUE_WAIT, "Waits, and it is overdue"),
@@ -184,6 +185,8 @@ class PresetFilter(paging.Filter):
                 return queryset.filter(AWAITS_RELEASE)
             case counts.LATE_DEFERRED:
                 return queryset.filter(pk__in=late.with_late_deferred_steps())
+            case counts.UNCLEAR:
+                return queryset.filter(pk__in=money_at_risk.long_unclear_charges())
             case counts.HOLDING:
                 return queryset.filter(UNACKNOWLEDGED, pk__in=money_at_risk.standing_charges())
             case counts.OVERDUE_WAIT:

@@ -37,7 +37,7 @@ CLOCK_TOLERANCE = 5.0
 LATELY, ENOUGH = timedelta(minutes=15), 20
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 # Presets of the list of workflows: what holds money, and what no worker takes.
-HOLDING, UNKNOWN_TYPE, LATE_DEFERRED = "holding", "unknown-type", "late-deferred"
+HOLDING, UNKNOWN_TYPE, LATE_DEFERRED, UNCLEAR = "holding", "unknown-type", "late-deferred", "unclear"
 OVERDUE_WAIT = "overdue-wait"
 # Of the failures that nobody has acknowledged for a day, so many are looked at, the newest: each when its day is over.
 FORGOTTEN = 10_000
@@ -104,6 +104,7 @@ class Counts:
     slow: list[Slow] = field(default_factory=list)
     stuck: dict[str, int] = field(default_factory=dict)  # by type, what has not ended in its longest time
     urgent: dict[str, Count] = field(default_factory=dict)  # overdue tasks where money is in doubt, or may be, by type
+    unclear: Count  # workflows under way that may have charged, for an hour, and nobody is asked
     holding: Count  # failed workflows that hold money, and that nobody has acknowledged
     undelivered: Count
     of_unknown_type: Count  # they wait for a release that knows their type
@@ -152,6 +153,7 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
             task_type: _count(number, "manualtask", state="overdue", task_type=task_type)
             for task_type, number in money_at_risk.overdue().items()
         },
+        unclear=_count(len(money_at_risk.long_unclear_charges()), "workflow", preset=UNCLEAR),
         holding=_count(len(money_at_risk.standing_charges()), "workflow", preset=HOLDING),
         of_unknown_type=_count(unknown.total(), "workflow", preset=UNKNOWN_TYPE),
         to_be_reversed=_count(

@@ -235,6 +235,11 @@ def _money(counts: Counts) -> Iterator[Reason]:
         one, many = URGENT[task_type]
         what = f"{one} is overdue" if count.number == 1 else f"{many} are overdue"
         yield _reason(Level.TROUBLE, _of(count, what))
+    if number := counts.unclear.number:
+        what = "workflow" if number == 1 else "workflows"
+        has = "has" if number == 1 else "have"
+        told = f" {has} not found out for an hour whether the patient was charged"
+        yield _reason(Level.TROUBLE, _of(counts.unclear, what), Piece(told))
     if counts.holding.number:
         is_one = counts.holding.number == 1
         holds = "failed workflow holds money" if is_one else "failed workflows hold money"

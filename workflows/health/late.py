@@ -155,19 +155,19 @@ def of_unknown_type() -> Counter[tuple[str, bool]]:
 
 
 # The oldest in each state, by an index of that state; of what is parked, those of each service.
-_OLDEST = f"""
-    (SELECT workflow_type, created_at FROM workflows_workflow
-      WHERE status = 'PENDING' AND parked_on = '' AND waiting_for = '' AND retry_count = 0 ORDER BY id LIMIT {OLDEST})
+OLDEST_OF_EACH = f"""
+    (SELECT id, workflow_type, created_at FROM workflows_workflow
+      WHERE status = 'PENDING' AND parked_on = '' AND waiting_for = '' AND retry_count = 0 ORDER BY id LIMIT %(oldest)s)
      UNION ALL
-    (SELECT workflow_type, created_at FROM workflows_workflow
-      WHERE status = 'PENDING' AND parked_on = '' AND waiting_for = '' AND retry_count > 0 ORDER BY id LIMIT {OLDEST})
+    (SELECT id, workflow_type, created_at FROM workflows_workflow
+      WHERE status = 'PENDING' AND parked_on = '' AND waiting_for = '' AND retry_count > 0 ORDER BY id LIMIT %(oldest)s)
      UNION ALL
-    (SELECT workflow_type, created_at FROM workflows_workflow
-      WHERE status = 'PENDING' AND parked_on = '' AND waiting_for <> '' ORDER BY id LIMIT {OLDEST})
+    (SELECT id, workflow_type, created_at FROM workflows_workflow
+      WHERE status = 'PENDING' AND parked_on = '' AND waiting_for <> '' ORDER BY id LIMIT %(oldest)s)
      UNION ALL
     SELECT parked.* FROM unnest(%(services)s::text[]) service CROSS JOIN LATERAL (
-        SELECT workflow_type, created_at FROM workflows_workflow
-         WHERE {PARKED_SQL} AND parked_on = service ORDER BY id LIMIT {OLDEST}) parked"""  # noqa: S608 (ours)
+        SELECT id, workflow_type, created_at FROM workflows_workflow
+         WHERE {PARKED_SQL} AND parked_on = service ORDER BY id LIMIT %(oldest)s) parked"""  # noqa: S608 (ours)
 
 
 def stuck(longest: Mapping[str, timedelta]) -> dict[str, int]:
@@ -178,10 +178,10 @@ def stuck(longest: Mapping[str, timedelta]) -> dict[str, int]:
     found = fetch_all(
         f"""SELECT types.name, count(oldest.created_at)
               FROM unnest(%(types)s::text[], %(longest)s::interval[]) types (name, longest)
-              LEFT JOIN ({_OLDEST}) oldest
+              LEFT JOIN ({OLDEST_OF_EACH}) oldest
                 ON oldest.workflow_type = types.name AND oldest.created_at < statement_timestamp() - types.longest
              GROUP BY types.name ORDER BY types.name""",  # noqa: S608 (ours)
-        {"types": list(longest), "longest": list(longest.values()), "services": parking.names()},
+        {"types": list(longest), "longest": list(longest.values()), "services": parking.names(), "oldest": OLDEST},
     )
     return dict(found)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from workflows import charges
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine import undo_question
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.features.business_key.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
-from workflows.health import bounded
+from workflows.health import bounded, late
 from workflows.operations.payments import failed_with_a_charge
-from workflows.postgres.statements import fetch_row
+from workflows.outages import parking
+from workflows.postgres.statements import fetch_all, fetch_row
 
 # Of the failed workflows that nobody has acknowledged, so many are looked at, the newest: each failure is told of while
 # it is new. When there are more, that number itself is the alarm.
@@ -70,6 +73,32 @@ def overdue() -> dict[str, int]:
     columns = ", ".join(f"(SELECT count(*) FROM ({_open(task_type, is_late)}) each)" for task_type in URGENT)  # noqa: S608 (ours)
     numbers = fetch_row(f"SELECT {columns}", {"limit": bounded.limit() + 1})
     return {task_type: number for task_type, number in zip(URGENT, numbers, strict=True) if number}
+
+
+# A lookup tells at the next attempt, minutes later, what became of a call. After so long somebody has to look.
+UNCLEAR_FOR = timedelta(hours=1)
+_LONG_UNCLEAR = f"""
+    SELECT DISTINCT w.id FROM ({late.OLDEST_OF_EACH}) w
+     CROSS JOIN LATERAL (
+           SELECT FROM workflows_effect e {charges.JOIN}
+            WHERE e.workflow_id = w.id AND {charges.UNCLEAR} AND e.state IN ('intent', 'unknown')
+              AND e.first_begun_at <= statement_timestamp() - %(unclear_for)s::interval LIMIT 1) charged
+     WHERE (SELECT true FROM workflows_manualtask t
+             WHERE t.workflow_id = w.id AND t.state = 'open' LIMIT 1) IS NULL"""  # noqa: S608 (ours)
+
+
+def long_unclear_charges() -> list[int]:
+    """The workflows under way of which nobody has known for an hour whether they charged, and nobody is asked.
+
+    The lookup fails, or the service that it calls is parked. Of the workflows in each state the oldest are looked at.
+    """
+    parameters = {
+        "unclear_for": UNCLEAR_FOR,
+        "services": parking.names(),
+        "oldest": late.OLDEST,
+        **charges.parameters(),
+    }
+    return [pk for (pk,) in fetch_all(_LONG_UNCLEAR, parameters)]
 
 
 _UNCLEAR = f"""

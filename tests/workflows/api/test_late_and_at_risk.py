@@ -161,6 +161,26 @@ def test_an_open_question_about_a_call_is_told_and_whether_the_call_may_be_a_cha
     assert [samples["unclear_calls", (charges,)] for charges in ("true", "false")] == [1, 2]
 
 
+def test_a_charge_of_which_nobody_has_known_for_an_hour_is_told_unless_a_person_is_asked(client: Client) -> None:
+    define_charging()
+    long = timezone.now() - 61 * MINUTE
+
+    def in_doubt(make: Any = rows.retrying, *, since: Any = long, step: str = "charge", **fields: Any) -> Workflow:
+        row: Workflow = make(workflow_type="test", **fields)
+        call = {"step": step, "state": "unknown", "attempt": 1, "idempotency_key": str(row.key)}
+        Effect.objects.create(workflow=row, first_begun_at=since, **call)
+        return row
+
+    fails = in_doubt()
+    parked = in_doubt(rows.workflow, parked_on="payments", parked_at=timezone.now())
+    in_doubt(since=timezone.now() - 59 * MINUTE)
+    in_doubt(step="reserve")
+    in_doubt(rows.waiting)
+    in_doubt(rows.failed)
+    assert {*money_at_risk.long_unclear_charges()} == {fails.pk, parked.pk}
+    assert told(client)["long_unclear_charges", ()] == 2
+
+
 def test_a_failure_is_forgotten_after_a_day_unless_its_patient_was_told_or_somebody_saw_to_it(client: Client) -> None:
     define([rows.reserve], wording=Wording(codes={"taken": CodeWords("No.", "No.", asks_nobody=True)}))
     day_ago = timezone.now() - 25 * 60 * MINUTE
@@ -228,6 +248,7 @@ def test_a_scrape_reads_as_much_of_a_large_table_as_of_a_small_one(
     define_charging()
     monkeypatch.setattr(bounded, "COUNT_LIMIT", 50)
     monkeypatch.setattr(money_at_risk, "FAILURES", 50)
+    monkeypatch.setattr(late, "OLDEST", 50)
     monkeypatch.setattr(counts, "FORGOTTEN", 50)
     read = []
     for number in (4_000, 12_000):
@@ -241,9 +262,15 @@ def test_a_scrape_reads_as_much_of_a_large_table_as_of_a_small_one(
 
 @pytest.mark.slow
 def test_what_stands_still_until_somebody_acts_is_counted_by_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = (money_at_risk.overdue, money_at_risk.unclear_calls, late.with_late_deferred_steps, late.of_unknown_type)
+    looks = (
+        money_at_risk.overdue,
+        money_at_risk.unclear_calls,
+        late.with_late_deferred_steps,
+        late.of_unknown_type,
+    )
     define_charging()
     monkeypatch.setattr(bounded, "COUNT_LIMIT", 50)
+    monkeypatch.setattr(late, "OLDEST", 50)
     read = []
     for number in (4_000, 12_000):
         fill(number)
