@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from workflows.models import StepOutcome
-from workflows.telling.steps import REVERSED, StepLine
+from workflows.telling.steps import StepLine
 from workflows.wording import Wording, words_for_step
 
 _DONE = frozenset({StepOutcome.RAN, StepOutcome.RECORDED, StepOutcome.SKIPPED})
@@ -31,7 +31,7 @@ class Phase:
     def summary(self) -> str:
         """`4 of 6 done, 1 reversed`; of a phase that is done, how long it took."""
         done = sum(_outcome(step) in _DONE for step in self.steps)
-        undone = sum(step.note == REVERSED for step in self.steps)
+        undone = sum(step.outcome == StepOutcome.UNDONE for step in self.steps)
         if self.state != "done":
             return f"{done} of {len(self.steps)} done{f', {undone} reversed' if undone else ''}"
         seconds = sum(step.ms or 0 for step in self.steps) / 1000
@@ -59,4 +59,4 @@ def _phase(title: str, steps: Sequence[StepLine]) -> Phase:
 
 def _outcome(step: StepLine) -> str:
     """What stands of it: a step that was reversed is not done."""
-    return "" if step.note == REVERSED else step.outcome
+    return "" if step.outcome == StepOutcome.UNDONE else step.outcome

@@ -13,7 +13,6 @@ from workflows.telling import words
 from workflows.wording import Wording, known_words_for_code, words_for_step
 
 OUTCOMES = {"": "Not reached", **dict(StepOutcome.choices)}
-REVERSED = "reversed since"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,9 @@ def step_lines(
         name = next((name for name in step.names if name in done), "")
         line = done.pop(name, None) or _not_told(step, attempt, calls.get(step.identity), number - reached)
         title = words_for_step(definition.wording, step.name).title
-        since = step.identity in undone and line.outcome
-        lines.append(replace(line, title=title, note=REVERSED) if since else replace(line, title=title))
+        if step.identity in undone and line.outcome:
+            line = replace(line, outcome=StepOutcome.UNDONE, note="reversed since")
+        lines.append(replace(line, title=title))
     return lines + [replace(line, note="no longer in the list") for line in done.values()]
 
 

@@ -119,19 +119,19 @@ MADE: dict[str, tuple[Any, list[str], str, str]] = {
     "tried again": (tried_again, ["ran", "skipped", "failed", ""], "2 of 4 done", "failed"),
     "reversed": (
         lambda: done(rows.failed(), "reserve", state="undone"),
-        ["ran", "skipped", "failed", ""],
+        ["undone", "skipped", "failed", ""],
         "1 of 4 done, 1 reversed",
         "failed",
     ),
     "reversed after a crash": (
         lambda: done(done(crashed(), "reserve", state="undone"), "reserve", undo=True),
-        ["ran", "ran", "waiting", ""],
+        ["undone", "ran", "waiting", ""],
         "1 of 4 done, 1 reversed",
         "current",
     ),
     "died as it was retried after a reversal": (
         lambda: done(crashed("reserve"), "charge", state="undone"),
-        ["waiting", "", "ran", ""],
+        ["waiting", "", "undone", ""],
         "0 of 4 done, 1 reversed",
         "current",
     ),
