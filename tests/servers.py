@@ -182,15 +182,19 @@ class Proxy:
         frozen.clear()
         self._frozen.append(frozen)
 
+    def refuse(self) -> None:
+        """Take no new connection; those there are stay as they are."""
+        if self._listener is not None:
+            _close(self._listener)
+            self._listener = None
+
     def break_connections(self) -> None:
         for sock in self._open:
             _close(sock)
         self._open.clear()
 
     def cut(self) -> None:
-        if self._listener is not None:
-            _close(self._listener)
-            self._listener = None
+        self.refuse()
         self.break_connections()
         for passing in (self._passing, *self._frozen):
             passing.set()

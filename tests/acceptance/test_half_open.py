@@ -80,6 +80,25 @@ def test_a_row_in_hand_is_free_again(runworker: Start, effects: Path, proxy: Pro
         stop(worker)
 
 
+@pytest.mark.parametrize(
+    ("silent", "holds"), [(False, False), (True, True)], ids=["refused, idle", "silent, with a row in hand"]
+)
+def test_a_worker_that_can_open_no_new_connection_ends_in_its_grace(
+    runworker: Start, effects: Path, proxy: Proxy, url: str, silent: bool, holds: bool
+) -> None:
+    """It waited for an answer that nobody could end, and was killed ten seconds after its grace."""
+    workflow = submit("held" if holds else "counted", effects)
+    worker = runworker("HELD", "COUNTED", arguments=("--grace", str(GRACE)), DATABASE_URL=url)
+    until(lambda: done(effects, "begin") or now(workflow).status == "COMPLETE", what=lambda: worker.output)
+    proxy.freeze()
+    proxy.fall_silent() if silent else proxy.refuse()
+    open_gate(effects)
+    time.sleep(1)  # it waits for an answer
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(60) == 0, worker.output
+    assert "SIGKILL" not in worker.output
+
+
 def test_the_supervisor_goes_on(runworker: Start, effects: Path, proxy: Proxy, url: str) -> None:
     """As it writes how a worker process has died, and replaces it."""
     workflow = submit("deadly", effects)
@@ -144,6 +163,7 @@ def test_the_relay_goes_on(runworker: Start, relayoutbox: StartRelay, proxy: Pro
         until(lambda: len(it.got) == 6, seconds=SOON, what=lambda: relay.output)
         assert len({*it.ids}) == 6
         proxy.freeze()
+        proxy.refuse()
         time.sleep(1)
         stop(relay)
 

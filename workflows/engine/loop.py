@@ -132,7 +132,12 @@ class Worker:
         self.in_hand.write_what_is_left()
 
     def sign_off(self) -> None:
-        """Record that this worker stops in good order. If that fails, the supervisor records that it has ended."""
+        """Record that this worker stops in good order. If that fails, the supervisor records that it has ended.
+
+        Where the database was lost to the end, nothing is tried: connecting would take the rest of the grace.
+        """
+        if self.status.now.lost:
+            return
         with suppress(ClaimLost):
             self._heartbeat.stop()
             self.status.update(worker_id=0)

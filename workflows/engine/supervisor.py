@@ -28,6 +28,7 @@ from workflows.engine.healthfile import Report
 from workflows.engine.loop import Worker
 from workflows.engine.process_status import Slot, WorkerStatus
 from workflows.models import Attempt
+from workflows.postgres.wire import give_up_in
 from workflows.stop_flag import Flag
 
 logger = logging.getLogger(__name__)
@@ -249,6 +250,7 @@ def _work(options: Options, features: Sequence[Feature], parent: int, slot: Slot
         nonlocal give_back_at
         if not stopping.is_set():
             give_back_at = monotonic() + options.grace
+            give_up_in(options.grace / 2)  # the other half is for what is left to be written
         stopping.set()
 
     # Ctrl-C sends SIGINT to the supervisor and its children: a child takes it like the supervisor's SIGTERM.

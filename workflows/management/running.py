@@ -7,15 +7,20 @@ import signal
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from django.core.management.base import CommandError
 
 from workflows.management.arguments import HelpInLines, seconds
 from workflows.management.database import refuse_lacking_keys, refuse_unmigrated
 from workflows.postgres import server_log, session_settings
+from workflows.postgres.wire import give_up_in
 from workflows.stop_flag import Flag
 
 logger = logging.getLogger(__name__)
+
+# Seconds that one that is told to stop waits for an answer, if no new connection to PostgreSQL can be had.
+LAST_WAIT = 5.0
 
 
 class RunningCommand(HelpInLines):
@@ -41,8 +46,13 @@ def prepare() -> None:
 def stop_flag() -> Flag:
     """A flag that SIGTERM and Ctrl-C set from now on."""
     stopping = Flag()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+        give_up_in(LAST_WAIT)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+        signal.signal(number, stop)
     return stopping
 
 

@@ -4,7 +4,8 @@ TCP does not notice it, because the proxy acknowledges what it gets. So a sessio
 through a new connection what its backend does. If the backend waits for its client, too, no answer will ever come: the
 backend is ended, and its transaction and its locks with it. What the proxy still holds is then carried out by nobody.
 
-A statement that takes its time goes on, and nothing is ended while the server takes no new connection.
+A statement that takes its time goes on, and nothing is ended while the server takes no new connection; a process that
+is told to stop then gives its session up (`wire.give_up_in`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import psycopg
 from django.db import Error, connections
 
 from workflows.postgres import sqlstates
-from workflows.postgres.wire import wire_of
+from workflows.postgres.wire import gives_up, wire_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,21 +65,25 @@ def _close_if_half_open(wrapper: Any, raw: Any, waited: float) -> bool:
     """Close this session, which has waited so many seconds for an answer, if the server does nothing for it; whether
     it did.
 
-    The backend is ended, and so are this thread's other sessions, which come the same way. Nothing is closed if it
-    cannot be found out.
+    The backend is ended, and so are this thread's other sessions, which come the same way. If it cannot be found out,
+    nothing is closed until this process has to end; then all are, and their leases end what the server still does.
     """
+    sessions = {raw, *_of_this_thread()}
     try:
         parameters = {**wrapper.get_connection_params(), "connect_timeout": CONNECT_TIMEOUT, "autocommit": True}
         with closing(psycopg.connect(**parameters)) as other, wire_of(other).answers_until(monotonic() + LOOK_TIMEOUT):
             look = (_IS_BUSY, raw.onramp_backend) if raw.onramp_backend else (_IS_ANY_BUSY, [waited])
             if other.execute(*look).fetchone() == (True,) or _hears(raw):
                 return False
-            for session in {raw, *_of_this_thread()}:
+            for session in sessions:
                 if backend := getattr(session, "onramp_backend", None):
                     other.execute(_END, backend)
                 session.pgconn.finish()  # else a ROLLBACK would wait as long
     except (psycopg.Error, Error):
-        return False
+        if not gives_up():
+            return False
+        for session in sessions:
+            session.pgconn.finish()
     logger.warning("A connection to the database at %s passed nothing on: given up", sqlstates.host_port(wrapper.alias))
     return True
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import accumulate
+from math import inf
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -29,6 +30,8 @@ PREPARED_FOR, IF_SLOW = 60.0, 1.0
 
 # Seconds without an answer after which a session looks whether it is half-open, and between its looks after that.
 SILENCE, LOOK_EVERY = 4.0, 8.0
+# monotonic: this process is to end, and from then on waits for no answer where the server takes no new connection.
+_give_up_at = inf
 
 _PARAMETER = re.compile(r"%(?:\((\w+)\))?s|%%")
 
@@ -121,7 +124,9 @@ class Wire:
     def _wait(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
         if self._deadline is None and "timeout" in kwargs:  # of `notifies()`: the server owes no answer
             return type(self._raw).wait(self._raw, generator, *args, **kwargs)
-        kwargs["timeout"] = max(0.0, self._deadline - monotonic()) if self._deadline is not None else SILENCE
+        kwargs["timeout"] = (
+            max(0.0, self._deadline - monotonic()) if self._deadline is not None else 1.0 if gives_up() else SILENCE
+        )
         try:
             return type(self._raw).wait(self._raw, generator, *args, **kwargs)
         except psycopg.errors._WaitTimeout:
@@ -133,11 +138,14 @@ class Wire:
     def _wait_on(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
         """Wait for as long as it takes, but not on a half-open connection."""
         since = monotonic() - SILENCE
-        kwargs["timeout"] = LOOK_EVERY
-        while not self.close_if_half_open(monotonic() - since):
+        look_at, kwargs["timeout"] = monotonic(), min(LOOK_EVERY, 1.0)  # a signal ends no wait
+        while True:
+            if (now := monotonic()) >= look_at or gives_up():
+                look_at = now + LOOK_EVERY
+                if self.close_if_half_open(now - since):
+                    raise psycopg.OperationalError("the connection passed nothing on")
             with suppress(psycopg.errors._WaitTimeout):
                 return type(self._raw).wait(self._raw, generator, *args, **kwargs)
-        raise psycopg.OperationalError("the connection passed nothing on")
 
     def _bind(self, command: Command) -> Bound:
         if command.parameters is None:
@@ -195,6 +203,17 @@ class Wire:
             return []
         self._values.set_pgresult(result)
         return self._values.load_rows(0, result.ntuples, tuple)
+
+
+def give_up_in(seconds: float) -> None:
+    """This process is to end. After so long no session waits for an answer where no new connection can be had."""
+    global _give_up_at
+    _give_up_at = min(_give_up_at, monotonic() + seconds)
+
+
+def gives_up() -> bool:
+    """Whether that time has come."""
+    return monotonic() >= _give_up_at
 
 
 def wire_of(raw: Any) -> Wire:
