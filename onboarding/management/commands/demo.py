@@ -23,8 +23,12 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+try:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+except ModuleNotFoundError as error:
+    raise CommandError("The demo needs more packages: pip install -c constraints.txt '.[debug]'") from error
 
 from onboarding.demo import logins, outages, report, scenes, traffic
 from onboarding.demo.play import play
