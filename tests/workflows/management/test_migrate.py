@@ -164,6 +164,20 @@ def test_an_index_is_built_beside_claims_and_submissions_however_long_the_claims
     assert valid_indexes() == {"ahead_index"}
 
 
+def test_workers_do_not_wait_for_an_index_that_comes_after_a_migration_that_waited() -> None:
+    with engine.another_connection() as other, a_claim() as release:
+        both = Migrating("0002")
+        until(is_announced, what=both.out.getvalue)
+        other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT")  # the index waits for this snapshot, the column does not
+        release()
+        until(lambda: columns() == {"ahead"} and engine.elsewhere(lambda: not is_announced()), what=both.out.getvalue)
+        assert both.is_alive()
+        other.execute("COMMIT")
+        both.end()
+    assert valid_indexes() == {"ahead_index"}
+
+
 def test_one_that_is_no_transaction_is_not_tried_again() -> None:
     """The first try may have left something behind. It waits as it is told by whoever set this limit."""
     Migrating("0001").end()

@@ -8,13 +8,14 @@ follow the other, and no try would find the table free.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
 from django.core.management import CommandError, CommandParser
 from django.core.management.commands import migrate
-from django.db import OperationalError
+from django.db import OperationalError, transaction
 from django.db.migrations import Migration
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.state import ProjectState
@@ -72,98 +73,72 @@ class PatientExecutor(MigrationExecutor):
 
     def __init__(self, connection: Any, progress: Any, *, patience: float, say: Callable[[str], object]) -> None:
         super().__init__(connection, progress)
-        self._patience = patience
-        self._lock_timeout = LOCK_TIMEOUT
-        self._say = say
+        self._patience, self._say = patience, say
+        self._request = migrating.Request(connection)
+        self._trying: Migration | None = None
 
-    def apply_migration(
-        self, state: ProjectState, migration: Migration, fake: bool = False, fake_initial: bool = False
+    def migrate(
+        self, targets: Any, plan: Any = None, state: Any = None, fake: bool = False, fake_initial: bool = False
     ) -> ProjectState:
-        apply = super().apply_migration  # it changes the state that it is given
-
-        def skip() -> ProjectState:
-            self._report("apply_success", migration, fake)
-            return migration.mutate_state(state.clone())
-
-        return self._patiently(
-            migration, lambda: apply(state.clone(), migration, fake, fake_initial), to_be_applied=True, skip=skip
-        )
-
-    def unapply_migration(self, state: ProjectState, migration: Migration, fake: bool = False) -> ProjectState:
-        unapply = super().unapply_migration
-
-        def skip() -> ProjectState:
-            self._report("unapply_success", migration, fake)
-            return state
-
-        return self._patiently(
-            migration, lambda: unapply(state.clone(), migration, fake), to_be_applied=False, skip=skip
-        )
-
-    def _report(self, action: str, *about: Any) -> None:
-        if self.progress_callback:
-            self.progress_callback(action, *about)
-
-    def _patiently(
-        self,
-        migration: Migration,
-        run: Callable[[], ProjectState],
-        *,
-        to_be_applied: bool,
-        skip: Callable[[], ProjectState],
-    ) -> ProjectState:
-        """Try to `run` the migration; or `skip` it, if another `migrate` has run it while this one waited."""
-        if not migration.atomic or self.connection.in_atomic_block:
-            return run()
-        give_up_at, pause = monotonic() + self._patience, FIRST_PAUSE
-
-        def is_done() -> bool:
-            return ((migration.app_label, migration.name) in self.recorder.applied_migrations()) == to_be_applied
-
-        request, self._lock_timeout = migrating.Request(self.connection), LOCK_TIMEOUT
-        editor, self.connection.SchemaEditorClass = self.connection.SchemaEditorClass, self._impatient_editor(is_done)
         try:
             while True:
                 try:
-                    return run()
+                    return super().migrate(targets, plan, state, fake, fake_initial)
                 except _DoneMeanwhile:
-                    self._say(" another migrate has done it meanwhile.")
-                    return skip()
+                    pass
                 except OperationalError as error:
-                    if sqlstates.sqlstate(error) not in _IN_USE:
-                        raise
-                if monotonic() + pause > give_up_at:
-                    raise CommandError(self._describe_end(migration))
-                self._say(f" in use, tried again in {pause:g} s; workers take up nothing new. {self._oldest()}")
-                request.pause(pause)
-                self._lock_timeout = LOCK_TIMEOUT_OF_VACUUM if self._is_vacuuming() else LOCK_TIMEOUT
-                pause = min(pause * 2, MAX_PAUSE)
+                    self._wait_for_another_try(error)
+                self.loader.build_graph()  # of what is applied by now
+                plan, state = self.migration_plan(targets), None
+                if self._trying not in (migration for migration, _ in plan):
+                    self._say(" another migrate has done it meanwhile. OK")
         finally:
-            self.connection.SchemaEditorClass = editor
-            request.withdraw()
+            self._request.withdraw()
 
-    def _impatient_editor(self, is_done: Callable[[], bool]) -> Any:
-        """The connection's schema editor, whose transaction never waits long for a lock.
+    def apply_migration(self, state: ProjectState, migration: Migration, *args: Any, **options: Any) -> ProjectState:
+        with self._turn_of(migration, to_be_applied=True):
+            return super().apply_migration(state, migration, *args, **options)
 
-        Only one such transaction runs: of several `migrate`, the others find that the migration `is_done`.
+    def unapply_migration(self, state: ProjectState, migration: Migration, *args: Any, **options: Any) -> ProjectState:
+        with self._turn_of(migration, to_be_applied=False):
+            return super().unapply_migration(state, migration, *args, **options)
+
+    @contextmanager
+    def _turn_of(self, migration: Migration, *, to_be_applied: bool) -> Iterator[None]:
+        """The migration's transaction, which never waits long for a lock.
+
+        Only one such transaction runs: of several `migrate`, the others find that the migration is done.
         """
-        executor = self
+        if not migration.atomic or self.connection.in_atomic_block:
+            yield
+            return
+        if migration != self._trying:
+            self._trying, self._give_up_at = migration, monotonic() + self._patience
+            self._pause, self._lock_timeout = FIRST_PAUSE, LOCK_TIMEOUT
+        with transaction.atomic(self.connection.alias):
+            with self.connection.cursor() as cursor:
+                cursor.execute(f"SET LOCAL lock_timeout = '{self._lock_timeout}ms'")
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [migrating.ONE_AT_A_TIME])
+            if ((migration.app_label, migration.name) in self.recorder.applied_migrations()) == to_be_applied:
+                raise _DoneMeanwhile
+            yield
+        self._trying = None
+        self._request.withdraw()
 
-        class ImpatientEditor(self.connection.SchemaEditorClass):  # type: ignore[misc, name-defined]
-            def __enter__(self) -> Any:
-                editor = super().__enter__()
-                try:
-                    with self.connection.cursor() as cursor:
-                        cursor.execute(f"SET LOCAL lock_timeout = '{executor._lock_timeout}ms'")
-                        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [migrating.ONE_AT_A_TIME])
-                    if is_done():
-                        raise _DoneMeanwhile
-                except BaseException as error:
-                    self.atomic.__exit__(type(error), error, error.__traceback__)
-                    raise
-                return editor
-
-        return ImpatientEditor
+    def _wait_for_another_try(self, error: OperationalError) -> None:
+        """Pause, while the workers take up nothing new. Raises the error if no other try would help."""
+        if self._trying is None or sqlstates.sqlstate(error) not in _IN_USE:
+            raise error
+        if monotonic() + self._pause > self._give_up_at:
+            raise CommandError(
+                f"{self._trying} was not applied: its tables were in use for {self._patience:g} s. {self._oldest()} "
+                "What came before it is applied, and the workers go on. Run it again, or end what uses the tables: "
+                'see docs/deployment.md, "Migrating under load".'
+            )
+        self._say(f" in use, tried again in {self._pause:g} s; workers take up nothing new. {self._oldest()}")
+        self._request.pause(self._pause)
+        self._lock_timeout = LOCK_TIMEOUT_OF_VACUUM if self._is_vacuuming() else LOCK_TIMEOUT
+        self._pause = min(self._pause * 2, MAX_PAUSE)
 
     def _is_vacuuming(self) -> bool:
         """Whether a table is being vacuumed or analyzed (also by hand, which the server does not cancel)."""
@@ -175,13 +150,6 @@ class PatientExecutor(MigrationExecutor):
                           AND mode = 'ShareUpdateExclusiveLock' AND granted)"""
             )
             return bool(cursor.fetchone() == (True,))
-
-    def _describe_end(self, migration: Migration) -> str:
-        return (
-            f"{migration} was not applied: its tables were in use for {self._patience:g} s. {self._oldest()} "
-            "What came before it is applied, and the workers go on. Run it again, or end what uses the tables: "
-            'see docs/deployment.md, "Migrating under load".'
-        )
 
     def _oldest(self) -> str:
         """The sessions with the oldest transactions, which may be in the way."""
