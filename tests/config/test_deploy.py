@@ -59,6 +59,6 @@ def test_what_a_deployment_starts_is_there_and_takes_its_flags(command: list[str
     parser.parse_args([flag.replace("%t", "/run") for flag in command[3:]])
 
 
-@pytest.mark.parametrize("path", {*re.findall(r"`GET (/\w+)`", CONTAINERS)})
+@pytest.mark.parametrize("path", sorted({*re.findall(r"`GET (/\w+)`", CONTAINERS)}))
 def test_what_a_probe_asks_is_there(path: str) -> None:
     assert resolve(path, urls).func

@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     """The overdue waits; and the longest overdue of each team."""
 
     atomic = False
-    dependencies = [("workflows", "0012_wait_due")]
+    dependencies = [("workflows", "0011_wait_due")]
 
     operations = [
         AddIndexConcurrently("wait", models.Index(name="wait_due", fields=["due_at"], condition=HAS_DUE_TIME)),

@@ -6,7 +6,7 @@ class Migration(migrations.Migration):
     """What failed in a time is found, whatever became of it since."""
 
     atomic = False
-    dependencies = [("workflows", "0008_emptied_history")]
+    dependencies = [("workflows", "0012_wait_overdue")]
 
     operations = [
         AddIndexConcurrently(

@@ -51,7 +51,7 @@ IN_ONE_COLUMN = """
 
 
 class Migration(migrations.Migration):
-    dependencies = [("workflows", "0008_emptied_history")]
+    dependencies = [("workflows", "0013_event_not_completed")]
 
     operations = [
         migrations.RunPython(refuse, migrations.RunPython.noop),

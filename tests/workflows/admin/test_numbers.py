@@ -17,21 +17,18 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.api.test_metrics import told
 from tests.workflows.outages.services import open_cause, open_circuit
-from workflows.definition import WorkflowDefinition
 from workflows.models import State, Workflow
 from workflows.models.xids import CurrentTransactionId
 from workflows.retention import content
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 LIST = "/admin/workflows/workflow/"
-PRIVATE = WorkflowDefinition(name="secret", steps=[rows.charge], context_class=rows.Context, private=True)
 DECLINED = {"error_code": "card_declined"}
 
 
 @pytest.fixture(autouse=True)
 def _definitions(parcels: None, settings: Any) -> None:
     settings.DEBUG = True
-    settings.WORKFLOWS = [*settings.WORKFLOWS, f"{__name__}.PRIVATE"]
 
 
 def ends(row: Workflow, *times: datetime, kind: str = "failed", **detail: str) -> Workflow:
@@ -71,7 +68,6 @@ def everything(now: datetime) -> None:
         row = make(completed_at=late)
         rows.event(row, kind, at=late - MINUTE, step="charge", detail=DECLINED)
         ends(row, late, kind="compensated", undone="charge")
-    ends(rows.failed(workflow_type="secret", completed_at=late), late)
     ends(rows.failed(completed_at=now - 30 * HOUR), now - 30 * HOUR)
     emptied = ends(rows.failed(completed_at=now - 8 * 24 * HOUR), now - 8 * 24 * HOUR)
     with transaction.atomic():

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("workflows", "0012_traceparent")]
+    dependencies = [("workflows", "0010_traceparent")]
 
     operations = [
         migrations.AddField("wait", "due_at", models.DateTimeField(null=True)),

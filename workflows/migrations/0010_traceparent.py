@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("workflows", "0008_emptied_history")]
+    dependencies = [("workflows", "0009_chore_deaths")]
 
     operations = [
         migrations.AddField("workflow", "traceparent", models.CharField(max_length=55, db_default="")),
