@@ -99,6 +99,9 @@ def test_it_tells_states_and_the_oldest_due_by_type_and_all_unknown_types_as_one
     samples = told(client)
     oldest = {labels: number // 60 for (name, labels), number in samples.items() if name == "oldest_due_seconds"}
     assert oldest == {("onboarding",): 8, ("unknown",): 6}
+    rows.compensating(workflow_type="other", begun=True, queue="undoing", invisible_until=now - 7 * MINUTE)
+    rows.workflow(workflow_type="other", queue="undoing", invisible_until=now - 9 * MINUTE)  # nobody takes it
+    assert told(client)["oldest_due_seconds", ("unknown",)] // 60 == 7
 
 
 @pytest.mark.django_db
