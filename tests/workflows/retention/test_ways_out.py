@@ -35,7 +35,7 @@ def itself(row: Workflow) -> Workflow:
 
 def held() -> Workflow:
     row = made.old()
-    place(User.objects.create_superuser("ada"), workflow_id=row.pk)
+    place(User.objects.create_superuser("ada"), row.pk)
     return row
 
 
