@@ -20,7 +20,7 @@ from workflows.definition import definitions
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
 from workflows.errors import DUPLICATES
-from workflows.health import bounded, late, money_at_risk, outbox, paces, rates, undelivered
+from workflows.health import bounded, late, money_at_risk, outbox, paces, rates, undecided, undelivered
 from workflows.health.bounded import Count, Link
 from workflows.health.late import BEGUN, FRESH, QUEUES
 from workflows.health.paces import PaceStanding
@@ -28,7 +28,7 @@ from workflows.health.services import Standing, standings
 from workflows.models import Chore, ManualTask, State, Wait, WorkerProcess, Workflow
 from workflows.models.rollup import Grain, Metric
 from workflows.models.workflow import UNACKNOWLEDGED
-from workflows.postgres.statements import fetch_row
+from workflows.postgres.statements import fetch_all, fetch_row
 from workflows.wording import ENGINE_CODES, Wording, is_explained, words_for_code
 
 # Seconds. Clocks that are corrected in small steps need no report.
@@ -104,6 +104,7 @@ class Counts:
     slow: list[Slow] = field(default_factory=list)
     stuck: dict[str, int] = field(default_factory=dict)  # by type, what has not ended in its longest time
     urgent: dict[str, Count] = field(default_factory=dict)  # overdue tasks where money is in doubt, or may be, by type
+    undecided: list[tuple[Count, str]] = field(default_factory=list)  # what waits for a person, and is no task
     unclear: Count  # workflows under way that may have charged, for an hour, and nobody is asked
     holding: Count  # failed workflows that hold money, and that nobody has acknowledged
     undelivered: Count
@@ -153,6 +154,7 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
             task_type: _count(number, "manualtask", state="overdue", task_type=task_type)
             for task_type, number in money_at_risk.overdue().items()
         },
+        undecided=undecided.read(),
         unclear=_count(len(money_at_risk.long_unclear_charges()), "workflow", preset=UNCLEAR),
         holding=_count(len(money_at_risk.standing_charges()), "workflow", preset=HOLDING),
         of_unknown_type=_count(unknown.total(), "workflow", preset=UNKNOWN_TYPE),
@@ -346,6 +348,9 @@ def _longest_due(workers: list[tuple[str, str, int]], held: list[str]) -> tuple[
     everything, undoing = _taken(workers)
     taken: list[LongestDue] = []
     deserted: dict[str, LongestDue] = {}
+    for queue, is_undoing, workflow, since in _left_in_hand():
+        if queue not in (undoing if is_undoing else everything):
+            deserted.setdefault(queue, LongestDue(workflow, since, queue))
     for queue, is_undoing, workflow, since, workflow_type in _heads(held):
         head = LongestDue(workflow, since, queue, workflow_type)
         if queue in (undoing if is_undoing else everything):
@@ -374,6 +379,22 @@ def _taken(workers: list[tuple[str, str, int]]) -> tuple[set[str], set[str]]:
     """The queues of which live workers take everything; and those of which they take what is to be undone."""
     everything = {queue for queue, only, _ in workers if not only}
     return everything, everything | {queue for queue, only, _ in workers if only == COMPENSATION}
+
+
+def _left_in_hand() -> list[tuple[Any, ...]]:
+    """The workflows in the hands of workers that are gone, host and all: their attempts stay open until another worker
+    takes them up. The oldest first."""
+    return fetch_all(
+        """SELECT w.queue, w.compensating, a.workflow_id, a.opened_at FROM workflows_attempt a
+             CROSS JOIN LATERAL (SELECT queue, compensating FROM workflows_workflow w
+                                  WHERE w.id = a.workflow_id AND w.status = 'PENDING' LIMIT 1) w
+            WHERE a.closed_at IS NULL AND a.opened_at < statement_timestamp() - make_interval(secs => %(lease)s)
+              AND NOT EXISTS (SELECT FROM workflows_workerprocess p
+                               WHERE p.name = a.worker AND p.stopped_at IS NULL
+                                 AND p.last_seen >= statement_timestamp() - make_interval(secs => %(lease)s))
+            ORDER BY a.opened_at LIMIT %(limit)s""",
+        {"lease": lease.lease_seconds(), "limit": bounded.limit()},
+    )
 
 
 def _heads(held: list[str]) -> list[tuple[Any, ...]]:

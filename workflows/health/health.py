@@ -83,6 +83,7 @@ def judge(counts: Counts) -> Health:
         *_paces(counts),
         *_money(counts),
         *_tasks(counts),
+        *_undecided(counts),
         *_undelivered(counts),
         *_taken_by_nobody(counts),
         *_outbox(counts),
@@ -245,6 +246,11 @@ def _money(counts: Counts) -> Iterator[Reason]:
         holds = "failed workflow holds money" if is_one else "failed workflows hold money"
         left = f", and nobody has acknowledged {'it' if is_one else 'them'}"
         yield _reason(Level.SLOW, _of(counts.holding, holds), Piece(left))
+
+
+def _undecided(counts: Counts) -> Iterator[Reason]:
+    for count, what in counts.undecided:
+        yield _reason(Level.SLOW, _of(count, what))
 
 
 def _undelivered(counts: Counts) -> Iterator[Reason]:

@@ -28,8 +28,9 @@ CHARGES = Wording(
 )
 
 
-def define_charging() -> None:
-    define([Step(rows.reserve, once=True), Step(rows.charge, once=True, returns=("charge_id",))], wording=CHARGES)
+def define_charging(**options: Any) -> None:
+    steps = [Step(rows.reserve, once=True), Step(rows.charge, once=True, returns=("charge_id",))]
+    define(steps, wording=CHARGES, **options)
 
 
 def test_what_is_due_is_told_by_queue_and_what_has_started_is_late_after_a_minute(client: Client) -> None:
