@@ -175,6 +175,7 @@ class WorkersCalls:
     trying: set[str] = field(default_factory=set)  # the services of which it has the lease for a trial
     caps: Mapping[str, int] = field(default_factory=dict)  # of each service that has one
     full_until: dict[str, float] = field(default_factory=dict)  # a call waits for no place of these services
+    taken: list[tuple[str, int]] = field(default_factory=list)  # the places of the calls that are under way
     made: list[Made] = field(default_factory=list)  # by the attempt, for its spans
     workflow: Workflow | None = None
     trace: Trace | None = None  # of the attempt
@@ -199,6 +200,8 @@ class WorkersCalls:
             yield
         finally:
             _at_work.remove(self)
+            for service, place in list(self.taken):  # a timer ended the step between the place and its call
+                self.leave_place(service, place)
 
     def is_open(self, service: str) -> bool:
         return service in self.known and self.known[service].open
@@ -227,6 +230,8 @@ class WorkersCalls:
                 place = places.take(
                     service, self.caps[service], patient=monotonic() > self.full_until.get(service, 0.0)
                 )
+                if place:
+                    self.taken.append((service, place))
             if not place:
                 self.full_until[service] = monotonic() + FULL_FOR
             if not place and not (in_use and in_use.called):
@@ -240,6 +245,7 @@ class WorkersCalls:
     def leave_place(self, service: str, place: int) -> None:
         """If the attempt log is lost, so is the place; and the attempt finds that out."""
         with held_off(), suppress(ClaimLost):
+            self.taken.remove((service, place))
             places.leave(service, place)
 
     def _may_try(self, service: str) -> bool:

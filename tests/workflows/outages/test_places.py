@@ -13,10 +13,12 @@ from django.db import connection
 from tests import engine
 from tests.engine import another_connection, define, do_maintenance, kinds, submit, work, worker
 from tests.workflows.outages.services import Downstream
+from workflows import timeouts
 from workflows.definition import Step
 from workflows.models import Effect, Pace, Service, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.outages import call_to, places
+from workflows.outages import call_to, calls, places
+from workflows.timeouts import StepTimeout
 
 pytestmark = engine.ENGINE
 
@@ -64,6 +66,28 @@ def test_a_place_lasts_as_long_as_the_call(programs: Downstream) -> None:
         assert places.left("programs") == 1
     assert places.left("programs") == 2
     assert places.left("another") is None
+
+
+def test_a_timer_between_the_place_and_its_call_leaves_the_place(
+    programs: Downstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker held it for as long as it lived, and the service had a call less at a time."""
+
+    @contextmanager
+    def held_off() -> Iterator[None]:
+        """The timer was held off, and comes as soon as it is not."""
+        yield
+        patched.setattr(calls, "held_off", timeouts.held_off)
+        raise StepTimeout(1.0)
+
+    define([programs.step])
+    cap(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(calls, "held_off", held_off)
+        this, workflow = worker(), submit()
+        assert this.process_next()
+        workflow.refresh_from_db()
+    assert (workflow.retry_count, programs.calls, places.left("programs")) == (1, [], 1)
 
 
 def test_a_second_call_of_a_once_step_leaves_the_first_in_no_doubt(programs: Downstream) -> None:
