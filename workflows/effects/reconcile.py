@@ -63,6 +63,23 @@ def passed_over() -> dict[str, list[Any]]:
     }
 
 
+# Seconds since a call was first started, as its workflow's attempts tell them: a clock that is set back between two of
+# them takes away the time between these two, and no more.
+_PASSED = """
+    WITH call AS (
+        SELECT first_begun_at, (
+                   SELECT min(number) FROM workflows_attempt a
+                    WHERE a.workflow_id = %(workflow_id)s
+                      AND (a.closed_at IS NULL OR a.closed_at >= e.first_begun_at)) AS first
+          FROM workflows_effect e WHERE e.id = %(effect_id)s),
+    each AS (
+        SELECT number, opened_at, lead(opened_at, 1, clock_timestamp()) OVER (ORDER BY number) AS following
+          FROM workflows_attempt WHERE workflow_id = %(workflow_id)s)
+    SELECT coalesce(extract(epoch FROM sum(greatest(interval '0', following -
+               CASE WHEN number = first THEN greatest(opened_at, first_begun_at) ELSE opened_at END))), 0)::float8
+      FROM each, call WHERE number >= first"""
+
+
 class Unanswered(waits.WaitFailed):
     """No person has said in time whether a call has happened. A retry asks again."""
 
@@ -105,13 +122,23 @@ class Reconciler:
         """
         if step.lookup:
             return self.record_found(effect, self.find(step, step.lookup, context, effect))
-        honoured = step.key_ttl is not None and effect.since_key() < step.key_ttl.total_seconds()
-        if honoured and effect.error_code != DOES_NOT_APPLY:
+        if self._is_honoured(step, effect) and effect.error_code != DOES_NOT_APPLY:
             return effect
         if step.best_effort:  # a step that may fail is worth neither a person's time nor the wait
             raise StepError(f"Whether {effect.step} happened cannot be told.", code="effect_in_doubt")
         self._require_arrived(step, effect)
         return self._ask(effect)
+
+    def _is_honoured(self, step: Step, effect: KnownEffect) -> bool:
+        """Whether the downstream still knows the key: by the clock and, for that may be set back, by the attempts.
+
+        A key that it has forgotten makes a second call of a repeat: a second charge.
+        """
+        honoured = step.key_ttl.total_seconds() if step.key_ttl else 0.0
+        if effect.since_key() >= honoured:
+            return False
+        ((passed,),) = attempt_log.execute(_PASSED, {"effect_id": effect.id, "workflow_id": self.workflow.pk})
+        return float(passed) < honoured
 
     def resolve_without_repeat(
         self, step: Step, context: Any, effect: KnownEffect, *, look_every: timedelta | None = None

@@ -15,7 +15,7 @@ from tests.workflows.downstream import KEY_TTL, Downstream, call_step, fail, pas
 from workflows import effects, failpoints, operations
 from workflows.definition import Retry, Step
 from workflows.errors import ClaimLost, RetryableStepError, StepError, Suspend, UnknownOutcome
-from workflows.models import Effect, ManualTask, Workflow
+from workflows.models import Attempt, Effect, ManualTask, Workflow
 
 pytestmark = engine.ENGINE
 
@@ -79,6 +79,24 @@ def test_a_repeat_that_does_not_apply_leaves_the_call_in_doubt_and_is_a_failure(
     service.answers = [None]
     workflow = again(workflow)
     assert (state(), workflow.status, workflow.last_error_code) == ("unknown", "PENDING", "does_not_apply")
+
+
+@pytest.mark.parametrize(("second", "is_repeated"), [(18, False), (8, True)])
+def test_a_clock_that_is_set_back_past_the_end_of_a_key_makes_nobody_repeat_it(
+    service: Downstream, second: int, is_repeated: bool
+) -> None:
+    """Forty minutes ago by the clock, which was set back by a quarter of an hour or more before the third attempt.
+
+    The service has forgotten a key of one hour, and would charge again.
+    """
+    workflow = unknown(service, key_ttl=timedelta(hours=1), settle=0)
+    now, minute = timezone.now(), timedelta(minutes=1)
+    for number, at in ((1, -40), (2, second), (3, -5)):
+        times = {"opened_at": now + at * minute, "closed_at": now + at * minute}
+        Attempt.objects.update_or_create(workflow=workflow, number=number, defaults={"worker": "host:1", **times})
+    Effect.objects.update(first_begun_at=now - 40 * minute)
+    again(workflow)
+    assert (len(service.calls) == 2, ManualTask.objects.exists()) == (is_repeated, not is_repeated)
 
 
 @pytest.mark.parametrize("happened", [True, False])
