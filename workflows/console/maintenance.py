@@ -23,6 +23,7 @@ ABOUT = (
 GO_ON = Verb(
     slug="go_on",
     label="Let it go on",
+    asks="Let {} go on",
     permission=operations.TRY_NOW,
     operation=operations.go_on,
     applies=lambda chore: chore.set_aside_at is not None,
@@ -53,7 +54,7 @@ class ChoreAdmin(ConsoleAdmin):
 
     def page(self, request: HttpRequest, row: Chore) -> dict[str, Any]:
         facts = [
-            ("Due", words.clock(row.due_at)),
+            ("Due", "" if row.set_aside_at else words.clock(row.due_at)),
             ("Fails since", words.clock(row.failing_since) if row.failing_since else ""),
             ("Last error", row.error),
             ("Set aside", words.clock(row.set_aside_at) if row.set_aside_at else ""),
