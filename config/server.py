@@ -39,7 +39,7 @@ LINGER_SECONDS = REQUEST_SECONDS
 LINGER_SILENCE_SECONDS = 2.0
 LINGER_BYTES = 16 * 1024 * 1024
 # Seconds, when the process is told to stop, for requests under way on connections that seem idle.
-LAST_REQUEST_SECONDS = 1.0
+LAST_REQUEST_SECONDS = 1.25
 # A request of no more bytes is not counted, so that a health check is always answered: 1,000 of them are 8 MB.
 SMALL = 8 * 1024
 
@@ -79,14 +79,19 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
     def refuse(self) -> None:
         """Answer that there is no room for it, or for its request, and close."""
         self._send_error_response(HTTPStatus.SERVICE_UNAVAILABLE, "")
-        self.close_idle()
+        self._keepalive_timeout()
+        self._forget_request()  # now: hundreds may be refused before the loop comes to their tasks
 
     async def _handle_connection(self) -> None:
         try:
             await super()._handle_connection()
-        finally:  # it may linger, and keeps nothing
-            self._body_receiver = self._callback_parser = self._current_request = None
-            self._count(0)
+        finally:
+            self._forget_request()
+
+    def _forget_request(self) -> None:
+        """It may linger, and keeps nothing."""
+        self._body_receiver = self._callback_parser = self._current_request = None
+        self._count(0)
 
     def data_received(self, data: bytes) -> None:
         if self._closed:
@@ -127,12 +132,10 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
     def _count(self, size: int) -> bool:
         """Count what it holds, or is going to. False if there is no room for that: then the count is as before."""
         counted = size if size > SMALL else 0
-        if counted == self._counted:
-            return True
-        if counted > self._counted and not self.worker.has_room_for(counted - self._counted):
+        held = self.worker.held + counted - self._counted
+        if counted > self._counted and held > settings.INTAKE_HELD_MEGABYTES * 1_000_000:
             return False
-        self.worker.held += counted - self._counted
-        self._counted = counted
+        self.worker.held, self._counted = held, counted
         return True
 
     def _cut_off(self) -> None:
@@ -163,7 +166,7 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
             self._body_receiver.signal_disconnect()
         else:
             self._send_error_response(HTTPStatus.BAD_REQUEST if self._half_closed else HTTPStatus.REQUEST_TIMEOUT, "")
-            self.close_idle()
+            self._keepalive_timeout()
 
     def _stop_deadline(self) -> None:
         if self._deadline is not None:
@@ -174,12 +177,10 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
         super()._arm_keepalive_timer()
         if self.is_idle:
             self._count(0)
-            self.worker.has_become_idle(self)
+            if self in self.worker.connections:  # of those that are idle the last one
+                self.worker.connections[self] = self.worker.connections.pop(self)
         if self._half_closed:  # all that it has sent is answered
-            self.close_idle()
-
-    def close_idle(self) -> None:
-        self._keepalive_timeout()
+            self._keepalive_timeout()
 
     def _will_close(self, request: Any, response_requires_close: bool) -> bool:
         """What is not read of a body would be taken for the next request."""
@@ -284,15 +285,6 @@ class IntakeWorker(gasgi.ASGIWorker):  # type: ignore[misc]
             idle.refuse()  # its next request may be on its way
         return idle is not None
 
-    def has_room_for(self, size: int) -> bool:
-        most: int = settings.INTAKE_HELD_MEGABYTES
-        return self.held + size <= most * 1_000_000
-
-    def has_become_idle(self, connection: Connection) -> None:
-        if connection in self.connections:
-            del self.connections[connection]
-            self.connections[connection] = None
-
     def lingers(self, connection: Connection) -> None:
         """It takes nobody's place; but only so many may."""
         self.connections.pop(connection, None)
@@ -308,16 +300,26 @@ class IntakeWorker(gasgi.ASGIWorker):  # type: ignore[misc]
         self.loop.create_server = partial(self.loop.create_server, backlog=self.cfg.backlog)
         await super()._serve()
 
+    def handle_exit_signal(self) -> None:
+        """Begin at once: gunicorn's own goes on listening until its heart beats."""
+        super().handle_exit_signal()
+        self._stop()
+
     async def _shutdown(self) -> None:
+        self._stop()  # nobody sends a signal when its arbiter is gone
+        await super()._shutdown()
+
+    def _stop(self) -> None:
         """Answer what has been sent, and close. On a connection in use the next answer is the last one."""
         self.alive = False
+        for server in self.servers:
+            server.close()
         self.loop.call_later(LAST_REQUEST_SECONDS, self._close_idle)
-        await super()._shutdown()
 
     def _close_idle(self) -> None:
         for connection in tuple(self.connections):
-            if connection.is_idle:
-                connection.close_idle()
+            if connection.is_idle and connection.transport is not None:
+                connection.transport.close()  # no answer of it is under way that a reset could lose
 
 
 _STATUS: dict[type[Exception], HTTPStatus] = {

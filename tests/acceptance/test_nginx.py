@@ -30,7 +30,7 @@ pytestmark = [
 class Nginx:
     """With `upstreams` of the test, a port of its own in place of TLS, and shorter limits."""
 
-    def __init__(self, folder: Path, upstreams: str) -> None:
+    def __init__(self, folder: Path, upstreams: str, connections: int = MOST) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         plain = [
@@ -43,7 +43,7 @@ class Nginx:
             "listen 443 ssl;": f"listen 127.0.0.1:{self.port};",
             "return 301 https://$host$request_uri;": f"listen unix:{folder}/redirecting;",
             "client_header_timeout 15s": "client_header_timeout 1s",
-            "onramp_clients 256": f"onramp_clients {MOST}",
+            "onramp_clients 256": f"onramp_clients {connections}",
         }.items():
             assert site.count(ours) == 1, ours
             site = site.replace(ours, theirs)
@@ -54,7 +54,11 @@ class Nginx:
             f"client_body_temp_path {folder}/nowhere;\n{upstreams}\n{site}\n}}\n"
         )
         assert NGINX
-        self.process = subprocess.Popen([NGINX, "-e", "stderr", "-p", folder, "-c", folder / "nginx.conf"])
+        self.log = folder / "nginx.log"
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [NGINX, "-e", "stderr", "-p", folder, "-c", folder / "nginx.conf"], stderr=output
+            )
 
     def __enter__(self) -> Nginx:
         until(self.answers)
@@ -63,6 +67,9 @@ class Nginx:
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
         self.process.wait(30)
+
+    def printed(self) -> str:
+        return self.log.read_text(errors="replace")
 
     def connect(self, sent: bytes = b"") -> socket.socket:
         sock = socket.create_connection(("127.0.0.1", self.port), timeout=30)

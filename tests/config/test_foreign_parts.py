@@ -35,12 +35,13 @@ def test_gunicorn_has_the_parts_that_config_server_uses() -> None:
     gone += missing(ASGIProtocol, "_feed_callback_parser", "_resume_reading", "_is_buffer_full")
     gone += missing(receiver, "_complete", "signal_disconnect", "buffered", "request")
     gone += missing(CallbackRequest(), "chunked", "content_length", "must_close")  # of gunicorn.conf.py
-    gone += missing(ASGIWorker, "_serve", "_shutdown", "init_signals")
+    gone += missing(ASGIWorker, "_serve", "_shutdown", "init_signals", "handle_exit_signal")
     gone += missing(ThreadWorker, "finish_request", "murder_pending", "handle_error")
     assert not gone, f"config/server.py needs what gunicorn has no longer: {gone}"
     made = "gunicorn.workers.gasgi makes its connections of something else than ASGIProtocol"
     assert "ASGIProtocol(self)" in inspect.getsource(ASGIWorker._serve), made
     assert "self.loop.create_server(" in inspect.getsource(ASGIWorker._serve), "gunicorn listens in another way"
+    assert "for server in self.servers" in inspect.getsource(ASGIWorker._shutdown)
     threads = inspect.getsource(ThreadWorker)
     assert "conn.close(graceful=True)" in threads, "gunicorn's worker of threads closes in another way"
     assert "self.poller.register(" in threads
