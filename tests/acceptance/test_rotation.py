@@ -79,7 +79,7 @@ def test_no_row_becomes_unreadable_and_no_step_lacks_its_secret(runworker: Start
         with datakeys("rotate", f"{NEW},{OLD}") as again:
             said, _ = again.communicate(timeout=120)
             assert again.returncode == 0, said
-    until(lambda: "DATA_KEYS lacks the key" in of_old_release.output, what=lambda: of_old_release.output[-1500:])
+    until(lambda: "which DATA_KEYS lacks here" in of_old_release.output, what=lambda: of_old_release.output[-1500:])
     of_old_release.signal(signal.SIGTERM)
     of_old_release.wait()
     open_gate(effects)

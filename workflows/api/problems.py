@@ -126,7 +126,7 @@ def problem_of(error: Exception) -> Problem:
             text = "Nothing was stored as far as we know. Send it again with the same key."
             return Problem(503, "database_unavailable", text, Retry_After=retry_after)
         case Unreadable():
-            logger.error("Error handling a request: %s", error)
+            logger.error("Error handling a request: %s", str(error))
             text = "We lack a key of our own, and nothing was stored. Send it again."
             return Problem(503, "key_missing", text, Retry_After=retry_after)
         case _:

@@ -38,7 +38,7 @@ def open_secrets(definition: WorkflowDefinition, workflow: Workflow) -> Held | F
         payloads.open_for_steps(definition, workflow)
     except Unreadable as unreadable:
         if is_left_to_others(unreadable):
-            logger.error("workflow %s: %s It is left to others.", workflow.pk, unreadable)
+            logger.error("workflow %s: %s It is left to others.", workflow.pk, str(unreadable))
             reason = "It waits for a worker that has the key of its secrets."
             return Rescheduled(ClockTimestamp() + LEFT_TO_OTHERS, reason, step=workflow.current_step)
         if not workflow.compensating:

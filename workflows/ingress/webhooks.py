@@ -89,7 +89,7 @@ def opened_secret(row: WebhookSecret) -> str | None:
     try:
         return str(whole.unseal(row, row.secret))
     except Unreadable as unreadable:
-        logger.error("%s: %s", row, unreadable)
+        logger.error("%s: %s", row, str(unreadable))
         return None
 
 
