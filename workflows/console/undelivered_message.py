@@ -20,6 +20,7 @@ ABOUT = (
     "No workflow got this message. What it says is kept, and shown nowhere: it may be about a patient. The sender can "
     "correct it and send it again; if it came too early, redeliver it."
 )
+SETTLED = "Somebody has settled it. What it said is deleted."
 
 
 def _is_open(row: UndeliveredMessage) -> bool:
@@ -79,7 +80,8 @@ class UndeliveredMessageAdmin(ChoosesMany):
             ("Reason", row.reason),
             ("Read", words.clock(row.created_at)),
         ]
-        return {"badge": self.badge(row), "name": self.message(row), "facts": facts, "about": ABOUT}
+        about = ABOUT if _is_open(row) else SETTLED
+        return {"badge": self.badge(row), "name": self.message(row), "facts": facts, "about": about}
 
     @admin.display(description="Message")
     def message(self, row: UndeliveredMessage) -> str:

@@ -66,7 +66,7 @@ OF_VERB = {
         "One that still cannot be delivered is skipped, and stays.",
     ]),
     "discard": Words("discarding", "discarded", [
-        "No workflow gets them. They are kept, and cannot be redelivered."
+        "No workflow gets them. What they say is deleted, and they cannot be redelivered."
     ]),
     "redeliver_event": Words("redelivery", "redelivered", [
         "Each is sent again under its own id, in the order of its workflow: the receiver takes it once.",
@@ -74,6 +74,7 @@ OF_VERB = {
     ], "queued again"),
     "discard_event": Words("discarding", "discarded", [
         "The destination is never told. The later events of each workflow are sent without it.",
+        "What the event says is deleted.",
     ]),
 }  # fmt: skip
 # What became of an item, by what is told of it; other words for a verb that wanted something else.

@@ -22,7 +22,14 @@ def test_its_page_shows_the_same_and_nothing_of_what_it_says(as_: Login) -> None
     for shown in ("facts 2:7", "<dd>field_unknown</dd>", "<dd>No such field.</dd>"):
         assert shown in html
     assert "canary" not in html
+    assert "What it says is kept, and shown nowhere" in html
     assert not any('undeliveredmessage"."content"' in query["sql"] for query in captured), "it is not even read"
+
+
+def test_the_page_of_a_settled_one_says_that_its_content_is_gone(as_: Login) -> None:
+    row = rows.undelivered_message(state="discarded")
+    html = as_("auditor").get(f"{UNDELIVERED}{row.pk}/change/").content.decode()
+    assert ("What it said is deleted" in html, "is kept" in html) == (True, False)
 
 
 def test_they_are_counted_by_topic_and_source_where_people_look_and_for_alerts(as_: Login, settings: Settings) -> None:
