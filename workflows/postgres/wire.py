@@ -124,9 +124,10 @@ class Wire:
     def _wait(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
         if self._deadline is None and "timeout" in kwargs:  # of `notifies()`: the server owes no answer
             return type(self._raw).wait(self._raw, generator, *args, **kwargs)
-        kwargs["timeout"] = (
-            max(0.0, self._deadline - monotonic()) if self._deadline is not None else 1.0 if gives_up() else SILENCE
-        )
+        if self._deadline is not None:
+            kwargs["timeout"] = max(0.0, self._deadline - monotonic())
+        else:
+            kwargs["timeout"] = SILENCE if _give_up_at == inf else 1.0
         try:
             return type(self._raw).wait(self._raw, generator, *args, **kwargs)
         except psycopg.errors._WaitTimeout:
