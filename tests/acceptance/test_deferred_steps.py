@@ -9,7 +9,7 @@ from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import attempts, done, now, submit
 from tests.processes import until
-from workflows.engine.deferred_steps import MAX_TRIES
+from workflows.features.deferred_steps.source import MAX_TRIES
 from workflows.models import FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
 

@@ -49,7 +49,7 @@ def come_due() -> None:
 
 def follow_up() -> bool:
     come_due()
-    return a_worker().process_deferred_step()
+    return a_worker().process_from_sources()
 
 
 def columns(workflow: Workflow) -> dict[str, Any]:

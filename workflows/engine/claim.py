@@ -69,7 +69,6 @@ class Claim(NamedTuple):
     expires_in: float  # seconds; infinite unless its definition says `expires_after`
     not_closed: list[Any] | None  # the circuits that are not: see workflows.outages.circuits
     traceparent: str = ""
-    follow_up_id: int = 0  # of the deferred step that is claimed, if it is one
 
 
 class DueWorkflows:

@@ -17,8 +17,9 @@ from pydantic_core import to_json
 
 from workflows import waits
 from workflows.definition import Step, WorkflowDefinition, definitions
-from workflows.engine import compensation, deferred_steps, reopening, retry_budget, undo_question
+from workflows.engine import compensation, reopening, retry_budget, undo_question
 from workflows.engine.backoff import Policy
+from workflows.engine.extension import Hooks
 from workflows.engine.outcomes import (
     Compensated,
     Complete,
@@ -48,7 +49,7 @@ from workflows.state.transitions import NOTHING, Awaited, Failures, Parking
 logger = logging.getLogger(__name__)
 
 
-def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome) -> Attempt.Outcome:
+def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome, hooks: Hooks) -> Attempt.Outcome:
     """Write the outcome of an attempt: the row, once; the event; and, as the last statement, the attempt's end.
 
     Where every step has run these three are one statement, which is sent with the COMMIT.
@@ -56,7 +57,7 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome) -> Attemp
     error = None
     match outcome:
         case Complete():
-            ended = _complete(workflow, attempt, outcome)
+            ended = _complete(workflow, attempt, outcome, hooks)
         case Waiting():
             ended = _suspend(workflow, attempt, outcome)
         case Failed(retryable=True):
@@ -94,15 +95,15 @@ def _where(attempt: OpenAttempt) -> str:
     return f", at {last['step']}{f': {error}' if error else ''}"
 
 
-def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete) -> Attempt.Outcome:
+def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete, hooks: Hooks) -> Attempt.Outcome:
     if attempt.number > 1:  # a first attempt has no questions open, and maintenance ignores signals that came meanwhile
         compensation.close_pending_work(workflow)
     for entry in attempt.steps:
         if entry["outcome"] == StepOutcome.BEST_EFFORT_FAILED:
             error = {name: value for name, value in entry.items() if name.startswith("error_")}
             history.record_in(attempt, Event.Kind.BEST_EFFORT_FAILED, entry["step"], **error)
-        if entry.get("follow_up"):
-            deferred_steps.add(workflow, definitions()[workflow.workflow_type].find_or_removed_step(entry["step"]))
+            for left_undone in hooks.left_undone:
+                left_undone(workflow, entry)
     steps, definition = as_recorded(attempt.steps), definitions()[workflow.workflow_type]
     session_of().run_with_commit(
         _complete_sql(definition.secret_fields),

@@ -7,15 +7,35 @@ in that order. A feature answers with data of `engine.outcomes`; what it says is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from workflows.definition import WorkflowDefinition
+from workflows.engine.claim import Claim
 from workflows.engine.maintenance import Task
 from workflows.engine.outcomes import Failed, Held, Outcome
-from workflows.models import Workflow
+from workflows.models import Attempt, Workflow
 from workflows.state.attempt_log import OpenAttempt
 
 Instead = Held | Failed
+
+
+class Source:
+    """Work that is no workflow, in the same loop: each has a claim, an attempt and a COMMIT of its own.
+
+    A worker looks here when no workflow is due, and every tenth turn first: else a backlog would let none be done.
+    """
+
+    def claim_next(self) -> Claim | None:
+        """Lock the row of the workflow whose turn it is; None when nothing is due that no other worker has."""
+        raise NotImplementedError
+
+    def run(self, claim: Claim, attempt: OpenAttempt) -> Outcome:
+        """Do what was claimed, in a savepoint of the claim's transaction. Raises ClaimLost."""
+        raise NotImplementedError
+
+    def decide(self, claim: Claim, attempt: OpenAttempt, outcome: Outcome) -> Attempt.Outcome:
+        """Write what came of it, after the savepoint, and close the attempt."""
+        raise NotImplementedError
 
 
 class Feature:
@@ -31,6 +51,16 @@ class Feature:
         write, the attempt log alone. It is not asked before a reversal. Raises ClaimLost, and database errors.
         """
 
+    def left_undone(self, workflow: Workflow, entry: Mapping[str, Any]) -> None:
+        """A best-effort step has failed in a workflow that is COMPLETE in a moment, in this transaction, on the claim.
+
+        `entry` is of the attempt's steps; `follow_up` in it says that its failure may pass.
+        """
+
+    def source(self, queue: str) -> Source | None:
+        """Work of this queue that is no workflow, for one worker; None if it brings none."""
+        return None
+
     def after_commit(self, workflow: Workflow, outcome: Outcome | None) -> None:
         """The outcome is committed; no lock is held. None is that of a type that this release does not know.
 
@@ -42,12 +72,14 @@ class Hooks(NamedTuple):
     """Of all features what each place has to ask: collected once, as a worker starts."""
 
     gates: tuple[Callable[[WorkflowDefinition, Workflow, OpenAttempt], Instead | None], ...]
+    left_undone: tuple[Callable[[Workflow, Mapping[str, Any]], None], ...]
     after_commit: tuple[Callable[[Workflow, Outcome | None], None], ...]
 
     @classmethod
     def of(cls, features: Iterable[Feature]) -> Hooks:
-        features = tuple(features)
+        has = [(each, type(each)) for each in features]
         return cls(
-            tuple(each.gate for each in features if type(each).gate is not Feature.gate),
-            tuple(each.after_commit for each in features if type(each).after_commit is not Feature.after_commit),
+            tuple(each.gate for each, kind in has if kind.gate is not Feature.gate),
+            tuple(each.left_undone for each, kind in has if kind.left_undone is not Feature.left_undone),
+            tuple(each.after_commit for each, kind in has if kind.after_commit is not Feature.after_commit),
         )

@@ -15,7 +15,6 @@ from workflows import failpoints
 from workflows.definition import TIMEOUT, WorkflowDefinition, definitions
 from workflows.engine import (
     compensation,
-    deferred_steps,
     executor,
     maintenance,
     poison,
@@ -29,7 +28,7 @@ from workflows.engine.backoff import Delay
 from workflows.engine.claim import Claim, DueWorkflows
 from workflows.engine.commit import transaction_or_claim_lost
 from workflows.engine.decide import decide
-from workflows.engine.extension import Feature, Hooks, Instead
+from workflows.engine.extension import Feature, Hooks, Instead, Source
 from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.in_hand import LOST_DELAY, InHand
 from workflows.engine.listening import Listener
@@ -55,7 +54,7 @@ MAX_LOST_DELAY = 5.0
 MAINTENANCE_EVERY = LOOK_EVERY = 1.0
 # A database that is restored, or fails over, under a worker may lack the rows of this release's maintenance.
 MAINTENANCE_KNOWN_EVERY = 60.0
-DEFERRED_STEP_EVERY = 10  # turns
+SOURCES_EVERY = 10  # turns
 # Seconds for all the on_commit hooks of an attempt: as long as a step that states no time of its own.
 HOOKS_TIMEOUT = TIMEOUT
 
@@ -85,7 +84,10 @@ class Worker:
         self.stopping = stopping
         self.status = PublishedStatus(slot or process_status.allocate(1)[0])
         self.in_hand = InHand(name, self.status, must_stop)
+        features = tuple(features)
         self._hooks = Hooks.of(features)
+        # One that takes nothing but reversals is to be free for these.
+        self._sources = [] if only else [each for feature in features if (each := feature.source(queue))]
         self._due = DueWorkflows(queue, only=only)
         self._heartbeat = Heartbeat(name, queue, only=only)
         self._listener = Listener("" if only else queue, stopping)
@@ -93,7 +95,7 @@ class Worker:
         self._boundary = WorkersBoundary(self.status, self._calls, self._beat, must_stop)
         self._spans = spans
         self._turns = 0
-        self._maintenance_at = self._known_at = self._deferred_steps_at = self._looked_at = float("-inf")
+        self._maintenance_at = self._known_at = self._sources_at = self._looked_at = float("-inf")
         self._starts = True  # until the rows that waited for this release are due
         self._held_up = False  # by a migration
 
@@ -163,13 +165,13 @@ class Worker:
         return True
 
     def _take_up(self, *, thorough: bool) -> bool:
-        """Process the next thing that is due: a workflow, or else a deferred step. False when this may rest.
+        """Process the next thing that is due: a workflow, or else something of a feature's. False when this may rest.
 
-        Every tenth time a deferred step first: else a backlog of workflows would let none be done.
+        Every tenth time a feature's first: else a backlog of workflows would let none be done.
         """
         self._turns += 1
-        first = self._turns % DEFERRED_STEP_EVERY == 0 and self._look_for_deferred_step()
-        busy = first or self.process_next(thorough=thorough) or self._look_for_deferred_step(thorough=thorough)
+        first = self._turns % SOURCES_EVERY == 0 and self._look_at_sources()
+        busy = first or self.process_next(thorough=thorough) or self._look_at_sources(thorough=thorough)
         return busy or self._due.is_cut_short
 
     # --- Claim, run, decide, release ------------------------------------------------------------------
@@ -191,7 +193,8 @@ class Worker:
             if cancelled or workflow.workflow_type in definitions():
                 with self._attempt_at(claim) as attempt:
                     outcome = self._outcome_of(claim, attempt, cancelled)  # inside a savepoint of its own
-                ended = decide(workflow, attempt, outcome)  # after its release: see workflows.engine.decide
+                # After its release: see workflows.engine.decide.
+                ended = decide(workflow, attempt, outcome, self._hooks)
             else:
                 unknown_types.reschedule(workflow)
             failpoints.reach("before_commit", type(outcome).__name__.lower())
@@ -207,19 +210,19 @@ class Worker:
             self._spans.record(workflow, attempt, self._calls.made, ended)
         return True
 
-    def process_deferred_step(self) -> bool:
-        """Do one deferred step that is due. Return False when none is. Raises as `process_next`."""
-        if self._only:
-            return False
+    def process_from_sources(self) -> bool:
+        """Do one thing of a feature's that is due, and is no workflow. False when none is. Raises as `process_next`."""
+        return any(map(self._process_from, self._sources))
+
+    def _process_from(self, source: Source) -> bool:
         self.in_hand.make_ready()
         with transaction_or_claim_lost(self._announce_hooks):
-            claim = deferred_steps.claim_next(self.queue)
-            follow_up = deferred_steps.begin(claim) if claim else None
-            if claim is None or follow_up is None:
+            claim = source.claim_next()
+            if claim is None:
                 return False
             with self._attempt_at(claim) as attempt:
-                outcome = deferred_steps.run(follow_up, claim.workflow, attempt)
-            ended = deferred_steps.decide(follow_up, attempt, outcome)
+                outcome = source.run(claim, attempt)
+            ended = source.decide(claim, attempt, outcome)
         self.in_hand.clear(heard_at=monotonic(), trouble="")
         if self._spans:
             self._spans.record(claim.workflow, attempt, self._calls.made, ended)
@@ -288,12 +291,12 @@ class Worker:
             self._maintenance_at = monotonic()
             maintenance.run()
 
-    def _look_for_deferred_step(self, *, thorough: bool = False) -> bool:
-        """Do one deferred step that is due. Unless `thorough`, one look a second that finds nothing is enough."""
-        if not thorough and monotonic() < self._deferred_steps_at:
+    def _look_at_sources(self, *, thorough: bool = False) -> bool:
+        """The same, but unless `thorough` one look a second that finds nothing is enough."""
+        if not thorough and monotonic() < self._sources_at:
             return False
-        found = self.process_deferred_step()
-        self._deferred_steps_at = monotonic() + (0.0 if found else LOOK_EVERY)
+        found = self.process_from_sources()
+        self._sources_at = monotonic() + (0.0 if found else LOOK_EVERY)
         return found
 
     def _is_held_up(self) -> bool:

@@ -1,12 +1,13 @@
 """The features of this release, in the order in which they are asked.
 
 It is code, and no setting: a worker without one of them gives up what it guarantees, and nobody would be told. Without
-the business key a patient who sends twice is charged twice.
+the business key a patient who sends twice is charged twice; without deferred steps what is left undone stays so.
 """
 
 from __future__ import annotations
 
 from workflows.engine.extension import Feature
 from workflows.features.business_key.hooks import BusinessKey
+from workflows.features.deferred_steps.hooks import DeferredSteps
 
-FEATURES: tuple[Feature, ...] = (BusinessKey(),)
+FEATURES: tuple[Feature, ...] = (BusinessKey(), DeferredSteps())

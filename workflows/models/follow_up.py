@@ -11,7 +11,7 @@ GIVEN_UP = Q(due_at=None) & ~Q(acknowledged_failure=F("created_at"))
 
 
 class FollowUp(models.Model):
-    """A best-effort step of a COMPLETE workflow that is still to be done (`workflows.engine.deferred_steps`)."""
+    """A best-effort step of a COMPLETE workflow that is still to be done (`workflows.features.deferred_steps`)."""
 
     workflow = models.ForeignKey(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="follow_ups"

@@ -14,12 +14,11 @@ from django.db import connection, connections
 
 from tests import engine
 from tests.engine import define, elsewhere, kinds, last_attempt, submit, worker
-from tests.workflows.letting_go import come_due, let_go
 from tests.workflows.undoing import ada
 from workflows import operations
 from workflows.definition import Step
 from workflows.errors import RetryableStepError, StepError
-from workflows.models import Attempt, Effect, FollowUp, ManualTask, Workflow
+from workflows.models import Attempt, Effect, ManualTask, Workflow
 from workflows.postgres.statements import execute
 from workflows.timeouts import StepTimeout
 
@@ -219,24 +218,3 @@ def test_a_person_is_asked_at_once_about_an_undo_that_fails_as_well() -> None:
     operations.reject(task.pk, user=ada(), reason="Not yet.")
     drain()
     assert (len(ran), ManualTask.objects.filter(state="open").count()) == (2, 1), "asked again"
-
-
-def test_a_deferred_step_is_given_up_at_the_first_time_and_runs_again_for_a_person() -> None:
-    workflow, confirmation = let_go(lambda workflow: sql("COMMIT"))
-    for _ in range(2):
-        come_due()
-        drain()
-    assert (len(confirmation.calls), FollowUp.objects.get().due_at) == (2, None)
-    assert kinds(workflow)[-1] == "follow_up_given_up"
-    operations.follow_up(workflow.pk, user=ada(), step="confirm")
-    drain()
-    assert len(confirmation.calls) == 3
-
-
-def test_a_person_has_a_deferred_step_run_again_before_the_next_try_would_give_it_up() -> None:
-    workflow, confirmation = let_go(lambda workflow: sql("COMMIT"))
-    come_due()
-    drain()
-    operations.follow_up(workflow.pk, user=ada(), step="confirm")
-    drain()
-    assert len(confirmation.calls) == 3

@@ -11,12 +11,10 @@ import pytest
 
 from tests import engine
 from tests.engine import Context, define, submit, worker
-from tests.workflows.letting_go import LATER
 from tests.workflows.undoing import World, fail
 from workflows import trace_context
-from workflows.definition import Step
 from workflows.errors import RetryableStepError
-from workflows.models import Attempt, FollowUp, Workflow
+from workflows.models import Attempt, Workflow
 from workflows.outages import call_to
 from workflows.waits import Child, wait_for_children
 
@@ -39,7 +37,7 @@ def traced() -> Traced:
         exporter = memory.InMemorySpanExporter()
         spans = Spans(exporter)
         this = worker(spans=spans)
-        while this.process_next() or this.process_deferred_step():
+        while this.process_next() or this.process_from_sources():
             pass
         spans.end()
         return list(exporter.get_finished_spans())
@@ -88,21 +86,6 @@ def test_attempts_undos_and_what_a_service_does_are_in_the_trace_of_the_submissi
     }
     calls = [f"00-{TRACE}-{span.context.span_id:016x}-01" for span in spans if span.name == "call letters"]
     assert heard == calls, "each call has its own span"
-
-
-def test_a_deferred_step_is_in_the_trace_of_its_workflow(traced: Traced) -> None:
-    def confirm(*, workflow: Workflow, context: Context) -> None:
-        if not FollowUp.objects.exists():
-            raise RetryableStepError("Not now.", max_attempts=1)
-
-    define([Step(confirm, best_effort=True, follow_up=LATER)])
-    submit(traceparent=SENT)
-    spans = traced()
-    FollowUp.objects.update(due_at=FollowUp.objects.get().created_at)
-    (attempt,) = [span for span in traced() if span.name == "attempt test"]
-    assert attempt.attributes["onramp.outcome"] == Attempt.Outcome.FOLLOWED_UP
-    (submission,) = [span for span in spans if span.name == "submission test"]
-    assert (attempt.context.trace_id, attempt.parent.span_id) == (int(TRACE, 16), submission.context.span_id)
 
 
 def test_children_are_in_the_trace_below_the_attempt_that_started_them(traced: Traced) -> None:

@@ -213,7 +213,7 @@ class Walk(RuleBasedStateMachine):
         """One workflow, or one deferred step; a worker that dies or loses its connections is followed by another."""
         worker = engine.worker()
         try:
-            return worker.process_next() or worker.process_deferred_step()
+            return worker.process_next() or worker.process_from_sources()
         except (ClaimLost, *sqlstates.DATABASE_ERRORS):
             connections.close_all()
             return True

@@ -51,7 +51,7 @@ def test_what_was_refused_is_done_once_by_the_next_worker(service: Downstream, b
     asked = Event.objects.filter(workflow=workflow).latest("id")
     assert (asked.kind, asked.actor, asked.step) == ("follow_up_asked", "boss", "confirm")
     assert asked.detail == {"reason": "The address is right now."}
-    assert worker().process_deferred_step()
+    assert worker().process_from_sources()
     assert len(service.calls) == 2
     assert Effect.objects.get().state == "done"
     assert kinds(workflow)[-1] == "followed_up"
@@ -66,7 +66,7 @@ def test_a_step_that_says_nothing_of_deferred_steps_is_retried_by_the_default_po
     service.state = "unreadable"
     for _ in range(10):
         FollowUp.objects.update(due_at=timezone.now())
-        assert worker().process_deferred_step()
+        assert worker().process_from_sources()
     assert FollowUp.objects.get().due_at is None
     assert kinds(workflow).count("follow_up_failed") == 9
     run_again(workflow, boss)
@@ -77,10 +77,10 @@ def test_a_step_that_says_nothing_of_deferred_steps_is_retried_by_the_default_po
 
 def test_one_that_is_to_be_tried_later_is_tried_now(service: Downstream, boss: User) -> None:
     workflow = passed_over(service, "down", follow_up=Retry(base_delay=3600))
-    assert not worker().process_deferred_step()
+    assert not worker().process_from_sources()
     service.state = "well"
     run_again(workflow, boss)
-    assert worker().process_deferred_step()
+    assert worker().process_from_sources()
     assert not FollowUp.objects.exists()
 
 
@@ -97,7 +97,7 @@ def test_it_is_refused_once_it_is_due_and_when_it_has_been_done(service: Downstr
     service.state = "well"
     run_again(workflow, boss)
     assert refusal(workflow, boss) == "“Confirm” is due already: a worker takes it as soon as one is free."
-    assert worker().process_deferred_step()
+    assert worker().process_from_sources()
     assert refusal(workflow, boss) == "“Confirm” has not failed, or was done since."
     assert refusal(workflow, boss, step="another") == "This release does not know its type, or the step."
 

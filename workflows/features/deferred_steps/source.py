@@ -25,7 +25,8 @@ from workflows.effects.ledger import Ledger
 from workflows.engine import executor, retry_budget, step_session
 from workflows.engine.backoff import Policy, delay_seconds
 from workflows.engine.claim import Claim
-from workflows.engine.outcomes import Complete, Failed, WorkerStopping, failed_by_engine
+from workflows.engine.extension import Source
+from workflows.engine.outcomes import Complete, Failed, Outcome, WorkerStopping, failed_by_engine
 from workflows.engine.results import Results
 from workflows.engine.runner import finish_tries, run_in_savepoint
 from workflows.errors import RetryableStepError, StepError, Suspend
@@ -50,19 +51,42 @@ LONGEST = timedelta(seconds=LONGEST_DELAY)
 BUSY = timedelta(seconds=10)
 
 
-TryOutcome = Complete | Failed | WorkerStopping
-
-
 def add(workflow: Workflow, step: Step) -> None:
-    """Defer a step that was passed over, in the transaction that completes its workflow."""
+    """Defer a step that was left undone, in the transaction that completes its workflow."""
     FollowUp.objects.bulk_create(
         [FollowUp(workflow=workflow, step=step.name, queue=workflow.queue, due_at=_policy(step, None).due_after(1))],
         ignore_conflicts=True,
     )
 
 
-def claim_next(queue: str) -> Claim | None:
-    """Lock the workflow whose deferred step has been due the longest; None when none is due, or all are locked."""
+class DeferredSteps(Source):
+    """The deferred steps of a queue, as a worker does them. The one in hand is known from its claim to its decision."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+        self._in_hand: FollowUp
+
+    def claim_next(self) -> Claim | None:
+        """Lock the workflow whose deferred step has been due the longest; reschedule it in case nothing is decided.
+
+        None when none is due, all are locked, or another worker has decided it.
+        """
+        found = claim_next(self._queue)
+        follow_up = begin(*found) if found else None
+        if found is None or follow_up is None:
+            return None
+        self._in_hand = follow_up
+        return found[0]
+
+    def run(self, claim: Claim, attempt: OpenAttempt) -> Outcome:
+        return run(self._in_hand, claim.workflow, attempt)
+
+    def decide(self, claim: Claim, attempt: OpenAttempt, outcome: Outcome) -> Attempt.Outcome:
+        return decide(self._in_hand, attempt, outcome)
+
+
+def claim_next(queue: str) -> tuple[Claim, int] | None:
+    """Lock the workflow whose deferred step has been due the longest, with that step's id; None when none is free."""
     found: Any = Workflow.objects.raw(
         f"""SELECT w.*, f.id AS follow_up_id, pg_current_xact_id()::text AS xid, ({circuits.NOT_CLOSED}) AS not_closed
               FROM workflows_followup f JOIN workflows_workflow w ON w.id = f.workflow_id
@@ -72,11 +96,11 @@ def claim_next(queue: str) -> Claim | None:
         [queue, list(definitions())],
     )
     for row in found:
-        return Claim(row, row.xid, False, inf, row.not_closed, row.traceparent, row.follow_up_id)
+        return Claim(row, row.xid, False, inf, row.not_closed, row.traceparent), row.follow_up_id
     return None
 
 
-def begin(claim: Claim) -> FollowUp | None:
+def begin(claim: Claim, follow_up_id: int) -> FollowUp | None:
     """Reschedule the deferred step in case nothing is decided; None if another worker has decided it."""
     rows = attempt_log.execute(
         f"""UPDATE workflows_followup
@@ -84,15 +108,15 @@ def begin(claim: Claim) -> FollowUp | None:
                    due_at = clock_timestamp() + make_interval(secs => least(
                        %(longest)s::float8, %(first)s::float8 * 2 ^ least(tries, 10)))
              WHERE id = %(id)s AND due_at <= clock_timestamp() AND {FENCE} RETURNING id""",  # noqa: S608 (ours)
-        {"id": claim.follow_up_id, "first": FIRST_DELAY, "longest": LONGEST_DELAY, "claim_xid": claim.xid},
+        {"id": follow_up_id, "first": FIRST_DELAY, "longest": LONGEST_DELAY, "claim_xid": claim.xid},
     )
-    return FollowUp.objects.get(pk=claim.follow_up_id) if rows else None
+    return FollowUp.objects.get(pk=follow_up_id) if rows else None
 
 
 # --- Run ----------------------------------------------------------------------------------------------
 
 
-def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> TryOutcome:
+def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> Complete | Failed | WorkerStopping:
     """Run the one step, in a savepoint of the claim's transaction. Raises ClaimLost when the row is no longer ours."""
     attempt.may_wait = False
     definition = definitions()[workflow.workflow_type]
@@ -145,7 +169,7 @@ def _for_another_release(message: str, code: str) -> RetryableStepError:
 # --- Decide -------------------------------------------------------------------------------------------
 
 
-def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: TryOutcome) -> Attempt.Outcome:
+def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: Outcome) -> Attempt.Outcome:
     """Write the outcome: on its row, in the history, as the attempt's end. The workflow stays as it is."""
     error = None
     match outcome:

@@ -143,7 +143,7 @@ def test_another_worker_passes_over_the_one_that_is_under_way() -> None:
         FollowUp.objects.using("attempt_log").update(
             due_at=timezone.now() - HOUR
         )  # it takes longer than it was rescheduled
-        others.append(elsewhere(a_worker().process_deferred_step))
+        others.append(elsewhere(a_worker().process_from_sources))
         return {}
 
     _, service = let_go(act)
@@ -173,12 +173,12 @@ def seconds_until_due() -> float:
 
 def test_a_look_that_finds_none_is_the_only_one_of_its_second(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, this = standing_still(monkeypatch, "workflows.engine.loop"), a_worker()
-    assert not this._look_for_deferred_step()
+    assert not this._look_at_sources()
     let_go()
     come_due()
-    assert not this._look_for_deferred_step()
+    assert not this._look_at_sources()
     clock.now += LOOK_EVERY
-    assert this._look_for_deferred_step()
+    assert this._look_at_sources()
 
 
 def test_in_a_long_outage_it_is_looked_at_once_an_hour(messages: Downstream) -> None:

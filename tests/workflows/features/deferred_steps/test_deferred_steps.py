@@ -26,9 +26,9 @@ from tests.workflows.cancelling import BY_PHONE
 from tests.workflows.letting_go import HOUR, LATER, follow_up
 from tests.workflows.outages.services import Downstream, open_circuit, trial_is_due
 from workflows.definition import Step
-from workflows.engine import deferred_steps
-from workflows.engine.deferred_steps import MAX_TRIES
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
+from workflows.features.deferred_steps import source as deferred_steps
+from workflows.features.deferred_steps.source import MAX_TRIES
 from workflows.models import Attempt, Effect, Event, FollowUp, Workflow
 from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.signals import store
@@ -61,7 +61,7 @@ def test_what_was_let_go_is_done_later_once(messages: Downstream) -> None:
     assert (row.workflow_id, row.step, row.queue) == (workflow.pk, "confirm", "default")
     assert row.due_at
     assert 40 < (row.due_at - timezone.now()).total_seconds() < 80
-    assert worker().process_deferred_step() is False, "its time has not come"
+    assert worker().process_from_sources() is False, "its time has not come"
     with transaction.atomic():
         assert deferred_steps.claim_next("default") is None
     messages.state = "well"
@@ -204,7 +204,7 @@ def test_what_no_worker_comes_to_the_end_of_is_tried_later_each_time_and_given_u
     workflow = let_go(messages)
     rests = []
     with monkeypatch.context() as patched:
-        patched.setattr("workflows.engine.deferred_steps.run_in_savepoint", die)
+        patched.setattr("workflows.features.deferred_steps.source.run_in_savepoint", die)
         for _ in range(MAX_TRIES):
             with pytest.raises(Died):
                 follow_up()
@@ -223,7 +223,7 @@ def test_what_no_worker_comes_to_the_end_of_is_tried_later_each_time_and_given_u
 def test_a_worker_that_stops_gives_it_back(messages: Downstream) -> None:
     let_go(messages)
     FollowUp.objects.update(due_at=timezone.now())
-    assert worker(must_stop=lambda: True).process_deferred_step()
+    assert worker(must_stop=lambda: True).process_from_sources()
     row = FollowUp.objects.get()
     assert row.tries == 0
     assert row.due_at
@@ -251,7 +251,7 @@ def test_one_that_another_worker_has_just_decided_is_not_started(
         elsewhere(FollowUp.objects.all().delete)
         return found
 
-    monkeypatch.setattr("workflows.engine.deferred_steps.claim_next", claim_late)
+    monkeypatch.setattr("workflows.features.deferred_steps.source.claim_next", claim_late)
     calls = len(messages.calls)
     assert follow_up() is False
     assert len(messages.calls) == calls
@@ -295,5 +295,30 @@ def test_a_claim_that_has_ended_starts_nothing(messages: Downstream) -> None:
     with transaction.atomic():
         claim = deferred_steps.claim_next("default")
     assert claim
-    assert deferred_steps.begin(claim) is None
+    assert deferred_steps.begin(*claim) is None
     assert FollowUp.objects.get().tries == 0
+
+
+def test_it_is_in_the_trace_of_its_workflow() -> None:
+    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    from workflows.engine.spans import Spans
+
+    def confirm(*, workflow: Workflow, context: engine.Context) -> None:
+        if not FollowUp.objects.exists():
+            raise RetryableStepError("Not now.", max_attempts=1)
+
+    define([Step(confirm, best_effort=True, follow_up=LATER)])
+    submit(traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    exporter = memory.InMemorySpanExporter()
+    spans = Spans(exporter)
+    this = worker(spans=spans)
+    assert this.process_next()
+    FollowUp.objects.update(due_at=FollowUp.objects.get().created_at)
+    assert this.process_from_sources()
+    spans.end()
+    ended = exporter.get_finished_spans()
+    (submission,) = [span for span in ended if span.name == "submission test"]
+    first, later = [span for span in ended if span.name == "attempt test"]
+    assert later.attributes["onramp.outcome"] == Attempt.Outcome.FOLLOWED_UP
+    assert {each.parent.span_id for each in (first, later)} == {submission.context.span_id}
+    assert later.context.trace_id == 0x4BF92F3577B34DA6A3CE929D0E0E4736

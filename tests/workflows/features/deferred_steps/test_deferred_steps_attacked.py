@@ -15,6 +15,8 @@ from tests import engine
 from tests.engine import define, kinds, last_attempt, submit, terminate, work
 from tests.engine import worker as a_worker
 from tests.workflows.letting_go import HOUR, LATER, Act, Confirmation, columns, come_due, follow_up, let_go
+from tests.workflows.undoing import ada
+from workflows import operations
 from workflows.definition import Step
 from workflows.effects import KnownEffect
 from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
@@ -127,7 +129,7 @@ def test_a_connection_that_is_lost_in_it_decides_nothing_and_the_next_worker_goe
     this = a_worker()
     come_due()
     with pytest.raises((ClaimLost, Error)):
-        this.process_deferred_step()
+        this.process_from_sources()
     this.in_hand.close_lost(how="gone")
     assert columns(workflow) == before
     assert last_attempt(workflow).outcome == "lost"
@@ -217,3 +219,24 @@ def test_what_it_has_waited_for_already_is_known() -> None:
     assert workflow.status == "COMPLETE"
     assert follow_up()
     assert not FollowUp.objects.exists()
+
+
+def test_a_deferred_step_is_given_up_at_the_first_time_and_runs_again_for_a_person() -> None:
+    workflow, confirmation = let_go(sql("COMMIT"))
+    for _ in range(2):
+        come_due()
+        a_worker().run(drain=True)
+    assert (len(confirmation.calls), FollowUp.objects.get().due_at) == (2, None)
+    assert kinds(workflow)[-1] == "follow_up_given_up"
+    operations.follow_up(workflow.pk, user=ada(), step="confirm")
+    a_worker().run(drain=True)
+    assert len(confirmation.calls) == 3
+
+
+def test_a_person_has_a_deferred_step_run_again_before_the_next_try_would_give_it_up() -> None:
+    workflow, confirmation = let_go(sql("COMMIT"))
+    come_due()
+    a_worker().run(drain=True)
+    operations.follow_up(workflow.pk, user=ada(), step="confirm")
+    a_worker().run(drain=True)
+    assert len(confirmation.calls) == 3
