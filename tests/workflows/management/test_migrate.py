@@ -254,6 +254,20 @@ def test_of_two_one_waits_for_the_other_to_end() -> None:
     assert applied() == {"0000_thing"}
 
 
+def test_what_another_ends_while_this_one_waits_for_its_turn_is_not_migrated_twice() -> None:
+    Migrating("0000").end()
+    with engine.another_connection() as another_migrate, another_migrate.transaction():
+        another_migrate.execute("SELECT pg_advisory_xact_lock(7201408)")
+        waiting = Migrating("0001")
+        engine.until_blocked()
+        another_migrate.execute(
+            "INSERT INTO django_migrations (app, name, applied) VALUES ('migrating', '0001_column', now())"
+        )
+    waiting.end()
+    assert " another migrate has done it meanwhile. OK" in waiting.out.getvalue()
+    assert columns() == set()
+
+
 def start_migrate(*arguments: str) -> subprocess.Popen[str]:
     environ = {**os.environ, "DATABASE_URL": database_url(), "DJANGO_SETTINGS_MODULE": "tests.migrating.settings"}
     command = [sys.executable, "manage.py", "migrate", "migrating", *arguments]
