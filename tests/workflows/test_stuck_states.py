@@ -166,11 +166,12 @@ def is_named(name: str, client: Client) -> bool:
 
 
 def fires(alert: str, samples: Samples) -> bool:
-    """Whether one of the rules of this name, each `metric{labels} > number` or several of them with `or`, holds."""
+    """Whether one of the rules of this name holds: `metric{labels} > number`, its `max()`, or several with `or`."""
     text = (settings.BASE_DIR / "deploy" / "prometheus" / "onramp.rules.yml").read_text()
     rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if rule.get("alert") == alert]
     conditions = [part for rule in rules for part in rule["expr"].split(" or ")]
-    read = [re.fullmatch(r"(?:onramp_)?(\w+)(\{.*\})? (>|==) ([\d.]+)", each.strip()) for each in conditions]
+    condition = r"(?:max\()?(?:onramp_)?(\w+)(\{.*\})?\)? (>|==) ([\d.]+)"
+    read = [re.fullmatch(condition, each.strip()) for each in conditions]
     assert conditions
     assert all(read), conditions
     return any(
