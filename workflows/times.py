@@ -69,7 +69,7 @@ def start_of(day: date) -> datetime:
 
 
 def is_twice(local: datetime) -> bool:
-    """Whether the clock of its zone shows this time twice: it was put back. Also of a time that it skips."""
+    """Whether the clock of its zone shows this time twice, as it is put back; or never, as it is put forward."""
     return local.utcoffset() != local.replace(fold=1 - local.fold).utcoffset()
 
 

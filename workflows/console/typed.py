@@ -19,7 +19,7 @@ from workflows import times
 
 
 class _Zoned:
-    """Of a widget: it sends the zone along, in a field beside its own."""
+    """A widget that also sends the zone, in a field beside its own."""
 
     def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> Any:
         typed = super().value_from_datadict(data, files, name)  # type: ignore[misc]

@@ -1,6 +1,6 @@
 """THE READER'S ZONE: the browser names it in a cookie, which the console's script writes, and pages follow it.
 
-Nothing else does: what has no such cookie is in UTC (docs/console.md#times).
+A request without the cookie, and whatever is no page of the console, is in UTC (docs/console.md#times).
 """
 
 from __future__ import annotations

@@ -182,8 +182,8 @@ class EffectRows:
     ) -> KnownEffect:
         """Record that a person, or a lookup, has settled the undo of the effect: it is UNDONE, or KEPT as it is.
 
-        An undo that we have not seen succeed is written as the effect's undo: DONE, with that result. Of an effect that
-        is left as it is, an undo in doubt is NOT_DONE, for the person has said so: nobody would find it out any more.
+        An undo that we have not seen succeed is written as the effect's undo: DONE, with that result. If the effect is
+        left as it is, an undo in doubt becomes NOT_DONE: nobody would find out any more what came of it.
         """
         if state != UNDONE:
             undo = {"step": effect.step, "generation": effect.generation}
@@ -306,7 +306,6 @@ _BEGIN_NEW_GENERATION = f"""
       FROM old RETURNING id"""  # noqa: S608 (_DECIDE is ours)
 
 
-# The attempt that called the undo may still write its result: the call may have been on its way all the same.
 _DECIDE_KEPT = f"""
     WITH effect AS ({_DECIDE}),
     undo AS (
@@ -316,6 +315,7 @@ _DECIDE_KEPT = f"""
     SELECT id FROM effect"""  # noqa: S608 (_DECIDE is ours)
 
 
+# The attempt that called the undo may still write its result: the call may have been on its way all the same.
 _DECIDE_UNDO = f"""
     WITH effect AS ({_DECIDE})
     INSERT INTO workflows_effect

@@ -56,7 +56,7 @@ _FIELDS = Workflow._meta.concrete_fields
 _COLUMNS = ", ".join(f"due.{field.column}" for field in _FIELDS)
 _NAMES = [field.attname for field in _FIELDS]
 _JSON = [isinstance(field, models.JSONField) for field in _FIELDS]
-# Only spans need it: it is not set on the row, which would cost each claim a call.
+# Only spans need it. It is not set on the row: that would cost each claim a call.
 _TRACEPARENT = _NAMES.index("traceparent")
 
 

@@ -69,7 +69,7 @@ class Feature:
 
 
 class Hooks(NamedTuple):
-    """Of all features what each place has to ask: collected once, as a worker starts."""
+    """What all features have for each place where the engine asks: collected once, as a worker starts."""
 
     gates: tuple[Callable[[WorkflowDefinition, Workflow, OpenAttempt], Instead | None], ...]
     left_undone: tuple[Callable[[Workflow, Mapping[str, Any]], None], ...]

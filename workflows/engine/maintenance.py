@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 class Task(NamedTuple):
     """`do` does the slice after an id; `every` is seconds, from the last slice to the first of the next round.
 
-    `set_aside` sets aside only that in which workers die, in the slice after an id. It returns after which id to go on;
-    None if there is no such thing.
+    `set_aside` sets aside only the one thing, in the slice after an id, in which workers die. It returns the id after
+    which to go on; None if there is no such thing.
     """
 
     do: Callable[[int], Slice]
@@ -87,7 +87,7 @@ class Begun(NamedTuple):
     deaths: int
 
 
-# What this process has begun and, as it lost the database, not ended. It lives, so nobody has died in it.
+# The slice that this process has begun and not ended, because it lost the database. It lives: nobody died in that.
 _lost: Begun | None = None
 
 

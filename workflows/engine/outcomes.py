@@ -15,7 +15,7 @@ from workflows.errors import StepError, Suspend
 from workflows.models import Attempt, Event, Workflow
 from workflows.state.transitions import Parking
 
-# Of each `context` is its copy for people, as JSON.
+# `context` is the copy of the workflow's context for people, as JSON.
 
 
 class Told(NamedTuple):

@@ -119,7 +119,7 @@ class Counts:
 
 
 def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
-    """What there is now. Of the states only these are counted, and if it is said by type."""
+    """What there is now. Only these states are counted; `by_type` also by the type of their workflows."""
     at = timezone.now()
     last, day = _failures(at - HOUR, at), rates.window(at, 24, HOUR)[0]
     before = _failures(day, at - HOUR)
@@ -363,7 +363,7 @@ def _longest_due(workers: list[tuple[str, str, int]], held: list[str]) -> tuple[
 def oldest_by_type(counts: Counts, due: Sequence[late.DueGroup]) -> dict[str, datetime]:
     """Since when the oldest of each type is due, of what a live worker takes and nobody holds, as in `Counts.oldest`.
 
-    Of a queue only what is in `due` is looked at: behind a backlog the oldest of another type may be missed.
+    Only what is in `due` is looked at: behind a backlog of its queue the oldest of another type may be missed.
     """
     everything, undoing = _taken(counts.workers_by_queue)
     held = {each.pk for each in counts.paces if each.is_held}

@@ -151,7 +151,7 @@ def _titled(workflow_type: str) -> str:
 
 def _clock(counts: Counts) -> Iterator[Reason]:
     if counts.hidden:
-        until = _clock_of(counts.hidden.until, counts.at)
+        until = times.brief(counts.hidden.until, counts.at)
         yield _reason(
             Level.TROUBLE,
             Piece(f"the database's clock was set back, and hides workflows from the workers until {until}"),
@@ -161,13 +161,13 @@ def _clock(counts: Counts) -> Iterator[Reason]:
 def _maintenance(counts: Counts) -> Iterator[Reason]:
     for chore in counts.failing_maintenance:
         if since := chore.failing_since:
-            what = f"the maintenance task “{chore.name}” has failed since {_clock_of(since, counts.at)}"
+            what = f"the maintenance task “{chore.name}” has failed since {times.brief(since, counts.at)}"
             yield _reason(Level.TROUBLE, Piece(what))
     for chore in counts.maintenance_set_aside:
         if since := chore.set_aside_at:
             task = Piece(f"the maintenance task “{chore.name}”", Link("chore", pk=chore.name))
             yield _reason(
-                Level.TROUBLE, task, Piece(f" was set aside at {_clock_of(since, counts.at)}, for its workers died")
+                Level.TROUBLE, task, Piece(f" was set aside at {times.brief(since, counts.at)}, for its workers died")
             )
 
 
@@ -210,7 +210,7 @@ def _paces(counts: Counts) -> Iterator[Reason]:
         link = Piece(each.name, Link("pace", pk=each.pk))
         waiting = Piece(f", {bounded.text(each.waiting)} wait to begin") if each.waiting else Piece("")
         if each.is_held and each.pace.held_until:
-            held = f" is held by {each.pace.held_by} until {_clock_of(each.pace.held_until, counts.at)}"
+            held = f" is held by {each.pace.held_by} until {times.brief(each.pace.held_until, counts.at)}"
             yield _reason(Level.SLOW, link, Piece(held), waiting)
         elif each.waiting and each.pace.per_second:
             paced = f" goes at {each.pace.per_second:g} a second, as {each.pace.paced_by} has set it"
@@ -223,7 +223,7 @@ def _paces(counts: Counts) -> Iterator[Reason]:
 
 
 def _since(each: Standing, at: datetime) -> str:
-    return f" since {_clock_of(each.since, at)}" if each.since else ""
+    return f" since {times.brief(each.since, at)}" if each.since else ""
 
 
 def _parked(each: Standing) -> list[Piece]:
@@ -315,7 +315,3 @@ def _for(waiting: LongestDue, at: datetime) -> Piece:
 
 def _seconds(since: datetime, at: datetime) -> float:
     return max(0.0, (at - since).total_seconds())
-
-
-def _clock_of(moment: datetime, at: datetime) -> str:
-    return times.brief(moment, at)

@@ -90,7 +90,7 @@ _LONG_UNCLEAR = f"""
 def long_unclear_charges() -> list[int]:
     """The workflows under way of which nobody has known for an hour whether they charged, and nobody is asked.
 
-    The lookup fails, or the service that it calls is parked. Of the workflows in each state the oldest are looked at.
+    The lookup fails, or the service that it calls is down. Only the oldest workflows in each state are looked at.
     """
     parameters = {
         "unclear_for": UNCLEAR_FOR,

@@ -1,4 +1,4 @@
-"""UNDECIDED: what stands still until a person goes on with it, or a second person decides, and is no task."""
+"""UNDECIDED: what is no task, and stands still until a person goes on with it or a second person decides."""
 
 from __future__ import annotations
 

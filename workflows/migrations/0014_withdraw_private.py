@@ -42,7 +42,7 @@ def refuse(apps: Any, schema_editor: Any) -> None:
         raise CommandError(f"Private workflows, their keys or what they hold are still there: {left}. {WHAT_TO_DO}")
 
 
-# In clear, as it was: `manage.py datakeys fill` seals it. Of what is settled nothing is kept.
+# What is open stays in clear: `manage.py datakeys fill` seals it. What is settled is emptied.
 IN_ONE_COLUMN = """
     UPDATE workflows_undeliveredmessage
        SET content = CASE WHEN state = '' THEN jsonb_build_object(

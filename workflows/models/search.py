@@ -35,7 +35,7 @@ class SearchKeyHash(models.Model):
         db_table = "workflows_searchkey"
         default_permissions = ()
         indexes = [
-            # engine.duplicates: of a business key that was sent a thousand times there is one holder.
+            # features.business_key: a key that was sent a thousand times has one holder.
             models.Index(name="searchkey_holder", fields=["hash"], condition=models.Q(role="holder")),
             models.Index(name="searchkey_waiting", fields=["workflow"], condition=models.Q(role="waiting")),
         ]

@@ -84,9 +84,9 @@ class BulkVerb:
     """An operation that can be done to many rows of `model`.
 
     `seen` is SQL for what the user was shown of a row `chosen`: the operation refuses one that has changed since.
-    `takes_away`: a patient loses something by it, so fewer of them may be decided by one person; as few where each
-    `calls_again` a service that has refused it. `is_quiet`: no service is called by it, so whoever may do it to one may
-    do it to many, and at once.
+    `takes_away`: a patient loses something by it; `calls_again`: it calls a service that has refused it. One person
+    may decide on fewer rows of either. `is_quiet`: it calls no service, so whoever may do it to one may do it to many,
+    and at once.
     """
 
     permission: str

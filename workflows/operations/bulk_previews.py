@@ -42,7 +42,7 @@ class Preview(NamedTuple):
     money: str = ""
 
 
-# To which rows each verb applies. The others are counted by their state.
+# To which rows each verb applies. The other rows are counted by their state.
 _UNDER_WAY = Exists(Workflow.objects.filter(pk=OuterRef("workflow_id"), status="PENDING"))
 _GIVEN_UP = Q(status="COMPLETE", pk__in=FollowUp.objects.filter(GIVEN_UP).values("workflow"))
 APPLIES: dict[str, Q] = {
@@ -78,7 +78,7 @@ def _of_run_again(bulk: BulkOperation) -> Preview:
 
 
 def _others(verb: str, rows: QuerySet[Any]) -> Iterator[str]:
-    """Of each row to which the verb does not apply, why."""
+    """Why the verb does not apply, for each of these rows."""
     if rows.model is Workflow:
         for state, emptied_at in rows.with_state().values_list("state", "emptied_at"):  # type: ignore[attr-defined]
             is_done = verb == "acknowledge" and state == State.FAILED

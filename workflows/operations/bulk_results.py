@@ -81,7 +81,7 @@ def _of_event() -> Subquery[Any]:
 
 
 def _of_deferred_step() -> Case:
-    """Of the step that the operation names; one that is done has no row any more."""
+    """What became of the step that the operation names; a step that is done has no row any more."""
     asked = Event.objects.filter(workflow=OuterRef("row"), kind=Event.Kind.FOLLOW_UP_ASKED, step=OuterRef("step"))
     rows = FollowUp.objects.filter(workflow=OuterRef("row"), step=OuterRef("step")).values_list(
         Case(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 
-# With one of these lines a best-effort step of a COMPLETE workflow has failed; with one of those it is told since.
+# Lines of the history: that a best-effort step of a COMPLETE workflow has failed; and all that say how it ended.
 FAILED_KINDS = (Event.Kind.BEST_EFFORT_FAILED, Event.Kind.FOLLOW_UP_GIVEN_UP)
 TOLD_KINDS = (*FAILED_KINDS, Event.Kind.FOLLOWED_UP)
 NOT_FAILED = "it has not failed, or was done since"
@@ -60,7 +60,8 @@ def follow_up(
     """Have a worker run this failed best-effort step again, at once. Failures count from zero; it stays COMPLETE.
 
     `seen` is the last line of the history in which a step of it failed, as the user was shown it: a later failure is
-    another one. `in_bulk` what is to be tried by itself is left to that, and a call in doubt to a look of its own.
+    another one. `in_bulk` a step that is to be tried by itself is refused, and so is a call in doubt: a person has to
+    look at that one alone.
     """
     require(user, FOLLOW_UP)
     with short_transaction():

@@ -1,7 +1,7 @@
 """FAMILIES: the workflows that were cancelled with their parent, and are retried with it, by the workers.
 
-There may be thousands, and a request has seconds. So they are the items of a bulk operation (`operations.bulk`): what
-dies in the middle goes on, each has an outcome, and people see how far it is.
+There may be thousands, and a request has seconds. So they are the items of a bulk operation (`operations.bulk`): it
+goes on when a worker dies, each item has an outcome, and people see how far it is.
 """
 
 from __future__ import annotations

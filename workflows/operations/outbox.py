@@ -26,8 +26,7 @@ def redeliver_event(event_id: int, *, user: User, reason: str = "") -> None:
 
 
 def discard_event(event_id: int, *, user: User, reason: str) -> None:
-    """Say that a destination need not be told: the later events of the workflow go on without it. What it says is
-    deleted."""
+    """Say that a destination need not be told. What the event says is deleted; the workflow's later events go on."""
     require(user, SETTLE)
     require_reason(reason, "what is discarded")
     with short_transaction():

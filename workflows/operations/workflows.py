@@ -69,7 +69,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
 
 
 def retry_alone(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
-    """The same of a workflow, cancelled or not, whose children were retried before (`operations.families`)."""
+    """The same for a workflow, cancelled or not, whose children were retried before it (`operations.families`)."""
     require(user, RETRY)
     with short_transaction():
         _retry(_lock_for_retry(workflow_id, user, seen), user, reason)

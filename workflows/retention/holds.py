@@ -36,7 +36,7 @@ def let_holds_wait() -> None:
 
 
 def place(workflow_id: int, *, user: User, reason: str, until: datetime, of_person: bool = False) -> list[Hold]:
-    """Place a hold on a workflow, or on all of its e-mail address; return it, under each of SEARCH_KEYS one."""
+    """Place a hold on a workflow; or on all of its e-mail address, one for each of SEARCH_KEYS. Return them."""
     with _placing(user, reason, until) as said:
         row = Workflow.objects.filter(pk=workflow_id).first()
         if row is None or row.emptied_at:

@@ -75,8 +75,8 @@ def _reached(definition: WorkflowDefinition, attempt: Attempt | None, calls: Map
 def _not_told(step: Step, attempt: Attempt | None, call: str | None, beyond: int) -> StepLine:
     """A step of which the attempt says nothing; `beyond` is how far it is behind the last one that was begun.
 
-    Steps run from top to bottom: an earlier one was passed. Of a call that is not on record nobody can tell that, and
-    a best-effort step may have failed.
+    Steps run from top to bottom, so an earlier one was done. Nobody can tell that of a step whose call is not on
+    record, or of a best-effort step, which may have failed.
     """
     if call in _ON_RECORD:
         return StepLine(step.name, *_ON_RECORD[Effect.State(call)])

@@ -90,7 +90,7 @@ def _ask(definition: WorkflowDefinition, workflow: Workflow, found: InTheWay) ->
     }[Workflow.Status(holder.status)]
     facts = {"The other one": f"Workflow {holder.workflow_id} is for {same}. It {stands}."}
     if not has_key(definition, holder.payload):
-        facts["They differ in"] = "Nobody can tell: what the other one was sent is deleted, or cannot be read."
+        facts["They differ in"] = "Nobody can tell: what the other one was sent is deleted."
     else:
         if found.person == Person.UNSURE:
             facts["The person"] = "Perhaps another one: names and dates by which people are told apart agree in part."

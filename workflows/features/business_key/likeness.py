@@ -40,7 +40,7 @@ def compare_people(definition: WorkflowDefinition, own: Payload, other: Payload)
 
 
 def has_key(definition: WorkflowDefinition, payload: Payload) -> bool:
-    """Whether a payload can be compared at all: one that was emptied, or does not open, has nothing left."""
+    """Whether a payload can be compared at all: one that was emptied has nothing left."""
     return _key(definition, payload) is not None
 
 

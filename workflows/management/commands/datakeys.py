@@ -20,8 +20,8 @@ delivered yet (messages, events of the outbox) are sealed with.
   fill      seal what is in clear: from before a release that names the field secret, or seals it
   rotate    seal everything under the first of DATA_KEYS; then the others may go
 
-All go in slices beside the intake and the workers, and rest for as long as each slice
-took. You may stop them (Ctrl-C) and run them again at any time.
+All go in slices beside the intake and the workers, and rest for as long as each slice took. You may stop them (Ctrl-C)
+and run them again at any time.
 
 To change the key without a gap:
 

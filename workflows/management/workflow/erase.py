@@ -1,4 +1,4 @@
-"""erase ask: all of a person by an e-mail address that their workflows may have no more. The console does the rest."""
+"""`erase ask`: erase by an e-mail address that the workflows may not have any more. The console does the rest."""
 
 from __future__ import annotations
 
