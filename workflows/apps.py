@@ -1,6 +1,14 @@
+from typing import Any
+
 from django.apps import AppConfig
 from django.core.checks import Tags, register
 from django.db.backends.signals import connection_created
+
+
+def _enter_again(row: Any) -> None:
+    from workflows.queues import refused  # when it is first needed: it loads the intake
+
+    refused.enter_again(row)
 
 
 class WorkflowsConfig(AppConfig):
@@ -10,7 +18,7 @@ class WorkflowsConfig(AppConfig):
         from workflows import checks
         from workflows.engine import maintenance
         from workflows.features.installed import FEATURES
-        from workflows.operations import bulk
+        from workflows.operations import bulk, messages
         from workflows.outbox import chores
         from workflows.postgres import session_settings
         from workflows.retention import ages, purge
@@ -18,6 +26,7 @@ class WorkflowsConfig(AppConfig):
         from workflows.telling import lifecycle
 
         transitions.others.append(lifecycle.tell)
+        messages.again.append(_enter_again)
         connection_created.connect(session_settings.tell)
         maintenance.MAINTENANCE_TASKS.update(bulk.CHORES | purge.CHORES | ages.CHORES | chores.CHORES)
         for feature in FEATURES:
@@ -28,6 +37,7 @@ class WorkflowsConfig(AppConfig):
         register(checks.check_wording)
         register(checks.check_series)
         register(checks.check_outbox)
+        register(checks.check_refused_submissions)
         register(checks.check_retention, deploy=True)
         register(checks.check_search_keys, deploy=True)
         register(checks.check_data_keys, deploy=True)

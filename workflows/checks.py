@@ -290,6 +290,14 @@ def check_data_keys(**kwargs: Any) -> Messages:
     return _check_setting("DATA_KEYS", settings.DATA_KEYS, lost, "datakeys", ids=("W020", "W021"))
 
 
+def check_refused_submissions(**kwargs: Any) -> Messages:
+    """What a queue's door refuses can be sealed."""
+    if (settings.KAFKA_SUBMISSIONS or settings.SQS_QUEUE_URL) and not settings.DATA_KEYS:
+        message = "Submissions that a queue's door refuses are not kept, because DATA_KEYS is not set."
+        hint = "They are in the broker's dead letters, and only counted here. Set DATA_KEYS: manage.py datakeys --help."
+        yield Warning(message, hint=hint, id="workflows.W027")
+
+
 def _check_setting(name: str, texts: Collection[str], lost: str, command: str, *, ids: tuple[str, str]) -> Messages:
     """The secrets of a setting are there, long, and different."""
     hint = 'Set it to a secret: python -c "import secrets; print(secrets.token_urlsafe(32))". '

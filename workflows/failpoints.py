@@ -10,6 +10,7 @@
 | `after_result` | the call's outcome is on the ledger |
 | `before_commit`, `after_commit` | of the claim's transaction; `before_commit:complete` names what was decided |
 | `after_commit:message` | of a message's signal, by `consumekafka`: its offset is not committed yet |
+| `after_commit:refused` | of a submission that the door of a queue has refused: the broker still has it |
 | `before_release`, `after_release` | around the statement that makes a `trial` or a `cohort` of the parked due |
 | `after_take`, `after_send` | a relay has taken events of the outbox; has sent them, and marked none yet |
 | `in_chore` | a slice has begun; `in_chore:wake expired` names its task |

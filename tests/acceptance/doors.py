@@ -13,13 +13,15 @@ from tests.kafka import Cluster, Consumekafka
 from tests.processes import Runworker
 from tests.sqs import Consumesqs, Queue, Server
 
-RELEASE = {"SUBMISSION_WORKFLOW": "slow"}
+RELEASE = {"SUBMISSION_WORKFLOW": "slow", "REFUSED_SUBMISSIONS_KEPT": "0"}
 Pairs = Sequence[tuple[str, str]]
 
 
 class Door(Protocol):
     """`dead`: of what was refused, keys and the codes of the problems; they are taken away."""
 
+    @property
+    def name(self) -> str: ...
     def send(self, pairs: Pairs, **headers: str) -> None: ...
     def start(self, *arguments: str, again: bool = False, **environ: str) -> Runworker: ...
     def dead(self) -> list[tuple[str, str]]: ...
@@ -47,6 +49,10 @@ class OfKafka(Started):
         cluster.create_topic(f"{self.topic}.dead.dead")
         self._producer = Producer({"bootstrap.servers": cluster.brokers, "log_level": 0, "message.max.bytes": 10**8})
         self._sent = [0] * self.PARTITIONS
+
+    @property
+    def name(self) -> str:
+        return self.topic
 
     def send(self, pairs: Pairs, **headers: str) -> None:
         for number, (key, body) in enumerate(pairs):
@@ -101,6 +107,10 @@ class OfSqs(Started):
         environ = {**RELEASE, **self._server.environ, **sqs, **environ}
         self._started.append(Consumesqs(self.log(), ("SLOW",), arguments, **environ))
         return self._started[-1]
+
+    @property
+    def name(self) -> str:
+        return self.queue.url.rpartition("/")[2]
 
     def letters(self) -> list[dict[str, Any]]:
         return self._dead.take()

@@ -22,7 +22,7 @@ from tests.processes import Runworker, until
 from tests.servers import Proxy, database_url
 from tests.sqs import Server
 from workflows.ingress import api_keys
-from workflows.models import ApiKey, Workflow
+from workflows.models import ApiKey, UndeliveredMessage, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -128,6 +128,24 @@ def test_killed_after_the_commit_they_come_again_and_are_replays(door: Door) -> 
     assert "replays" in drained(again)
     assert stored() == {key for key, _ in pairs}
     assert set(door.dead()) == {("", "idempotency_key_missing")}
+
+
+@pytest.mark.parametrize("boundary", ["after_commit:refused", "after_commit:submissions"])
+def test_killed_after_a_refused_one_is_kept_it_comes_again_and_is_kept_once(door: Door, boundary: str) -> None:
+    (key, body), bad = good(1)[0], str(uuid4())
+    door.send([(key, body), (bad, "{")])
+    kept = {"REFUSED_SUBMISSIONS_KEPT": "1", **SOON}
+    first = door.start(ONRAMP_FAILPOINT=boundary, **kept)
+    assert first.wait() == -signal.SIGKILL, first.output
+    assert str(UndeliveredMessage.objects.get().idempotency_key) == bad
+    assert not door.is_empty(), "the offset comes after the row"
+    again = door.start(**kept)
+    until(door.is_empty, what=lambda: again.output)
+    again.signal(signal.SIGTERM)
+    assert "1 refused" in drained(again)
+    assert UndeliveredMessage.objects.count() == 1
+    assert stored() == {key}
+    assert door.dead() == []
 
 
 def test_without_the_database_nothing_is_lost_or_refused(door: Door, proxy: Proxy) -> None:

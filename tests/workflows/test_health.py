@@ -77,7 +77,7 @@ def counts(**fields: Any) -> Counts:
         "undelivered": 0,
         "unexpected": 0,
     }
-    counted |= dict.fromkeys(["of_unknown_type", "to_be_reversed", "late_deferred"], 0)
+    counted |= dict.fromkeys(["of_unknown_type", "to_be_reversed", "late_deferred", "refused", "left_with_broker"], 0)
     numbers = {name: number(fields.pop(name, usual)) for name, usual in counted.items()}
     return Counts(**{"at": AT, "usual_failures": 1.2, **numbers, **fields})
 
@@ -187,6 +187,12 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         (
             {"holding": 1, "undelivered": 2},
             "Slow: 1 failed workflow holds money, and nobody has acknowledged it; 2 messages could not be delivered.",
+        ),
+        ({"refused": 1}, "Slow: 1 submission was refused at a queue."),
+        (
+            {"refused": 2, "left_with_broker": 3},
+            "In trouble: 3 refused submissions are in a broker's dead letters only; 2 submissions were refused at "
+            "queues.",
         ),
         # --- Several: the worst decides, and comes first ---
         ({"oldest": waiting(minutes=6), "overdue": 2}, "Slow: the oldest waits 6 min; 2 tasks are overdue."),

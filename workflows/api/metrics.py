@@ -308,6 +308,12 @@ class _Late(Collector):
             ["topic"],
             (([topic], number) for topic, number in undelivered.by_topic().items()),
         )
+        yield _by(
+            "onramp_refused_left_with_broker",
+            "Submissions that a queue's door refused, and that only the broker's dead letters have.",
+            ["queue"],
+            (([queue], number) for queue, number in undelivered.left_with_broker().items()),
+        )
         slos = {name: each.slo for name, each in sorted(definitions().items()) if each.slo}
         yield _by(
             "workflow_slo_seconds",

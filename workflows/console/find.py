@@ -20,7 +20,8 @@ from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
 from workflows.definition import definitions
-from workflows.models import Effect, State, Workflow
+from workflows.health import undelivered
+from workflows.models import Effect, State, UndeliveredMessage, Workflow
 from workflows.search import find as finding
 from workflows.telling import words
 from workflows.telling.money import in_short
@@ -47,11 +48,25 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     shown: dict[str, Any] = {}
     if form.is_valid():
         found = finding.find(form.cleaned_data["q"], actor=request.user.get_username())
-        if len(found.ids) == 1:
+        if len(found.ids) == 1 and not found.refused:
             return HttpResponseRedirect(reverse("admin:workflows_workflow_change", args=found.ids))
         shown = {"found": found, "rows": rows_of(found), "limit": finding.SHOWN, "cells": cells()}
+        shown["refused"] = _refused(found, request.user.has_perm(undelivered.SEE_MESSAGES))
     context = {**site.each_context(request), "title": "Find", "form": form, "kinds": finding.what_is_found(), **shown}
     return TemplateResponse(request, "admin/workflows/find.html", context)
+
+
+def _refused(found: finding.Found, with_link: bool) -> list[tuple[str, str]]:
+    """A sentence for each refused submission, and for who may see it its page."""
+    rows = UndeliveredMessage.objects.filter(pk__in=found.refused).defer("content", "hashes").order_by("-pk")
+    return [
+        (
+            f"Message {row.pk}, of {row.queue}, came {words.clock(row.created_at)} and was refused ({row.code}): "
+            f"{UndeliveredMessage.State(row.state).label.lower() if row.state else 'an engineer has to look at it'}.",
+            reverse("admin:workflows_undeliveredmessage_change", args=[row.pk]) if with_link else "",
+        )
+        for row in rows
+    ]
 
 
 def cells() -> list[tuple[str, str]]:

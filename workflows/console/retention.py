@@ -221,6 +221,8 @@ def _of_asking(row: Workflow) -> Iterator[str]:
         "To be erased: {}. That is all of its e-mail address, with what these started, or were started by.",
         _linked(erasing.found_with(row.pk)),
     )
+    if refused := erasing.messages_found_with(row.pk):
+        yield f"And refused submissions: {_of_refused(refused)}."
     yield ERASED
     yield "Nothing is deleted before another user approves it."
 
@@ -259,7 +261,7 @@ APPROVE = Verb(
     applies=_is_asked,
     why_not=erasing.why_not_approve,
     consequences=lambda row: [
-        format_html("Deleted now, for good: {}. Backups keep it for as long as you keep them.", _linked(row.workflows)),
+        format_html("Deleted now, for good: {}. Backups keep it for as long as you keep them.", _all_of(row)),
         ERASED,
         *_of_former(row),
         "What that person has sent since it was asked for is not among these, and stays: ask for it, too.",
@@ -310,6 +312,7 @@ class ErasureAdmin(ConsoleAdmin):
     def page(self, request: HttpRequest, row: Erasure) -> dict[str, Any]:
         facts = [
             ("Workflows", _linked(row.workflows)),
+            ("Refused submissions", _of_refused(row.messages or ())),
             ("Asked", self.asked(row)),
             ("Reason", row.reason),
             ("Decided", self.decided(row)),
@@ -336,6 +339,15 @@ class ErasureAdmin(ConsoleAdmin):
 
 def _linked(ids: Sequence[int]) -> SafeString:
     return format_html_join(", ", '<a href="{}">workflow {}</a>', ((links.workflow(each), each) for each in ids))
+
+
+def _of_refused(ids: Sequence[int]) -> str:
+    return ", ".join(f"message {each}" for each in ids)
+
+
+def _all_of(row: Erasure) -> SafeString:
+    parts = filter(None, (_linked(row.workflows), _of_refused(row.messages or ())))
+    return format_html_join(", ", "{}", ((each,) for each in parts))
 
 
 # Of a workflow.

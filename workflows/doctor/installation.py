@@ -14,9 +14,10 @@ from django.utils.text import capfirst
 
 from workflows.definition import definitions
 from workflows.doctor.findings import Finding, Level
-from workflows.health import bounded, counts, late, paces, services, surroundings
+from workflows.health import bounded, counts, late, paces, services, surroundings, undelivered
 from workflows.models import ApiKey, WorkerProcess
 from workflows.models.search import SearchKeyHash
+from workflows.models.undelivered_message import REFUSED
 from workflows.postgres import server_log
 from workflows.postgres.missing_migrations import missing_migrations
 from workflows.search.search_keys import keys
@@ -124,6 +125,18 @@ def lost_workers() -> Iterator[Finding]:
         yield Finding(Level.WARNING, "lost workers", what, cure)
 
 
+def refused() -> Iterator[Finding]:
+    """No submission waits that a queue's door has refused."""
+    kept, left = undelivered.by_topic(), undelivered.left_with_broker()
+    for topic, number in kept.items():
+        if topic.startswith(REFUSED):
+            what = f"{bounded.text(number)} submissions of {topic.removeprefix(REFUSED)} were refused, and wait."
+            yield Finding(Level.WARNING, "refused", what, "Redeliver or discard them: Undelivered messages.")
+    for queue, number in left.items():
+        what = f"{number:,} refused submissions of {queue} are in the broker's dead letters only: it deletes them."
+        yield Finding(Level.CRITICAL, "refused", what, "See docs/operations.md, OnrampRefusedLeft.")
+
+
 def api_keys() -> Iterator[Finding]:
     """Somebody may submit, and read the metrics."""
     if not ApiKey.objects.filter(revoked_at=None).exists():
@@ -146,4 +159,15 @@ def keys_of_search() -> Iterator[Finding]:
 
 
 # Once all migrations are applied.
-LOOKS = [outages, maintenance_set_aside, system_checks, queues, lost_workers, holds, releases, api_keys, keys_of_search]
+LOOKS = [
+    outages,
+    maintenance_set_aside,
+    system_checks,
+    queues,
+    lost_workers,
+    holds,
+    releases,
+    refused,
+    api_keys,
+    keys_of_search,
+]

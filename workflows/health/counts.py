@@ -27,6 +27,7 @@ from workflows.health.paces import PaceStanding
 from workflows.health.services import Standing, standings
 from workflows.models import Chore, ManualTask, State, Wait, WorkerProcess, Workflow
 from workflows.models.rollup import Grain, Metric
+from workflows.models.undelivered_message import LEFT_WITH_BROKER
 from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.postgres.statements import fetch_all, fetch_row
 from workflows.wording import ENGINE_CODES, Wording, is_explained, words_for_code
@@ -108,6 +109,8 @@ class Counts:
     unclear: Count  # workflows under way that may have charged, for an hour, and nobody is asked
     holding: Count  # failed workflows that hold money, and that nobody has acknowledged
     undelivered: Count
+    refused: Count  # submissions, at the doors of queues
+    left_with_broker: Count  # those that are kept nowhere but in its dead letters
     of_unknown_type: Count  # they wait for a release that knows their type
     to_be_reversed: Count  # of these
     late_deferred: Count  # workflows with a deferred step that no worker takes
@@ -127,6 +130,7 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
     limited = paces.active()
     oldest, deserted = _longest_due(workers, [each.pk for each in limited if each.is_held])
     found, unknown, in_states = standings(), late.of_unknown_type(), _in_states(states, by_type=by_type)
+    messages = undelivered.numbers()
     return Counts(
         at=at,
         workers=_count(sum(number for _, _, number in workers), "workerprocess", state="live"),
@@ -165,7 +169,9 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
             state=State.COMPENSATING.value,
         ),
         late_deferred=_count(len(late.with_late_deferred_steps()), "workflow", preset=LATE_DEFERRED),
-        undelivered=_count(undelivered.number(), "undeliveredmessage", state="open"),
+        undelivered=_count(messages.messages, "undeliveredmessage", state="open"),
+        refused=_count(messages.refused, "undeliveredmessage", state="open"),
+        left_with_broker=_count(messages.left_with_broker, "undeliveredmessage", state="open", code=LEFT_WITH_BROKER),
         stuck=late.stuck({name: each.slo.longest for name, each in definitions().items() if each.slo}),
     )
 

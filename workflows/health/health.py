@@ -257,6 +257,12 @@ def _undelivered(counts: Counts) -> Iterator[Reason]:
     if counts.undelivered.number:
         what = "message" if counts.undelivered.number == 1 else "messages"
         yield _reason(Level.SLOW, _of(counts.undelivered, what), Piece(" could not be delivered"))
+    if number := counts.refused.number:
+        what = "submission was refused at a queue" if number == 1 else "submissions were refused at queues"
+        yield _reason(Level.SLOW, _of(counts.refused, what))
+    if number := counts.left_with_broker.number:
+        what = f"refused {'submission is' if number == 1 else 'submissions are'} in a broker's dead letters only"
+        yield _reason(Level.TROUBLE, _of(counts.left_with_broker, what))
 
 
 def _taken_by_nobody(counts: Counts) -> Iterator[Reason]:

@@ -16,8 +16,9 @@ from hashlib import sha256
 from django.db import DataError, IntegrityError
 
 from workflows.ingress import signal_bodies, signal_sources
-from workflows.ingress.signal_sources import WEBHOOK, SignalSource
+from workflows.ingress.signal_sources import SignalSource
 from workflows.models import UndeliveredMessage
+from workflows.models.undelivered_message import WEBHOOK
 from workflows.postgres.jsonb import InputRefused
 from workflows.postgres.statements import execute
 from workflows.sealing import key_register, whole

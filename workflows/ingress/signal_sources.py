@@ -20,14 +20,12 @@ from django.utils.module_loading import import_string
 from workflows.ingress import signal_bodies
 from workflows.ingress.signal_bodies import NoSuchWorkflow, SignalBody, UnsupportedMediaType
 from workflows.ingress.verifying import Verifier
+from workflows.models.undelivered_message import WEBHOOK
 from workflows.postgres import jsonb
 from workflows.postgres.jsonb import Document, InputRefused, document_of, ensure_storable
 from workflows.postgres.statements import fetch_one
 
 logger = logging.getLogger(__name__)
-
-# Before the name of a source, where a message has its topic: no topic has a colon.
-WEBHOOK = "webhook:"
 
 # Headers that are not kept: they open doors.
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})

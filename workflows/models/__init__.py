@@ -19,6 +19,7 @@ from workflows.models.pace import Pace
 from workflows.models.rollup import Rollup, RollupProgress
 from workflows.models.search import Search, SearchKeyHash
 from workflows.models.service import CircuitEvent, Service
+from workflows.models.side_process import SideProcess
 from workflows.models.signal import Signal
 from workflows.models.spent_key import SpentKey
 from workflows.models.undelivered_message import UndeliveredMessage
@@ -52,6 +53,7 @@ __all__ = [
     "Search",
     "SearchKeyHash",
     "Service",
+    "SideProcess",
     "Signal",
     "SpentKey",
     "State",

@@ -22,6 +22,7 @@ class Erasure(models.Model):
 
     hash = models.BinaryField()  # of the address that was given, under the first of SEARCH_KEYS
     workflows = ArrayField(models.BigIntegerField())
+    messages = ArrayField(models.BigIntegerField(), null=True)  # refused submissions (`UndeliveredMessage`)
     reason = models.TextField()
     state = models.CharField(max_length=7, choices=State, db_default=State.ASKED)
     asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False)

@@ -147,7 +147,13 @@ VERBS = {
         is_quiet=True,
     ),
     "redeliver": BulkVerb(permission=SETTLE, act=_on_its_row(redeliver), model=UndeliveredMessage),
-    "discard": BulkVerb(permission=SETTLE, act=_on_its_row(discard), model=UndeliveredMessage, takes_away=True),
+    "discard": BulkVerb(
+        permission=SETTLE,
+        act=lambda item, **who: discard(item.row, seen=_seen(item), **who),
+        model=UndeliveredMessage,
+        seen="chosen.left_with_broker",
+        takes_away=True,
+    ),
     "redeliver_event": BulkVerb(permission=SETTLE, act=_on_its_row(redeliver_event), model=OutboxEvent),
     "discard_event": BulkVerb(permission=SETTLE, act=_on_its_row(discard_event), model=OutboxEvent, takes_away=True),
 }

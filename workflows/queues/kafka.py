@@ -2,8 +2,8 @@
 
 For each message first the signal is committed, then the workflow woken, then the offset stored for the group. If the
 consumer dies in between, the message comes again as a duplicate: nothing is lost, and nothing happens twice. A message
-that cannot become a signal is kept as undelivered, in the same order. Submissions are stored in groups; the broker has
-the dead letter of what is refused before the offset is stored.
+that cannot become a signal is kept as undelivered, in the same order. Submissions are stored in groups; what is refused
+is kept (`refused`), or the broker has its dead letter, before the offset is stored.
 
 While the database is away the message stays in hand, every partition is paused, and polling goes on: a consumer that
 does not poll for `max.poll.interval.ms` loses its partitions to one that cannot reach the database either.
@@ -30,9 +30,9 @@ from workflows.api.problems import Problem
 from workflows.ingress import messages
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import InputRefused
-from workflows.queues import kafka_messages
+from workflows.queues import kafka_messages, refused
 from workflows.queues.kafka_dead_letters import DeadLetters
-from workflows.queues.kafka_messages import place_of, text_headers
+from workflows.queues.kafka_messages import partition_of, place_of, text_headers
 from workflows.queues.submissions import GROUP, GROUP_BYTES, Door, Outcome, Sent
 from workflows.stop_flag import Flag
 
@@ -223,20 +223,18 @@ class Relay:
         What comes after may be stored already: it will be a replay.
         """
         assert self._door
-        assert self._dead_letters
         sent = [
             Sent(self.options.submissions[str(each.topic())], text_headers(each), each.value() or b"") for each in group
         ]
         outcomes = self._door.enter(sent)
-        dead = [(each, problem) for each, problem in zip(group, outcomes, strict=True) if isinstance(problem, Problem)]
-        written = self._dead_letters.write(dead)
+        dead = self._keep_or_leave(group, sent, outcomes)
         failpoints.reach("after_commit", "submissions")
         left: list[Message] = []
         blocked: set[tuple[str, int]] = set()
         for message, outcome in zip(group, outcomes, strict=True):
-            if outcome is Outcome.LATER or (isinstance(outcome, Problem) and place_of(message) not in written):
-                blocked.add(_partition(message))
-            if _partition(message) in blocked:
+            if outcome is Outcome.LATER or (isinstance(outcome, Problem) and place_of(message) not in dead):
+                blocked.add(partition_of(message))
+            if partition_of(message) in blocked:
                 left.append(message)
                 continue
             self._store_offset(message)
@@ -246,6 +244,21 @@ class Relay:
             else:
                 self._count(outcome.value, message)
         return left
+
+    def _keep_or_leave(
+        self, group: Sequence[Message], sent: Sequence[Sent], outcomes: Sequence[Outcome | Problem]
+    ) -> set[str]:
+        """Keep what is refused, or send it to the dead letters; return the places of what is done with."""
+        each_of = zip(group, sent, outcomes, strict=True)
+        dead = [(each, of, problem) for each, of, problem in each_of if isinstance(problem, Problem)]
+
+        def write(numbers: Sequence[int]) -> set[int]:
+            assert self._dead_letters
+            written = self._dead_letters.write([(dead[number][0], dead[number][2]) for number in numbers])
+            return {number for number in numbers if place_of(dead[number][0]) in written}
+
+        refusals = [(kafka_messages.came(message, of), problem) for message, of, problem in dead]
+        return {place_of(dead[number][0]) for number in refused.keep_or_leave(refusals, write)}
 
     # --- The database is away -------------------------------------------------------------------
 
@@ -263,7 +276,7 @@ class Relay:
         while (left := deadline - monotonic()) > 0 and not self.stopping.is_set():
             if another := self._poll(min(left, POLL_SECONDS)):  # from a partition that was assigned in the meantime
                 self._in_hand.append(another)
-                self._client.pause([TopicPartition(*_partition(another))])
+                self._client.pause([TopicPartition(*partition_of(another))])
 
     # --- The group ------------------------------------------------------------------------------
 
@@ -272,10 +285,10 @@ class Relay:
         message = self._client.poll(seconds)
         error = message.error() if message is not None else None
         if message is not None and error is None:
-            self._at_end.discard(_partition(message))
+            self._at_end.discard(partition_of(message))
             self._logged_errors.clear()
         elif message is not None and error is not None and error.code() == KafkaError._PARTITION_EOF:
-            self._at_end.add(_partition(message))
+            self._at_end.add(partition_of(message))
             self._logged_errors.clear()
         elif error is not None:
             self._on_error(error)
@@ -319,7 +332,7 @@ class Relay:
             self._client.resume(partitions)  # else they would still be paused if they came back, and stay so
         gone = {(p.topic, p.partition) for p in partitions}
         self._at_end -= gone
-        self._in_hand = deque(message for message in self._in_hand if _partition(message) not in gone)
+        self._in_hand = deque(message for message in self._in_hand if partition_of(message) not in gone)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         if error is not None and error.code() != KafkaError._NO_OFFSET:
@@ -346,10 +359,6 @@ class Relay:
             "error_cb": self._on_error,
             "on_commit": self._on_commit,
         }
-
-
-def _partition(message: Message) -> tuple[str, int]:
-    return str(message.topic()), int(message.partition() or 0)
 
 
 def _listed(partitions: list[TopicPartition]) -> str:

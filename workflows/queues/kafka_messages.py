@@ -7,13 +7,24 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from workflows.ingress.messages import UNREADABLE_HEADERS, Arrived
+from workflows.queues.refused import Came
+from workflows.queues.submissions import Sent
 
 
 def arrived(message: Message, value: bytes) -> Arrived:
     """The message, and its place."""
-    place = str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
+    place = *partition_of(message), int(message.offset() or 0)
     key: Any = message.key()
     return Arrived(*place, _sent_at_ms(message), raw_headers(message), value, key)
+
+
+def came(message: Message, sent: Sent) -> Came:
+    """A submission, and its place."""
+    return Came(*partition_of(message), int(message.offset() or 0), _sent_at_ms(message) or 0, sent)
+
+
+def partition_of(message: Message) -> tuple[str, int]:
+    return str(message.topic()), int(message.partition() or 0)
 
 
 def place_of(message: Message) -> str:

@@ -1,8 +1,8 @@
 """SQS: messages of a queue become submissions.
 
-A group is received, stored, and then deleted; what is refused is sent to the queue of dead letters before. If the
-consumer dies in between, the messages come again, and are replays. While the database is away a group stays in hand,
-and its visibility is extended; at a stop it is given back at once.
+A group is received, stored, and then deleted; what is refused is kept (`refused`), or sent to the queue of dead
+letters, before. If the consumer dies in between, the messages come again, and are replays. While the database is away a
+group stays in hand, and its visibility is extended; at a stop it is given back at once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from time import monotonic
 from typing import Any
 
@@ -21,6 +22,8 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 
 from workflows import failpoints
 from workflows.api.problems import Problem
+from workflows.queues import refused
+from workflows.queues.refused import Came
 from workflows.queues.submissions import GROUP, GROUP_BYTES, PROBLEM, Door, Outcome, Sent, reason
 from workflows.stop_flag import Flag
 
@@ -151,9 +154,9 @@ class Consumer:
         outcomes = self._door.enter(sent)
         done, left = [], []
         answers = True
-        for message, outcome in zip(group, outcomes, strict=True):
+        for message, of, outcome in zip(group, sent, outcomes, strict=True):
             if isinstance(outcome, Problem):
-                what = self._bury(message, outcome) if answers else None
+                what = self._keep_or_bury(message, of, outcome) if answers else None
                 answers = what is not None  # if not, none is tried before the next time
                 self._extend(group)
             else:
@@ -168,9 +171,23 @@ class Consumer:
         self._each_ten(self._sqs.delete_message_batch, done)  # what is not deleted comes again, and is a replay
         return left
 
+    def _keep_or_bury(self, message: Message, sent: Sent, problem: Problem) -> str | None:
+        """Keep what is refused, or send it to the dead letters. None when there is no answer."""
+        logger.warning("refused %s: %s", message["MessageId"], problem.code)
+        place = int.from_bytes(sha256(message["MessageId"].encode()).digest()[:8]) >> 1
+        came = Came(self.options.queue.rpartition("/")[2], 0, place, 0, sent)
+        what: str | None = "refused"
+
+        def write(numbers: Sequence[int]) -> Sequence[int]:
+            nonlocal what
+            if numbers:
+                what = self._bury(message, problem)
+            return numbers if what == "refused" else ()
+
+        return what if refused.keep_or_leave([(came, problem)], write) or what == _NOT_BURIED else None
+
     def _bury(self, message: Message, problem: Problem) -> str | None:
         """Send a dead letter: the message with its problem document. None when there is no answer."""
-        logger.warning("refused %s: %s", message["MessageId"], problem.code)
         theirs = {name: _sendable(value) for name, value in message.get("MessageAttributes", {}).items()}
         ours = {PROBLEM: reason(problem), "origin": message["MessageId"]}
         kept = sorted(theirs.keys() - ours.keys(), key=lambda name: (name.lower() != "idempotency-key", name))

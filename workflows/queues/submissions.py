@@ -75,7 +75,7 @@ class Door:
         if sent.client in unknown:
             return Outcome.LATER
         try:
-            entry = await self._batches.enter(_submission(sent))
+            entry = await self._batches.enter(submission(sent))
         except IntegrityError:  # of its values, and so it is each time
             return Problem(422, "not_storable", "A rule of the database refuses it.")
         except Exception as error:
@@ -89,7 +89,7 @@ def reason(problem: Problem) -> str:
     return json.dumps(problem.document)
 
 
-def _submission(sent: Sent) -> Submission:
+def submission(sent: Sent) -> Submission:
     """Raises what the API refuses a request with."""
     key = requests.idempotency_key_of(sent.headers)
     if "content-type" in sent.headers:

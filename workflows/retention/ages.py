@@ -13,6 +13,7 @@ from django.conf import settings
 
 from workflows.engine.maintenance import Task
 from workflows.operations import corrections
+from workflows.operations.messages import HELD
 from workflows.postgres.statements import fetch_row
 from workflows.signals.waking import Slice
 
@@ -36,12 +37,12 @@ OLD = [
     Old("django_admin_log", "action_time", "AUDIT_KEPT_DAYS"),
     # The others go with their workflow.
     Old("workflows_event", "at", "AUDIT_KEPT_DAYS", f"t.actor <> '' AND {_NO_WORKFLOW}"),
-    # An open one is still somebody's to look at.
+    # An open one is still somebody's to look at. A legal hold may be on a refused submission.
     Old(
         "workflows_undeliveredmessage",
         "created_at",
         "MESSAGES_KEPT_DAYS",
-        "t.state <> ''",
+        f"t.state <> '' AND NOT {HELD.replace('m.', 't.')}",
     ),
     # What no workflow has waited for, or the last one of its linking id was emptied.
     Old(

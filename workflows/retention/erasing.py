@@ -13,9 +13,11 @@ from django.db.models import QuerySet
 from django.views.decorators.debug import sensitive_variables
 
 from workflows.errors import NotAllowed
-from workflows.models import Erasure, OriginalPayload, SearchKeyHash, Workflow
+from workflows.models import Erasure, OriginalPayload, SearchKeyHash, UndeliveredMessage, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.operations import messages
 from workflows.operations.guards import ERASE, require, require_reason, short_transaction, stated, why_not_second
+from workflows.operations.messages import HELD
 from workflows.postgres.statements import execute, fetch_all
 from workflows.retention.content import empty
 from workflows.retention.holds import addresses_in, let_holds_wait
@@ -54,11 +56,17 @@ def ask(*, user: User, reason: str, email: str = "", workflow_id: int | None = N
     if "@" in reason:
         raise NotAllowed("The reason stays: name nobody in it. The number of a ticket, say.")
     hashes, ids = _of_workflow(workflow_id) if workflow_id is not None else _of_address(email)
-    found = _found(hashes, ids)
-    if why := _why_not_these(found):
+    refused = _messages(hashes)
+    found = _found(hashes, ids, or_messages=bool(refused))
+    if why := _why_not_these(found, refused):
         raise NotAllowed(why)
     sought = hashes[0] if hashes else b""
-    return Erasure.objects.create(hash=sought, workflows=found, reason=stated(reason), asked_by=user)
+    return Erasure.objects.create(hash=sought, workflows=found, messages=refused, reason=stated(reason), asked_by=user)
+
+
+def messages_found_with(workflow_id: int) -> list[int]:
+    """And which refused submissions."""
+    return _messages(_of_workflow(workflow_id)[0])
 
 
 def found_with(workflow_id: int) -> list[int]:
@@ -69,7 +77,7 @@ def found_with(workflow_id: int) -> list[int]:
 def why_not_ask(workflow_id: int) -> str:
     """Why nothing can be erased with this workflow now: a sentence, empty if it can be asked for."""
     try:
-        return _why_not_these(found_with(workflow_id))
+        return _why_not_these(found_with(workflow_id), messages_found_with(workflow_id))
     except NotAllowed as refusal:
         return str(refusal)
 
@@ -85,13 +93,16 @@ def why_not_approve(asked: Erasure, user: User) -> str:
 
 def why_unsettled(asked: Erasure) -> str:
     """Why nothing of it can be erased now, whoever approves it: a sentence, empty if it can."""
-    return _why_unsettled(_left_of(asked))
+    return _why_unsettled(_left_of(asked)) or _why_held(asked.messages or ())
 
 
 def waiting(*workflow_ids: int) -> QuerySet[Erasure]:
     """What somebody has asked for, and nobody has decided, that would erase all of these."""
-    asked = Erasure.objects.filter(state=Erasure.State.ASKED, workflows__contains=workflow_ids)
-    return asked.select_related("asked_by").order_by("id")
+    return _waiting().filter(workflows__contains=workflow_ids)
+
+
+def _waiting() -> QuerySet[Erasure]:
+    return Erasure.objects.filter(state=Erasure.State.ASKED).select_related("asked_by").order_by("id")
 
 
 def to_approve(user: User) -> QuerySet[Erasure]:
@@ -119,13 +130,28 @@ def _of_workflow(workflow_id: int) -> Sought:
     return list(addresses_in(*found)), [workflow_id]
 
 
-def _found(hashes: Sequence[bytes], ids: Sequence[int]) -> list[int]:
+def _messages(hashes: Sequence[bytes]) -> list[int]:
+    """The refused submissions that have one of these; also settled ones, if a legal hold has kept what they say."""
+    rows = UndeliveredMessage.objects.filter(hashes__overlap=list(hashes)).order_by("pk")
+    found = list(rows.values_list("pk", flat=True)[: MOST + 1]) if hashes else []
+    if len(found) > MOST:
+        raise NotAllowed(f"More than {MOST} refused submissions have this address: that is not a single person.")
+    return found
+
+
+def _why_held(refused: Sequence[int]) -> str:
+    held = f"SELECT id FROM workflows_undeliveredmessage m WHERE id = ANY (%s) AND {HELD} ORDER BY id LIMIT 1"  # noqa: S608 (ours)
+    found = fetch_all(held, [list(refused)])
+    return f"Nothing is erased before all of it can be. A legal hold is on message {found[0][0]}." if found else ""
+
+
+def _found(hashes: Sequence[bytes], ids: Sequence[int], *, or_messages: bool = False) -> list[int]:
     with_address = [pk for (pk,) in fetch_all(_WITH_ADDRESS, [list(hashes), MOST + 1])]
     former = only_as_first_sent(with_address, hashes)
     roots = [*ids, *(pk for pk in with_address if pk not in former)]
     family = fetch_all(_FAMILY, {"ids": roots, "limit": MOST + 1})
     found = sorted({*former, *(pk for (pk,) in family)})
-    if not found:
+    if not found and not or_messages:
         raise NotAllowed("Nothing of this person is here, or it was deleted already.")
     if len(found) > MOST:
         raise NotAllowed(f"More than {MOST} workflows have this address: that is not a single person.")
@@ -179,7 +205,7 @@ def approve(erasure_id: int, *, user: User) -> Erasure:
             raise NotAllowed("A worker, or somebody else, has one of them in hand just now; try again in a moment.")
         if why := why_not_approve(asked, user):
             raise NotAllowed(why)
-        left = _left_of(asked)
+        left, left_messages = _left_of(asked), asked.messages or []
         _decide(asked, Erasure.State.DONE, user)
         former = only_as_first_sent(left, [bytes(asked.hash)] if asked.hash else [])
         _forget_what_was_first_sent(former)
@@ -187,6 +213,7 @@ def approve(erasure_id: int, *, user: User) -> Erasure:
         # Also by keys that its payload has no more, or that this release does not know.
         execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s) AND role IS NULL", [whole])
         empty(whole, later_too=True)
+        messages.forget(left_messages, user=user, reason=f"Erasure {asked.pk}.")
     return asked
 
 
@@ -216,10 +243,10 @@ def _left_of(asked: Erasure) -> list[int]:
     return list(rows.order_by("pk").values_list("pk", flat=True))
 
 
-def _why_not_these(ids: Sequence[int]) -> str:
-    if why := _why_unsettled(ids):
+def _why_not_these(ids: Sequence[int], refused: Sequence[int] = ()) -> str:
+    if why := _why_unsettled(ids) or _why_held(refused):
         return why
-    asked = waiting(*ids).first()
+    asked = (waiting(*ids) if ids else _waiting().filter(messages__contains=list(refused))).first()
     return f"{asked.asked_by.get_username()} has asked for that already: another user approves it." if asked else ""
 
 

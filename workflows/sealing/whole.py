@@ -31,7 +31,7 @@ def unseal(row: Sealed, stored: Any) -> Any:
 
 
 class Table(NamedTuple):
-    """Where such a value stands, and which rows have one: it is emptied once the row is settled."""
+    """Where such a value stands, and which rows have one: it is emptied once the row is settled, and not held."""
 
     name: str
     model: type[WebhookSecret | UndeliveredMessage | OutboxEvent]
@@ -39,8 +39,10 @@ class Table(NamedTuple):
     which: Q = Q()
 
 
+# While a legal hold is on a refused submission it keeps its hashes, and what it says.
+_KEPT = Q(left_with_broker=0) & (Q(state=UndeliveredMessage.State.OPEN) | Q(hashes__isnull=False))
 TABLES = (
     Table("webhook secret", WebhookSecret, "secret"),
-    Table("undelivered message", UndeliveredMessage, "content", Q(state=UndeliveredMessage.State.OPEN)),
+    Table("undelivered message", UndeliveredMessage, "content", _KEPT),
     Table("event", OutboxEvent, "body", Q(state__in=(OutboxEvent.State.OPEN, OutboxEvent.State.GIVEN_UP))),
 )

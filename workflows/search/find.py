@@ -40,6 +40,12 @@ _BY_HASH = """
            SELECT workflow_id FROM workflows_searchkey
             WHERE workflows_searchkey.hash = wanted.hash ORDER BY workflow_id DESC LIMIT %(limit)s) AS found
 """
+# Submissions that a queue's door has refused: settled ones by their key alone.
+_REFUSED = """
+    SELECT id FROM (SELECT id FROM workflows_undeliveredmessage WHERE hashes && %(hashes)s::bytea[]
+                     UNION SELECT id FROM workflows_undeliveredmessage WHERE idempotency_key = %(key)s::uuid) AS found
+     ORDER BY id DESC LIMIT %(limit)s
+"""
 # OFFSET 0 keeps the planner from walking the whole table backwards for a value that is not there.
 _BY = """
     SELECT id FROM (SELECT id FROM workflows_workflow WHERE {column} = %(value)s OFFSET 0) AS found
@@ -54,13 +60,15 @@ _THESE = """
 class Found:
     """The numbers of the workflows found, newest first; whether there are `more`; `tried`: the readings, in words.
 
-    `by`: which of these readings each was found by. A family may share a phone.
+    `by`: which of these readings each was found by. A family may share a phone. `refused`: the numbers of the messages
+    that are refused submissions with this, newest first.
     """
 
     ids: Sequence[int]
     tried: Sequence[str]
     more: bool = False
     by: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    refused: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +90,19 @@ def find(text: str, *, actor: str) -> Found:
         for pk in {pk for pk, *_ in fetch_all(each.sql, {**each.parameters, "limit": SHOWN + 1})}:
             by.setdefault(pk, []).append(each.label)
     found = [pk for (pk,) in fetch_all(_THESE, {"found": list(by), "limit": SHOWN + 1})] if by else []
-    Search.objects.create(actor=actor, tried=list(dict.fromkeys(each.kind for each in readings)), hits=len(found))
+    refused = _refused(readings)
+    hits = len(found) + len(refused)
+    Search.objects.create(actor=actor, tried=list(dict.fromkeys(each.kind for each in readings)), hits=hits)
     labels = list(dict.fromkeys(each.label for each in readings))
-    return Found(found[:SHOWN], labels, more=len(found) > SHOWN, by=by)
+    return Found(found[:SHOWN], labels, more=len(found) > SHOWN, by=by, refused=refused)
+
+
+def _refused(readings: Sequence[_Reading]) -> list[int]:
+    hashes = [each for reading in readings for each in reading.parameters.get("hashes", ())]
+    key = next((reading.parameters["value"] for reading in readings if reading.kind == IDEMPOTENCY_KEY), None)
+    if not hashes and key is None:
+        return []
+    return [pk for (pk,) in fetch_all(_REFUSED, {"hashes": hashes, "key": key, "limit": SHOWN})]
 
 
 @sensitive_variables()

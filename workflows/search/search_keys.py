@@ -100,6 +100,12 @@ def hashes_of(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> lis
     return hashes_to_store(definition.search_keys, values)
 
 
+def hashes_under_each_key(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> list[bytes]:
+    """The same under each of SEARCH_KEYS."""
+    known = definition.search_keys.items()
+    return list(_hashes((kind, found) for kind, key in known for found in key.read(value_at(payload, key.field))[:1]))
+
+
 def business_key_of(definition: WorkflowDefinition, tenant: str, values: Mapping[str, Any]) -> str | None:
     """What makes two workflows the same business: type, tenant, and the fields of `business_key`, normalised.
 

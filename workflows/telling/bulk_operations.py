@@ -61,12 +61,12 @@ OF_VERB = {
         "One that your colleague may not decide, or that somebody takes meanwhile, is skipped and says so.",
     ]),
     "redeliver": Words("redelivery", "redelivered", [
-        "Each is read as if it came now: a workflow that waits for it goes on. One that was delivered before is not "
-        "delivered twice.",
+        "Each is read as if it came now: a workflow that waits for it goes on, a submission is taken in. One that was "
+        "delivered before is not delivered twice.",
         "One that still cannot be delivered is skipped, and stays.",
     ]),
     "discard": Words("discarding", "discarded", [
-        "No workflow gets them. What they say is deleted, and they cannot be redelivered."
+        "No workflow gets them. What they say is deleted, unless a legal hold is on it, and they cannot be redelivered."
     ]),
     "redeliver_event": Words("redelivery", "redelivered", [
         "Each is sent again under its own id, in the order of its workflow: the receiver takes it once.",

@@ -1,4 +1,4 @@
-"""A consumer of submissions of Kafka in this process: dead letters that the brokers do not take."""
+"""A consumer of submissions of Kafka in this process: what is refused is kept, and dead letters that are not taken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pytest_django import Settings
 from tests import engine
 from tests.kafka import Cluster
 from workflows.ingress import api_keys
-from workflows.models import Workflow
+from workflows.models import UndeliveredMessage, Workflow
+from workflows.queues import refused
 from workflows.queues.kafka import Options, Relay
 from workflows.stop_flag import Flag
 
@@ -35,6 +36,7 @@ def drain(cluster: Cluster, settings: Settings) -> Callable[..., Relay]:
     """Consume what was sent to a topic of the test's own, to its end; the first tries to write fail with `error`."""
     engine.define([])
     settings.SUBMISSION_WORKFLOW = "test"
+    settings.REFUSED_SUBMISSIONS_KEPT = 0
     api_keys.create("shop")
 
     def run(*sent: tuple[bytes, bytes], error: int, times: int = 1) -> Relay:
@@ -88,3 +90,18 @@ def test_what_is_too_large_for_the_dead_letters_is_there_with_its_place(
     assert (letter.value(), headers["origin"]) == (None, f"{topic} 0:0".encode())
     assert json.loads(headers["problem"])["code"] == "idempotency_key_missing"
     assert relay.counts == {"refused": 1}
+
+
+def test_what_is_refused_is_kept_and_what_is_over_the_limit_is_a_dead_letter(
+    drain: Callable[..., Relay], cluster: Cluster, settings: Settings
+) -> None:
+    settings.REFUSED_SUBMISSIONS_KEPT = 1
+    key = str(uuid4()).encode()
+    relay = drain((key, b"{"), (b"", b"{}"), (str(uuid4()).encode(), b"{}"), error=KafkaError.NO_ERROR)
+    assert relay.counts == {"refused": 2, "submissions": 1}
+    assert [each.value() for each in dead(relay, cluster)] == [b"{}"]
+    row, left = UndeliveredMessage.objects.order_by("pk")
+    (topic,) = relay.options.submissions
+    assert (row.queue, row.partition, row.offset, str(row.idempotency_key)) == (topic, 0, 0, key.decode())
+    assert (row.code, row.sent_at_ms > 0, refused.opened(row).body) == ("malformed_json", True, b"{")
+    assert (left.topic, left.left_with_broker) == (row.topic, 1)

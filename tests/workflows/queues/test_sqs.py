@@ -17,8 +17,9 @@ from tests import engine
 from tests.processes import until
 from tests.sqs import Queue, Server, text
 from workflows.ingress import api_keys
-from workflows.models import Workflow
-from workflows.queues import sqs
+from workflows.models import UndeliveredMessage, Workflow
+from workflows.postgres.deadlines import DatabaseUnavailable
+from workflows.queues import refused, sqs
 from workflows.queues.sqs import Consumer, Options, SqsFailed
 from workflows.stop_flag import Flag
 
@@ -50,6 +51,7 @@ def consumer(
         monkeypatch.setenv(name, value)
     engine.define([])
     settings.SUBMISSION_WORKFLOW = "test"
+    settings.REFUSED_SUBMISSIONS_KEPT = 0
     api_keys.create("shop")
     made: list[Consumer] = []
 
@@ -125,6 +127,42 @@ def test_a_dead_letters_queue_that_is_not_there_ends_it(consumer: Callable[..., 
     with pytest.raises(SqsFailed, match="NonExistentQueue"):
         consumer(dead_letters=queue.url + "-gone").process_next()
     assert sum(queue.left()) == 1
+
+
+def test_what_is_refused_is_kept_once_and_what_is_over_the_limit_is_a_dead_letter(
+    consumer: Callable[..., Consumer], queue: Queue, dead: Queue, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.REFUSED_SUBMISSIONS_KEPT = 1
+    keys = [str(uuid4()) for _ in range(2)]
+    queue.send((keys[0], BAD))
+    ours = consumer(visibility=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(ours._sqs, "delete_message_batch", lambda **_: {})  # as if it died before
+        assert ours.process_next()
+    until(lambda: queue.left() == (1, 0))
+    queue.send((keys[1], BAD))
+    while any(queue.left()):
+        ours.process_next()
+    row, left = UndeliveredMessage.objects.order_by("pk")
+    assert (row.queue, str(row.idempotency_key)) == (queue.url.rpartition("/")[2], keys[0])
+    assert (refused.opened(row).body, left.left_with_broker) == (BAD.encode(), 1)
+    assert [each["MessageAttributes"]["Idempotency-Key"]["StringValue"] for each in dead.take()] == [keys[1]]
+
+
+def test_what_is_refused_waits_while_the_database_is_away(
+    consumer: Callable[..., Consumer], queue: Queue, dead: Queue, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.REFUSED_SUBMISSIONS_KEPT = 1
+    queue.send(("", BAD))
+    ours = consumer(clock := Clock())
+
+    def away(*_: Any) -> Any:
+        clock.now += 100
+        raise DatabaseUnavailable
+
+    monkeypatch.setattr(refused, "keep", away)
+    assert ours.process_next()
+    assert (ours.counts, queue.left(), dead.take()) == ({}, (1, 0), [])
 
 
 class Clock(Flag):

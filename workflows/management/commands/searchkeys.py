@@ -8,6 +8,7 @@ from django.core.management.base import CommandError
 from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
 from workflows.management.slices import how_far, stoppable, told
+from workflows.queues import refused
 from workflows.retention import holds
 from workflows.search import rows
 from workflows.search.rows import Progress
@@ -75,6 +76,8 @@ class Command(HelpInLines, DatabaseCommand):
         self.stdout.write(f"Each workflow has its search keys: {progress.written:,} were missing.")
 
     def _remove_old(self, progress: Progress) -> None:
+        if changed := refused.hash_again():
+            self.stdout.write(f"{changed:,} refused submissions have their search keys.")
         for _ in told(rows.remove_old(progress), lambda so_far: f"{so_far.removed:,} removed", self.stdout.write):
             pass
         self.stdout.write(f"{progress.removed:,} search keys of other keys are removed.")
