@@ -33,7 +33,7 @@ from tests.kafka import Cluster
 from tests.processes import Runworker, until
 from tests.workflows import rows
 from tests.workflows.outbox.receiver import Receiver, receiver
-from workflows.models import OutboxEvent, Service, Workflow
+from workflows.models import OutboxEvent, Service, SideProcess, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -261,6 +261,8 @@ def test_a_relay_that_is_stopped_ends_what_it_is_sending_and_gives_back_the_rest
     sent = OutboxEvent.objects.filter(state="sent")
     assert len(slow.got) == sent.count() < 3
     assert not OutboxEvent.objects.filter(state="", due_at__gt=Now()).exists(), "nothing is left in its hands"
+    beat = SideProcess.objects.get()
+    assert (beat.kind, beat.takes, beat.ended_how, beat.stopped_at is None) == ("relay", ["crm"], "", False)
 
 
 def test_the_command_says_what_is_missing(relayoutbox: StartRelay) -> None:

@@ -153,6 +153,12 @@ class _Now(Collector):
             ["release"],
             (([release], number) for release, number in counts.releases_of_workers(found.at).items()),
         )
+        yield _by(
+            "onramp_unattended",
+            "1: no consumer takes this topic or queue though one should, or no relay sends to this destination.",
+            ["kind", "name"],
+            (([each.kind, each.name], 1) for each in found.unattended),
+        )
         yield _one("onramp_failed_last_hour", "Workflows that failed in the last hour.", found.failed.number)
         yield _one(
             "onramp_unexplained_failures_last_hour",
@@ -334,7 +340,7 @@ class _Late(Collector):
         )
         yield _by(
             "onramp_lost_workers",
-            "Workers that fell silent in the last hour and did not say that they stop.",
+            "Workers, consumers and relays that fell silent in the last hour and did not say that they stop.",
             ["host"],
             (([host], number) for host, number in surroundings.lost_workers(at).items()),
         )

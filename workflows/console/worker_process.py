@@ -1,4 +1,7 @@
-"""The list of workers: which ones work, on what, on which release, and which have fallen silent?"""
+"""The list of workers: which ones work, on what, on which release, and which have fallen silent?
+
+Below it the consumers of queues and the relays of the outbox, which are few: all of the last day.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import DurationField, ExpressionWrapper, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -19,8 +22,9 @@ from workflows.console.base import ConsoleAdmin, time_column
 from workflows.definition import wording_of_type
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
-from workflows.health import counts
-from workflows.models import Attempt, WorkerProcess, Workflow
+from workflows.engine.side_heartbeat import SILENT_AFTER
+from workflows.health import counts, outbox, side_processes
+from workflows.models import Attempt, SideProcess, WorkerProcess, Workflow
 from workflows.telling import words
 from workflows.telling.steps import title_of
 
@@ -45,12 +49,39 @@ class LiveFilter(admin.SimpleListFilter):
         return queryset.filter(counts.is_live(timezone.now())) if self.value() == "live" else queryset
 
 
+def _side_process(row: SideProcess, at: datetime) -> dict[str, Any]:
+    kind = {SideProcess.Kind.CONSUMER: "Consumes", SideProcess.Kind.RELAY: "Sends to"}[SideProcess.Kind(row.kind)]
+    if row.stopped_at:
+        badge = words.badge("failed", f"Died ({row.ended_how})") if row.ended_how else words.badge("stopped", "Stopped")
+    else:
+        is_silent = row.last_seen < at - timedelta(seconds=SILENT_AFTER)
+        badge = words.badge("failed", "Silent") if is_silent else words.badge("running", "Running")
+    return {
+        "name": row.name,
+        "badge": badge,
+        "takes": f"{kind} {', '.join(row.takes)}",
+        "release": row.release,
+        "started": words.clock(row.started_at),
+        "seen": words.clock(row.last_seen),
+        "message": words.clock(row.last_message_at) if row.last_message_at else "None yet",
+    }
+
+
 @admin.register(WorkerProcess)
 class WorkerProcessAdmin(ConsoleAdmin):
     list_display = ("worker", "badge", "working_on", "at_step", "release", "its_queue", "started", "seen")
     list_filter = (LiveFilter,)
     page_template = "admin/workflows/facts.html"
+    change_list_template = "admin/workflows/workers.html"
     started, seen = time_column("Started", "started_at"), time_column("Last seen", "last_seen")
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        at = timezone.now()
+        also = {
+            "side_processes": [_side_process(row, at) for row in side_processes.newest()],
+            "unattended": side_processes.unattended(at, outbox.standings()),
+        }
+        return super().changelist_view(request, {**also, **(extra_context or {})})
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
         """Workers that run come first, then those that stopped last."""

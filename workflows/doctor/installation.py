@@ -14,7 +14,7 @@ from django.utils.text import capfirst
 
 from workflows.definition import definitions
 from workflows.doctor.findings import Finding, Level
-from workflows.health import bounded, counts, late, paces, services, surroundings, undelivered
+from workflows.health import bounded, counts, late, outbox, paces, services, side_processes, surroundings, undelivered
 from workflows.models import ApiKey, WorkerProcess
 from workflows.models.search import SearchKeyHash
 from workflows.models.undelivered_message import REFUSED
@@ -61,6 +61,14 @@ def queues() -> Iterator[Finding]:
             f"No live worker takes the queue {queue}: {what}.",
             f"Start one: manage.py runworker --queue {queue}. If there should be some: systemctl status onramp-worker.",
         )
+
+
+def consumers() -> Iterator[Finding]:
+    """Each topic and queue has a consumer, and each destination that is to be told something a relay."""
+    for each in side_processes.unattended(timezone.now(), outbox.standings()):
+        command = "consumekafka, or consumesqs" if each.kind == side_processes.CONSUMER else "relayoutbox"
+        cure = f"Start one: manage.py {command}. The console's Workers lists those that ran."
+        yield Finding(Level.CRITICAL, each.kind, f"{capfirst(str(each))}.", cure)
 
 
 def holds() -> Iterator[Finding]:
@@ -120,8 +128,8 @@ def maintenance_set_aside() -> Iterator[Finding]:
 def lost_workers() -> Iterator[Finding]:
     """No worker fell silent without a word."""
     for host, number in surroundings.lost_workers(timezone.now()).items():
-        what = f"{number} worker processes of {host} fell silent in the last hour, and did not say that they stop."
-        cure = "Is the host there? Start its workers again, or others: what they had in hand is due again by itself."
+        what = f"{number} processes of {host} fell silent in the last hour, and did not say that they stop."
+        cure = "Is the host there? Start them again, or others: what workers had in hand is due again by itself."
         yield Finding(Level.WARNING, "lost workers", what, cure)
 
 
@@ -164,6 +172,7 @@ LOOKS = [
     maintenance_set_aside,
     system_checks,
     queues,
+    consumers,
     lost_workers,
     holds,
     releases,

@@ -89,6 +89,8 @@ class Heartbeat:
 
 
 def delete_stale(after: int = 0) -> Slice:
-    """Delete the rows of workers that have stopped, or fallen silent, long ago. A maintenance task."""
+    """Delete the rows of workers, consumers and relays that have stopped, or fallen silent, long ago: a maintenance
+    task."""
+    tables = ("workflows_workerprocess", "workflows_sideprocess")
     stale = "coalesce(stopped_at, last_seen) < now() - %s::interval"
-    return Slice(execute(f"DELETE FROM workflows_workerprocess WHERE {stale}", [KEEP_FOR]))  # noqa: S608 (ours)
+    return Slice(sum(execute(f"DELETE FROM {each} WHERE {stale}", [KEEP_FOR]) for each in tables))  # noqa: S608 (ours)

@@ -25,6 +25,7 @@ from workflows.health.bounded import Count, Link
 from workflows.health.late import BEGUN, FRESH, QUEUES
 from workflows.health.paces import PaceStanding
 from workflows.health.services import Standing, standings
+from workflows.health.side_processes import Unattended, unattended
 from workflows.models import Chore, ManualTask, State, Wait, WorkerProcess, Workflow
 from workflows.models.rollup import Grain, Metric
 from workflows.models.undelivered_message import LEFT_WITH_BROKER
@@ -84,6 +85,7 @@ class Counts:
     at: datetime
     workers: Count
     workers_by_queue: list[tuple[str, str, int]] = field(default_factory=list)
+    unattended: list[Unattended] = field(default_factory=list)  # what no consumer or relay takes
     failed: Count  # in the last hour
     failed_today: Count  # in the last 24 hours, as the charts have them: that hour is among them
     unexpected: Count  # of those in the last hour: their code has no words that make them the patient's own
@@ -130,7 +132,7 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
     limited = paces.active()
     oldest, deserted = _longest_due(workers, [each.pk for each in limited if each.is_held])
     found, unknown, in_states = standings(), late.of_unknown_type(), _in_states(states, by_type=by_type)
-    messages = undelivered.numbers()
+    messages, told_others = undelivered.numbers(), outbox.standings()
     return Counts(
         at=at,
         workers=_count(sum(number for _, _, number in workers), "workerprocess", state="live"),
@@ -151,7 +153,8 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
         failing_maintenance=list(late.chores().exclude(failing_since=None).order_by("failing_since")),
         maintenance_set_aside=list(late.chores().exclude(set_aside_at=None).order_by("set_aside_at")),
         hidden=_from_the_future(),
-        destinations=outbox.standings(),
+        destinations=told_others,
+        unattended=unattended(at, told_others),
         paces=limited,
         slow=_slow(at),
         urgent={

@@ -73,6 +73,7 @@ class Health:
 def judge(counts: Counts) -> Health:
     found = [
         *_workers(counts),
+        *_unattended(counts),
         *_oldest(counts),
         *_failures(counts),
         *_promises(counts),
@@ -113,6 +114,14 @@ def _workers(counts: Counts) -> Iterator[Reason]:
         if _seconds(waiting.since, counts.at) >= WORKERS_START_WITHIN:
             what = Piece(f"no live worker takes what is due in the queue {waiting.queue}, where the oldest waits ")
             yield _reason(Level.TROUBLE, what, _for(waiting, counts.at))
+
+
+def _unattended(counts: Counts) -> Iterator[Reason]:
+    """What comes by a queue, or is to be told, and nobody takes."""
+    for each in counts.unattended[:SERVICES_NAMED]:
+        yield _reason(Level.TROUBLE, Piece(str(each), Link("workerprocess")))
+    if more := len(counts.unattended[SERVICES_NAMED:]):
+        yield _reason(Level.TROUBLE, Piece(f"{more} other topics, queues or destinations have no process"))
 
 
 def _oldest(counts: Counts) -> Iterator[Reason]:

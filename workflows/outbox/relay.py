@@ -106,9 +106,16 @@ class Relay:
     """Sends to one destination, in one thread, until `stopping` is set."""
 
     def __init__(
-        self, destination: Destination, sender: Sender, stopping: Event, *, spans: Spans | None = None
+        self,
+        destination: Destination,
+        sender: Sender,
+        stopping: Event,
+        on_sent: Callable[[], object] = lambda: None,
+        *,
+        spans: Spans | None = None,
     ) -> None:
-        self.destination, self._sender, self._stopping, self._spans = destination, sender, stopping, spans
+        self.destination, self._sender, self._stopping = destination, sender, stopping
+        self._on_sent, self._spans = on_sent, spans
 
     def run(self, *, drain: bool = False) -> None:
         """Send what is due; with `drain`, until nothing is."""
@@ -156,6 +163,8 @@ class Relay:
         failpoints.reach("after_send", "event")
         tried = [(event, outcome) for event, outcome in outcomes if not outcome.is_untried]
         self._mark([*tried, *unread])
+        if any(not outcome.error for _, outcome in tried):
+            self._on_sent()
         if untried := [event for event, outcome in outcomes if outcome.is_untried]:
             self._run(_GIVE_BACK, **_named(untried))
         self._vote(tried)

@@ -27,7 +27,9 @@ from django.db import connection
 
 from workflows import failpoints
 from workflows.api.problems import Problem
+from workflows.engine.side_heartbeat import SideHeartbeat
 from workflows.ingress import messages
+from workflows.models import SideProcess
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import InputRefused
 from workflows.queues import kafka_messages, refused
@@ -96,6 +98,7 @@ class Relay:
         self._at_end: set[tuple[str, int]] = set()
         self._logged_errors: set[int] = set()  # codes that were logged since a poll last succeeded
         self._permanent_error: KafkaError | None = None
+        self._heartbeat = SideHeartbeat(SideProcess.Kind.CONSUMER, [*options.topics, *options.submissions])
         self._door = Door() if options.submissions else None
         try:
             self._client = Consumer(self._configuration(), logger=logger.getChild("client"))
@@ -118,7 +121,13 @@ class Relay:
             while not self.stopping.is_set() and not (options.drain and self._drained()):
                 if options.max_runtime is not None and monotonic() > began + options.max_runtime:
                     break
+                self._heartbeat.beat()
                 self.process_next()
+        except BaseException as error:
+            self._heartbeat.stop(type(error).__name__)
+            raise
+        else:
+            self._heartbeat.stop()
         finally:
             self._client.close()  # revokes the partitions, and so commits
             if self._door:
@@ -138,6 +147,7 @@ class Relay:
             self._in_hand.extendleft(reversed(left))
             self._wait(left[0])
             return False
+        self._heartbeat.message()
         if self._delay:
             self._delay = 0.0
             logger.info("the database is back")

@@ -22,6 +22,8 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 
 from workflows import failpoints
 from workflows.api.problems import Problem
+from workflows.engine.side_heartbeat import SideHeartbeat
+from workflows.models import SideProcess
 from workflows.queues import refused
 from workflows.queues.refused import Came
 from workflows.queues.submissions import GROUP, GROUP_BYTES, PROBLEM, Door, Outcome, Sent, reason
@@ -79,6 +81,7 @@ class Consumer:
         self.options = options
         self.stopping = stopping
         self.counts: Counter[str] = Counter()
+        self._heartbeat = SideHeartbeat(SideProcess.Kind.CONSUMER, [options.queue.rpartition("/")[2]])
         self._door = Door()
         self._extended_at = 0.0
         self._delay = 0.0
@@ -96,6 +99,11 @@ class Consumer:
                     break
                 if not self.process_next() and options.drain and not self._delay:
                     break
+        except BaseException as error:
+            self._heartbeat.stop(type(error).__name__)
+            raise
+        else:
+            self._heartbeat.stop()
         finally:
             self._door.close()
             counts = ", ".join(f"{number} {what}" for what, number in sorted(self.counts.items()))
@@ -103,11 +111,13 @@ class Consumer:
 
     def process_next(self) -> bool:
         """Process one group. False when there was none, or SQS is away."""
+        self._heartbeat.beat()
         group = self._asked(self._receive)
         if not group:
             return False
         left: Sequence[Message] = group
         while left and not self.stopping.is_set():
+            self._heartbeat.beat()
             left = self._store(left)
             if left:
                 self._wait()
@@ -165,6 +175,7 @@ class Consumer:
                 left.append(message)
                 continue
             self.counts[what] += 1
+            self._heartbeat.message()
             if what != _NOT_BURIED:
                 done.append(message)
         failpoints.reach("after_commit", "submissions")

@@ -17,7 +17,7 @@ from tests import engine
 from tests.processes import until
 from tests.sqs import Queue, Server, text
 from workflows.ingress import api_keys
-from workflows.models import UndeliveredMessage, Workflow
+from workflows.models import SideProcess, UndeliveredMessage, Workflow
 from workflows.postgres.deadlines import DatabaseUnavailable
 from workflows.queues import refused, sqs
 from workflows.queues.sqs import Consumer, Options, SqsFailed
@@ -163,6 +163,13 @@ def test_what_is_refused_waits_while_the_database_is_away(
     monkeypatch.setattr(refused, "keep", away)
     assert ours.process_next()
     assert (ours.counts, queue.left(), dead.take()) == ({}, (1, 0), [])
+
+
+def test_a_consumer_that_sqs_refuses_says_how_it_ended(consumer: Callable[..., Consumer], queue: Queue) -> None:
+    with pytest.raises(SqsFailed):
+        consumer(queue=queue.url + "-gone").run()
+    row = SideProcess.objects.get()
+    assert (row.takes, row.ended_how) == ([f"{queue.url.rpartition('/')[2]}-gone"], "SqsFailed")
 
 
 class Clock(Flag):

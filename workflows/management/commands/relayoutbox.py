@@ -12,9 +12,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
 from workflows.engine import traces
+from workflows.engine.side_heartbeat import SideHeartbeat
 from workflows.management.arguments import extra
 from workflows.management.running import RunningCommand, prepare, stop_flag
-from workflows.outbox.destinations import Destination, destinations
+from workflows.models import SideProcess
+from workflows.outbox.destinations import SERVICES, Destination, destinations
 from workflows.outbox.relay import Relay, Sender
 from workflows.outbox.webhooks import Webhook
 
@@ -49,8 +51,9 @@ class Command(RunningCommand):
         chosen = _chosen(options["names"])
         prepare()
         signalled, stopping = stop_flag(), Event()
+        heartbeat = SideHeartbeat(SideProcess.Kind.RELAY, [each.name for each in chosen])
         spans = traces.begin()
-        relays = [Relay(each, _sender(each), stopping, spans=spans) for each in chosen]
+        relays = [Relay(each, _sender(each), stopping, heartbeat.message, spans=spans) for each in chosen]
         threads = [
             Thread(target=each.run, kwargs={"drain": options["drain"]}, name=each.destination.service)
             for each in relays
@@ -60,12 +63,14 @@ class Command(RunningCommand):
         logger.info("sending to %s", ", ".join(each.name for each in chosen))
         longest = options["max_runtime"]
         until = monotonic() + longest if longest is not None else float("inf")
-        while any(thread.is_alive() for thread in threads) and monotonic() < until:
+        while (living := [each for each in threads if each.is_alive()]) and monotonic() < until:
+            heartbeat.beat([each.name.removeprefix(SERVICES) for each in living])
             if signalled.wait(LOOK_EVERY):
                 break
         stopping.set()
         for thread in threads:
             thread.join()
+        heartbeat.stop()
         if spans:
             spans.end()
         logger.info("stopped")
