@@ -119,9 +119,8 @@ class UndeliveredMessageAdmin(ChoosesMany):
             ("Reason", row.reason),
             ("Read", words.clock(row.created_at)),
         ]
-        about = OF_LEFT if row.left_with_broker else OF_REFUSED if row.queue else ABOUT
-        if not _is_open(row):
-            about = SETTLED
+        is_emptied = not _is_open(row) and not row.content
+        about = OF_LEFT if row.left_with_broker else SETTLED if is_emptied else OF_REFUSED if row.queue else ABOUT
         return {"badge": self.badge(row), "name": self.message(row), "facts": facts, "about": about}
 
     @admin.display(description="Message")
