@@ -232,7 +232,13 @@ def test_what_is_usual_is_of_an_hour(before: FailedWorkflows, usual: float) -> N
     assert usual_failures(before, **HOURS_23) == pytest.approx(usual)
 
 
-@pytest.mark.parametrize("text", ["", "x", "2026-11-23T00:10:00.0Z", "a/b", "1/2/3", "\x00/\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "x", "2026-11-23T00:10:00.0Z", "a/b", "1/2/3", "\x00/\x00"),
+        *("0001-01-01T00:00:00.0Z/2026-11-23T00:10:00.0Z", "2026-11-23T00:10:00.0Z/9999-12-31T23:00:00.0Z"),
+    ],
+)
 def test_what_is_no_interval_is_none(text: str) -> None:
     assert interval(text) is None
 

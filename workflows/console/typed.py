@@ -6,7 +6,7 @@ The form sends that zone back. If the reader's zone is another one by then, noth
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime
 from typing import Any
 
 from django import forms
@@ -61,6 +61,7 @@ class TimeField(forms.DateTimeField):
         _refuse_other_zone(value)
         with timezone.override(UTC):  # as it stands, whatever the zone
             typed = super().to_python(value)
+        _require_shown_everywhere(typed, self)
         if typed is None or not isinstance(value, str) or _names_offset(value):
             return typed and typed.astimezone(UTC)
         local = typed.replace(tzinfo=timezone.get_current_timezone())
@@ -78,7 +79,14 @@ class DayField(forms.DateField):
     def clean(self, value: Any) -> Any:
         _refuse_other_zone(value)
         day = super().clean(value)
+        _require_shown_everywhere(day, self)
         return times.start_of(day) if isinstance(day, date) else day
+
+
+def _require_shown_everywhere(typed: date | None, field: forms.Field) -> None:
+    """In the first and the last year that Python knows, some clocks show a time that it does not."""
+    if typed and not MINYEAR < typed.year < MAXYEAR:
+        raise ValidationError(field.error_messages["invalid"], code="invalid")
 
 
 def _refuse_other_zone(value: Any) -> None:

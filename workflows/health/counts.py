@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -264,12 +264,15 @@ def failed_between(rows: QuerySet[Workflow], since: datetime, until: datetime) -
 
 
 def interval(text: str) -> tuple[datetime, datetime] | None:
-    """Two times as a link has them: `2026-11-23T00:10:00.0Z/2026-11-23T01:10:00.0Z`; None if it is none."""
+    """Two times as a link has them: `2026-11-23T00:10:00.0Z/2026-11-23T01:10:00.0Z`; None if it is none.
+
+    Nor is one that some reader's clock cannot show: of the first year that Python knows, or the last.
+    """
     try:
         since, until = (datetime.strptime(part, _STAMP).replace(tzinfo=UTC) for part in text.split("/"))
     except ValueError:
         return None
-    return since, until
+    return (since, until) if all(MINYEAR < each.year < MAXYEAR for each in (since, until)) else None
 
 
 _STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"

@@ -101,6 +101,9 @@ def test_so_many_minutes_end_when_the_page_says(as_: Login) -> None:
         ({"until": "2026-10-25T02:30"}, "02:30 comes twice that day in Europe/Berlin: the clock is changed."),
         ({"until": "2999-01-01T10:00", "until_zone": INDIA}, "your browser is in Europe/Berlin now. Type it again."),
         ({"until": "soon"}, "Enter a valid date/time."),
+        # No datetime in UTC: the page was an error 500.
+        ({"until": "0001-01-01T00:00"}, "Enter a valid date/time."),
+        ({"until": "9999-12-31T23:59-12:00"}, "Enter a valid date/time."),
     ],
 )
 def test_a_time_that_could_be_meant_otherwise_is_refused(as_: Login, form: dict[str, str], why: str) -> None:
@@ -116,6 +119,7 @@ def test_a_legal_hold_ends_at_the_readers_midnight(as_: Login) -> None:
     assert f"A legal hold is on it until {end}." in text(client, url, {"until": "2040-01-01", **WHY})
     assert Hold.objects.get().until == datetime(2039, 12, 31, 18, 30, tzinfo=UTC)
     assert "Type it again." in text(client, url, {"until": "2040-01-01", "until_zone": BERLIN, **WHY})
+    assert "Enter a valid date." in text(client, url, {"until": "0001-01-01", **WHY})
     assert Hold.objects.count() == 1
 
 
