@@ -20,11 +20,12 @@ VERB = "retry_family"
 # Items a second: each is a few statements, and calls nobody.
 PACE = 50
 
-# Those that were cancelled with their parent, or are about to be; of a parent that is still being reversed, none.
+# Those that were cancelled with their parent, or are about to be; of a parent that is still being reversed, none. A
+# request that was obeyed, or withdrawn, before says nothing of one that a person has cancelled since.
 _CHILD = f"""child.parent_id = family.id AND child.cancelled_at IS NOT NULL AND child.emptied_at IS NULL
               AND EXISTS (SELECT FROM workflows_signal s
                            WHERE s.workflow_id = child.id AND s.name = '{store.CANCEL_SIGNAL}'
-                             AND s.source = '{store.ENGINE}')"""
+                             AND s.source = '{store.ENGINE}' AND s.closed_at >= child.cancelled_at)"""
 _ANY = f"SELECT EXISTS (SELECT FROM workflows_workflow child, (SELECT %(id)s AS id) family WHERE {_CHILD})"  # noqa: S608 (ours)
 # The children come before their parents, which read how the children have ended. One that has failed again since is
 # left; one that is still being reversed may be retried by its turn.

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.contenttypes.models import ContentType
 from django.db import transaction
 from django.db.models.functions import Now
 
@@ -219,6 +220,7 @@ def carry_out(*, slices: int = 100) -> None:
 def test_a_retry_of_a_cancelled_parent_takes_as_many_statements_for_thirty_children_as_for_three() -> None:
     """3,000 took 128 s, in the request."""
     sent = []
+    ContentType.objects.get_for_model(BulkOperation)  # which a process reads once
     for count in (3, 30):
         workflow = cancelled_family(count)
         with engine.sent() as statements:
@@ -262,6 +264,20 @@ def test_grandchildren_come_before_their_parents_and_what_was_not_cancelled_with
     operations.retry(root.pk, user=boss(), reason="it was right")
     items = list(BulkOperation.objects.get().items.order_by("id").values_list("row", flat=True))
     assert items == [below[0].pk, child.pk, other.pk, root.pk]
+
+
+def test_a_child_that_a_person_has_cancelled_since_it_was_retried_with_its_parent_stays_cancelled() -> None:
+    workflow = cancelled_family(2)
+    operations.retry(workflow.pk, user=boss(), reason="it was right")
+    carry_out()
+    first, second = workflow.children.order_by("id")
+    operations.cancel(first.pk, user=boss(), reason="this one was not")
+    operations.cancel(workflow.pk, user=boss(), reason="a mistake")
+    drain()
+    BulkOperation.objects.all().delete()
+    operations.retry(workflow.pk, user=boss(), reason="it was right")
+    items = BulkOperation.objects.get().items.order_by("id").values_list("row", flat=True)
+    assert list(items) == [second.pk, workflow.pk]
 
 
 def test_a_cancelled_child_is_a_failed_one() -> None:
