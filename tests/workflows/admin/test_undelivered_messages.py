@@ -27,7 +27,7 @@ def test_its_page_shows_the_same_and_nothing_of_what_it_says(as_: Login) -> None
 
 
 def test_the_page_of_a_settled_one_says_that_its_content_is_gone(as_: Login) -> None:
-    row = rows.undelivered_message(state="discarded")
+    row = rows.undelivered_message(state="discarded", content=[])
     html = as_("auditor").get(f"{UNDELIVERED}{row.pk}/change/").content.decode()
     assert ("What it said is deleted" in html, "is kept" in html) == (True, False)
 
