@@ -169,13 +169,13 @@ class Service:
         Raises ServiceUnavailable, and sends nothing, while the service is known to be unavailable.
         """
         url = self._url(path)
+        headers = dict(request.pop("headers", {}))
         if request_id := request_ids.current.get():
-            request["headers"] = {**request.get("headers", {}), request_ids.HEADER: request_id}
+            headers[request_ids.HEADER] = request_id
         with call_to(self.circuit or self.name) as call:
-            if call.trace_headers:
-                request["headers"] = {**request.get("headers", {}), **call.trace_headers}
+            headers |= call.trace_headers
             try:
-                response = _client().request(method, url, timeout=_timeout(), **request)
+                response = _client().request(method, url, headers=headers, timeout=_timeout(), **request)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
                 call.unavailable()
                 raise RetryableStepError(f"The {self.name} service cannot be reached.", code="unreachable") from None

@@ -122,10 +122,7 @@ class Intake:
         length = requests.length_of(headers)
         # Without names for the body and its value: neither is kept while the submission waits to be stored.
         entry = await self._batches.enter(
-            Submission(
-                *(key, await self._payload(receive, length), client, request_id),
-                traceparent=trace_context.to_store(headers),
-            )
+            Submission(key, await self._payload(receive, length), client, request_id, trace_context.to_store(headers))
         )
         location = (b"location", f"{SUBMISSIONS}/{key}".encode())
         return _answer(202, receipt(entry), b"application/json", request_id, [location])

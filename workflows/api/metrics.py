@@ -113,7 +113,7 @@ class _Now(Collector):
         oldest = {name: seconds_since(since) for name, since in counts.oldest_by_type(found, due).items()}
         yield _by(
             "onramp_workflows",
-            f"Workflows that have not ended, by state and type; of a state {COUNT_LIMIT + 1:,} stand for more.",
+            f"Workflows that have not ended, by state and type; {COUNT_LIMIT + 1:,} of a state stand for more.",
             ["state", "workflow_type"],
             (([state, name], number) for state, of in found.types.items() for name, number in _known(of, sum)),
         )

@@ -177,12 +177,9 @@ def field_of(info: FieldInfo) -> forms.Field:
     kind, limits, nullable = _unwrapped(info.annotation, info.metadata)
     make = _choices(kind) or (_BY_TYPE.get(kind, _json) if isinstance(kind, type) else _json)
     field = make(limits=limits, info=info)
-    is_time = isinstance(field, TimeField)  # which always says in which zone
-    field.help_text = (
-        f"{info.description} {field.help_text}"
-        if info.description and is_time
-        else (info.description or field.help_text)
-    )
+    if info.description:
+        zone = f" {field.help_text}" if isinstance(field, TimeField) else ""  # a time always says in which
+        field.help_text = f"{info.description}{zone}"
     field.required = info.is_required() and not nullable
     field.widget.is_required = field.required
     field.initial = _initial(field, info.default)

@@ -43,7 +43,7 @@ class UntilForm(ReasonForm):
         self.fields["until"].help_text = f"It ends when that day begins, in {times.zone()}."
 
 
-class HoldForm(UntilForm):
+class LegalHoldForm(UntilForm):
     of_person = forms.BooleanField(
         label="Hold all that has its e-mail address, also what comes later", required=False, initial=False
     )
@@ -84,7 +84,7 @@ PLACE = Verb(
         "What was sent, and what came of it, is kept until the hold ends: no age and no erasure deletes it.",
         "The workflow itself goes on as before.",
     ],
-    form=HoldForm,
+    form=LegalHoldForm,
     asks="Place a legal hold on {}",
     done="",
     rare=True,

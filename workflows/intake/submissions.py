@@ -85,8 +85,8 @@ class Submission:
     def sealed(self, definition: WorkflowDefinition) -> Submission:
         """As it waits to be stored. Without its value: what Python reads of a text may take twenty times its memory."""
         payload = payloads.seal_document(definition, self.payload, self.key)
-        sent = (self.key, Document(payload.text, {}), self.submitted_by, self.request_id)
-        return Submission(*sent, self.traceparent)
+        text = Document(payload.text, {})
+        return Submission(self.key, text, self.submitted_by, self.request_id, self.traceparent)
 
 
 @dataclass(frozen=True, slots=True)
