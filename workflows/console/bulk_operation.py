@@ -38,13 +38,11 @@ State, Outcome = BulkOperation.State, BulkItem.Outcome
 ITEMS_SHOWN = 50
 UNDER_WAY = (State.ASKED, State.RUNNING, State.PAUSED)
 
-# What each verb is called on a button.
+# What each verb that lists offer is called on a button.
 LABELS = {
     "retry": "Retry",
-    "retry_family": "Retry",
     "run_now": "Run now",
     "cancel": "Cancel",
-    "run_again": "Run again",
     "acknowledge": "Acknowledge",
     "assign": "Assign",
     "redeliver": "Redeliver",

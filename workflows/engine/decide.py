@@ -237,7 +237,7 @@ def _fail(
     if parking := _find_brake(workflow, attempt, outcome):
         return _park(workflow, attempt, outcome, parking, retry_budget.failures_in_a_row(workflow, outcome.step))
     failures = failures or before
-    cancelled = outcome.error if isinstance(outcome.error, WorkflowCancelled) else None
+    is_cancelled = isinstance(outcome.error, WorkflowCancelled)
     compensates = compensation.fail_or_compensate(
         workflow,
         step=outcome.step.name,
@@ -246,13 +246,24 @@ def _fail(
             **_context(outcome),
             **last_error(outcome.description),
             "failed_release": settings.RELEASE,
-            "cancelled_at": ClockTimestamp() if cancelled else None,
+            "cancelled_at": ClockTimestamp() if is_cancelled else None,
         },
     )
     waits.supersede_failed(workflow.pk, outcome.error)
-    finishes = not compensates
+    _tell_failure(workflow, attempt, outcome, failures, finishes=not compensates)
+    if compensates:
+        definition, code = definitions().get(workflow.workflow_type), outcome.description["error_code"]
+        asks = {} if outcome.told else undo_question.mark(definition, outcome.error, code)
+        history.record_in(attempt, Event.Kind.COMPENSATING, **asks)
+    return Attempt.Outcome.FAILED
+
+
+def _tell_failure(
+    workflow: Workflow, attempt: OpenAttempt, outcome: Failed, failures: Failures, *, finishes: bool
+) -> None:
+    """Record why it fails: a person has cancelled it, with its children; a feature says so; or a step has failed."""
     told: dict[str, Any]
-    if cancelled:
+    if isinstance(cancelled := outcome.error, WorkflowCancelled):
         store.close_cancellations(workflow.pk)
         store.cancel_children(workflow.pk, by=cancelled.by, reason=cancelled.reason)
         told = {"actor": cancelled.by, "reason": cancelled.reason}
@@ -264,11 +275,6 @@ def _fail(
     else:
         told = {"failures": failures.number, **outcome.description}
         history.record_in(attempt, Event.Kind.FAILED, outcome.step.name, finishes=finishes, **told)
-    if compensates:
-        definition, code = definitions().get(workflow.workflow_type), outcome.description["error_code"]
-        asks = {} if outcome.told else undo_question.mark(definition, outcome.error, code)
-        history.record_in(attempt, Event.Kind.COMPENSATING, **asks)
-    return Attempt.Outcome.FAILED
 
 
 def _find_brake(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Parking | None:

@@ -299,7 +299,7 @@ def faults(workflow: Workflow, values: Values) -> dict[str, str]:
     except Unstorable as error:
         return {"": str(error)}
     except ValidationError as error:
-        return _in_words(error, correctable, values)
+        return _in_words(error, values)
     refusal = _why_not_with(workflow, values)
     return {"": refusal} if refusal else {}
 
@@ -322,7 +322,7 @@ def _set(payload: dict[str, Any], values: Values) -> str:
     return ""
 
 
-def _in_words(error: ValidationError, correctable: Correctable, values: Values) -> dict[str, str]:
+def _in_words(error: ValidationError, values: Values) -> dict[str, str]:
     found: dict[str, str] = {}
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         place = ".".join(map(str, fault["loc"]))
