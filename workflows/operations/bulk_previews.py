@@ -13,6 +13,7 @@ from workflows.features.business_key import duplicates
 from workflows.models import BulkOperation, FollowUp, ManualTask, OutboxEvent, State, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
+from workflows.operations import families
 from workflows.operations.acknowledging import MONEY_HELD
 from workflows.operations.bulk import VERBS
 from workflows.operations.deferred_steps import count_left
@@ -47,6 +48,7 @@ _UNDER_WAY = Exists(Workflow.objects.filter(pk=OuterRef("workflow_id"), status="
 _GIVEN_UP = Q(status="COMPLETE", pk__in=FollowUp.objects.filter(GIVEN_UP).values("workflow"))
 APPLIES: dict[str, Q] = {
     "retry": Q(emptied_at=None, status="FAILED", cancelled_at=None),
+    families.VERB: Q(emptied_at=None, status="FAILED"),
     "run_now": Q(emptied_at=None, status="PENDING", invisible_until__gt=Now()),
     "cancel": Q(emptied_at=None, status="PENDING", compensating=False),
     "acknowledge": Q(emptied_at=None) & (UNACKNOWLEDGED | _GIVEN_UP),

@@ -16,7 +16,7 @@ from tests.workflows.admin.targets import chosen
 from tests.workflows.operations.test_bulk import carry_out, end
 from workflows.console.base import ConsoleAdmin
 from workflows.models import BulkItem, BulkOperation, Event, ManualTask, Workflow
-from workflows.operations import bulk_results
+from workflows.operations import bulk, bulk_results
 
 LIST = "/admin/workflows/workflow/"
 
@@ -162,6 +162,17 @@ def test_a_second_person_finds_it_reads_what_would_happen_and_approves(as_: Logi
 
 
 INBOX = "/admin/workflows/manualtask/"
+
+
+@pytest.mark.parametrize("verb", bulk.VERBS)
+def test_what_would_happen_can_be_read_of_each_verb_whatever_its_state(verb: str, as_: Login) -> None:
+    client = as_("superuser")
+    row = rows.bulk_operation(User.objects.get(), rows.cancelled(), verb=verb, arguments={"step": "thank"})
+    for state in BulkOperation.State:
+        BulkOperation.objects.update(state=state)
+        for page in ("start", "approve"):
+            answer = client.get(f"/admin/workflows/bulkoperation/{row.pk}/{page}/", follow=True)
+            assert answer.status_code == 200, (state, page)
 
 
 def test_a_lead_assigns_the_ticked_tasks_or_all_of_a_filter(as_: Login) -> None:
