@@ -27,6 +27,8 @@ from workflows.models import BulkItem, BulkOperation, Chore, ManualTask, OutboxE
 from workflows.models.clock import ClockTimestamp
 from workflows.operations import families
 from workflows.operations.acknowledging import acknowledge, failures_left
+from workflows.operations.chores import BULK_OPERATIONS as CHORE
+from workflows.operations.chores import forget_deaths
 from workflows.operations.deferred_steps import FAILED_KINDS, follow_up
 from workflows.operations.guards import (
     ACKNOWLEDGE,
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 State, Outcome = BulkOperation.State, BulkItem.Outcome
-CHORE = "bulk operations"
 
 # How many rows one bulk operation may have: as far as lists count.
 MOST = 10_000
@@ -308,6 +309,7 @@ def _locked(bulk_id: int, user: User, *states: str) -> Iterator[BulkOperation]:
             raise NotAllowed(f"That cannot be done now: it is {State(bulk.state).label.lower()}.")
         yield bulk
         bulk.save()
+        forget_deaths(CHORE)
 
 
 # --- What the workers do --------------------------------------------------------------------------------

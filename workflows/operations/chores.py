@@ -1,4 +1,4 @@
-"""What people may do with maintenance tasks: let one go on that was set aside because workers died in it."""
+"""What people do with maintenance tasks: they let one go on that was set aside because workers died in it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ from workflows.operations.guards import TRY_NOW, record_for, require, require_re
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+
+BULK_OPERATIONS = "bulk operations"
+
+
+def forget_deaths(name: str) -> None:
+    """What its next slice is about is another thing now: the deaths of workers before say nothing of it."""
+    Chore.objects.filter(pk=name, deaths__gt=0).update(deaths=0)
 
 
 def go_on(name: str, *, user: User, reason: str) -> None:

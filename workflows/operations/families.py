@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from workflows.models import BulkItem, BulkOperation
+from workflows.operations.chores import BULK_OPERATIONS, forget_deaths
 from workflows.operations.guards import record_for, stated
 from workflows.postgres.statements import fetch_all, fetch_one
 from workflows.signals import store
@@ -67,6 +68,7 @@ def ask(workflow_id: int, *, user: User, reason: str) -> str:
     store.withdraw_cancellation_of_children(items)
     made.selected = len(items)
     made.save(update_fields=["selected"])
+    forget_deaths(BULK_OPERATIONS)
     record_for(made, user, "Started", reason)
     return f"{_first(made.selected - 1)}, and then this one: see bulk operation {made.pk}."
 

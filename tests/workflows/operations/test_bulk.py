@@ -11,6 +11,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied
 from django.db import connection
+from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -21,7 +22,17 @@ from workflows import operations
 from workflows.engine import maintenance
 from workflows.engine.undo_question import ASKED
 from workflows.errors import NotAllowed
-from workflows.models import BulkItem, BulkOperation, Chore, Effect, Event, ManualTask, OutboxEvent, Workflow
+from workflows.models import (
+    BulkItem,
+    BulkOperation,
+    Chore,
+    Effect,
+    Event,
+    ManualTask,
+    OutboxEvent,
+    Signal,
+    Workflow,
+)
 from workflows.operations import bulk, bulk_previews, bulk_results
 from workflows.telling import bulk_operations
 
@@ -309,6 +320,49 @@ def test_an_item_that_ends_its_workers_is_set_aside_alone_and_keeps_no_other_wai
     assert "3 workers in a row died" in bad.items.get(row=deadly.pk).why
     good.refresh_from_db()
     assert (good.state, Chore.objects.get().set_aside_at) == ("done", None)
+
+
+def paused_for_another(bad: BulkOperation, boss: User) -> BulkOperation:
+    bulk.pause(bad.pk, user=boss, reason="It ends the workers.")
+    return started(boss, "run_now")
+
+
+def beside_a_retry_of_a_family(bad: BulkOperation, boss: User) -> BulkOperation:
+    parent = rows.cancelled()
+    child = rows.cancelled(parent=parent, child_key="1", parent_wait="all")
+    Signal.objects.create(
+        workflow_id=child.pk, source="engine", dedupe_key="1", name="cancel", payload={}, closed_at=Now()
+    )
+    Chore.objects.update(after=bad.pk)  # it was the last that had its turn
+    operations.retry(parent.pk, user=boss, reason="It was right.")
+    return BulkOperation.objects.latest("pk")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("other", [paused_for_another, beside_a_retry_of_a_family])
+def test_no_item_is_blamed_for_the_deaths_of_another_operation(
+    other: Callable[[BulkOperation, User], BulkOperation], boss: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(item: BulkItem, **who: Any) -> None:
+        raise KeyboardInterrupt
+
+    def work() -> None:
+        with suppress(KeyboardInterrupt):
+            maintenance._run_slice()
+
+    rows.failed()
+    bad = started(boss)
+    monkeypatch.setitem(bulk.VERBS, "retry", bulk.BulkVerb(permission=operations.RETRY, act=end))
+    monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", bulk.CHORES)
+    maintenance.make_known()
+    for times in range(1 + maintenance.DEATHS):
+        if times == maintenance.DEATHS:
+            good = other(bad, boss)
+        BulkOperation.objects.update(next_at=timezone.now() - SECOND)
+        Chore.objects.update(due_at=timezone.now() - SECOND)
+        elsewhere(work)
+    assert not good.items.filter(outcome="failed").exists()
+    assert good.items.exclude(outcome="").exists()
 
 
 # --- What it would do -----------------------------------------------------------------------------------
