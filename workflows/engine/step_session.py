@@ -110,7 +110,9 @@ def guarded(attempt: OpenAttempt) -> Iterator[None]:
         yield
     except (Exception, ClaimLost):
         known = LEFT_BUSY if attempt.left_busy else ENDED if session.has_ended else ""
-        if how := known or _how_ended_unseen(session, attempt):
+        # Before that a statement of the engine's own, which has failed, has ended it.
+        is_from_author = bool(attempt.steps or attempt.step_error)
+        if how := known or (_how_ended_unseen(session, attempt) if is_from_author else ""):
             raise SessionBroken(how, attempt_log.last_step(attempt)) from None
         raise
 

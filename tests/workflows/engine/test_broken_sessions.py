@@ -16,10 +16,12 @@ from tests import engine
 from tests.engine import define, elsewhere, kinds, last_attempt, submit, worker
 from tests.workflows.undoing import ada
 from workflows import operations
-from workflows.definition import Step
+from workflows.definition import Step, WorkflowDefinition
+from workflows.engine.extension import Feature
 from workflows.errors import RetryableStepError, StepError
 from workflows.models import Attempt, Effect, ManualTask, Workflow
 from workflows.postgres.statements import execute
+from workflows.state.attempt_log import OpenAttempt
 from workflows.timeouts import StepTimeout
 
 pytestmark = [*engine.ENGINE, pytest.mark.slow]
@@ -169,6 +171,22 @@ def test_a_server_that_ends_the_session_is_no_fault_of_the_step_s(alias: str) ->
     define([is_ended, Step(charge, once=True)])
     workflow = submit()
     drain()
+    assert (Workflow.objects.get().status, [outcome for outcome, _ in ends(workflow)]) == (
+        "COMPLETE",
+        ["lost", "complete"],
+    )
+
+
+def test_a_statement_of_the_engine_s_own_that_fails_before_any_step_is_no_fault_of_a_step() -> None:
+    """The row is free then, as if a step had ended the transaction."""
+
+    class Gate(Feature):
+        def gate(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
+            sql(f"SELECT 1 / {attempt.number - 1}")
+
+    define([Step(charge, once=True)])
+    workflow = submit()
+    worker(features=[Gate()]).run(drain=True)
     assert (Workflow.objects.get().status, [outcome for outcome, _ in ends(workflow)]) == (
         "COMPLETE",
         ["lost", "complete"],
