@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -225,4 +226,5 @@ def _fill_with_canaries() -> None:
     Effect.objects.update(result=said)
     ManualTask.objects.update(facts=[["Weight", FACT]])
     ManualTask.objects.filter(team="operations").update(facts=[["Charge", ASKED]])
-    UndeliveredMessage.objects.update(content={"value": CANARY, "headers": [[CANARY, None]]})
+    value = b64encode(CANARY.encode()).decode()
+    UndeliveredMessage.objects.update(content={"key": None, "value": value, "headers": [[CANARY, None]]})
