@@ -182,10 +182,10 @@ class Relay:
             "onramp.topic": event.topic,
             "messaging.message.id": str(event.event_id),
         }
-        if to := self.destination.kafka:
-            facts |= {"messaging.system": "kafka", "messaging.destination.name": to}
-        seconds = outcome.seconds or monotonic() - began
-        to = to or self.destination.name
+        topic = self.destination.kafka
+        if topic:
+            facts |= {"messaging.system": "kafka", "messaging.destination.name": topic}
+        to, seconds = topic or self.destination.name, outcome.seconds or monotonic() - began
         spans.record_sending(event.trace, to, facts, error=outcome.error, began=began, seconds=seconds)
 
     def _traced(self, event: Taken, spans: Spans) -> Taken:

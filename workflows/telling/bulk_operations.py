@@ -41,7 +41,7 @@ OF_VERB = {
     ]),
     "run_now": Words("early run", "run now", [
         "A worker takes each up at once. What it waits for may not have happened: then it waits again as before.",
-        "No failure is forgotten: one that fails again has failed again.",
+        "Earlier failures still count: one that fails again may have failed once too often.",
     ], "made due at once"),
     "cancel": Words("cancellation", "cancelled", [
         "What each has done in other systems is reversed where it can be. Each can be retried afterwards."
