@@ -301,7 +301,7 @@ class IntakeWorker(gasgi.ASGIWorker):  # type: ignore[misc]
         await super()._serve()
 
     def handle_exit_signal(self) -> None:
-        """Begin at once: gunicorn's own goes on listening until its heart beats."""
+        """Begin at once: gunicorn's own handler goes on listening until the next heartbeat."""
         super().handle_exit_signal()
         self._stop()
 

@@ -63,7 +63,7 @@ COUNT_LIMIT = 1_000
 _NOT_ENDED = [state for state in State if state not in (State.COMPLETE, State.FAILED, State.CANCELLED)]
 
 
-# The label of what has a type that is not among WORKFLOWS: there may be any number of these.
+# The label of all types that are not among WORKFLOWS: there may be any number of these.
 UNKNOWN = "unknown"
 
 

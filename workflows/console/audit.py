@@ -38,7 +38,7 @@ MOST_EXPORTED = 100_000
 # The reveals of so many days are counted where no time is chosen.
 DAYS_COUNTED = timedelta(days=7)
 COUNTS_SHOWN = 100
-# Days that can be asked for: beyond lies no time in another zone, or none that PostgreSQL is asked for.
+# Days that can be asked for: the first and the last of all have no time in some zones.
 EARLIEST, LATEST = date(1900, 1, 1), date(9999, 12, 30)
 
 SORTS = {"": "Everything", LOOKED: "What people looked at", DID: "What people did"}

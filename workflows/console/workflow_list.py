@@ -225,7 +225,7 @@ class EndedFilter(admin.SimpleListFilter):
         return _told_times(self.value() or "")
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        """As one array: of ten thousand parameters PostgreSQL would read each."""
+        """By one array: PostgreSQL would parse each of ten thousand parameters."""
         if not self.value():
             return queryset
         return queryset.filter(pk__in=RawSQL("SELECT unnest(%s::bigint[])", [list(self.ends.workflows)]))

@@ -211,7 +211,7 @@ def _keys_of(step: Step, undo: bool) -> re.Pattern[str]:
 
 
 def _called_nothing(step: Step, effect: Effect) -> bool:
-    """A result without a field that calls give is of a step that had nothing to call for: no card, no charge."""
+    """A step whose result lacks a field that calls return had nothing to call for: no card, no charge."""
     return any((effect.result or {}).get(name) is None for name in step.returns or ())
 
 

@@ -130,7 +130,7 @@ class Reconciler:
         return self._ask(effect)
 
     def _is_honoured(self, step: Step, effect: KnownEffect) -> bool:
-        """Whether the downstream still knows the key: by the clock and, for that may be set back, by the attempts.
+        """Whether the downstream still knows the key, by the clock; and by the attempts, as clocks may be set back.
 
         A key that it has forgotten makes a second call of a repeat: a second charge.
         """

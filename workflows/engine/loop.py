@@ -136,7 +136,7 @@ class Worker:
     def sign_off(self) -> None:
         """Record that this worker stops in good order. If that fails, the supervisor records that it has ended.
 
-        Where the database was lost to the end, nothing is tried: connecting would take the rest of the grace.
+        If it has no database any more, it tries nothing: to connect would take the rest of the grace.
         """
         if self.status.now.lost:
             return

@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 
 # Seconds, when the process stops, for the spans that are not sent yet.
 LAST_SPANS_SECONDS = 3.0
-# Attempts of a workflow whose steps and calls all have spans. Of later ones only those that failed: a backend that
-# takes 5 MB a trace, of 500 bytes a span, has room for 10,000.
+# Attempts of a workflow whose steps and calls all have spans. In later attempts only what failed has: a backend that
+# takes 5 MB a trace, at 500 bytes a span, has room for 10,000.
 DETAILED = 100
 
 _SCOPE = InstrumentationScope("onramp")

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 TASK_TYPE = "secrets_unreadable"
 # A whole weekend, as for other questions of the engine: only this one row waits for the answer.
 TIMEOUT = timedelta(hours=72)
-# An engineer has to find a key, and what the calls of the workflow did is known.
+# It is less urgent than others: what the workflow's calls did is known. An engineer has to find a key.
 DUE = timedelta(days=1)
 # Another worker takes it up then; it is as likely to be this one again.
 LEFT_TO_OTHERS = timedelta(seconds=15)

@@ -195,7 +195,7 @@ def _count(number: int, model: str, **filters: str) -> Count:
 
 
 def _in_states(states: Collection[State], *, by_type: bool) -> dict[State, Counter[str]]:
-    """How many rows are in each of these states, by type or else under no name; of a state no more than are counted."""
+    """How many rows are in each of these states: by type, or all under an empty name. Counting stops at a limit."""
     limit = bounded.limit()
     parts = list(_compiled(frozenset(states) - {State.QUEUED}, limit))
     if State.QUEUED in states:
@@ -220,7 +220,7 @@ def _compiled(states: frozenset[State], limit: int) -> list[tuple[State, str, tu
 
 
 def _queued(limit: int) -> tuple[str, tuple[Any, ...]]:
-    """The same of what is queued: of both its sets together."""
+    """The same for what is queued, which is in two sets."""
     compiled = []
     for rows in Workflow.objects.queued(limit):
         with suppress(EmptyResultSet):
@@ -373,7 +373,7 @@ def _longest_due(workers: list[tuple[str, str, int]], held: list[str]) -> tuple[
 
 
 def oldest_by_type(counts: Counts, due: Sequence[late.DueGroup]) -> dict[str, datetime]:
-    """Since when the oldest of each type is due, of what a live worker takes and nobody holds, as in `Counts.oldest`.
+    """By type, since when the oldest is due that a live worker takes and nobody holds, as in `Counts.oldest`.
 
     Only what is in `due` is looked at: behind a backlog of its queue the oldest of another type may be missed.
     """

@@ -77,7 +77,7 @@ class Ends(NamedTuple):
 
 
 def ends(since: datetime, until: datetime, cause: Cause | None = None) -> Ends:
-    """Each failure of that time as `engine.rollup` has counted it, but for duplicates. The newest are looked at."""
+    """Each failure of that time as `engine.rollup` has counted it, without duplicates. Only the newest are read."""
     asked: dict[str, Any] = {
         "since": since,
         "until": until,

@@ -49,7 +49,7 @@ QUEUES = f"""{skip_scan("of_begun", "workflows_workflow", BEGUN, "queue")},
 
 
 class DueGroup(NamedTuple):
-    """What is due in a queue and in no worker's hands, of one type and kind; `since` the oldest of them is due."""
+    """What is due in a queue and in no worker's hands, of one type and kind. `since`: when the oldest became due."""
 
     queue: str
     workflow_type: str
@@ -77,7 +77,7 @@ def backlogs(groups: Sequence[DueGroup]) -> list[QueueBacklog]:
 
 
 def due_groups() -> list[DueGroup]:
-    """What is due; of a queue no more of those that have started, and of the others, are read than are counted."""
+    """What is due. In each queue reading stops at a limit, for those that have started and for the others."""
     found = fetch_all(
         f"""WITH RECURSIVE {QUEUES}
             SELECT queue, workflow_type, begun, compensating,

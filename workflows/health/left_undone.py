@@ -25,7 +25,7 @@ READ, MOST = 100_000, 10_000
 SAMPLES = 5
 LATELY = timedelta(days=30)
 
-# Its conditions are scalar subqueries, which PostgreSQL asks of each row by an index: of joins it may make hashes of
+# Its conditions are scalar subqueries, which PostgreSQL runs for each row, by an index. Joins might become hashes of
 # whole tables.
 STATEMENT = """SELECT w.workflow_type, e.step,
           coalesce(nullif(e.detail ->> 'error_code', ''), e.detail ->> 'error_class', ''), e.at, e.workflow_id
@@ -62,8 +62,8 @@ class Group:
 def groups(cause: Cause | None = None) -> list[Group]:
     """The groups, the largest first; or the one of a cause. One query for the rows, and one for the runs.
 
-    Not among them: what was done since, or is to be tried by itself; what nobody knows whether it happened; what is
-    deleted.
+    They leave out steps that were done since or are still to be tried, calls of which nobody knows whether they
+    happened, and deleted workflows.
     """
     found: dict[Cause, Group] = {}
     for workflow_type, step, code, at, workflow_id in _failed():

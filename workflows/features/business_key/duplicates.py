@@ -260,7 +260,7 @@ def _has_left(definition: WorkflowDefinition, workflow: Workflow) -> bool:
 def _end(
     definition: WorkflowDefinition, workflow: Workflow, first: int, *, differs: bool, is_unanswered: bool
 ) -> Failed:
-    """It is a duplicate of `first`; if it `differs`, because a person has said so, or nobody has answered.
+    """End it as a duplicate of `first`. If it `differs`, a person has said not to carry it out, or has not answered.
 
     It is born acknowledged, unless nobody has answered whether it is one, or a charge of its own stands.
     """
