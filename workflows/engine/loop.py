@@ -147,6 +147,7 @@ class Worker:
     def _take_turn(self, *, drain: bool) -> bool:
         """Do what is due, or rest. False when nothing is left to `drain`."""
         sessions.ensure_fit()
+        maintenance.forget_lost()
         held_up = self._is_held_up()
         if self._starts:
             maintenance.make_due_for_this_release(self.queue)

@@ -94,9 +94,7 @@ _lost: Begun | None = None
 def _run_slice() -> bool:
     """Do a slice of the task that has been due the longest. False when none is due that no other worker does."""
     global _lost
-    if _lost is not None:
-        _forget_begin(_lost)
-        _lost = None
+    forget_lost()
     begun = _begin_due()
     if begun is None:
         return False
@@ -181,9 +179,16 @@ def _lock(begun: Begun) -> bool:
     return bool(rows)
 
 
-def _forget_begin(begun: Begun) -> None:
-    """Unless another worker has begun it since."""
-    execute("UPDATE workflows_chore SET begun_at = NULL WHERE name = %s AND begun_at = %s", [begun.name, begun.at])
+def forget_lost() -> None:
+    """As the database is back, and before a long step: let nobody count a death for the slice that has lost it.
+
+    Unless another worker has begun one since.
+    """
+    global _lost
+    if _lost is not None:
+        sql = "UPDATE workflows_chore SET begun_at = NULL WHERE name = %s AND begun_at = %s"
+        execute(sql, [_lost.name, _lost.at])
+        _lost = None
 
 
 def _set_aside(task: Task, begun: Begun) -> None:

@@ -463,6 +463,27 @@ def test_a_worker_that_loses_the_database_in_a_slice_and_lives_is_no_death(monke
     assert Chore.objects.values_list("deaths", "set_aside_at").get() == (0, None)
 
 
+def test_a_worker_that_has_lost_the_database_in_a_slice_says_so_before_it_takes_up_a_long_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another one would count a death, ten seconds later."""
+    begun: list[Any] = []
+
+    def lose_once(after: int) -> Slice:
+        if not begun:
+            begun.append(submit())
+            execute("COMMIT; SELECT pg_terminate_backend(pg_backend_pid())")
+        return Slice(0)
+
+    def long(*, workflow: Workflow, context: Any) -> None:
+        begun.append(Chore.objects.values_list("begun_at", flat=True).get())
+
+    define([long])
+    only(monkeypatch, losing=lose_once)
+    worker().run(drain=True)
+    assert begun[1:] == [None]
+
+
 def test_a_worker_that_was_stopped_before_its_slice_leaves_it_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[int] = []
     only(monkeypatch, slow=lambda after: done.append(after) or Slice(0))
