@@ -12,6 +12,7 @@ from contextlib import ExitStack
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from tests.processes import PATIENCE, environment
@@ -56,7 +57,8 @@ def test_before_any_migration_they_say_what_to_do(empty: str) -> None:
             )
             assert said, err
             assert (process.returncode, out) == (1, "")
-            assert int(said[1]) == MigrationRecorder(connection).migration_qs.count(), "those the test database has"
+            # The recorder also has those that a migration replaces.
+            assert int(said[1]) == len(MigrationLoader(connection).graph.nodes), "those of this release"
 
 
 @pytest.mark.django_db
