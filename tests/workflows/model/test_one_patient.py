@@ -331,6 +331,7 @@ class Walk(RuleBasedStateMachine):
                 yield from truths.of_one_charge(self.clinic, row)
                 yield from truths.of_failures(self.clinic, row, self.lead, self.seen_at)
             yield from truths.of_the_turned_away(row, rows)
+            yield from truths.of_the_untold(row)
         yield from truths.of_one_business(self.clinic, [row for row in rows if row.pk not in misled])
         if len(self.story) - self.counted >= COUNT_EVERY:  # they take longer than all else
             yield from truths.of_counts(self.clinic, rows, self.lead, misled)

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from tests.workflows.model.clinic import Clinic, Entry
 from workflows.console import workflow_page
+from workflows.effects import IN_DOUBT
 from workflows.errors import DUPLICATES
 from workflows.health import bounded, counts, money_at_risk
 from workflows.health import needs_a_person as needs
@@ -152,6 +153,20 @@ def of_the_turned_away(row: Workflow, rows: Collection[Workflow]) -> Iterator[st
 
 def _sent(row: Workflow) -> dict[str, Any]:
     return {name: value for name, value in row.payload.items() if name != "token"}
+
+
+def of_the_untold(row: Workflow) -> Iterator[str]:
+    """Nothing that is about a charge stands still for more than an hour untold: a question is due, or Home names it."""
+    an_hour_ago = timezone.now() - timedelta(hours=1)
+    asked = ManualTask.objects.open().filter(workflow=row.pk)
+    for task in asked.filter(due_at=None).exclude(task_type="approval"):
+        yield f"task {task.pk} of workflow {row.pk} ({task.task_type}) is never due"
+    unclear = Effect.objects.filter(workflow=row.pk, step="charge", undo=False, state__in=IN_DOUBT)
+    if row.status != "PENDING" or asked.exists() or not unclear.filter(begun_at__lt=an_hour_ago).exists():
+        return
+    is_due = row.invisible_until <= timezone.now()  # the next worker asks, or finds out
+    if not is_due and row.pk not in money_at_risk.long_unclear_charges():
+        yield f"nobody has known for an hour whether workflow {row.pk} charged, and nobody is told ({row.state})"
 
 
 # --- Counts -------------------------------------------------------------------------------------------
