@@ -15,7 +15,7 @@ REASONS = {
     "held": "a legal hold is on it: wait for its end, or lift it",
     "pending": "it is still under way: cancel it, or wait for its end",
     "unclear": "it is unclear whether a call was made: a retry finds it out, or asks a person",
-    "fading": "it is unclear whether a call was made of a step that may fail: wait until nobody can tell any more",
+    "fading": "it is unclear whether a best-effort step made its call: wait until nobody can tell any more",
     "left": "it has failed, and a call was left as it is though nobody knows whether it was made: acknowledge it",
     "deferred": "a step of it is still to be done: wait, have it run again, or acknowledge it if it was given up",
     "untold": "others have not been told of it yet: wait, or redeliver or discard its events in the Outbox",

@@ -452,7 +452,7 @@ def test_the_command_counts_and_then_empties() -> None:
 
     assert said("--dry-run").splitlines() == [
         "2 of parcel would be emptied.",
-        "1 stay: it is unclear whether a call was made of a step that may fail: wait until nobody can tell any more.",
+        "1 stay: it is unclear whether a best-effort step made its call: wait until nobody can tell any more.",
         "1 stay: the workflow that started it has not been deleted yet: it is deleted after that one.",
     ]
     assert not any(map(is_emptied, rows_that_go))
