@@ -183,12 +183,10 @@ class EffectRows:
         """Record that a person, or a lookup, has settled the undo of the effect: it is UNDONE, or KEPT as it is.
 
         An undo that we have not seen succeed is written as the effect's undo: DONE, with that result. If the effect is
-        left as it is, an undo in doubt becomes NOT_DONE: nobody would find out any more what came of it.
+        left as it is, an undo in doubt stays so, and is told as such: nobody has said that it did not happen.
         """
         if state != UNDONE:
-            undo = {"step": effect.step, "generation": effect.generation}
-            self._fenced(_DECIDE_KEPT, {**self._parameters_of(effect, state, effect.result, by), **undo})
-            return self.remember(replace(effect, state=state))
+            return self.decide(effect, state, result=effect.result, by=by)
         undo = {"step": effect.step, "generation": effect.generation, "undo_key": effect.undo_key}
         undo["undo_result"] = _json_or_null(result)
         self._fenced(_DECIDE_UNDO, {**self._parameters_of(effect, state, effect.result, by), **undo})
@@ -306,16 +304,6 @@ _BEGIN_NEW_GENERATION = f"""
       FROM old RETURNING id"""  # noqa: S608 (_DECIDE is ours)
 
 
-_DECIDE_KEPT = f"""
-    WITH effect AS ({_DECIDE}),
-    undo AS (
-        UPDATE workflows_effect SET state = 'not_done', settled_at = clock_timestamp(), settled_by = %(settled_by)s
-         WHERE workflow_id = %(workflow_id)s AND step = %(step)s AND generation = %(generation)s AND undo
-           AND state IN ('intent', 'unknown') AND EXISTS (SELECT FROM effect))
-    SELECT id FROM effect"""  # noqa: S608 (_DECIDE is ours)
-
-
-# The attempt that called the undo may still write its result: the call may have been on its way all the same.
 _DECIDE_UNDO = f"""
     WITH effect AS ({_DECIDE})
     INSERT INTO workflows_effect

@@ -37,11 +37,13 @@ _WHY = f"""
            WHEN EXISTS (SELECT FROM workflows_effect e
                          WHERE e.workflow_id = w.id AND e.state IN ('intent', 'unknown')
                            AND NOT {PASSED_OVER}
-                           -- a person has left the call as it is, however its reversal ended
+                           -- A person has left the call as it is, or had it retried: nobody asks any more how its
+                           -- reversal ended.
                            AND NOT (e.undo AND EXISTS (
                                 SELECT FROM workflows_effect kept
                                  WHERE kept.workflow_id = w.id AND kept.step = e.step AND NOT kept.undo
-                                   AND kept.generation = e.generation AND kept.state = 'kept')))
+                                   AND kept.generation = e.generation
+                                   AND (kept.state = 'kept' OR kept.state = 'done' AND w.status = 'COMPLETE'))))
                 THEN CASE w.status WHEN 'COMPLETE' THEN 'fading' ELSE 'unclear' END
            WHEN {_STATED} AND EXISTS (
                 SELECT FROM workflows_effect e {charges.JOIN}
