@@ -137,14 +137,17 @@ class Spans:
         if not trace.sampled:
             return
         began_ns = time_ns() - int((monotonic() - began) * 1e9)
-        self._add(
-            f"send {to}",
-            *(_context(trace.id, trace.span), _context(trace.id, trace.submission)),
-            *(began_ns, began_ns + int(seconds * 1e9)),
-            {"messaging.operation.type": "send", **facts, **({"error.type": error} if error else {})},
-            kind=SpanKind.PRODUCER,
-            failed=bool(error),
-        )
+        try:
+            self._add(
+                f"send {to}",
+                *(_context(trace.id, trace.span), _context(trace.id, trace.submission)),
+                *(began_ns, began_ns + int(seconds * 1e9)),
+                {"messaging.operation.type": "send", **facts, **({"error.type": error} if error else {})},
+                kind=SpanKind.PRODUCER,
+                failed=bool(error),
+            )
+        except Exception:  # what was sent is on record: this is not a failure of the relay
+            logger.exception("there is no trace of what was sent to %s", to)
 
     def end(self) -> None:
         """Send what is left, if the collector takes it in time; else it is lost."""

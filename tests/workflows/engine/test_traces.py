@@ -1,4 +1,5 @@
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,5 +32,8 @@ def test_a_trace_that_cannot_be_made_fails_nothing(
     assert spans.trace_of(no_key, "test", "", "") is None
     assert "the key no UUID is not traced" in caplog.text
     spans.record(broken, no_attempt, [], Attempt.Outcome.COMPLETE)
+    no_trace: Any = SimpleNamespace(sampled=True, id="no number", span=1, submission=1)
+    spans.record_sending(no_trace, "crm", {}, error="", began=0.0, seconds=0.1)
     spans.end()
     assert "workflow 7: there is no trace" in caplog.text
+    assert "no trace of what was sent to crm" in caplog.text
