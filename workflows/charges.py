@@ -33,6 +33,7 @@ class ChargeState(StrEnum):
     REFUND_UNCLEAR = "refund_unclear"  # a refund was started, and its outcome is not known
     REFUNDED = "refunded"  # by us or by hand
     LEFT = "left"  # charged, and a person has left it as it is
+    REFUND_UNCLEAR_LEFT = "refund_unclear_left"  # the same, and a refund was started whose outcome is not known
     UNCLEAR_LEFT = "unclear_left"  # may have been charged, and a person has left it as it is
 
 
@@ -99,8 +100,10 @@ def _judge(definition: WorkflowDefinition, call: Effect, undo: Effect | None, re
             state = _of_done(call, undo, refunds=reversing and is_reversible)
         case State.DONE if result is None:
             state = ChargeState.UNCLEAR
-        case State.KEPT if reference or result is None:
-            state = ChargeState.LEFT if reference else ChargeState.UNCLEAR_LEFT
+        case State.KEPT if reference:
+            state = ChargeState.REFUND_UNCLEAR_LEFT if _is_in_doubt(undo) else ChargeState.LEFT
+        case State.KEPT if result is None:
+            state = ChargeState.UNCLEAR_LEFT
         case State.UNDONE if reference or result is None:
             state = ChargeState.REFUNDED
     return Charge(call, undo, state, reference, is_reversible)
@@ -108,11 +111,15 @@ def _judge(definition: WorkflowDefinition, call: Effect, undo: Effect | None, re
 
 def _of_done(call: Effect, undo: Effect | None, *, refunds: bool) -> ChargeState:
     """How far its refund is. One that was sent may have gone through, however often it failed."""
-    if undo and undo.state in (State.INTENT, State.UNKNOWN):
+    if _is_in_doubt(undo):
         return ChargeState.REFUND_UNCLEAR
     if call.undo_failures or call.undo_unavailable:
         return ChargeState.REFUND_FAILED
     return ChargeState.TO_BE_REFUNDED if refunds else ChargeState.CHARGED
+
+
+def _is_in_doubt(undo: Effect | None) -> bool:
+    return undo is not None and undo.state in (State.INTENT, State.UNKNOWN)
 
 
 # --- The same in SQL ----------------------------------------------------------------------------------

@@ -59,6 +59,9 @@ def _since(charge: Charge, money: Money, private: Any) -> str:
             return f"; refunded{_how(undo, money, private)}"
         case ChargeState.LEFT:
             return f"; left as it is by {call.settled_by}"
+        case ChargeState.REFUND_UNCLEAR_LEFT if undo:
+            began = f"; a refund was started at {words.clock(undo.begun_at)}, and its outcome is not known"
+            return f"{began}; left as it is by {call.settled_by}"
         case ChargeState.UNCLEAR_LEFT:
             return f"; left as it is by {call.settled_by} at {words.clock(call.settled_at)}"
         case ChargeState.REFUND_FAILED if call.undo_failures:

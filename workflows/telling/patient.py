@@ -38,6 +38,7 @@ NOT_REFUNDED = "Your payment was not refunded."
 UNCLEAR = "We are finding out whether you were charged. If you were, you will get your money back."
 UNKNOWN = "We cannot tell yet whether you were charged."
 UNCLEAR_LEFT = "We cannot tell whether you were charged. If you were, that was not refunded."
+REFUND_UNCLEAR_LEFT = "We cannot tell whether your payment was refunded."
 BEING_REFUNDED = "Your refund is on its way."
 REFUND_DELAYED = "Your refund is on its way; it is taking longer than usual."
 REFUND_ASKED = "We could not refund your payment yet. Our team is working on it."
@@ -173,6 +174,8 @@ def _in_the_end(charges: Sequence[Charge], workflow: Workflow, *, asked: bool) -
         return REFUND_DELAYED if is_late or ChargeState.REFUND_FAILED in told else BEING_REFUNDED
     if ChargeState.UNCLEAR_LEFT in told:
         return UNCLEAR_LEFT
+    if ChargeState.REFUND_UNCLEAR_LEFT in told:
+        return REFUND_UNCLEAR_LEFT
     if any(each.is_held for each in charges):
         return NOT_REFUNDED
     return REFUNDED if ChargeState.REFUNDED in told else ""

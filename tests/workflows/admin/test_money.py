@@ -65,6 +65,7 @@ OURS = "We could not refund your payment yet. Our team is working on it."
 REFUND_UNKNOWN = "We cannot tell yet whether your payment was refunded. Our team is working on it."
 CANNOT_TELL = "We cannot tell yet whether you were charged."
 FINDING_OUT = "We are finding out whether you were charged. If you were, you will get your money back."
+LEFT_MAYBE = "We cannot tell whether your payment was refunded."
 LEFT_UNCLEAR = "We cannot tell whether you were charged. If you were, that was not refunded."
 IF_NOT = "If we cannot go on, you get it back."
 UNDER_WAY, MAY_UNDER_WAY = f"{SO_FAR} {IF_NOT}", f"{MAY_SO_FAR}; we are finding out. {IF_NOT}"
@@ -216,6 +217,11 @@ TABLE = {
     "left as it is": Cell(
         [call("kept", PAID, settled_by="anna"), undo("not_done")], [S.LEFT], f"{CHARGED}; left as it is by anna.",
         **{**HELD, "reverses": NOT_REFUNDED, "asked": NOT_REFUNDED, "waits": SO_FAR, **STAYS},
+    ),
+    "left as it is, and its refund in doubt": Cell(
+        [call("kept", PAID, settled_by="anna"), undo("unknown")], [S.REFUND_UNCLEAR_LEFT],
+        f"{CHARGED}; a refund was started at {THEN}, and its outcome is not known; left as it is by anna.",
+        **{**HELD, **dict.fromkeys(("failed", "reverses", "asked"), LEFT_MAYBE), "waits": SO_FAR, **STAYS},
     ),
     "dunning, left": Cell(
         [call("kept", DUNNING, settled_by="anna")], **NONE, retry=[RECORDED], **STAYS

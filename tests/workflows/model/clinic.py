@@ -85,10 +85,6 @@ class Clinic:
                 return {"id": f"re_{about}" if about in self.undone else ""}
         return {"id": "ok"}
 
-    def has_done(self, call: str, key: str, about: str) -> bool:
-        """Whether it has done this under this key: a service that keeps keys does not refuse it then."""
-        return key in self.books.get(call, ()) or (call in ("refund", "withdraw") and self.undone.get(about) == key)
-
     def reverse_by_hand(self, entry: Entry) -> None:
         """A person does it in the service itself, unless it is done."""
         if entry.stands:
@@ -114,8 +110,6 @@ def _handler(clinic: Clinic) -> type[BaseHTTPRequestHandler]:
             fault = clinic.faults[call].pop(0) if clinic.faults[call] else ""
             if clinic.is_down or fault == "unheard":
                 return self._break()
-            if fault == "refused" and clinic.has_done(call, key, about):
-                fault = ""
             if fault in BEFORE:
                 return self._say(*((422, {"code": "declined"}) if fault == "refused" else (500, {})))
             done = clinic.do(call, key, about)

@@ -73,7 +73,7 @@ def of_patients_lines(clinic: Clinic, row: Workflow) -> Iterator[str]:
         yield f"workflow {row.pk}: {standing or 'nothing'} stands at the bank, and the patient hears “{told}”"
     if patient.NOT_REFUNDED in told and not standing:
         yield f"workflow {row.pk}: nothing stands at the bank, and the patient hears “{told}”"
-    names = ("NOT_REFUNDED", "UNCLEAR", "UNKNOWN", "REFUND_UNKNOWN", "UNCLEAR_LEFT")
+    names = ("NOT_REFUNDED", "UNCLEAR", "UNKNOWN", "REFUND_UNKNOWN", "UNCLEAR_LEFT", "REFUND_UNCLEAR_LEFT")
     sentences = [getattr(patient, name) for name in names if hasattr(patient, name)]
     if row.status == "FAILED" and standing and not any(each in told for each in sentences):
         yield f"workflow {row.pk}: {standing} stands at the bank, and the patient hears only “{told}”"
