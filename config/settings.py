@@ -272,7 +272,7 @@ KAFKA_GROUP = env.str("KAFKA_GROUP", default="onramp")
 # A JSON object of librdkafka's properties: SASL, TLS. Read by the command, so that a slip in it stops nothing else.
 KAFKA_OPTIONS = env.str("KAFKA_OPTIONS", default="")
 
-# --- What a queue's door refuses (workflows/queues/refused.py) ------------------------------------
+# --- What a queue's door refuses (workflows/features/queues/refused.py) ------------------------------------
 
 # So many refused submissions of a topic or queue are kept, sealed, until somebody settles them; what is over that stays
 # with the broker's dead letters. A mistake of a sender shows in its first few, and a thousand of 256 KiB, the most that

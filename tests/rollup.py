@@ -6,8 +6,8 @@ from collections import Counter
 
 from django.db import transaction
 
-from workflows.engine import rollup
-from workflows.health.rates import LABELS, totals
+from workflows.features.trends import rollup
+from workflows.features.trends.rates import LABELS, totals
 from workflows.models import Attempt, Event, Workflow
 from workflows.models.rollup import Grain, Metric, Rollup
 

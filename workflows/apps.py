@@ -6,7 +6,7 @@ from django.db.backends.signals import connection_created
 
 
 def _enter_again(row: Any) -> None:
-    from workflows.queues import refused  # when it is first needed: it loads the intake
+    from workflows.features.queues import refused  # when it is first needed: it loads the intake
 
     refused.enter_again(row)
 
@@ -17,11 +17,12 @@ class WorkflowsConfig(AppConfig):
     def ready(self) -> None:
         from workflows import checks
         from workflows.engine import maintenance
+        from workflows.features.bulk import operations as bulk
         from workflows.features.installed import FEATURES
-        from workflows.operations import bulk, messages
-        from workflows.outbox import chores
+        from workflows.features.outbox import chores
+        from workflows.features.queues import messages
+        from workflows.features.retention import ages, purge
         from workflows.postgres import session_settings
-        from workflows.retention import ages, purge
         from workflows.state import transitions
         from workflows.telling import lifecycle
 

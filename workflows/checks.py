@@ -19,13 +19,13 @@ from workflows.before_undo import NEVER_ASKED, BeforeUndo
 from workflows.definition import Step, WorkflowDefinition, definitions, wording_of
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.engine.backoff import merge_policies
+from workflows.features.outages.parking import OUTAGE_ATTEMPTS
+from workflows.features.outbox.destinations import destinations
+from workflows.features.outbox.events import OURS
 from workflows.health import series
 from workflows.ingress import signal_sources, webhooks
 from workflows.ingress.signal_sources import SignalSource
 from workflows.models import Effect, WebhookSecret, Workflow
-from workflows.outages.parking import OUTAGE_ATTEMPTS
-from workflows.outbox.destinations import destinations
-from workflows.outbox.events import OURS
 from workflows.postgres import server_log
 from workflows.sealing.envelopes import FROM_SECRET_KEY
 from workflows.search.search_keys import SearchKey

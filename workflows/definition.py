@@ -258,7 +258,7 @@ class WorkflowDefinition:
     - `retired`: `once` steps that have left the list on purpose. While the ledger holds a call of a step that is
       neither retired nor in the list, the workflow makes no new call: the step may be the same one under a new name.
     - `wording`: the words that people read (`workflows.wording`).
-    - `brake`: when failures that nobody explains park workflows instead of failing them (`workflows.outages.causes`).
+    - `brake`: when failures that nobody explains park workflows instead of failing them (docs/outages.md).
     - `slo`: what alerts watch; without one none does.
     - `before_undo`: `ask(...)`, whom to ask before its calls are undone when it has failed (`workflows.before_undo`).
     - `correctable`: the fields that two people may correct when a workflow has failed (`operations.corrections`).

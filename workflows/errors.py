@@ -90,7 +90,7 @@ class ServiceUnavailable(RetryableStepError):
 
 
 class ServiceBusy(ServiceUnavailable):
-    """The call was not made: as many calls to its service are under way as people let (`workflows.outages.places`)."""
+    """The call was not made: as many calls to its service are under way as people let (`features.outages.places`)."""
 
     CODE = "service_busy"
 

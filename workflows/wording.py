@@ -36,7 +36,7 @@ class CodeWords:
     """An error code: what `staff` read of it, what to tell the `patient`; `passing` if a retry may mend it.
 
     Both are whole sentences. They say what happened and what can be done, and never whose fault it is. But `ours` says
-    that it may be our own mistake, which many would meet, and not what this one has sent (`workflows.outages.causes`).
+    that it may be our own mistake, which many would meet, and not what this one has sent (docs/outages.md).
     `engineer`: one has to look before it is retried. `asks_nobody`: the patient was told what to do and starts again,
     so that no member of staff has to act.
     """

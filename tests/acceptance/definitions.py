@@ -18,8 +18,8 @@ from pydantic import BaseModel
 from workflows import outbox
 from workflows.definition import Retry, Step, WorkflowDefinition
 from workflows.errors import RetryableStepError, StepError
+from workflows.features.outages.calls import call_to
 from workflows.models import Attempt, Workflow
-from workflows.outages.calls import call_to
 from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
 

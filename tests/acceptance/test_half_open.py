@@ -31,7 +31,7 @@ from tests.engine import another_connection
 from tests.kafka import Cluster
 from tests.processes import Runworker, environment, until
 from tests.servers import ROOT, Proxy, database_url, gunicorn
-from tests.workflows.outbox.receiver import receiver
+from tests.workflows.features.outbox.receiver import receiver
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -32,7 +32,7 @@ from tests.engine import submit
 from tests.kafka import Cluster
 from tests.processes import Runworker, until
 from tests.workflows import rows
-from tests.workflows.outbox.receiver import Receiver, receiver
+from tests.workflows.features.outbox.receiver import Receiver, receiver
 from workflows.models import OutboxEvent, Service, SideProcess, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -15,7 +15,7 @@ from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import attempts, begun, done, now, submit, who_runs
 from tests.processes import until
-from workflows.doctor import installation
+from workflows.features.doctor import installation
 from workflows.health import counts, health
 from workflows.models import Attempt, Chore, Event, ManualTask, WorkerProcess, Workflow
 

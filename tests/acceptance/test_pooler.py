@@ -28,7 +28,7 @@ from tests.acceptance.test_intake import post
 from tests.migrating.traces import columns, taken_back
 from tests.processes import until
 from tests.servers import ROOT, Proxy, gunicorn
-from workflows.doctor import server as doctor
+from workflows.features.doctor import server as doctor
 from workflows.ingress import api_keys
 from workflows.models import Workflow
 from workflows.postgres.migrating import is_announced

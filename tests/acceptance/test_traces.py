@@ -19,7 +19,7 @@ from tests.acceptance.outside import submit as submit_with
 from tests.acceptance.test_outbox import StartRelay, destinations, relayoutbox
 from tests.engine import submit
 from tests.processes import until
-from tests.workflows.outbox.receiver import receiver
+from tests.workflows.features.outbox.receiver import receiver
 from workflows.models import Attempt
 
 otlp = pytest.importorskip(

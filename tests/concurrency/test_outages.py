@@ -15,11 +15,11 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, do_maintenance, elsewhere, submit, worker
-from tests.workflows.outages.conftest import cohorts_at_once
-from tests.workflows.outages.services import Downstream, circuit, open_circuit, submit_and_work, trial_is_due
+from tests.workflows.features.outages.conftest import cohorts_at_once
+from tests.workflows.features.outages.services import Downstream, circuit, open_circuit, submit_and_work, trial_is_due
 from workflows import operations
+from workflows.features.outages import circuits, parking
 from workflows.models import Service, Workflow
-from workflows.outages import circuits, parking
 from workflows.signals import store, waking
 from workflows.state import transitions
 from workflows.state.transitions import Parking

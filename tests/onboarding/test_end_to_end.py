@@ -14,7 +14,7 @@ from onboarding.samples import Kind, Sample, sample, samples
 from onboarding.services import payments
 from tests.engine import again, outcomes, work
 from tests.sandbox_process import SandboxProcess
-from tests.workflows.outages.services import open_circuit, trial_is_due
+from tests.workflows.features.outages.services import open_circuit, trial_is_due
 from workflows import operations
 from workflows.console.workflow_page import page
 from workflows.engine.compensation import MAX_UNDO_FAILURES

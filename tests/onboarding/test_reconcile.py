@@ -24,9 +24,9 @@ from tests.postgres import without_triggers
 from tests.sandbox_process import SandboxProcess, SandboxThread
 from workflows import testing
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.doctor import comparison
-from workflows.doctor.adoption import adopt
-from workflows.doctor.comparison import Difference
+from workflows.features.doctor import comparison
+from workflows.features.doctor.adoption import adopt
+from workflows.features.doctor.comparison import Difference
 from workflows.models import Effect, SpentKey, Workflow
 
 pytestmark = testing.databases()

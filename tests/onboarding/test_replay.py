@@ -11,7 +11,7 @@ from onboarding.workflow import ONBOARDING
 from tests.onboarding.test_compensation import fullest
 from tests.sandbox_process import SandboxProcess
 from workflows import testing
-from workflows.doctor.replay import replay
+from workflows.features.doctor.replay import replay
 
 pytestmark = testing.databases()
 

@@ -9,6 +9,8 @@ import pytest
 from django.utils import timezone
 
 from tests.workflows import rows
+from workflows.features.outages.circuits import CircuitState
+from workflows.features.outages.health import Standing
 from workflows.health.bounded import COUNT_LIMIT, Count, Link
 from workflows.health.counts import (
     Counts,
@@ -21,10 +23,8 @@ from workflows.health.counts import (
     usual_failures,
 )
 from workflows.health.health import Level, judge
-from workflows.health.services import Standing
 from workflows.models import Chore, Service
 from workflows.models.rollup import BOUNDS, Grain, Metric, Rollup
-from workflows.outages.circuits import CircuitState
 
 AT = datetime(2026, 11, 23, 14, 30, tzinfo=UTC)
 

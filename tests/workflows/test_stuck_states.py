@@ -21,7 +21,7 @@ from tests.postgres import without_triggers
 from tests.workflows import rows
 from tests.workflows.api.test_late_and_at_risk import define_charging
 from tests.workflows.api.test_metrics import Samples, _in_debug, told
-from tests.workflows.outages.services import open_circuit
+from tests.workflows.features.outages.services import open_circuit
 from workflows.definition import Slo
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine import lease

@@ -43,8 +43,8 @@ def test_nothing_that_the_engine_adds_runs_a_trigger() -> None:
     """None that notifies, for one: no statement of ours would show it, and all commits would wait for each other.
 
     What is on record has triggers that refuse to change it: see tests/workflows/operations/test_looking.py. Others look
-    at what is deleted: tests/workflows/retention/test_rows.py. That of corrections is not run by the engine, nor a
-    hundred times a day: tests/workflows/operations/test_corrections.py.
+    at what is deleted: tests/workflows/features/retention/test_rows.py. That of corrections is not run by the engine,
+    nor a hundred times a day: tests/workflows/operations/test_corrections.py.
     """
     with connection.cursor() as cursor:
         cursor.execute(

@@ -18,12 +18,14 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from workflows.api.counters import Counted
 from workflows.api.problems import Problem, api
 from workflows.definition import definitions
-from workflows.health import bounded, counts, late, money_at_risk, needs_a_person, outbox, surroundings, undelivered
+from workflows.features.outages.health import Standing
+from workflows.features.outbox import health as outbox
+from workflows.features.queues import undelivered
+from workflows.features.trends.counters import Counted
+from workflows.health import bounded, counts, late, money_at_risk, needs_a_person, surroundings
 from workflows.health.series import Bounded
-from workflows.health.services import Standing
 from workflows.intake.metrics import exposition
 from workflows.models import State
 from workflows.postgres.deadlines import query_in_time

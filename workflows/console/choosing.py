@@ -13,10 +13,11 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from workflows.console import bulk_operation, paging
+from workflows.console import paging
 from workflows.console.base import ConsoleAdmin
 from workflows.errors import NotAllowed
-from workflows.operations import bulk
+from workflows.features.bulk import operations as bulk
+from workflows.features.bulk import page as bulk_operation
 
 # The button that chooses all that match: its name; its value is the verb.
 ALL = "bulk_all"

@@ -20,7 +20,7 @@ from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
 from workflows.definition import definitions
-from workflows.health import undelivered
+from workflows.features.queues import undelivered
 from workflows.models import Effect, State, UndeliveredMessage, Workflow
 from workflows.search import find as finding
 from workflows.telling import words

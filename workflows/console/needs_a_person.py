@@ -26,11 +26,17 @@ from django.utils.text import capfirst
 from django.views.decorators.http import require_safe
 
 from workflows import operations
-from workflows.console import bulk_operation, cause, choosing, links, retention
+from workflows.console import choosing, links
 from workflows.console.failures import SUPPORT, line
 from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
-from workflows.health import bounded, outbox, services, undelivered
+from workflows.features.bulk import page as bulk_operation
+from workflows.features.outages import cause_page as cause
+from workflows.features.outages import health as services
+from workflows.features.outbox import health as outbox
+from workflows.features.queues import undelivered
+from workflows.features.retention import page as retention
+from workflows.health import bounded
 from workflows.health import needs_a_person as needs
 from workflows.health.bounded import Link
 from workflows.health.counts import Counts

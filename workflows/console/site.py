@@ -11,13 +11,13 @@ from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import path
 
+from workflows.features.bulk import operations as bulk
+from workflows.features.outages.circuits import CircuitState
+from workflows.features.outages.health import SEE_SERVICES
+from workflows.features.retention import erasing
 from workflows.health import bounded, counts
 from workflows.health.health import judge
 from workflows.health.needs_a_person import Asked, count, groups
-from workflows.health.services import SEE_SERVICES
-from workflows.operations import bulk
-from workflows.outages.circuits import CircuitState
-from workflows.retention import erasing
 
 # There are as many services as the code has clients for, and Home has those that are in trouble.
 TROUBLED_SHOWN = 20
@@ -35,7 +35,8 @@ class ConsoleSite(admin.AdminSite):
         return sorted(super().get_app_list(request, app_label), key=lambda app: app["app_label"] == "auth")
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
-        from workflows.console import navigation, pace  # as below
+        from workflows.console import navigation  # as below
+        from workflows.features.pace import page as pace  # as below
 
         is_staff = self.has_permission(request)
         bar = navigation.bar(request) if is_staff else []
@@ -45,7 +46,9 @@ class ConsoleSite(admin.AdminSite):
         return {**context, "navigation": bar, "more_pages": more, "held": held}
 
     def get_urls(self) -> list[Any]:
-        from workflows.console import audit, failures, find, left_undone, needs_a_person  # whose pages need this site
+        from workflows.console import failures, find, needs_a_person  # whose pages need this site
+        from workflows.features.audit import page as audit  # whose pages need this site
+        from workflows.features.deferred_steps import left_undone_page as left_undone  # whose pages need this site
 
         pages = {
             "find": find.view,
@@ -67,7 +70,8 @@ class ConsoleSite(admin.AdminSite):
         return super().index(request, {**self._glance(request), **(extra_context or {})})
 
     def _glance(self, request: HttpRequest) -> dict[str, Any]:
-        from workflows.console import home, needs_a_person, trends  # as above
+        from workflows.console import home, needs_a_person  # as above
+        from workflows.features.trends import page as trends  # as above
 
         if not request.user.has_perm("workflows.view_workflow"):
             return {"glance": None}

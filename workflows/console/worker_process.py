@@ -23,7 +23,8 @@ from workflows.definition import wording_of_type
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
 from workflows.engine.side_heartbeat import SILENT_AFTER
-from workflows.health import counts, outbox, side_processes
+from workflows.features.outbox import health as outbox
+from workflows.health import counts, side_processes
 from workflows.models import Attempt, SideProcess, WorkerProcess, Workflow
 from workflows.telling import words
 from workflows.telling.steps import title_of

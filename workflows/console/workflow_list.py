@@ -18,31 +18,25 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from workflows import operations, times
-from workflows.console import (
-    acknowledging,
-    cause,
-    corrections,
-    deferred_steps,
-    duplicates,
-    failures,
-    paging,
-    retention,
-    revealing,
-    workflow_page,
-)
+from workflows.console import acknowledging, failures, paging, revealing, workflow_page
 from workflows.console.base import OptionalReasonForm, RetryForm, Verb
 from workflows.console.choosing import ChoosesMany
 from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine import unreadable
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
+from workflows.features.business_key import page as duplicates
 from workflows.features.business_key.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
+from workflows.features.corrections import page as corrections
+from workflows.features.deferred_steps import page as deferred_steps
+from workflows.features.outages import cause_page as cause
+from workflows.features.outages import parking
+from workflows.features.retention import page as retention
 from workflows.health import bounded, counts, late, money_at_risk, selecting
 from workflows.health.failures import Ends, ends
 from workflows.models import Attempt, ManualTask, Service, State, Wait, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import AWAITS_RELEASE, UNACKNOWLEDGED, is_parked_on
-from workflows.outages import parking
 from workflows.telling import consequences, patient, words
 from workflows.telling.steps import step_of
 from workflows.templatetags.cards import moment

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from workflows.console import acknowledging, corrections, duplicates, retention
+from workflows.console import acknowledging
 from workflows.console.attempts import last_full_attempt, listed
 from workflows.console.connections import related_rows
 from workflows.console.find import rows_of
 from workflows.console.paging import older
 from workflows.console.phases import phases
 from workflows.definition import definitions, wording_of
+from workflows.features.business_key import page as duplicates
 from workflows.features.business_key.duplicates import others_of
+from workflows.features.corrections import page as corrections
+from workflows.features.retention import page as retention
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, Workflow
 from workflows.search import find as finding
 from workflows.telling import history, words

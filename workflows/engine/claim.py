@@ -14,8 +14,8 @@ from django.db import DEFAULT_DB_ALIAS, models
 from django.db.models import DEFERRED
 
 from workflows.engine.lanes import Lane, Lanes
+from workflows.features.outages import circuits
 from workflows.models import Workflow
-from workflows.outages import circuits
 from workflows.postgres.round_trips import session_of
 from workflows.signals import store
 
@@ -67,7 +67,7 @@ class Claim(NamedTuple):
     xid: str  # of that transaction
     cancelled: bool  # a person has asked to cancel it
     expires_in: float  # seconds; infinite unless its definition says `expires_after`
-    not_closed: list[Any] | None  # the circuits that are not: see workflows.outages.circuits
+    not_closed: list[Any] | None  # the circuits that are not: see workflows.features.outages.circuits
     traceparent: str = ""
 
 

@@ -26,9 +26,9 @@ from workflows.engine.outcomes import Compensated, Held, StartAgain, UndoFailed,
 from workflows.engine.results import Results, describe, describe_engine_error
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
 from workflows.errors import Braked, StepError, Suspend
+from workflows.features.outages import brake
+from workflows.features.outages.parking import OUTAGE_ATTEMPTS, find_parking
 from workflows.models import Attempt, Effect, ManualTask, StepOutcome, Wait, Workflow
-from workflows.outages import brake
-from workflows.outages.parking import OUTAGE_ATTEMPTS, find_parking
 from workflows.signals import store
 from workflows.state import attempt_log, transitions
 from workflows.state.attempt_log import OpenAttempt

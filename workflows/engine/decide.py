@@ -35,11 +35,11 @@ from workflows.engine.outcomes import (
 )
 from workflows.engine.results import last_error
 from workflows.errors import Braked, RetryableStepError, Suspend, WorkflowCancelled, signal_names
+from workflows.features.outages import brake
+from workflows.features.outages.parking import find_parking
 from workflows.models import Attempt, Event, StepOutcome, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.steps_on_record import as_recorded
-from workflows.outages import brake
-from workflows.outages.parking import find_parking
 from workflows.postgres.round_trips import session_of
 from workflows.signals import store
 from workflows.state import history, transitions

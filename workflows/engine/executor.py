@@ -16,10 +16,9 @@ from workflows.engine.outcomes import Complete, Failed, RunOutcome, Waiting, Wor
 from workflows.engine.results import Results, describe
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
 from workflows.errors import Braked, Suspend, WorkflowCancelled
+from workflows.features.outages.calls import is_busy, unavailable_service
+from workflows.features.outages.parking import OUTAGE_ATTEMPTS
 from workflows.models import StepOutcome, Workflow
-from workflows.outages import unavailable_service
-from workflows.outages.calls import is_busy
-from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.postgres.jsonb import as_json
 from workflows.postgres.round_trips import session_of
 from workflows.state import attempt_log

@@ -13,9 +13,9 @@ from time import monotonic
 from typing import NamedTuple
 
 from workflows.engine.turns import Turns
+from workflows.features.outages import places
 from workflows.models import Workflow
 from workflows.models.pace import Key, Scope
-from workflows.outages import places
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.skip_scan import skip_scan
 from workflows.signals.waking import Slice

@@ -36,8 +36,8 @@ from workflows.engine.outcomes import Complete, Outcome, Rescheduled, failed_bef
 from workflows.engine.process_status import NEVER, PublishedStatus, Slot
 from workflows.engine.worker_boundary import WorkersBoundary
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
+from workflows.features.outages.calls import WorkersCalls
 from workflows.models import Workflow
-from workflows.outages.calls import WorkersCalls
 from workflows.postgres import migrating, sqlstates
 from workflows.signals import store, waking
 from workflows.state import attempt_log
@@ -45,7 +45,7 @@ from workflows.state.attempt_log import OpenAttempt
 from workflows.stop_flag import Flag
 
 if TYPE_CHECKING:
-    from workflows.engine.spans import Spans
+    from workflows.features.traces.spans import Spans
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,9 @@ from django.db import connection, transaction
 
 from workflows import failpoints
 from workflows.effects import reconcile
-from workflows.engine import heartbeat, lanes, rollup, unknown_types
-from workflows.outages import causes, parking
+from workflows.engine import heartbeat, lanes, unknown_types
+from workflows.features.outages import causes, parking
+from workflows.features.trends import rollup
 from workflows.postgres import sqlstates
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import execute

@@ -15,8 +15,8 @@ from workflows.engine.backoff import Policy
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE
 from workflows.engine.outcomes import Failed, Held, PoisonOutcome, Rescheduled, failed_by_engine
 from workflows.errors import Braked, RetryableStepError, StepError, Suspend
+from workflows.features.outages import brake
 from workflows.models import Attempt, Workflow
-from workflows.outages import brake
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt, PastAttempt
 from workflows.waits import URGENT, ApprovalExpired, require_go_ahead, withdraw

@@ -16,9 +16,9 @@ from workflows.definition import Retry, Step
 from workflows.effects.reconcile import Unsettled
 from workflows.engine.backoff import Policy, merge_policies
 from workflows.errors import RetryableStepError
+from workflows.features.outages.calls import unavailable_service
+from workflows.features.outages.parking import OUTAGE_ATTEMPTS
 from workflows.models import Workflow
-from workflows.outages import unavailable_service
-from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.postgres import sqlstates
 from workflows.state.transitions import NONE, Failures, Parking
 from workflows.timeouts import StepTimeout

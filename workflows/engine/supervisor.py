@@ -21,12 +21,13 @@ from types import FrameType
 from django.db import connections
 
 from workflows import forks
-from workflows.engine import deaths, healthfile, lease, process_status, sessions, streams, traces
+from workflows.engine import deaths, healthfile, lease, process_status, sessions, streams
 from workflows.engine.deaths import Death
 from workflows.engine.extension import Feature
 from workflows.engine.healthfile import Report
 from workflows.engine.loop import Worker
 from workflows.engine.process_status import Slot, WorkerStatus
+from workflows.features.traces import traces
 from workflows.models import Attempt
 from workflows.postgres.wire import give_up_in
 from workflows.stop_flag import Flag

@@ -10,9 +10,9 @@ from workflows.definition import Step
 from workflows.engine.claim import Claim
 from workflows.engine.process_status import PublishedStatus
 from workflows.errors import StepError, WorkflowCancelled, WorkflowExpired
+from workflows.features.outages.brake import Steps, WorkersBrake
+from workflows.features.outages.calls import WorkersCalls
 from workflows.models import Workflow
-from workflows.outages.brake import Steps, WorkersBrake
-from workflows.outages.calls import WorkersCalls
 from workflows.signals import store
 from workflows.state.boundary import Boundary, MustStop
 

@@ -7,7 +7,11 @@ the business key a patient who sends twice is charged twice; without deferred st
 from __future__ import annotations
 
 from workflows.engine.extension import Feature
+from workflows.extension import Extension
 from workflows.features.business_key.hooks import BusinessKey
 from workflows.features.deferred_steps.hooks import DeferredSteps
 
 FEATURES: tuple[Feature, ...] = (BusinessKey(), DeferredSteps())
+
+# Of the pages, metrics, checks and commands.
+EXTENSIONS: tuple[Extension, ...] = ()

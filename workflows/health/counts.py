@@ -20,11 +20,15 @@ from workflows.definition import definitions
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
 from workflows.errors import DUPLICATES
-from workflows.health import bounded, late, money_at_risk, outbox, paces, rates, undecided, undelivered
+from workflows.features.outages.health import Standing, standings
+from workflows.features.outbox import health as outbox
+from workflows.features.pace import health as paces
+from workflows.features.pace.health import PaceStanding
+from workflows.features.queues import undelivered
+from workflows.features.trends import rates
+from workflows.health import bounded, late, money_at_risk, undecided
 from workflows.health.bounded import Count, Link
 from workflows.health.late import BEGUN, FRESH, QUEUES
-from workflows.health.paces import PaceStanding
-from workflows.health.services import Standing, standings
 from workflows.health.side_processes import Unattended, unattended
 from workflows.models import Chore, ManualTask, State, Wait, WorkerProcess, Workflow
 from workflows.models.rollup import Grain, Metric

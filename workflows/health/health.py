@@ -9,13 +9,13 @@ from enum import IntEnum
 
 from workflows import times
 from workflows.definition import wording_of_type
+from workflows.features.outages.circuits import CircuitState
+from workflows.features.outages.health import Standing
 from workflows.health import bounded
 from workflows.health.bounded import Count, Link
 from workflows.health.counts import Counts, LongestDue
 from workflows.health.money_at_risk import URGENT
-from workflows.health.services import Standing
 from workflows.models.pace import Scope
-from workflows.outages.circuits import CircuitState
 from workflows.wording import length, plain
 
 # Seconds. Workers look several times a second, so on a usual day nothing waits for one; a minute is a backlog.

@@ -11,10 +11,10 @@ from django.db.models import QuerySet
 
 from workflows.engine import maintenance
 from workflows.engine.claim import POOLS
+from workflows.features.outages import parking
 from workflows.health import bounded
 from workflows.models import Chore, Workflow
 from workflows.models.workflow import AWAITS_RELEASE, PARKED_SQL
-from workflows.outages import parking
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all, fetch_row
 from workflows.signals.waking import ADDRESSED, LISTENS

@@ -10,7 +10,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from workflows import times
 from workflows.engine.side_heartbeat import SILENT_AFTER
-from workflows.health import outbox
+from workflows.features.outbox import health as outbox
 from workflows.models import SideProcess
 
 # A release replaces its processes within a minute.

@@ -16,6 +16,7 @@ from django.db.models.expressions import RawSQL
 from pydantic import ValidationError
 
 from workflows.definition import WorkflowDefinition, definitions
+from workflows.features.retention.content import spent_keys
 from workflows.ingress import api_keys
 from workflows.models import SpentKey, State, Workflow
 from workflows.postgres import sqlstates
@@ -23,7 +24,6 @@ from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import Document
 from workflows.postgres.statements import fetch_one
 from workflows.redaction import field_errors_for_senders
-from workflows.retention.content import spent_keys
 from workflows.sealing import payloads
 from workflows.search import search_keys
 from workflows.signals import notify

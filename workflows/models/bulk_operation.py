@@ -8,7 +8,7 @@ from workflows.models.clock import ClockTimestamp
 
 
 class BulkOperation(models.Model):
-    """One operation on many rows, which were chosen once; the workers carry it out (`workflows.operations.bulk`)."""
+    """One operation on many rows, which were chosen once; the workers carry it out (`features.bulk`)."""
 
     class State(models.TextChoices):
         DRAFT = "draft", "Not started"

@@ -8,7 +8,7 @@ from django.db.models import Value
 
 from workflows.models.clock import ClockTimestamp
 
-# Seconds until an open circuit is tried first. See workflows.outages.circuits.
+# Seconds until an open circuit is tried first. See workflows.features.outages.circuits.
 FIRST_COOL_OFF = 5.0
 
 # Of a cause's name: those of a type and a step, and an error's class.
@@ -18,7 +18,7 @@ LONGEST_NAME = 410
 class Service(models.Model):
     """One service, or one cause, and its circuit: closed, suspected (`since`) or open (`opened_at`). No row: closed.
 
-    A cause (`workflows.outages.brake`) has a `step`, a service has none.
+    A cause (`workflows.features.outages.brake`) has a `step`, a service has none.
     """
 
     name = models.CharField(max_length=LONGEST_NAME, primary_key=True)

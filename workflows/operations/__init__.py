@@ -14,7 +14,6 @@ from workflows.operations.acknowledging import (
 )
 from workflows.operations.answers import answer_model, may_retry, said_of_never
 from workflows.operations.chores import go_on
-from workflows.operations.deferred_steps import LeftUndone, follow_up, left_undone
 from workflows.operations.guards import (
     ACKNOWLEDGE,
     ASSIGN,
@@ -40,21 +39,7 @@ from workflows.operations.guards import (
 )
 from workflows.operations.keys import revoke
 from workflows.operations.looking import record_export, record_view, reveal, revealable
-from workflows.operations.messages import discard, redeliver
-from workflows.operations.outbox import discard_event, redeliver_event
-from workflows.operations.paces import hold_queue, release_queue, set_cap, set_pace
 from workflows.operations.payments import held_by
-from workflows.operations.services import (
-    ALONE,
-    LONGEST_HOLD,
-    hold,
-    let_fail,
-    lets_fail,
-    parked_to_fail,
-    try_now,
-    why_not_hold_until,
-    why_not_let_fail,
-)
 from workflows.operations.tasks import (
     MAY_DECIDE,
     approve,

@@ -12,10 +12,10 @@ import json
 from django.core.serializers.json import DjangoJSONEncoder
 
 from workflows.definition import definitions
+from workflows.features.outbox import events
+from workflows.features.outbox.destinations import taking
 from workflows.models import State, Wait, Workflow
 from workflows.models.clock import microseconds
-from workflows.outbox import events
-from workflows.outbox.destinations import taking
 from workflows.telling.client import NOT_TOLD, open_wait, told_to_client
 
 

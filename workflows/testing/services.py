@@ -9,8 +9,7 @@ from itertools import count
 from unittest.mock import patch
 
 from workflows.errors import RetryableStepError
-from workflows.outages import Call
-from workflows.outages.calls import played
+from workflows.features.outages.calls import Call, played
 
 
 def unavailable(service: str, *, calls: int | None = None) -> AbstractContextManager[None]:

@@ -26,6 +26,7 @@ from tests.processes import Runworker
 from tests.sandbox_process import SandboxProcess
 from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.features.outages import operations as services
 from workflows.models import Attempt, Effect, ManualTask, Service, Workflow
 from workflows.models.service import FIRST_COOL_OFF
 
@@ -182,7 +183,7 @@ class Till(System):
         down = Service.objects.filter(opened_at__isnull=False, cool_off__gt=FIRST_COOL_OFF, retry_at__gt=Now())
         for name in down.values_list("name", flat=True):
             with suppress(NotAllowed):  # a trial has closed it just now
-                operations.try_now(name, user=self.person, reason="They say it is up.")
+                services.try_now(name, user=self.person, reason="They say it is up.")
 
     def retry_the_failed(self) -> None:
         for pk in Workflow.objects.filter(pk__in=self.given, status="FAILED").values_list("pk", flat=True):

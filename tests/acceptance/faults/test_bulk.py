@@ -18,8 +18,8 @@ from tests.acceptance.faults.harness import System, assert_each_key_once, send
 from tests.processes import meanwhile
 from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.features.bulk import operations as bulk
 from workflows.models import BulkItem, BulkOperation, Event, Workflow
-from workflows.operations import bulk
 from workflows.signals import store
 
 pytestmark = pytest.mark.django_db(transaction=True)

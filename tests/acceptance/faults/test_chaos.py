@@ -23,8 +23,8 @@ from tests.acceptance.faults.audit import Audit, of
 from tests.acceptance.faults.harness import DEATHS, ONCE, System, assert_nothing_twice, outcomes, pid_of, refused
 from tests.acceptance.faults.money import Till
 from tests.acceptance.faults.test_kill import CALL, OF_CALLS
-from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.features.outages import operations as services
 from workflows.models import Attempt, CircuitEvent, Effect, Event, FollowUp, ManualTask, Service, Workflow
 
 # Beside another test its strikes come too late: it waits minutes for the seldom ones.
@@ -152,7 +152,7 @@ class Chaos:
         self.till.audit.look_around(self.till.given, self.random)
         for name in Service.objects.filter(retry_at__gt=timezone.now() + TOO_FAR).values_list("name", flat=True):
             with suppress(NotAllowed):  # it has just been tried
-                operations.try_now(name, user=self.system.person, reason="Its owners say that it is up again.")
+                services.try_now(name, user=self.system.person, reason="Its owners say that it is up again.")
 
     def be_quiet(self) -> None:
         """No fault any more. What is stopped for good is left to its supervisor."""

@@ -12,11 +12,11 @@ from django.utils import timezone
 from onboarding.samples import Kind
 from tests.acceptance.faults.audit import of
 from tests.acceptance.faults.harness import System, assert_each_key_once, each_step_once
-from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.features.outages import operations as services
+from workflows.features.outages.circuits import JITTER, LONGEST_COOL_OFF
 from workflows.models import CircuitEvent, Effect, Event, ManualTask, Service, Workflow
 from workflows.models.service import FIRST_COOL_OFF
-from workflows.outages.circuits import JITTER, LONGEST_COOL_OFF
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -143,7 +143,7 @@ def test_refunds_that_are_due_in_an_outage_are_made_once_and_by_nobody(system: S
     assert not system.sandbox.effects(operation="refund")
     system.sandbox.clear_faults()
     with suppress(NotAllowed):  # it has just been tried
-        operations.try_now("payments", user=system.person, reason="Its owners say that it is up again.")
+        services.try_now("payments", user=system.person, reason="Its owners say that it is up again.")
     wait_until_done(system, given)
     system.stop()
     log = system.sandbox.effects()

@@ -12,9 +12,9 @@ from tests.acceptance.faults.harness import System, fired, send
 from tests.acceptance.faults.test_brake import assert_each_is_charged_once_or_has_it_back, statuses
 from tests.acceptance.faults.test_outages import PLAIN, WORKERS, assert_all_is_well, wait_until_done
 from tests.postgres import Restart
+from workflows.features.outages.circuits import SUSPECTS, VOTES, CircuitState, state_of
 from workflows.models import Attempt, Service, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.outages.circuits import SUSPECTS, VOTES, CircuitState, state_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.alone]
 

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.outages.services import open_circuit
+from tests.workflows.features.outages.services import open_circuit
 from workflows import operations
 from workflows.models import ApiKey, ManualTask, Workflow
 

@@ -22,9 +22,9 @@ from tests.postgres import without_triggers
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
-from workflows.console import audit as console
 from workflows.definition import definitions
-from workflows.health import audit
+from workflows.features.audit import lines as audit
+from workflows.features.audit import page as console
 from workflows.intake.submissions import enter
 from workflows.models import Access, CircuitEvent, Event, Search
 from workflows.postgres.jsonb import document_of

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.workflows.admin.conftest import Login
-from tests.workflows.outages.services import open_circuit
+from tests.workflows.features.outages.services import open_circuit
 from workflows import console
+from workflows.features.outages.circuits import CircuitState
 from workflows.models import BulkItem, BulkOperation, ManualTask, OutboxEvent, Pace, Service, State, UndeliveredMessage
-from workflows.outages.circuits import CircuitState
 
 CSS = Path(console.__file__).parent.parent / "static" / "workflows" / "console.css"
 BAD = {

@@ -15,8 +15,9 @@ from tests.workflows.admin.conftest import Login, queries
 from tests.workflows.admin.targets import chosen
 from tests.workflows.operations.test_bulk import carry_out, end
 from workflows.console.base import ConsoleAdmin
+from workflows.features.bulk import operations as bulk
+from workflows.features.bulk import results as bulk_results
 from workflows.models import BulkItem, BulkOperation, Event, ManualTask, Workflow
-from workflows.operations import bulk, bulk_results
 
 LIST = "/admin/workflows/workflow/"
 

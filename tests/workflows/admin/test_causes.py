@@ -20,10 +20,9 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from tests.workflows.admin.test_services import SERVICES, at, shown
-from tests.workflows.outages.services import circuit, open_cause, open_circuit, trial_is_due
-from tests.workflows.outages.test_brake import Program, braked
-from workflows import operations
-from workflows.health import services
+from tests.workflows.features.outages.services import circuit, open_cause, open_circuit, trial_is_due
+from tests.workflows.features.outages.test_brake import Program, braked
+from workflows.features.outages import health, operations
 from workflows.models import CircuitEvent, Effect, Service, Workflow
 from workflows.telling.words import day
 
@@ -317,5 +316,5 @@ def test_a_service_is_not_let_fail(as_: Login) -> None:
     assert offered(client, "programs") == ["Hold", "Try now"]
     said = client.post(f"{SERVICES}programs/let_fail/", {"reason": "Now."}, follow=True).content.decode()
     assert "a service comes back" in said
-    assert services.standing("programs").service.let_fail_until is None  # type: ignore[union-attr]
+    assert health.standing("programs").service.let_fail_until is None  # type: ignore[union-attr]
     assert User.objects.count() == 1

@@ -16,7 +16,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
-from tests.workflows.outages.services import open_circuit
+from tests.workflows.features.outages.services import open_circuit
 from workflows.models import Attempt, Effect, FollowUp, ManualTask, Workflow
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)

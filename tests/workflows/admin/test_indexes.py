@@ -9,10 +9,11 @@ from django.db import connection
 from django.test import Client
 
 from tests.workflows.admin.conftest import Login
-from workflows.engine import rollup, unknown_types
+from workflows.engine import unknown_types
 from workflows.engine.claim import COMPENSATION, DueWorkflows
+from workflows.features.retention import purge
+from workflows.features.trends import rollup
 from workflows.models import Signal, Workflow
-from workflows.retention import purge
 from workflows.signals import waking
 from workflows.state import transitions
 

@@ -16,12 +16,14 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
-from workflows import operations
-from workflows.health import left_undone
+from workflows.features.bulk import operations as bulk
+from workflows.features.bulk import previews as bulk_previews
+from workflows.features.bulk import results as bulk_results
+from workflows.features.deferred_steps import left_undone
+from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.models import BulkItem, BulkOperation, Effect, Event, FollowUp, Workflow
 from workflows.models.failure import Cause
 from workflows.models.rollup import Rollup
-from workflows.operations import bulk, bulk_previews, bulk_results
 
 pytestmark = pytest.mark.django_db
 
@@ -67,7 +69,7 @@ def to_be_tried() -> Workflow:
 
 def asked_for() -> Workflow:
     row = refused()
-    operations.follow_up(row.pk, user=User.objects.get(username="boss"), step="tell")
+    deferred_steps.follow_up(row.pk, user=User.objects.get(username="boss"), step="tell")
     return row
 
 

@@ -21,12 +21,13 @@ from workflows.console.find import rows_of
 from workflows.console.workflow_page import page
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.engine.undo_question import ASKED
+from workflows.features.bulk import previews as bulk_previews
+from workflows.features.corrections.operations import _unclear
+from workflows.features.retention.unsettled import why_they_stay
 from workflows.health import failures, money_at_risk
 from workflows.models import Effect, Workflow
-from workflows.operations import bulk_previews, held_by
-from workflows.operations.corrections import _unclear
+from workflows.operations import held_by
 from workflows.postgres.statements import fetch_all
-from workflows.retention.unsettled import why_they_stay
 from workflows.search.find import Found
 from workflows.telling import words
 from workflows.telling.consequences import of_cancel, of_retry

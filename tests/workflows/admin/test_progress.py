@@ -12,8 +12,8 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from workflows.definition import Step, WorkflowDefinition
+from workflows.features.retention import content
 from workflows.models import Attempt, Effect, Workflow
-from workflows.retention import content
 
 pytestmark = pytest.mark.django_db
 

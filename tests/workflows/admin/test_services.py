@@ -14,10 +14,10 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
-from tests.workflows.outages.services import circuit, open_circuit, trial_is_due
+from tests.workflows.features.outages.services import circuit, open_circuit, trial_is_due
 from workflows import times
-from workflows.console import service as page_module
-from workflows.health import services
+from workflows.features.outages import health as services
+from workflows.features.outages import service_page as page_module
 from workflows.models import CircuitEvent, Service, Workflow
 
 SERVICES = "/admin/workflows/service/"

@@ -9,7 +9,7 @@ from pytest_django import Settings
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
-from workflows.health.undelivered import FOUND
+from workflows.features.queues.undelivered import FOUND
 from workflows.models import UndeliveredMessage
 
 UNDELIVERED = "/admin/workflows/undeliveredmessage/"

@@ -12,10 +12,10 @@ from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from workflows.console import home, navigation, needs_a_person
 from workflows.console.base import ConsoleAdmin, RetryForm
 from workflows.console.workflow_list import PresetFilter
+from workflows.features.outages.circuits import CircuitState
 from workflows.health.health import Level
 from workflows.health.needs_a_person import Kind, Whose
 from workflows.models import Attempt, BulkItem, BulkOperation, Effect, Event, State, StepOutcome, UndeliveredMessage
-from workflows.outages.circuits import CircuitState
 from workflows.telling import patient, words
 from workflows.wording import ENGINE_CODES
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, crawl
-from tests.workflows.outages.services import open_circuit
+from tests.workflows.features.outages.services import open_circuit
 from workflows import times
 from workflows.console.answer_form import field_of
 from workflows.console.typed import DayField, Typed

@@ -15,7 +15,7 @@ from tests.workflows import rows
 from tests.workflows.api.test_metrics import _in_debug, told
 from workflows.definition import Slo, Step
 from workflows.errors import RetryableStepError, StepError
-from workflows.health.rates import EPOCH
+from workflows.features.trends.rates import EPOCH
 from workflows.models import Workflow
 from workflows.models.rollup import Grain, Metric, Rollup
 from workflows.wording import CodeWords, Wording

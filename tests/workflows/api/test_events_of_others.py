@@ -14,8 +14,8 @@ from onboarding import sources
 from tests.workflows import rows
 from tests.workflows.api.answers import assert_problem
 from tests.workflows.api.vendors import CLOUD, DECLARED, STRIPES, VENDORS, Vendor, stripe_signature
-from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.features.queues import messages
 from workflows.ingress import webhooks
 from workflows.ingress.messages import Arrived
 from workflows.models import Signal, UndeliveredMessage, Workflow
@@ -110,7 +110,7 @@ def test_what_came_too_early_is_kept_once_and_redelivered(client: Client, secret
     assert (row.webhook, str(row)) == ("payments", "webhook of payments")
     workflow = rows.workflow(idempotency_key=key)
     boss = User.objects.create_superuser("boss")
-    operations.redeliver(row.pk, user=boss)
+    messages.redeliver(row.pk, user=boss)
     assert Signal.objects.get().workflow_id == workflow.pk
     assert PAYMENTS.send(client, secrets["payments"], of_stripe(key)).json() == {"replayed": True}
 
@@ -123,7 +123,7 @@ def test_binary_mode_is_redelivered_with_its_headers_and_without_its_token(
     row = UndeliveredMessage.objects.get()
     assert not {"authorization", "cookie"} & {name for name, _ in Arrived.kept(row).headers}
     settings.SIGNAL_SOURCES = ["tests.workflows.api.test_events_of_others.MENDED"]
-    operations.redeliver(row.pk, user=User.objects.create_superuser("boss"))
+    messages.redeliver(row.pk, user=User.objects.create_superuser("boss"))
     assert Signal.objects.get().linking_id == "x" * 200
 
 
@@ -133,7 +133,7 @@ def test_a_source_that_is_not_declared_any_more_keeps_its_events(
     PAYMENTS.send(client, secrets["payments"], of_stripe(None))
     settings.SIGNAL_SOURCES = []
     with pytest.raises(NotAllowed, match="declares no such source"):
-        operations.redeliver(UndeliveredMessage.objects.get().pk, user=User.objects.create_superuser("boss"))
+        messages.redeliver(UndeliveredMessage.objects.get().pk, user=User.objects.create_superuser("boss"))
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,16 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import again, define, do_maintenance, elsewhere, last_attempt, outcomes, submit, work, worker
-from tests.workflows.outages.services import SECOND, Downstream, circuit, open_circuit, trial_is_due
+from tests.workflows.features.outages.services import SECOND, Downstream, circuit, open_circuit, trial_is_due
 from tests.workflows.undoing import BY_HAND, World, ada, fail, in_doubt, states, to_rest
 from workflows import operations, waits
 from workflows.definition import Retry, WorkflowDefinition, definitions
 from workflows.effects import KnownEffect
 from workflows.errors import RetryableStepError, StepError
+from workflows.features.outages.circuits import VOTES
+from workflows.features.outages.parking import OUTAGE_ATTEMPTS
 from workflows.models import Attempt, Effect, ManualTask, Service, Workflow
 from workflows.outages import call_to
-from workflows.outages.circuits import VOTES
-from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.postgres.statements import execute
 
 pytestmark = engine.ENGINE

@@ -13,10 +13,11 @@ from pytest_django import Settings
 
 from tests import engine
 from tests.workflows import rows
-from workflows.doctor import installation
 from workflows.engine import heartbeat
 from workflows.engine.side_heartbeat import SideHeartbeat
-from workflows.health import outbox, side_processes, surroundings
+from workflows.features.doctor import installation
+from workflows.features.outbox import health as outbox
+from workflows.health import side_processes, surroundings
 from workflows.health.counts import read
 from workflows.health.health import judge
 from workflows.models import SideProcess

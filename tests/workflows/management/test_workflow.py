@@ -140,7 +140,7 @@ def working(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(seconds: float) -> None:
         slice_after(BulkOperation.objects.get(), 1)
 
-    monkeypatch.setattr("workflows.management.workflow.bulk.sleep", work)
+    monkeypatch.setattr("workflows.features.bulk.command.sleep", work)
 
 
 def test_those_of_a_cause_are_retried_and_no_others(lead: User, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_ctrl_c_leaves_it_running(
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("workflows.management.workflow.bulk.sleep", interrupt)
+    monkeypatch.setattr("workflows.features.bulk.command.sleep", interrupt)
     rows.failed()
     with pytest.raises(SystemExit) as ended:
         run("bulk", "retry", "--type", rows.failed().workflow_type, *WHY, actor=lead)

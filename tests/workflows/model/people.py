@@ -16,8 +16,9 @@ from workflows.console.base import ConsoleAdmin, Verb
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine.compensation import UNDO_TASK_TYPE
 from workflows.errors import NotAllowed
+from workflows.features.corrections import operations as corrections
+from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.models import Correction, Effect, Erasure, Hold, ManualTask, Workflow
-from workflows.operations import corrections
 from workflows.operations.answer_models import DealtWith
 
 WHY = "Ticket 7."
@@ -90,7 +91,7 @@ def _same_values(row: Workflow, choice: int) -> Arguments:
 
 
 def _deferred(row: Workflow, choice: int) -> Arguments:
-    return {"step": next(each.name for each in operations.left_undone(row) if not each.why_not), "reason": WHY}
+    return {"step": next(each.name for each in deferred_steps.left_undone(row) if not each.why_not), "reason": WHY}
 
 
 def _until(row: Any, choice: int) -> Arguments:

@@ -39,12 +39,13 @@ from tests.workflows.model.clinic import AMOUNT, BANKS, Clinic, definition, serv
 from workflows import failpoints
 from workflows.definition import definitions
 from workflows.errors import ClaimLost, NotAllowed
+from workflows.features.bulk import operations as bulk
+from workflows.features.bulk import telling as bulk_operations
 from workflows.intake.submissions import enter
 from workflows.models import Erasure, Hold, ManualTask, Workflow
-from workflows.operations import bulk, why_not_decide
+from workflows.operations import why_not_decide
 from workflows.postgres import sqlstates
 from workflows.postgres.jsonb import parse
-from workflows.telling import bulk_operations
 from workflows.testing.run import Crash
 
 pytestmark = engine.ENGINE

@@ -13,8 +13,8 @@ from workflows import operations
 from workflows.correctable import Correctable
 from workflows.definition import Brake
 from workflows.errors import StepError
+from workflows.features.corrections import operations as corrections
 from workflows.models import Correction, Workflow
-from workflows.operations import corrections
 from workflows.search import normalise
 from workflows.search.search_keys import SearchKey
 from workflows.wording import CallerField, Money, Wording

@@ -15,6 +15,7 @@ from tests.workflows import rows
 from workflows import operations
 from workflows.definition import definitions
 from workflows.errors import NotAllowed
+from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.models import Event, FollowUp, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
@@ -136,7 +137,7 @@ def parcels(settings: Any) -> Iterator[None]:
 def test_what_is_given_up_again_after_it_was_run_again_needs_a_person_again(boss: User, parcels: None) -> None:
     row = rows.given_up()
     acknowledge(row, boss)
-    operations.follow_up(row.pk, user=boss, step="thank")
+    deferred_steps.follow_up(row.pk, user=boss, step="thank")
     assert (listed(), left(row)) == ([], [])
     FollowUp.objects.update(due_at=None)  # as a worker gives it up
     assert listed() == [row.pk]

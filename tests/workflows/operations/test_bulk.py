@@ -22,6 +22,11 @@ from workflows import operations
 from workflows.engine import maintenance
 from workflows.engine.undo_question import ASKED
 from workflows.errors import NotAllowed
+from workflows.features.bulk import operations as bulk
+from workflows.features.bulk import previews as bulk_previews
+from workflows.features.bulk import results as bulk_results
+from workflows.features.bulk import telling as bulk_operations
+from workflows.features.outbox import operations as outbox_operations
 from workflows.models import (
     BulkItem,
     BulkOperation,
@@ -33,8 +38,6 @@ from workflows.models import (
     Signal,
     Workflow,
 )
-from workflows.operations import bulk, bulk_previews, bulk_results
-from workflows.telling import bulk_operations
 
 SECOND = timedelta(seconds=1)
 
@@ -477,7 +480,7 @@ def test_of_what_is_redelivered_it_is_told_whether_it_was_sent(boss: User) -> No
     carry_out(made)
     OutboxEvent.objects.filter(pk=sent.pk).update(state="sent")
     OutboxEvent.objects.filter(pk__in=[given_up.pk, again.pk]).update(state="given_up")
-    operations.redeliver_event(again.pk, user=boss)
+    outbox_operations.redeliver_event(again.pk, user=boss)
     gone.delete()
     told = "1 sent, 1 to be sent, 1 given up again, 1 taken up again since, 1 deleted since"
     assert bulk_operations.results(made, bulk_results.became(made)[made.pk]) == told

@@ -24,11 +24,11 @@ from workflows.definition import Step, definitions
 from workflows.effects import key_for
 from workflows.engine import maintenance
 from workflows.errors import NotAllowed, StepError
+from workflows.features.corrections import operations as corrections
+from workflows.features.retention import ages
 from workflows.intake.submissions import KeyReused, enter
 from workflows.models import Correction, Effect, Event, ManualTask, OriginalPayload, SearchKeyHash, Workflow
-from workflows.operations import corrections
 from workflows.postgres.jsonb import parse
-from workflows.retention import ages
 from workflows.search import search_keys
 
 pytestmark = engine.ENGINE

@@ -36,8 +36,8 @@ from workflows import operations
 from workflows.correctable import Correctable
 from workflows.definition import WorkflowDefinition
 from workflows.errors import NotAllowed
+from workflows.features.corrections import operations as corrections
 from workflows.models import Effect, Workflow
-from workflows.operations import corrections
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, kinds, submit, work, worker
-from tests.workflows.outages.services import Downstream
-from workflows import operations
+from tests.workflows.features.outages.services import Downstream
 from workflows.definition import Retry, Step
 from workflows.errors import NotAllowed, StepError, UnknownOutcome
+from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.models import Effect, Event, FollowUp, Workflow
 
 pytestmark = engine.ENGINE
@@ -41,7 +41,7 @@ def passed_over(service: Downstream, state: str = "refusing", **policy: Any) -> 
 
 
 def run_again(workflow: Workflow, user: User, **arguments: Any) -> None:
-    operations.follow_up(workflow.pk, **{"user": user, "step": "confirm", **arguments})
+    deferred_steps.follow_up(workflow.pk, **{"user": user, "step": "confirm", **arguments})
 
 
 def test_what_was_refused_is_done_once_by_the_next_worker(service: Downstream, boss: User) -> None:

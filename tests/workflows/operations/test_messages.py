@@ -12,10 +12,11 @@ from django.contrib.auth.models import User
 
 from tests.workflows import rows
 from tests.workflows.operations.test_bulk import carry_out, member
-from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.features.bulk import operations as bulk
+from workflows.features.bulk import previews as bulk_previews
+from workflows.features.queues import messages
 from workflows.models import BulkItem, Signal, UndeliveredMessage
-from workflows.operations import bulk, bulk_previews
 
 
 def too_early(offset: int, key: Any, **fields: Any) -> UndeliveredMessage:
@@ -27,27 +28,27 @@ def too_early(offset: int, key: Any, **fields: Any) -> UndeliveredMessage:
 def test_a_message_that_came_too_early_is_delivered_as_if_it_came_now(boss: User) -> None:
     row = rows.waiting(wake_on=["paid"])
     message = too_early(3, row.idempotency_key)
-    operations.redeliver(message.pk, user=boss, reason="It was early.")
+    messages.redeliver(message.pk, user=boss, reason="It was early.")
     signal = Signal.objects.get()
     assert (signal.workflow_id, signal.source, signal.payload) == (row.pk, "kafka:facts", {"ok": True})
     message.refresh_from_db()
     assert message.state == "redelivered"
     assert LogEntry.objects.get().change_message == "Redelivered. It was early."
     with pytest.raises(NotAllowed, match="redelivered already"):
-        operations.redeliver(message.pk, user=boss)
+        messages.redeliver(message.pk, user=boss)
 
 
 def test_its_id_still_tells_a_duplicate(boss: User) -> None:
     row, headers = rows.workflow(), [["id", b64encode(b"m-1").decode()]]
     for offset in (3, 4):
-        operations.redeliver(too_early(offset, row.idempotency_key, headers=headers).pk, user=boss)
+        messages.redeliver(too_early(offset, row.idempotency_key, headers=headers).pk, user=boss)
     assert Signal.objects.get().dedupe_key == "m-1"
 
 
 def test_what_still_cannot_be_delivered_stays(boss: User) -> None:
     message = rows.undelivered_message(value=b"{")
     with pytest.raises(NotAllowed, match="still cannot"):
-        operations.redeliver(message.pk, user=boss)
+        messages.redeliver(message.pk, user=boss)
     message.refresh_from_db()
     assert (message.state, Signal.objects.count()) == ("", 0)
 
@@ -55,10 +56,10 @@ def test_what_still_cannot_be_delivered_stays(boss: User) -> None:
 def test_a_discarded_message_is_kept_and_not_delivered(boss: User) -> None:
     message = too_early(3, rows.workflow().idempotency_key)
     with pytest.raises(NotAllowed):
-        operations.discard(message.pk, user=boss, reason=" ")
-    operations.discard(message.pk, user=boss, reason="A test.")
+        messages.discard(message.pk, user=boss, reason=" ")
+    messages.discard(message.pk, user=boss, reason="A test.")
     with pytest.raises(NotAllowed, match="discarded already"):
-        operations.redeliver(message.pk, user=boss)
+        messages.redeliver(message.pk, user=boss)
     assert not Signal.objects.exists()
 
 

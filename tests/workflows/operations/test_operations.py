@@ -16,6 +16,10 @@ from django.utils import timezone
 from tests.workflows import rows
 from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.features.deferred_steps import operations as deferred_steps
+from workflows.features.outages import operations as services
+from workflows.features.outbox import operations as outbox_operations
+from workflows.features.queues import messages
 from workflows.models import ApiKey, BulkOperation, Event, ManualTask, Signal, Workflow
 from workflows.signals import store
 
@@ -160,10 +164,10 @@ VERBS: list[tuple[tuple[str, ...], Callable[..., Any], dict[str, Any]]] = [
     ((operations.RUN_NOW,), operations.run_now, {}),
     ((operations.CANCEL,), operations.cancel, {"reason": "By phone."}),
     ((operations.ACKNOWLEDGE,), operations.acknowledge, {"reason": "Called.", "seen": []}),
-    ((operations.FOLLOW_UP,), operations.follow_up, {"step": "confirm"}),
-    ((operations.HOLD,), operations.hold, {"until": timezone.now(), "reason": "They migrate."}),
-    ((operations.TRY_NOW,), operations.try_now, {"reason": "It is back."}),
-    ((operations.LET_FAIL,), operations.let_fail, {"reason": "They are told."}),
+    ((operations.FOLLOW_UP,), deferred_steps.follow_up, {"step": "confirm"}),
+    ((operations.HOLD,), services.hold, {"until": timezone.now(), "reason": "They migrate."}),
+    ((operations.TRY_NOW,), services.try_now, {"reason": "It is back."}),
+    ((operations.LET_FAIL,), services.let_fail, {"reason": "They are told."}),
     (operations.MAY_DECIDE, operations.claim_task, {}),
     (operations.MAY_DECIDE, operations.retract, {"reason": "Wrong."}),
     (operations.MAY_DECIDE, operations.approve, {}),
@@ -171,10 +175,10 @@ VERBS: list[tuple[tuple[str, ...], Callable[..., Any], dict[str, Any]]] = [
     ((operations.ASSIGN, *operations.MAY_DECIDE), operations.assign, {"to": 1, "seen": []}),
     ((operations.ASSIGN, *operations.MAY_DECIDE), operations.release_task, {}),
     ((operations.REVOKE,), operations.revoke, {}),
-    ((operations.SETTLE,), operations.redeliver, {}),
-    ((operations.SETTLE,), operations.discard, {"reason": "A test."}),
-    ((operations.SETTLE,), operations.redeliver_event, {}),
-    ((operations.SETTLE,), operations.discard_event, {"reason": "A test."}),
+    ((operations.SETTLE,), messages.redeliver, {}),
+    ((operations.SETTLE,), messages.discard, {"reason": "A test."}),
+    ((operations.SETTLE,), outbox_operations.redeliver_event, {}),
+    ((operations.SETTLE,), outbox_operations.discard_event, {"reason": "A test."}),
 ]
 
 

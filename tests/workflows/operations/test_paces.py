@@ -16,13 +16,13 @@ from django.utils import timezone
 
 from tests.engine import submit
 from tests.workflows import rows
-from workflows import operations
-from workflows.doctor.installation import holds
 from workflows.errors import NotAllowed
+from workflows.features.doctor.installation import holds
+from workflows.features.outages.operations import LONGEST_HOLD
+from workflows.features.pace import operations as paces
 from workflows.health import counts
 from workflows.health.health import Level, judge
 from workflows.models import CircuitEvent, Pace
-from workflows.operations import LONGEST_HOLD
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,7 +31,7 @@ WAITS = {"invisible_until": timezone.now() - HOUR}
 
 
 def hold(key: str = "queue:slow", **arguments: Any) -> None:
-    operations.hold_queue(key, **{"until": timezone.now() + HOUR, "reason": " They move. ", **arguments})
+    paces.hold_queue(key, **{"until": timezone.now() + HOUR, "reason": " They move. ", **arguments})
 
 
 def story() -> list[tuple[str, str, str]]:
@@ -41,14 +41,14 @@ def story() -> list[tuple[str, str, str]]:
 def test_it_is_held_paced_and_released_and_each_is_told(boss: User) -> None:
     submit(queue="slow")
     hold(user=boss)
-    operations.set_pace("queue:slow", user=boss, per_second=2.5, reason="Gently.")
+    paces.set_pace("queue:slow", user=boss, per_second=2.5, reason="Gently.")
     row = Pace.objects.get()
     assert (row.held_by, row.held_reason, row.per_second, row.paced_by) == ("boss", "They move.", 2.5, "boss")
-    operations.release_queue("queue:slow", user=boss, reason="Done.")
-    operations.set_pace("queue:slow", user=boss, per_second=None, reason="Done.")
+    paces.release_queue("queue:slow", user=boss, reason="Done.")
+    paces.set_pace("queue:slow", user=boss, per_second=None, reason="Done.")
     row = Pace.objects.get()
     assert (row.held_until, row.held_by, row.per_second, row.paced_by) == (None, "", None, "")
-    operations.set_cap("queue:slow", user=boss, at_once=3, reason="Gently.")
+    paces.set_cap("queue:slow", user=boss, at_once=3, reason="Gently.")
     row = Pace.objects.get()
     assert (row.at_once, row.capped_by) == (3, "boss")
     kinds = ("held", "paced", "released", "paced", "capped")
@@ -70,7 +70,7 @@ def test_no_hold_is_without_an_end_a_reason_or_something_to_hold(boss: User) -> 
             hold(key, user=boss, **arguments)
     for pace in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(NotAllowed):
-            operations.set_pace("queue:slow", user=boss, per_second=pace, reason="x")
+            paces.set_pace("queue:slow", user=boss, per_second=pace, reason="x")
     assert not Pace.objects.exists()
 
 
@@ -79,9 +79,9 @@ def test_who_may_not_changes_nothing() -> None:
     rows.held_queue()
     for do in (
         lambda: hold(user=user),
-        lambda: operations.release_queue("queue:slow", user=user, reason="x"),
-        lambda: operations.set_pace("queue:slow", user=user, per_second=1.0, reason="x"),
-        lambda: operations.set_cap("queue:slow", user=user, at_once=1, reason="x"),
+        lambda: paces.release_queue("queue:slow", user=user, reason="x"),
+        lambda: paces.set_pace("queue:slow", user=user, per_second=1.0, reason="x"),
+        lambda: paces.set_cap("queue:slow", user=user, at_once=1, reason="x"),
     ):
         with pytest.raises(PermissionDenied):
             do()

@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from tests.engine import another_connection
 from tests.workflows import rows
-from tests.workflows.outages.services import circuit, open_circuit, story, trial_is_due
-from workflows import operations
+from tests.workflows.features.outages.services import circuit, open_circuit, story, trial_is_due
 from workflows.errors import NotAllowed
+from workflows.features.outages import operations as services
 from workflows.models import CircuitEvent, Service
 from workflows.operations import guards
 
@@ -24,11 +24,11 @@ HOUR = timedelta(hours=1)
 
 
 def hold(name: str = "programs", **arguments: Any) -> None:
-    operations.hold(name, **{"until": timezone.now() + HOUR, "reason": "They migrate.", **arguments})
+    services.hold(name, **{"until": timezone.now() + HOUR, "reason": "They migrate.", **arguments})
 
 
 def try_now(name: str = "programs", **arguments: Any) -> None:
-    operations.try_now(name, **{"reason": "It is back.", **arguments})
+    services.try_now(name, **{"reason": "It is back.", **arguments})
 
 
 def test_a_hold_opens_a_closed_circuit_until_its_time_and_says_who_and_why(boss: User) -> None:

@@ -20,6 +20,7 @@ from tests.workflows import rows
 from tests.workflows.operations.people import held, task, user
 from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.models import Event, ManualTask, Signal, Workflow
 from workflows.signals import waking
 
@@ -27,7 +28,7 @@ HOLDS = {
     "retry": operations.retry,
     "run now": operations.run_now,
     "acknowledge": partial(operations.acknowledge, reason="Called.", seen=[]),
-    "follow up": partial(operations.follow_up, step="thank"),
+    "follow up": partial(deferred_steps.follow_up, step="thank"),
 }
 
 

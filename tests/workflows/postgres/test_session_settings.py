@@ -19,8 +19,8 @@ from tests import engine
 from tests.engine import define, submit, worker
 from tests.servers import ROOT, database_url
 from workflows import failpoints
-from workflows.doctor.examination import examine
 from workflows.engine import lease
+from workflows.features.doctor.examination import examine
 from workflows.models import Attempt, Workflow
 from workflows.postgres import server_log, session_settings
 

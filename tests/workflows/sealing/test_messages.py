@@ -11,12 +11,12 @@ from pytest_django import Settings
 
 from tests import engine
 from tests.workflows.undoing import ada
-from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.features.outbox import events
+from workflows.features.queues import messages as undelivered
 from workflows.ingress import messages
 from workflows.ingress.messages import Arrived
 from workflows.models import DataKey, OutboxEvent, Signal, UndeliveredMessage
-from workflows.outbox import events
 from workflows.postgres.jsonb import InputRefused
 from workflows.postgres.statements import fetch_row
 from workflows.sealing import rows, whole
@@ -54,7 +54,7 @@ def test_a_message_is_sealed_once_and_redelivered_in_clear() -> None:
     assert keep() == row
     (stored,) = fetch_row("SELECT to_json(m)::text FROM workflows_undeliveredmessage m")
     assert ("sealed:" in stored, CANARY in stored, DataKey.objects.count()) == (True, False, 1)
-    operations.redeliver(row.pk, user=ada())
+    undelivered.redeliver(row.pk, user=ada())
     signal = Signal.objects.get()
     assert (signal.dedupe_key, signal.payload) == (CANARY, {"name": CANARY})
     assert UndeliveredMessage.objects.get().content == []
@@ -66,8 +66,8 @@ def test_one_that_does_not_open_is_not_delivered_but_discarded(settings: Setting
     settings.DATA_KEYS, lacking = ["another"], settings.DATA_KEYS
     for each, settings.DATA_KEYS in ((row, ["another"]), (other, lacking)):
         with pytest.raises(NotAllowed, match="cannot be read"):
-            operations.redeliver(each.pk, user=ada())
-    operations.discard(row.pk, user=ada(), reason="Lost.")
+            undelivered.redeliver(each.pk, user=ada())
+    undelivered.discard(row.pk, user=ada(), reason="Lost.")
     row.refresh_from_db()
     assert (row.state, row.content) == ("discarded", [])
 
@@ -102,6 +102,6 @@ def test_what_is_settled_while_it_is_rotated_stays_empty(settings: Settings) -> 
     row = keep()
     settings.DATA_KEYS = ["the-new-one", "the-old-one"]
     (found,) = rows._of_tables()
-    operations.discard(row.pk, user=ada(), reason="Not needed.")
+    undelivered.discard(row.pk, user=ada(), reason="Not needed.")
     rows._reseal(rows.begin(), found)
     assert UndeliveredMessage.objects.get().content == []

@@ -15,8 +15,8 @@ from tests.workflows.waits.approvals import boss
 from workflows import operations
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import NotAllowed, RetryableStepError, StepError
+from workflows.features.bulk import operations as bulk
 from workflows.models import Attempt, BulkOperation, Event, Signal, Wait, Workflow
-from workflows.operations import bulk
 from workflows.telling.sentence import standing
 from workflows.waits import Child, ChildOutcome, WaitExpired, wait_for_children
 

@@ -30,10 +30,10 @@ from workflows.engine.outcomes import Complete, Failed, Outcome, WorkerStopping,
 from workflows.engine.results import Results
 from workflows.engine.runner import finish_tries, run_in_savepoint
 from workflows.errors import RetryableStepError, StepError, Suspend
+from workflows.features.outages import circuits
+from workflows.features.outages.calls import is_busy, unavailable_service
 from workflows.models import Attempt, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.outages import circuits, unavailable_service
-from workflows.outages.calls import is_busy
 from workflows.redaction import class_name
 from workflows.sealing import payloads
 from workflows.state import attempt_log, history

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from time import monotonic
 from typing import Any
 
-from workflows.doctor.in_flight import Found, Kind, examine
+from workflows.features.doctor.in_flight import Found, Kind, examine
 from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
 

@@ -8,8 +8,8 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
 
-from workflows.doctor.examination import examine
-from workflows.doctor.findings import Finding
+from workflows.features.doctor.examination import examine
+from workflows.features.doctor.findings import Finding
 from workflows.management.arguments import HelpInLines
 
 HELP = """\

@@ -4,12 +4,12 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
+from workflows.features.retention import purge
+from workflows.features.retention.purge import Progress
+from workflows.features.retention.unsettled import REASONS
 from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
 from workflows.management.slices import stoppable, told
-from workflows.retention import purge
-from workflows.retention.purge import Progress
-from workflows.retention.unsettled import REASONS
 
 HELP = """\
 Delete what is kept no longer: of workflows that have finished what was sent and what came of it,

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from workflows.definition import titled_step
-from workflows.doctor import adoption
-from workflows.doctor.comparison import Difference, Kind, compare
+from workflows.features.doctor import adoption
+from workflows.features.doctor.comparison import Difference, Kind, compare
 from workflows.management.arguments import HelpInLines, time
 from workflows.management.database import DatabaseCommand
 from workflows.models import Effect

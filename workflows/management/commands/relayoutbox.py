@@ -11,14 +11,14 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
-from workflows.engine import traces
 from workflows.engine.side_heartbeat import SideHeartbeat
+from workflows.features.outbox.destinations import SERVICES, Destination, destinations
+from workflows.features.outbox.relay import Relay, Sender
+from workflows.features.outbox.webhooks import Webhook
+from workflows.features.traces import traces
 from workflows.management.arguments import extra
 from workflows.management.running import RunningCommand, prepare, stop_flag
 from workflows.models import SideProcess
-from workflows.outbox.destinations import SERVICES, Destination, destinations
-from workflows.outbox.relay import Relay, Sender
-from workflows.outbox.webhooks import Webhook
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def _chosen(names: list[str] | None) -> list[Destination]:
 def _sender(destination: Destination) -> Sender:
     if not destination.kafka:
         return Webhook(destination)
-    kafka = extra("workflows.outbox.kafka", "kafka")
+    kafka = extra("workflows.features.outbox.kafka", "kafka")
     try:
         return kafka.KafkaTopic(destination)  # type: ignore[no-any-return]
     except ImproperlyConfigured as error:

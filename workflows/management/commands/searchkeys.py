@@ -5,11 +5,11 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from workflows.features.queues import refused
+from workflows.features.retention import holds
 from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
 from workflows.management.slices import how_far, stoppable, told
-from workflows.queues import refused
-from workflows.retention import holds
 from workflows.search import rows
 from workflows.search.rows import Progress
 

@@ -23,14 +23,14 @@ from tests.engine import (
     worker,
 )
 from tests.workflows.cancelling import BY_PHONE
+from tests.workflows.features.outages.services import Downstream, open_circuit, trial_is_due
 from tests.workflows.letting_go import HOUR, LATER, follow_up
-from tests.workflows.outages.services import Downstream, open_circuit, trial_is_due
 from workflows.definition import Step
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
 from workflows.features.deferred_steps import source as deferred_steps
 from workflows.features.deferred_steps.source import MAX_TRIES
+from workflows.features.outages.parking import OUTAGE_ATTEMPTS
 from workflows.models import Attempt, Effect, Event, FollowUp, Workflow
-from workflows.outages.parking import OUTAGE_ATTEMPTS
 from workflows.signals import store
 
 pytestmark = engine.ENGINE
@@ -301,7 +301,7 @@ def test_a_claim_that_has_ended_starts_nothing(messages: Downstream) -> None:
 
 def test_it_is_in_the_trace_of_its_workflow() -> None:
     memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
-    from workflows.engine.spans import Spans
+    from workflows.features.traces.spans import Spans
 
     def confirm(*, workflow: Workflow, context: engine.Context) -> None:
         if not FollowUp.objects.exists():

@@ -13,8 +13,8 @@ from tests import engine
 from tests.clock import standing_still
 from tests.engine import define, elsewhere, kinds, last_attempt, submit, work
 from tests.engine import worker as a_worker
+from tests.workflows.features.outages.services import Downstream, open_circuit
 from tests.workflows.letting_go import HOUR, LATER, Confirmation, come_due, follow_up, let_go
-from tests.workflows.outages.services import Downstream, open_circuit
 from workflows.definition import Step
 from workflows.engine.loop import LOOK_EVERY
 from workflows.errors import UnknownOutcome

@@ -16,10 +16,10 @@ from tests.engine import define, kinds, last_attempt, submit, terminate, work
 from tests.engine import worker as a_worker
 from tests.workflows.letting_go import HOUR, LATER, Act, Confirmation, columns, come_due, follow_up, let_go
 from tests.workflows.undoing import ada
-from workflows import operations
 from workflows.definition import Step
 from workflows.effects import KnownEffect
 from workflows.errors import ClaimLost, RetryableStepError, StepError, UnknownOutcome
+from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.models import Attempt, Effect, FollowUp, ManualTask, Wait, Workflow
 from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
@@ -228,7 +228,7 @@ def test_a_deferred_step_is_given_up_at_the_first_time_and_runs_again_for_a_pers
         a_worker().run(drain=True)
     assert (len(confirmation.calls), FollowUp.objects.get().due_at) == (2, None)
     assert kinds(workflow)[-1] == "follow_up_given_up"
-    operations.follow_up(workflow.pk, user=ada(), step="confirm")
+    deferred_steps.follow_up(workflow.pk, user=ada(), step="confirm")
     a_worker().run(drain=True)
     assert len(confirmation.calls) == 3
 
@@ -237,6 +237,6 @@ def test_a_person_has_a_deferred_step_run_again_before_the_next_try_would_give_i
     workflow, confirmation = let_go(sql("COMMIT"))
     come_due()
     a_worker().run(drain=True)
-    operations.follow_up(workflow.pk, user=ada(), step="confirm")
+    deferred_steps.follow_up(workflow.pk, user=ada(), step="confirm")
     a_worker().run(drain=True)
     assert len(confirmation.calls) == 3

@@ -1,0 +1,263 @@
+"""The audit: who did what, and who looked at whom; by person, patient and time. And the same as a file."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from itertools import islice
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from django.contrib.admin import AdminSite
+from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from workflows import operations, times
+from workflows.console import links
+from workflows.console.paging import is_number
+from workflows.definition import definitions, wording_of_type
+from workflows.features.audit import lines as audit
+from workflows.features.audit.lines import DID, LOOKED, Asked, Place
+from workflows.models import Access, CircuitEvent, Event, Search, Workflow
+from workflows.models.clock import microseconds, moment
+from workflows.search import find as finding
+from workflows.telling import history, patient
+
+SIZE = 50
+USERS_SHOWN = 1_000
+# A file has no more lines; each is some 150 bytes.
+MOST_EXPORTED = 100_000
+# The reveals of so many days are counted where no time is chosen.
+DAYS_COUNTED = timedelta(days=7)
+COUNTS_SHOWN = 100
+# Days that can be asked for: the first and the last of all have no time in some zones.
+EARLIEST, LATEST = date(1900, 1, 1), date(9999, 12, 30)
+
+SORTS = {"": "Everything", LOOKED: "What people looked at", DID: "What people did"}
+LOOKS = dict(Access.Kind.choices)
+FLAGS = {ADDITION: "Added", CHANGE: "Changed", DELETION: "Deleted"}
+COLUMNS = ("Time (UTC)", "Who", "What", "Workflow", "About", "Details")
+
+# What a spreadsheet takes for a formula, in full width, too.
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A line in words. `about` is the masked part of whom the workflow is about."""
+
+    at: datetime
+    who: str
+    what: str
+    details: str
+    workflow: int | None = None
+    about: str = ""
+
+    @property
+    def url(self) -> str:
+        return links.workflow(self.workflow) if self.workflow else ""
+
+
+class Filters(NamedTuple):
+    """What the address asks for, as typed; what cannot be is left out."""
+
+    person: str = ""
+    sort: str = ""
+    patient: str = ""
+    since: str = ""
+    until: str = ""
+
+    @classmethod
+    def of(cls, sent: Mapping[str, str]) -> Filters:
+        given = {name: sent.get(name, "").strip() for name in cls._fields}
+        return cls(
+            person=given["person"][:150].replace("\x00", ""),
+            sort=given["sort"] if given["sort"] in SORTS else "",
+            patient=given["patient"] if is_number(given["patient"]) else "",
+            since=given["since"] if _day(given["since"]) else "",
+            until=given["until"] if _day(given["until"]) else "",
+        )
+
+    @property
+    def query(self) -> str:
+        return urlencode({name: value for name, value in self._asdict().items() if value})
+
+    def __str__(self) -> str:
+        said = [f"{name} {value}" for name, value in self._asdict().items() if value]
+        if self.since or self.until:
+            said.append(f"days of {times.zone()}")
+        return ", ".join(said) or "everything"
+
+
+@require_safe
+def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
+    _require(request)
+    filters = Filters.of(request.GET.dict())
+    asked, tried = _asked(filters)
+    place = _place(request.GET.get("before", ""))
+    found = audit.lines(asked, before=place, limit=SIZE + 1)
+    last = found[SIZE - 1].place if len(found) > SIZE else None
+    today = timezone.localdate()
+    counted = asked if asked.since or asked.until else Asked(asked.person, since=timezone.now() - DAYS_COUNTED)
+    context = {
+        **site.each_context(request),
+        "title": "Audit",
+        "filters": filters,
+        "people": _people(filters.person),
+        "sorts": SORTS.items(),
+        "days": [(label, _of_day(filters, today - timedelta(days=ago))) for label, ago in DAYS],
+        "lines": told([line.row for line in found[:SIZE]]),
+        "others": (asked.workflows or [])[1:],
+        "tried": tried,
+        "reveals": [] if asked.workflows else audit.reveals(counted)[:COUNTS_SHOWN],
+        "counted": "" if asked.since or asked.until else f"in the last {DAYS_COUNTED.days} days",
+        "first_url": f"?{filters.query}" if place else "",
+        "next_url": f"?{filters.query}&before={_text(last)}".replace("?&", "?") if last else "",
+        "most": MOST_EXPORTED,
+    }
+    return TemplateResponse(request, "admin/workflows/audit.html", context)
+
+
+@require_POST
+def export(request: HttpRequest, *, site: AdminSite) -> HttpResponse | StreamingHttpResponse:
+    """The lines that the filters ask for, as CSV, and a line in the audit that says who took them."""
+    _require(request)
+    assert isinstance(request.user, User)
+    filters = Filters.of(request.POST.dict())
+    asked, _ = _asked(filters)
+    operations.record_export(request.user, chosen=str(filters), workflow_id=int(filters.patient or 0) or None)
+    named = {"Content-Disposition": f'attachment; filename="audit-{timezone.now():%Y-%m-%d}.csv"'}
+    return StreamingHttpResponse(_csv(asked), content_type="text/csv; charset=utf-8", headers=named)
+
+
+DAYS = (("Today", 0), ("Yesterday", 1))
+
+
+def _of_day(filters: Filters, day: date) -> tuple[str, bool]:
+    """The address of one day with these filters, and whether it is chosen."""
+    chosen = filters._replace(since=str(day), until=str(day))
+    return f"?{chosen.query}", chosen == filters
+
+
+def _require(request: HttpRequest) -> None:
+    if not request.user.has_perm(operations.VIEW_AUDIT):
+        raise PermissionDenied
+
+
+def _people(chosen: str) -> list[str]:
+    """Who can be chosen; the one who is chosen may have left."""
+    known = User.objects.filter(is_staff=True).order_by("username").values_list("username", flat=True)[:USERS_SHOWN]
+    return sorted({*known, chosen} - {""})
+
+
+# --- What is asked ------------------------------------------------------------------------------
+
+
+def _asked(filters: Filters) -> tuple[Asked, Sequence[str]]:
+    """The lines that the filters ask for, and by which keys a patient's other workflows were looked for."""
+    since, until = _day(filters.since), _day(filters.until, days=1)
+    workflows, tried = _of_patient(int(filters.patient)) if filters.patient else (None, ())
+    return Asked(filters.person, workflows, since, until, filters.sort), tried
+
+
+def _of_patient(workflow_id: int) -> tuple[Sequence[int], Sequence[str]]:
+    """A workflow and those that share a search key with it: the newest 50."""
+    known = Workflow.objects.filter(pk=workflow_id).values_list("workflow_type", "payload").first()
+    if known is None:
+        return [workflow_id], ()
+    found = finding.others_of(workflow_id, definitions().get(known[0]), known[1], shown=finding.SHOWN)
+    return [workflow_id, *found.ids], found.tried
+
+
+def _day(text: str, *, days: int = 0) -> datetime | None:
+    """The start of a reader's day, or of so many days later; None if it is none, or far off."""
+    try:
+        day = date.fromisoformat(text) + timedelta(days)
+    except (ValueError, OverflowError):
+        return None
+    return times.start_of(day) if EARLIEST <= day < LATEST else None
+
+
+def _text(place: Place) -> str:
+    return f"{microseconds(place.at)}-{place.rank}-{place.pk}"
+
+
+def _place(text: str) -> Place | None:
+    parts = text.split("-")
+    if len(parts) != 3 or not all(map(is_number, parts)):
+        return None
+    try:
+        return Place(moment(int(parts[0])), int(parts[1]), int(parts[2]))
+    except OverflowError:
+        return None
+
+
+# --- In words -----------------------------------------------------------------------------------
+
+
+def told(rows: Sequence[Any]) -> list[Told]:
+    ids = {row.workflow_id for row in rows if getattr(row, "workflow_id", None)}
+    about, types = patient.masked(ids), dict(Workflow.objects.filter(pk__in=ids).values_list("pk", "workflow_type"))
+    return [_told(row, about, types) for row in rows]
+
+
+def _told(row: Any, about: Mapping[int, str], types: Mapping[int, str]) -> Told:
+    match row:
+        case Access():
+            what = LOOKS.get(row.kind, row.kind)
+            return Told(row.at, row.actor, what, _looked(row), row.workflow_id, about.get(row.workflow_id or 0, ""))
+        case Search():
+            tried = f"By {', '.join(row.tried)}" if row.tried else "By nothing that is searchable"
+            return Told(row.at, row.actor, "Searched", f"{tried}: {row.hits} found")
+        case Event():
+            line = history.line(row, wording_of_type(types.get(row.workflow_id, "")))
+            return Told(row.at, row.actor, line.headline, line.text, row.workflow_id, about.get(row.workflow_id, ""))
+        case CircuitEvent():
+            return Told(row.at, row.actor, row.get_kind_display(), f"{row.service}: {row.reason}")
+    assert isinstance(row, LogEntry)
+    kind = row.content_type.name if row.content_type else "row"
+    said = f"{kind} {row.object_repr}: {row.get_change_message()}".removesuffix(": ")
+    return Told(row.action_time, row.user.get_username(), FLAGS.get(row.action_flag, ""), said)
+
+
+def _looked(row: Access) -> str:
+    fields = ", ".join(row.detail.get("fields", ()))
+    return ": ".join(filter(None, (fields, row.detail.get("purpose", ""), row.detail.get("chosen", ""))))
+
+
+# --- As a file ----------------------------------------------------------------------------------
+
+
+class _Echo:
+    """What `csv` writes to: it gives each row back."""
+
+    def write(self, row: str) -> str:
+        return row
+
+
+def _csv(asked: Asked) -> Iterator[str]:
+    writer = csv.writer(_Echo())
+    yield writer.writerow(COLUMNS)
+    found = audit.every_line(asked)
+    wanted = islice(found, MOST_EXPORTED)
+    while some := list(islice(wanted, 1_000)):
+        yield "".join(writer.writerow(_safe(map(str, _cells(line)))) for line in told([each.row for each in some]))
+    if next(found, None):
+        yield writer.writerow(["", "", f"Not more than {MOST_EXPORTED:,} lines: choose a shorter time for the rest"])
+
+
+def _cells(line: Told) -> Iterable[object]:
+    return line.at.isoformat(), line.who, line.what, line.workflow or "", line.about, line.details
+
+
+def _safe(cells: Iterable[str]) -> list[str]:
+    """The cells as texts that no spreadsheet takes for formulas."""
+    return [f"'{cell}" if _FORMULA.match(cell) else cell for cell in cells]

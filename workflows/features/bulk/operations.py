@@ -1,0 +1,412 @@
+"""What people may do to many rows at once: one operation, on rows that are chosen once, carried out by the workers.
+
+    choose -> start (-> approve) -> the workers' slices, with pause, resume and cancel -> done
+
+The rows are chosen and stored by one statement (`choose`): what starts to match later is not among them. Each item goes
+through the function that does the same to one row, in a savepoint of the transaction that records its outcome. So an
+item has exactly one outcome, whatever dies: it is done, skipped (that function refused it), or failed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import EmptyResultSet
+from django.db import connection, transaction
+from django.db.models import Case, Count, Model, QuerySet, When
+
+from workflows.engine.maintenance import DEATHS, Task
+from workflows.errors import NotAllowed
+from workflows.features.deferred_steps.operations import FAILED_KINDS, follow_up
+from workflows.features.outages.operations import ALONE
+from workflows.features.outbox.operations import discard_event, redeliver_event
+from workflows.features.queues.messages import discard, redeliver
+from workflows.models import BulkItem, BulkOperation, Chore, ManualTask, OutboxEvent, UndeliveredMessage, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.operations import families
+from workflows.operations.acknowledging import acknowledge, failures_left
+from workflows.operations.chores import BULK_OPERATIONS as CHORE
+from workflows.operations.chores import forget_deaths
+from workflows.operations.guards import (
+    ACKNOWLEDGE,
+    ASSIGN,
+    BULK,
+    CANCEL,
+    CANCEL_PAID,
+    FOLLOW_UP,
+    RETRY,
+    RUN_NOW,
+    SETTLE,
+    item_of,
+    record_for,
+    require,
+    require_reason,
+    short_transaction,
+    stated,
+    why_not_second,
+)
+from workflows.operations.payments import charged_again
+from workflows.operations.tasks import assign
+from workflows.operations.workflows import cancel, retry, retry_alone, run_now
+from workflows.postgres.statements import execute, literals
+from workflows.signals.waking import Slice
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+logger = logging.getLogger(__name__)
+
+State, Outcome = BulkOperation.State, BulkItem.Outcome
+
+# How many rows one bulk operation may have: as far as lists count.
+MOST = 10_000
+# How many one person may decide on alone, where nothing is taken away from a patient: an outage of some minutes.
+MANY_ALONE = 500
+# Items a second: what the services, and the workers beside their own work, take with ease.
+USUAL_PACE, FASTEST = 5, 50
+# Seconds of a slice: it holds the rows of its items so long.
+SLICE = 0.2
+# Seconds that the workers may be late by, and still catch up with the pace.
+CATCH_UP = 2.0
+DRAFTS_KEPT = timedelta(hours=12)
+
+# `act` gets an item, then the user, the reason and the verb's arguments by name.
+Act = Callable[..., object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkVerb:
+    """An operation that can be done to many rows of `model`.
+
+    `seen` is SQL for what the user was shown of a row `chosen`: the operation refuses one that has changed since.
+    `takes_away`: a patient loses something by it; `calls_again`: it calls a service that has refused it. One person
+    may decide on fewer rows of either. `is_quiet`: it calls no service, so whoever may do it to one may do it to many,
+    and at once.
+    """
+
+    permission: str
+    act: Act
+    model: type[Model] = Workflow
+    seen: str = "NULL"
+    takes_away: bool = False
+    is_quiet: bool = False
+    calls_again: bool = False
+
+
+# 0 for one that has not ended: if it fails before its turn comes, nobody has seen that failure.
+_ITS_END = "coalesce((extract(epoch FROM chosen.completed_at) * 1000000)::bigint, 0)"
+
+# Of any of its steps: a line that comes later is of a failure that nobody has seen.
+_ITS_LAST_FAILURE = f"""(SELECT max(e.id) FROM workflows_event e
+                          WHERE e.workflow_id = chosen.id AND e.kind IN {literals(FAILED_KINDS)})"""  # noqa: S608 (ours)
+
+
+def _seen(item: BulkItem) -> list[int]:
+    return [] if item.seen is None else [item.seen]
+
+
+def _on_its_row(operation: Callable[..., object]) -> Act:
+    return lambda item, **who: operation(item.row, **who)
+
+
+def _acknowledge(item: BulkItem, **who: Any) -> None:
+    row = Workflow.objects.filter(pk=item.row).first()
+    given_up = row is not None and row.status == Workflow.Status.COMPLETE
+    acknowledge(item.row, in_bulk=True, seen=failures_left(row) if row and given_up else _seen(item), **who)
+
+
+VERBS = {
+    "retry": BulkVerb(
+        permission=RETRY,
+        act=lambda item, **who: retry(item.row, in_bulk=True, seen=_seen(item), **who),
+        seen=_ITS_END,
+    ),
+    families.VERB: BulkVerb(
+        permission=RETRY,
+        act=lambda item, root, **who: retry_alone(item.row, seen=_seen(item), **who),
+    ),
+    "run_now": BulkVerb(permission=RUN_NOW, act=_on_its_row(run_now)),
+    "cancel": BulkVerb(permission=CANCEL, act=_on_its_row(cancel), takes_away=True),
+    "acknowledge": BulkVerb(permission=ACKNOWLEDGE, act=_acknowledge, seen=_ITS_END, is_quiet=True),
+    "run_again": BulkVerb(
+        permission=FOLLOW_UP,
+        act=lambda item, **who: follow_up(item.row, in_bulk=True, seen=item.seen or 0, **who),
+        seen=_ITS_LAST_FAILURE,
+        calls_again=True,
+    ),
+    "assign": BulkVerb(
+        permission=ASSIGN,
+        act=lambda item, **who: assign(item.row, seen=_seen(item), **who),
+        model=ManualTask,
+        seen="chosen.assignee_id",
+        is_quiet=True,
+    ),
+    "redeliver": BulkVerb(permission=SETTLE, act=_on_its_row(redeliver), model=UndeliveredMessage),
+    "discard": BulkVerb(
+        permission=SETTLE,
+        act=lambda item, **who: discard(item.row, seen=_seen(item), **who),
+        model=UndeliveredMessage,
+        seen="chosen.left_with_broker",
+        takes_away=True,
+    ),
+    "redeliver_event": BulkVerb(permission=SETTLE, act=_on_its_row(redeliver_event), model=OutboxEvent),
+    "discard_event": BulkVerb(permission=SETTLE, act=_on_its_row(discard_event), model=OutboxEvent, takes_away=True),
+}
+
+
+# --- What people do -------------------------------------------------------------------------------------
+
+
+def choose(verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str, **arguments: Any) -> BulkOperation:
+    """Store which rows a bulk operation is about: those of a query for ids, as they are now. Nothing is done yet.
+
+    `arguments` are what the verb needs to know of the choice: at which `step` these have failed.
+    """
+    chosen, of = VERBS[verb], VERBS[verb].model._meta.db_table
+    require(user, chosen.permission)
+    with short_transaction():
+        old = BulkOperation.objects.filter(state=State.DRAFT, asked_at__lt=ClockTimestamp() - DRAFTS_KEPT)
+        # Locked first: one that is started at this moment is not forgotten.
+        forgotten = list(old.select_for_update(skip_locked=True).values_list("pk", flat=True))
+        BulkOperation.objects.filter(pk__in=forgotten).delete()
+        made = BulkOperation.objects.create(
+            verb=verb, arguments=arguments, chosen_by=chosen_by, selected=0, asked_by=user, pace=USUAL_PACE
+        )
+        try:
+            sql, parameters = rows.query.get_compiler(connection=connection).as_sql()
+        except EmptyResultSet:  # of no ids: nothing was ticked
+            raise NotAllowed("Nothing is chosen: no row matches.") from None
+        made.selected = execute(
+            f"""INSERT INTO workflows_bulkitem (operation_id, row, seen)
+                SELECT %s, chosen.id, {chosen.seen} FROM {of} chosen
+                 WHERE chosen.id IN (SELECT * FROM ({sql}) ids LIMIT {MOST + 1}) ORDER BY chosen.id""",  # noqa: S608
+            [made.pk, *parameters],
+        )
+        if not made.selected:
+            raise NotAllowed("Nothing is chosen: no row matches.")
+        if made.selected > MOST:
+            raise NotAllowed(f"At most {MOST:,} at a time: choose fewer, by a filter.")
+        made.save(update_fields=["selected"])
+    return made
+
+
+def alone(verb: str, user: User) -> int:
+    """How many rows this user may decide on without a second person."""
+    of = VERBS[verb]
+    return MANY_ALONE if of.is_quiet or (user.has_perm(BULK) and not (of.takes_away or of.calls_again)) else ALONE
+
+
+def usual_pace(verb: str) -> int:
+    """How many a second, unless somebody says otherwise."""
+    return FASTEST if VERBS[verb].is_quiet else USUAL_PACE
+
+
+def why_four_eyes(bulk: BulkOperation, user: User) -> str:
+    """Why this user may not decide on it without a second person; empty if they may."""
+    if bulk.selected > (most := alone(bulk.verb, user)):
+        return f"of more than {most} another user has to approve it"
+    if bulk.verb == "retry" and user.has_perm(CANCEL_PAID):  # others charge nobody again
+        again = len({each.workflow_id for each in charged_again(*bulk.items.values_list("row", flat=True))})
+        if again > ALONE:
+            return f"{again} are charged again, and of more than {ALONE} such another user has to approve it"
+    return ""
+
+
+def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE, **arguments: Any) -> str:
+    """Have it carried out, in this user's name; of too many for one person another has to approve it first.
+
+    `arguments` are those of the verb: `to` whom tasks are assigned.
+    """
+    require_reason(reason, "a bulk operation")
+    if not 1 <= pace <= FASTEST:
+        raise NotAllowed(f"The pace is between 1 and {FASTEST} a second.")
+    with _locked(bulk_id, user, State.DRAFT) as bulk:
+        if bulk.asked_by_id != user.pk:
+            raise NotAllowed(f"{bulk.asked_by.get_username()} has chosen these; choose your own.")
+        bulk.reason, bulk.pace, bulk.arguments = stated(reason), pace, {**bulk.arguments, **arguments}
+        bulk.four_eyes = bool(why_four_eyes(bulk, user))
+        bulk.state = State.ASKED if bulk.four_eyes else State.RUNNING
+        bulk.asked_at = bulk.next_at = ClockTimestamp()
+        record_for(bulk, user, "Asked for" if bulk.four_eyes else "Started", reason)
+    return "You have asked for it. It starts when another user approves it." if bulk.four_eyes else "It has started."
+
+
+def why_not_approve(bulk: BulkOperation, user: User) -> str:
+    """Why this user cannot approve it, in a sentence; empty if they can."""
+    if why := why_not_second(bulk.asked_by, user):
+        return why
+    if not user.has_perm(BULK):
+        return "Ask a support lead or an engineer to approve it."
+    return _why_not_in_their_name(bulk)
+
+
+def to_approve(user: User) -> QuerySet[BulkOperation]:
+    """What other users have asked for, and this one may approve; the oldest first."""
+    verbs = [name for name, verb in VERBS.items() if user.has_perm(BULK) and user.has_perm(verb.permission)]
+    asked = BulkOperation.objects.filter(state=State.ASKED, verb__in=verbs)
+    return asked.exclude(asked_by=user).order_by("asked_at", "id")
+
+
+def approve(bulk_id: int, *, user: User, reason: str = "") -> str:
+    """Let a bulk operation start that another user has asked for."""
+    with _locked(bulk_id, user, State.ASKED) as bulk:
+        if refusal := why_not_approve(bulk, user):
+            raise NotAllowed(refusal)
+        bulk.state, bulk.approved_by, bulk.next_at = State.RUNNING, user, ClockTimestamp()
+        record_for(bulk, user, "Approved", reason)
+    return "It has started."
+
+
+def pause(bulk_id: int, *, user: User, reason: str = "") -> None:
+    """Carry out no further item until it is resumed. A slice that is under way is finished."""
+    with _locked(bulk_id, user, State.RUNNING) as bulk:
+        bulk.state = State.PAUSED
+        bulk.paused_why = f"{user.get_username()} has paused it. {stated(reason)}".strip()
+        record_for(bulk, user, "Paused", reason)
+
+
+def resume(bulk_id: int, *, user: User, reason: str = "") -> None:
+    with _locked(bulk_id, user, State.PAUSED) as bulk:
+        if refusal := _why_not_in_their_name(bulk):
+            raise NotAllowed(refusal)
+        bulk.state, bulk.paused_why, bulk.next_at = State.RUNNING, "", ClockTimestamp()
+        record_for(bulk, user, "Resumed", reason)
+
+
+def stop(bulk_id: int, *, user: User, reason: str = "") -> str:
+    """Cancel what is left of it. What it has done stays."""
+    with _locked(bulk_id, user, State.ASKED, State.RUNNING, State.PAUSED) as bulk:
+        bulk.state, bulk.ended_at = State.CANCELLED, ClockTimestamp()
+        record_for(bulk, user, "Cancelled", reason)
+        left = bulk.items.filter(outcome=Outcome.OPEN).count()
+    return f"It is cancelled. {left} of {bulk.selected} were not touched."
+
+
+def outcomes(*bulks: BulkOperation) -> dict[int, dict[str, int]]:
+    """How many items of each came out how: done, skipped, failed, and open."""
+    counted: dict[int, dict[str, int]] = {bulk.pk: dict.fromkeys(Outcome.values, 0) for bulk in bulks}
+    items = BulkItem.objects.filter(operation__in=bulks).order_by()
+    for bulk_id, outcome, number in items.values_list("operation", "outcome").annotate(Count("pk")):
+        counted[bulk_id][outcome] = number
+    return counted
+
+
+@contextmanager
+def _locked(bulk_id: int, user: User, *states: str) -> Iterator[BulkOperation]:
+    """The locked row of a bulk operation in one of these states, for who may do the same to one row; saved after."""
+    with short_transaction("The workers carry out a slice of it just now; try again in a moment."):
+        bulk = BulkOperation.objects.select_for_update(no_key=True).filter(pk=bulk_id, verb__in=VERBS).first()
+        if bulk is None:
+            raise NotAllowed("There is no such bulk operation.")
+        require(user, VERBS[bulk.verb].permission)
+        if bulk.state not in states:
+            raise NotAllowed(f"That cannot be done now: it is {State(bulk.state).label.lower()}.")
+        yield bulk
+        bulk.save()
+        forget_deaths(CHORE)
+
+
+# --- What the workers do --------------------------------------------------------------------------------
+
+
+def do_slice(after: int) -> Slice:
+    """Carry out the next items of a bulk operation whose pace allows one: of the next after this id, in turns.
+
+    If the last slice has ended its worker, one item: so it is known which one ends them. The verbs of a later release
+    are left to its workers.
+    """
+    bulk = _next_due(after)
+    if bulk is None:
+        is_under_way = BulkOperation.objects.filter(state=State.RUNNING, verb__in=VERBS).exists()
+        return Slice(0, rest=0.0 if is_under_way else 1.0)
+    if refusal := _why_not_in_their_name(bulk):
+        bulk.state, bulk.paused_why = State.PAUSED, refusal
+        bulk.save()
+        return Slice(1, bulk.pk)
+    since = min(max(bulk.next_at, bulk.now - timedelta(seconds=CATCH_UP)), bulk.now)
+    is_suspect = Chore.objects.filter(pk=CHORE, deaths__gt=0).exists()
+    allowed = 1 if is_suspect else int((bulk.now - since).total_seconds() * bulk.pace) + 1
+    items = list(_open_items(bulk)[: allowed + 1])
+    done = _carry_out_each(bulk, items[:allowed])
+    bulk.next_at = since + timedelta(seconds=done / bulk.pace)
+    if done == len(items):
+        bulk.state, bulk.ended_at = State.DONE, ClockTimestamp()
+    bulk.save()
+    return Slice(done, bulk.pk)
+
+
+def set_aside(after: int) -> int | None:
+    """End, as failed, the item that the slice after this id begins with: it ends each worker that carries it out.
+
+    Returns the id of its bulk operation: the next one has its turn.
+    """
+    if (bulk := _next_due(after)) is None or (item := _open_items(bulk).first()) is None:
+        return None
+    why = f"{DEATHS} workers in a row died while they carried it out. Look at their logs before you try it again."
+    _end(item, Outcome.FAILED, why)
+    logger.error("%s, %s: %s", bulk, item, why)
+    return int(bulk.pk)
+
+
+def _next_due(after: int) -> Any:
+    """The locked row of the bulk operation that is next after this id, among those that are due, with `now`.
+
+    In turns: one that ends its worker each time does not keep the others waiting, and is met again. A time further
+    ahead than the slowest pace is of a clock that was set back.
+    """
+    now = ClockTimestamp()
+    running = BulkOperation.objects.filter(state=State.RUNNING, verb__in=VERBS).annotate(now=now)
+    due = running.exclude(next_at__gt=now, next_at__lte=now + timedelta(seconds=1))
+    in_turns = due.order_by(Case(When(pk__gt=after, then=0), default=1), "pk")
+    return in_turns.select_for_update(no_key=True, skip_locked=True).first()
+
+
+def _open_items(bulk: BulkOperation) -> QuerySet[BulkItem]:
+    return bulk.items.filter(outcome=Outcome.OPEN).order_by("id")
+
+
+def _carry_out_each(bulk: BulkOperation, items: list[BulkItem]) -> int:
+    """Carry out these items, as many as a slice has time for; return how many."""
+    until = monotonic() + SLICE
+    for number, item in enumerate(items, start=1):
+        _carry_out(bulk, item)
+        if monotonic() >= until:
+            return number
+    return len(items)
+
+
+def _carry_out(bulk: BulkOperation, item: BulkItem) -> None:
+    outcome, why = Outcome.DONE, ""
+    try:
+        with transaction.atomic(), item_of(bulk.pk):
+            VERBS[bulk.verb].act(item, user=bulk.asked_by, reason=bulk.reason, **bulk.arguments)
+    except NotAllowed as refusal:
+        outcome, why = Outcome.SKIPPED, str(refusal)
+    except Exception as error:
+        if not connection.is_usable():
+            raise
+        outcome, why = Outcome.FAILED, f"An unforeseen error: {type(error).__name__}. The log says more."
+        logger.error("%s, %s: %s", bulk, item, type(error).__name__, exc_info=error)
+    _end(item, outcome, why)
+
+
+def _end(item: BulkItem, outcome: BulkItem.Outcome, why: str) -> None:
+    BulkItem.objects.filter(pk=item.pk).update(outcome=outcome, why=why, at=ClockTimestamp())
+
+
+def _why_not_in_their_name(bulk: BulkOperation) -> str:
+    """Why it is not carried out in the name of the user who asked for it; empty if it is."""
+    user = bulk.asked_by
+    if user.is_active and user.is_staff and user.has_perm(VERBS[bulk.verb].permission):
+        return ""
+    return f"{user.get_username()}, in whose name it is done, may not do this any more."
+
+
+# For `engine.maintenance`, which knows nothing of people.
+CHORES = {CHORE: Task(do_slice, every=0.2, set_aside=set_aside)}

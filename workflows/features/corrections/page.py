@@ -1,0 +1,167 @@
+"""Correct and retry: the forms of the two people, what each is shown before, and what a workflow's page says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from workflows import operations
+from workflows.console.answer_form import field_of
+from workflows.console.base import KEPT, ReasonForm, Verb, reason_field
+from workflows.definition import definitions, value_at
+from workflows.features.corrections import operations as corrections
+from workflows.features.retention.content import DELETED
+from workflows.models import Correction, Workflow
+from workflows.telling import consequences, words
+from workflows.telling.history import in_words
+
+
+class _ValuesForm(ReasonForm):
+    """New values of fields, by field in `values`; what is left empty is not among them."""
+
+    def add(self, names: Collection[str], *, required: bool) -> None:
+        definition = definitions()[self.row.workflow_type]
+        for name in names:
+            info = definition.correctable.find(name) if definition.correctable else None
+            assert info is not None  # else the definition could not have been made
+            field = field_of(info)
+            field.required = field.widget.is_required = required
+            field.initial = None
+            field.label = corrections.label_of(definition, name)
+            field.help_text = f"Was: {corrections.masked(definition, name, value_at(self.row.payload, name))}."
+            self.fields[name] = field
+        self.names = names
+        self.order_fields([*names, "reason"])
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        values = {name: cleaned.pop(name, None) for name in self.names}
+        cleaned["values"] = {name: value for name, value in values.items() if value not in (None, "")}
+        return cleaned
+
+
+class CorrectForm(_ValuesForm):
+    def __init__(self, *args: Any, row: Workflow, **kwargs: Any) -> None:
+        super().__init__(*args, row=row, **kwargs)
+        correctable = corrections.correctable_of(row)
+        self.add(correctable.fields if correctable else (), required=False)
+        for name in self.names:
+            self.fields[name].help_text += " Leave it empty to keep that."
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        if not self.errors:
+            for field, fault in corrections.faults(self.row, cleaned["values"]).items():
+                self.add_error(field or None, fault)
+        return cleaned
+
+
+class ApproveForm(_ValuesForm):
+    reason = reason_field(f"If there is something to say. {KEPT}", required=False)
+
+    def __init__(self, *args: Any, row: Workflow, **kwargs: Any) -> None:
+        super().__init__(*args, row=row, **kwargs)
+        told = asked.told if (asked := _asked(row)) else ()
+        self.add([each["field"] for each in told], required=True)
+        for each in told:
+            self.fields[each["field"]].help_text += f" Asked for: {each['is']}."
+
+
+def _asked(row: Workflow) -> Correction | None:
+    """What somebody has asked for, and nobody has decided; read once for a page."""
+    if "asked" not in vars(row):
+        vars(row)["asked"] = corrections.open_correction(row.pk) if row.status == Workflow.Status.FAILED else None
+    found: Correction | None = vars(row)["asked"]
+    return found
+
+
+def _ids(row: Workflow) -> list[int]:
+    return [asked.pk] if (asked := _asked(row)) else []
+
+
+def _of_asking(row: Workflow) -> Iterator[str]:
+    correctable = corrections.correctable_of(row)
+    yield (
+        "Nothing is changed before another user approves it, who types the new values again, as the patient says them."
+    )
+    yield from _of_change(row, correctable.fields if correctable else ())
+
+
+def _of_approval(row: Workflow) -> Iterator[str]:
+    if asked := _asked(row):
+        yield f"{_in_words(asked)} {words.ended(asked.reason)}"
+        yield "Type the new values as you know them, from the patient or from what the patient has sent."
+        yield from _of_change(row, [each["field"] for each in asked.told])
+
+
+def _of_change(row: Workflow, fields: Collection[str]) -> Iterator[str]:
+    """What has the old values and keeps them, and what the retry does."""
+    for step, labels in corrections.done_with_the_old(row, fields).items():
+        yield (
+            f"{step} was done with what was sent ({', '.join(labels)}), and is not done again: there the old value "
+            "stays until somebody changes it by hand."
+        )
+    yield from consequences.of_retry(row)
+
+
+CORRECT = Verb(
+    slug="correct",
+    label="Correct and retry",
+    permission=operations.CORRECT,
+    operation=corrections.ask,
+    applies=lambda row: corrections.correctable_of(row) is not None and _asked(row) is None,
+    why_not=corrections.why_not_correct,
+    consequences=_of_asking,
+    seen=(("seen", operations.ended_at),),
+    form=CorrectForm,
+    asks="Ask to correct {}",
+    done="It is asked for.",
+)
+APPROVE = Verb(
+    slug="approve_correction",
+    label="Approve the correction",
+    permission=operations.CORRECT,
+    operation=corrections.approve,
+    applies=lambda row: _asked(row) is not None,
+    why_not=lambda row, user: corrections.why_not_approve(asked, user) if (asked := _asked(row)) else "",
+    consequences=_of_approval,
+    seen=(("seen", _ids),),
+    form=ApproveForm,
+    asks="Correct and retry {}",
+    done="It is corrected, and will be tried again from the first step.",
+)
+CLOSE = Verb(
+    slug="close_correction",
+    label="Do not correct it",
+    permission=operations.CORRECT,
+    operation=corrections.close,
+    applies=lambda row: _asked(row) is not None,
+    consequences=lambda row: [
+        "What was asked for is refused; if you have asked for it yourself, it is withdrawn.",
+        "The workflow stays failed, with what was sent. It can still be retried, and another correction asked for.",
+    ],
+    seen=(("seen", _ids),),
+    asks="Leave {} as it is",
+    done="It stays as it is.",
+)
+VERBS = (CORRECT, APPROVE, CLOSE)
+
+
+def dropped(row: Workflow) -> Iterator[str]:
+    """What a retry without it makes of an open correction."""
+    if asked := _asked(row):
+        yield f"The correction that {asked.asked_by.get_username()} has asked for is dropped: this retry is without it."
+
+
+def lines(row: Workflow) -> Iterator[str]:
+    """What was corrected, and what somebody asks for."""
+    if asked := _asked(row):
+        until = words.clock(asked.asked_at + corrections.LAPSES)
+        yield f"{_in_words(asked)} {words.ended(asked.reason)} Another user has to approve it, or it lapses at {until}."
+    for each in corrections.was_corrected(row):
+        labels = ", ".join(told["label"] for told in each.told) or DELETED
+        yield f"Corrected: {labels}, at {words.clock(each.decided_at)}."
+
+
+def _in_words(asked: Correction) -> str:
+    return f"{asked.asked_by.get_username()} asks for a correction: {in_words(asked.told)}."

@@ -1,0 +1,50 @@
+"""EXAMINATION: all looks, one after another; one that fails stops no other."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.db import DatabaseError, Error, connection, transaction
+
+from workflows.features.doctor import installation, server
+from workflows.features.doctor.findings import Finding, Level, Look
+from workflows.postgres import sqlstates
+
+# Each look reads views and heads of indexes. A database in trouble may be slow.
+LONGEST_LOOK = "10s"
+
+
+def examine() -> list[Finding]:
+    """What is wrong, the worst first; within a level, the server before what runs on it."""
+    try:
+        connection.ensure_connection()
+    except Error as error:
+        place = sqlstates.host_port(connection.alias)
+        what = f"The database at {place} cannot be reached: {sqlstates.loggable(error)}."
+        return [Finding(Level.CRITICAL, "database", what, "Start PostgreSQL, or mend DATABASE_URL and the way there.")]
+    found = [finding for look in (*server.LOOKS, installation.migrations) for finding in _look(look)]
+    if not any(finding.about == "migrations" for finding in found):  # the others read tables of this release
+        found += [finding for look in installation.LOOKS for finding in _look(look)]
+    return sorted(found, key=lambda finding: -finding.level)
+
+
+def _look(look: Look) -> Iterator[Finding]:
+    try:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT set_config('statement_timeout', %s, true)", [LONGEST_LOOK])
+            found = list(look())
+    except DatabaseError as error:
+        cure = "The SQLSTATE says why. A role that lacks a right: GRANT pg_monitor TO it."
+        found = [_not_known(look, f"PostgreSQL refused: {sqlstates.loggable(error)}", cure)]
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        failed = f"The look failed: {sqlstates.loggable(error)}, in {where.name} ({Path(where.filename).name})"
+        found = [_not_known(look, failed, "It is a defect: show this to an engineer.")]
+    yield from found
+
+
+def _not_known(look: Look, why: str, cure: str) -> Finding:
+    return Finding(Level.WARNING, "not known", f'Not known: "{look.__doc__}" {why}.', cure)

@@ -1,0 +1,104 @@
+"""OUTBOX: how each destination stands, as what waits for it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.core.exceptions import ImproperlyConfigured
+
+from workflows.features.outbox.chores import OPEN
+from workflows.features.outbox.destinations import SERVICES, destinations
+from workflows.health import bounded
+from workflows.health.bounded import Count, Link
+from workflows.models import Service
+from workflows.postgres.skip_scan import skip_scan
+from workflows.postgres.statements import fetch_all
+
+SEE_OUTBOX = "workflows.view_outboxevent"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A destination: what waits for it, since when the oldest does, and what was given up.
+
+    Not `is_known`: OUTBOX_DESTINATIONS does not name it. `is_disabled`: it has answered 410, and nobody has had it
+    tried since.
+    """
+
+    name: str
+    waiting: Count
+    oldest: datetime | None
+    given_up: Count
+    is_known: bool = True
+    is_disabled: bool = False
+
+    @property
+    def service(self) -> str:
+        return f"{SERVICES}{self.name}"
+
+
+_FOUND = f"""
+    WITH RECURSIVE {OPEN},
+         {skip_scan("given_up", "workflows_outboxevent", "state = 'given_up'", "destination")}
+    SELECT name, waiting.number, waiting.oldest, given_up.number
+      FROM (SELECT destination AS name FROM open UNION SELECT destination FROM given_up
+            UNION SELECT unnest(%(known)s::text[])) names
+     CROSS JOIN LATERAL (
+           SELECT count(*) AS number, min(since) AS oldest
+             FROM (SELECT since FROM workflows_outboxevent WHERE state = '' AND destination = name
+                    ORDER BY since LIMIT %(limit)s) each) waiting
+     CROSS JOIN LATERAL (
+           SELECT count(*) AS number
+             FROM (SELECT FROM workflows_outboxevent WHERE state = 'given_up' AND destination = name
+                    LIMIT %(limit)s) each) given_up
+     ORDER BY name"""  # noqa: S608 (ours)
+
+
+def standings() -> list[Standing]:
+    """Every destination that the setting names, or for which there is something; by as many steps down two indexes."""
+    try:
+        known = list(destinations())
+    except ImproperlyConfigured:  # a check says so
+        known = []
+    found = fetch_all(_FOUND, {"known": known, "limit": bounded.limit() + 1})
+    services = [f"{SERVICES}{name}" for name, *_ in found]
+    closed = Service.objects.filter(pk__in=services, opened_at__isnull=False, retry_at=None)
+    disabled = set(closed.values_list("pk", flat=True))
+    return [
+        Standing(
+            name,
+            _count(waiting, name, "open"),
+            oldest,
+            _count(given_up, name, "given_up"),
+            name in known,
+            f"{SERVICES}{name}" in disabled,
+        )
+        for name, waiting, oldest, given_up in found
+    ]
+
+
+def _count(number: int, destination: str, state: str) -> Count:
+    return Count(number, Link("outboxevent", filters=(("destination", destination), ("state", state))))
+
+
+def need_a_person(found: Iterable[Standing]) -> list[tuple[str, Link]]:
+    """A sentence for each destination that nobody is told by unless somebody acts, and where to do that."""
+    return [told for each in found if (told := _needs(each))]
+
+
+def _needs(each: Standing) -> tuple[str, Link] | None:
+    if each.given_up.number:
+        what = (
+            "event could not be sent to it, and was"
+            if each.given_up.number == 1
+            else "events could not be sent, and were"
+        )
+        return f"The destination {each.name}: {each.given_up} {what} given up.", each.given_up.link
+    if each.is_disabled:
+        text = f"The destination {each.name} answered that it wants no events any more; {each.waiting} wait."
+        return text, Link("service", pk=each.service)
+    if not each.is_known and each.waiting.number:
+        return f"No destination is named {each.name} any more, and {each.waiting} wait for it.", each.waiting.link
+    return None

@@ -1,0 +1,94 @@
+"""KAFKA: events are sent to a topic, by an idempotent producer. Their key is the submission's, which keeps their order.
+
+The value is a CloudEvent in structured JSON, and the header `id` its id, by which `consumekafka` takes it once. No
+other module of the outbox needs Kafka's client.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from workflows.features.outbox.destinations import Destination
+from workflows.features.outbox.sending import CONTENT_TYPE, NO_ANSWER, UNTRIED, Outcome, Taken
+from workflows.kafka_options import kafka_options
+
+logger = logging.getLogger(__name__)
+
+# Seconds until a message counts as not delivered; and a little more, until that is known.
+TOTAL, KNOWN_AFTER = 8.0, 2.0
+AT_ONCE = 200
+
+# What KAFKA_OPTIONS may not change: what is promised rests on it.
+FIXED_PROPERTIES: dict[str, Any] = {
+    "enable.idempotence": True,  # with it, all replicas in sync have what is delivered
+    "message.timeout.ms": int(TOTAL * 1000),
+}
+
+
+class KafkaTopic:
+    """Sends events to one topic. It is no longer used once `close` was called. Raises ImproperlyConfigured."""
+
+    at_once = AT_ONCE
+
+    def __init__(self, destination: Destination) -> None:
+        self._topic = destination.kafka
+        self._name = destination.name
+        self._properties = _properties()
+        self._producer: Producer | None = None
+
+    def send(self, events: Sequence[Taken], must_not_begin: Callable[[], bool]) -> Sequence[Outcome]:
+        outcomes, began = [NO_ANSWER] * len(events), monotonic()
+        producer = self._producer = self._producer or Producer(
+            {"log_level": 2, **self._properties, "error_cb": self._on_error}
+        )
+        is_lost = False
+
+        def on_delivery(place: int) -> Callable[[KafkaError | None, Any], None]:
+            def tell(error: KafkaError | None, _: Any) -> None:
+                nonlocal is_lost
+                outcomes[place] = Outcome(str(error.name()) if error else "", seconds=monotonic() - began)
+                is_lost |= error is not None and error.fatal()
+
+            return tell
+
+        for place, event in enumerate(events):
+            if must_not_begin():
+                outcomes[place] = UNTRIED
+                continue
+            try:
+                producer.produce(
+                    self._topic,
+                    event.as_cloud_event(),
+                    key=str(event.subject),
+                    headers={"content-type": CONTENT_TYPE, "id": str(event.event_id), **event.trace_headers},
+                    on_delivery=on_delivery(place),
+                )
+            except (KafkaException, BufferError) as error:
+                outcomes[place] = Outcome(type(error).__name__)
+                is_lost |= isinstance(error, KafkaException) and error.args[0].fatal()
+        if producer.flush(TOTAL + KNOWN_AFTER):
+            is_lost = True
+        if is_lost:  # it sends nothing more, or what it still has could be sent when it is another relay's
+            producer.purge()
+            self._producer = None
+        return outcomes
+
+    def close(self) -> None:
+        self._producer = None
+
+    def _on_error(self, error: KafkaError) -> None:
+        logger.info("%s: Kafka: %s", self._name, error.name())
+
+
+def _properties() -> dict[str, Any]:
+    """KAFKA_BROKERS, KAFKA_OPTIONS, and what is ours. Raises ImproperlyConfigured."""
+    if not settings.KAFKA_BROKERS:
+        raise ImproperlyConfigured("KAFKA_BROKERS is not set.")
+    return {**kafka_options(*FIXED_PROPERTIES), "bootstrap.servers": settings.KAFKA_BROKERS, **FIXED_PROPERTIES}

@@ -1,0 +1,149 @@
+"""PACES: which queues and types are held or paced, and how many wait to begin there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
+
+from workflows.definition import definitions
+from workflows.features.outages.circuits import CircuitState, state_of
+from workflows.features.pace.operations import is_known
+from workflows.health import bounded
+from workflows.health.late import FRESH
+from workflows.models import ApiKey, CircuitEvent, Pace, Service, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.models.pace import Key, Scope
+from workflows.models.workflow import is_parked_on
+from workflows.postgres.skip_scan import skip_scan
+from workflows.postgres.statements import fetch_all, fetch_row
+
+TENANTS_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PaceStanding:
+    """How a queue or a type stands; `waiting` have not begun, and stop at a limit."""
+
+    key: Key
+    pace: Pace
+    now: datetime
+    waiting: int
+    last_event: CircuitEvent | None
+    circuit: CircuitState | None = None  # of a service
+
+    @property
+    def pk(self) -> str:
+        return str(self.key)
+
+    @property
+    def name(self) -> str:
+        """In a sentence."""
+        return f"the {self.key.scope.label.lower()} {self.key.name}"
+
+    @property
+    def is_service(self) -> bool:
+        """It has a cap only, and what waits is parked."""
+        return self.key.scope == Scope.SERVICE
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing begins: each hold ends by itself."""
+        return self.pace.held_until is not None and self.pace.held_until > self.now
+
+
+def active() -> list[PaceStanding]:
+    """What is held or paced just now."""
+    rows = Pace.objects.filter(Q(held_until__gt=ClockTimestamp()) | Q(per_second__gt=0) | Q(at_once__gt=0))
+    return _standings(rows.order_by("key"))
+
+
+def everything() -> list[PaceStanding]:
+    """All queues and types that this release knows, and whatever else is held or paced."""
+    known = {str(Key(Scope.QUEUE, each.queue)) for each in definitions().values()}
+    known |= {str(Key(Scope.TYPE, name)) for name in definitions()}
+    tenants = ApiKey.objects.exclude(tenant="").values_list("tenant", flat=True).distinct()
+    known |= {str(Key(Scope.TENANT, name)) for name in tenants[:TENANTS_SHOWN]}
+    services = Service.objects.filter(step="").values_list("name", flat=True)
+    known |= {str(Key(Scope.SERVICE, name)) for name in services[:TENANTS_SHOWN]}
+    rows = {key: _unlimited(key) for key in sorted(known)}
+    return _standings({**rows, **{each.key: each for each in Pace.objects.order_by("key")}}.values())
+
+
+def standing(text: str) -> PaceStanding | None:
+    """How one stands; None if nothing is called so."""
+    if (key := Key.of(text)) is None or "\x00" in text:
+        return None
+    row = Pace.objects.filter(pk=text).first()
+    if row is None and not is_known(key):
+        return None
+    return next(iter(_standings([row or _unlimited(text)])))
+
+
+def _unlimited(key: str) -> Pace:
+    """Unsaved; with texts, which the database would fill in."""
+    return Pace(key=key, held_by="", paced_by="", capped_by="")
+
+
+def _standings(rows: Iterable[Pace]) -> list[PaceStanding]:
+    found = [(each, key) for each in rows if (key := Key.of(each.key))]
+    if not found:
+        return []
+    (now,) = fetch_row("SELECT clock_timestamp()")
+    waiting = _waiting([key.name for _, key in found if key.scope == Scope.TENANT])
+    circuits = _circuits([key.name for _, key in found if key.scope == Scope.SERVICE])
+    for name in circuits:
+        waiting[str(Key(Scope.SERVICE, name))] = bounded.count(Workflow.objects.filter(is_parked_on(name)))
+    newest = CircuitEvent.objects.filter(service__in=[str(key) for _, key in found])
+    events = {each.service: each for each in newest.order_by("service", "-id").distinct("service")}
+    limit = bounded.limit() + 1
+    return [
+        PaceStanding(
+            key,
+            pace,
+            now,
+            min(waiting[pace.key], limit),
+            events.get(pace.key),
+            circuits[key.name] if key.scope == Scope.SERVICE else None,
+        )
+        for pace, key in found
+    ]
+
+
+def _circuits(names: list[str]) -> dict[str, CircuitState]:
+    """How each of these services stands; one that no worker has met unavailable is up."""
+    rows = Service.objects.filter(name__in=names).annotate(now=ClockTimestamp()) if names else ()
+    return {**dict.fromkeys(names, CircuitState.CLOSED), **{row.name: state_of(row) for row in rows}}
+
+
+_KINDS = skip_scan("kinds", "workflows_workflow", FRESH, "queue", "priority", "workflow_type")
+
+
+def _waiting(tenants: list[str]) -> Counter[str]:
+    """How many have not begun, by the key of their queue, type and tenant; no more are read than are counted."""
+    found = fetch_all(
+        f"""WITH RECURSIVE {_KINDS}
+            SELECT queue, workflow_type, tenant, number FROM kinds
+             CROSS JOIN (SELECT unnest(%(tenants)s::text[]) UNION ALL SELECT NULL) tenants (tenant)
+             CROSS JOIN LATERAL (
+                SELECT count(*) AS number FROM (
+                    SELECT FROM workflows_workflow w
+                     WHERE {FRESH} AND w.queue = kinds.queue AND w.priority = kinds.priority
+                       AND w.workflow_type = kinds.workflow_type AND w.tenant = tenants.tenant LIMIT %(limit)s) these
+                 WHERE tenants.tenant IS NOT NULL
+                UNION ALL
+                SELECT count(*) AS number FROM (
+                    SELECT FROM workflows_workflow w
+                     WHERE {FRESH} AND w.queue = kinds.queue AND w.priority = kinds.priority
+                       AND w.workflow_type = kinds.workflow_type AND tenants.tenant IS NULL LIMIT %(limit)s) these
+                 ) counted""",  # noqa: S608 (ours)
+        {"tenants": tenants, "limit": bounded.limit() + 1},
+    )
+    counted: Counter[str] = Counter()
+    for queue, workflow_type, tenant, number in found:
+        keys = [Key(Scope.TENANT, tenant)] if tenant else [Key(Scope.QUEUE, queue), Key(Scope.TYPE, workflow_type)]
+        counted.update({str(key): number for key in keys})
+    return counted

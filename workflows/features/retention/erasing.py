@@ -1,0 +1,257 @@
+"""ERASE: because a person asks for it, all that was sent under their e-mail address is emptied now, by two people.
+
+One asks, with the address, or with a workflow that has it; another approves what was found. That it happened, and by
+whom, stays; of the address only a hash. Anything unsettled, or held, refuses all of it: nothing is erased in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from django.db.models import QuerySet
+from django.views.decorators.debug import sensitive_variables
+
+from workflows.errors import NotAllowed
+from workflows.features.queues import messages
+from workflows.features.queues.messages import HELD
+from workflows.features.retention.content import empty
+from workflows.features.retention.holds import addresses_in, let_holds_wait
+from workflows.features.retention.unsettled import REASONS, why_they_stay
+from workflows.models import Erasure, OriginalPayload, SearchKeyHash, UndeliveredMessage, Workflow
+from workflows.models.clock import ClockTimestamp
+from workflows.operations.guards import ERASE, require, require_reason, short_transaction, stated, why_not_second
+from workflows.postgres.statements import execute, fetch_all
+from workflows.search import search_keys
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+# In one transaction: more is not a single person.
+MOST = 200
+# Of so many it is said why they stay.
+TOLD = 5
+
+_WITH_ADDRESS = """
+    SELECT DISTINCT w.id FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
+     WHERE k.hash = ANY (%s::bytea[]) AND w.emptied_at IS NULL ORDER BY w.id LIMIT %s"""
+# These, and the workflows that they started, or were started by.
+_FAMILY = """
+    WITH RECURSIVE found AS (
+        SELECT w.id, w.parent_id FROM workflows_workflow w WHERE w.id = ANY (%(ids)s)
+         UNION
+        SELECT w.id, w.parent_id
+          FROM found JOIN workflows_workflow w ON w.id = found.parent_id OR w.parent_id = found.id)
+    SELECT w.id FROM workflows_workflow w JOIN found USING (id)
+     WHERE w.emptied_at IS NULL ORDER BY w.id LIMIT %(limit)s"""
+_LOCK = "SELECT id FROM workflows_workflow WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
+
+
+@sensitive_variables("email")
+def ask(*, user: User, reason: str, email: str = "", workflow_id: int | None = None) -> Erasure:
+    """Ask that all of this address be erased, or of the one that a workflow has. Nothing is changed before another user
+    approves it."""
+    require(user, ERASE)
+    require_reason(reason, "an erasure")
+    if "@" in reason:
+        raise NotAllowed("The reason stays: name nobody in it. The number of a ticket, say.")
+    hashes, ids = _of_workflow(workflow_id) if workflow_id is not None else _of_address(email)
+    refused = _messages(hashes)
+    found = _found(hashes, ids, or_messages=bool(refused))
+    if why := _why_not_these(found, refused):
+        raise NotAllowed(why)
+    sought = hashes[0] if hashes else b""
+    return Erasure.objects.create(hash=sought, workflows=found, messages=refused, reason=stated(reason), asked_by=user)
+
+
+def messages_found_with(workflow_id: int) -> list[int]:
+    """And which refused submissions."""
+    return _messages(_of_workflow(workflow_id)[0])
+
+
+def found_with(workflow_id: int) -> list[int]:
+    """What would be erased if somebody asked for it with this workflow. Raises NotAllowed for nothing, or too much."""
+    return _found(*_of_workflow(workflow_id))
+
+
+def why_not_ask(workflow_id: int) -> str:
+    """Why nothing can be erased with this workflow now: a sentence, empty if it can be asked for."""
+    try:
+        return _why_not_these(found_with(workflow_id), messages_found_with(workflow_id))
+    except NotAllowed as refusal:
+        return str(refusal)
+
+
+def why_not_approve(asked: Erasure, user: User) -> str:
+    """Why `user` cannot approve what somebody has asked for: a sentence, empty if they can."""
+    if why := why_not_second(asked.asked_by, user):
+        return why
+    if not asked.asked_by.has_perm(ERASE):  # nor has who has left
+        return "The user who has asked for it may not do so any more: ask again."
+    return why_unsettled(asked) or _why_other_secret(asked)
+
+
+def why_unsettled(asked: Erasure) -> str:
+    """Why nothing of it can be erased now, whoever approves it: a sentence, empty if it can."""
+    return _why_unsettled(_left_of(asked)) or _why_held(asked.messages or ())
+
+
+def waiting(*workflow_ids: int) -> QuerySet[Erasure]:
+    """What somebody has asked for, and nobody has decided, that would erase all of these."""
+    return _waiting().filter(workflows__contains=workflow_ids)
+
+
+def _waiting() -> QuerySet[Erasure]:
+    return Erasure.objects.filter(state=Erasure.State.ASKED).select_related("asked_by").order_by("id")
+
+
+def to_approve(user: User) -> QuerySet[Erasure]:
+    """What waits for this user as its second person."""
+    asked = Erasure.objects.filter(state=Erasure.State.ASKED).exclude(asked_by=user).order_by("id")
+    return asked if user.has_perm(ERASE) else asked.none()
+
+
+Sought = tuple[list[bytes], list[int]]
+
+
+@sensitive_variables("email")
+def _of_address(email: str) -> Sought:
+    hashes = list(search_keys.hashes_of_address(email))
+    if not hashes:
+        raise NotAllowed("That is not an e-mail address.")
+    return hashes, []
+
+
+@sensitive_variables("found")
+def _of_workflow(workflow_id: int) -> Sought:
+    found = Workflow.objects.filter(pk=workflow_id).values_list("workflow_type", "payload").first()
+    if found is None:
+        raise NotAllowed("There is no such workflow, or what it was sent was deleted already.")
+    return list(addresses_in(*found)), [workflow_id]
+
+
+def _messages(hashes: Sequence[bytes]) -> list[int]:
+    """The refused submissions that have one of these; also settled ones, if a legal hold has kept what they say."""
+    rows = UndeliveredMessage.objects.filter(hashes__overlap=list(hashes)).order_by("pk")
+    found = list(rows.values_list("pk", flat=True)[: MOST + 1]) if hashes else []
+    if len(found) > MOST:
+        raise NotAllowed(f"More than {MOST} refused submissions have this address: that is not a single person.")
+    return found
+
+
+def _why_held(refused: Sequence[int]) -> str:
+    held = f"SELECT id FROM workflows_undeliveredmessage m WHERE id = ANY (%s) AND {HELD} ORDER BY id LIMIT 1"  # noqa: S608 (ours)
+    found = fetch_all(held, [list(refused)])
+    return f"Nothing is erased before all of it can be. A legal hold is on message {found[0][0]}." if found else ""
+
+
+def _found(hashes: Sequence[bytes], ids: Sequence[int], *, or_messages: bool = False) -> list[int]:
+    with_address = [pk for (pk,) in fetch_all(_WITH_ADDRESS, [list(hashes), MOST + 1])]
+    former = only_as_first_sent(with_address, hashes)
+    roots = [*ids, *(pk for pk in with_address if pk not in former)]
+    family = fetch_all(_FAMILY, {"ids": roots, "limit": MOST + 1})
+    found = sorted({*former, *(pk for (pk,) in family)})
+    if not found and not or_messages:
+        raise NotAllowed("Nothing of this person is here, or it was deleted already.")
+    if len(found) > MOST:
+        raise NotAllowed(f"More than {MOST} workflows have this address: that is not a single person.")
+    return found
+
+
+def only_as_first_sent(ids: Collection[int], hashes: Collection[bytes]) -> set[int]:
+    """Those of these workflows that were first sent with one of these addresses, and have another one since.
+
+    A mistyped address may be somebody else's, who may have it erased: but not what is this patient's.
+    """
+    return {pk for pk, first, now in _addresses_of_corrected(ids) if first & set(hashes) and not now & set(hashes)}
+
+
+def _addresses_of_corrected(ids: Collection[int]) -> Iterator[tuple[int, set[bytes], set[bytes]]]:
+    """Of those of these workflows that were corrected, the address that was first sent, and the one that it has now."""
+    sent = OriginalPayload.objects.filter(workflow__in=ids)
+    rows = sent.values_list("workflow_id", "workflow__workflow_type", "payload", "workflow__payload")
+    for pk, workflow_type, *payloads in rows:
+        first, now = ({*addresses_in(workflow_type, payload)} for payload in payloads)
+        yield pk, first, now
+
+
+def _why_other_secret(asked: Erasure) -> str:
+    """Why nobody can tell any more what has the address that was asked for: a sentence, empty if it can be told."""
+    found = Workflow.objects.filter(pk__in=asked.workflows).values_list("workflow_type", "payload")
+    corrected = [first for _, first, _ in _addresses_of_corrected(asked.workflows)]
+    known = set().union(*corrected, *(addresses_in(*each) for each in found))
+    if asked.hash and corrected and bytes(asked.hash) not in known:
+        return "The secret of the search keys has changed since: refuse it, and ask again."
+    return ""
+
+
+def _forget_what_was_first_sent(ids: Collection[int]) -> None:
+    sent = OriginalPayload.objects.filter(workflow__in=ids)
+    for pk, workflow_type, payload in sent.values_list("workflow_id", "workflow__workflow_type", "payload"):
+        hashes = [*addresses_in(workflow_type, payload)]
+        SearchKeyHash.objects.filter(workflow_id=pk, hash__in=hashes, role=None).delete()
+    sent.delete()
+
+
+def approve(erasure_id: int, *, user: User) -> Erasure:
+    """Erase what a colleague has asked for: all of it, or nothing."""
+    require(user, ERASE)
+    with short_transaction():
+        let_holds_wait()
+        asked = _open(erasure_id)
+        locked = [pk for (pk,) in fetch_all(_LOCK, [asked.workflows])]
+        there = Workflow.objects.filter(pk__in=asked.workflows).count()  # one may be gone by its age
+        if len(locked) < there:
+            raise NotAllowed("A worker, or somebody else, has one of them in hand just now; try again in a moment.")
+        if why := why_not_approve(asked, user):
+            raise NotAllowed(why)
+        left, left_messages = _left_of(asked), asked.messages or []
+        _decide(asked, Erasure.State.DONE, user)
+        former = only_as_first_sent(left, [bytes(asked.hash)] if asked.hash else [])
+        _forget_what_was_first_sent(former)
+        whole = [pk for pk in left if pk not in former]
+        # Also by keys that its payload has no more, or that this release does not know.
+        execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s) AND role IS NULL", [whole])
+        empty(whole, later_too=True)
+        messages.forget(left_messages, user=user, reason=f"Erasure {asked.pk}.")
+    return asked
+
+
+def refuse(erasure_id: int, *, user: User) -> None:
+    """Refuse what a colleague has asked for, or withdraw one's own."""
+    require(user, ERASE)
+    with short_transaction():
+        _decide(_open(erasure_id), Erasure.State.REFUSED, user)
+
+
+def _open(erasure_id: int) -> Erasure:
+    rows = Erasure.objects.select_for_update(of=("self",)).select_related("asked_by")
+    found = rows.filter(pk=erasure_id, state=Erasure.State.ASKED).first()
+    if found is None:
+        raise NotAllowed("There is no such erasure, or somebody has decided it already.")
+    return found
+
+
+def _decide(asked: Erasure, state: Erasure.State, user: User) -> None:
+    Erasure.objects.filter(pk=asked.pk).update(state=state, decided_by=user, decided_at=ClockTimestamp())
+    asked.refresh_from_db()
+
+
+def _left_of(asked: Erasure) -> list[int]:
+    """Those of its workflows that have content."""
+    rows = Workflow.objects.filter(pk__in=asked.workflows, emptied_at=None)
+    return list(rows.order_by("pk").values_list("pk", flat=True))
+
+
+def _why_not_these(ids: Sequence[int], refused: Sequence[int] = ()) -> str:
+    if why := _why_unsettled(ids) or _why_held(refused):
+        return why
+    asked = (waiting(*ids) if ids else _waiting().filter(messages__contains=list(refused))).first()
+    return f"{asked.asked_by.get_username()} has asked for that already: another user approves it." if asked else ""
+
+
+def _why_unsettled(ids: Sequence[int]) -> str:
+    if not (stay := why_they_stay(ids)):
+        return ""
+    told = " ".join(f"Workflow {pk}: {REASONS[why]}." for pk, why in sorted(stay.items())[:TOLD])
+    return f"Nothing is erased before all of it can be. {told}"

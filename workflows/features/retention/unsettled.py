@@ -1,0 +1,90 @@
+"""UNSETTLED: why a workflow keeps its content, whatever its age and whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workflows import charges
+from workflows.effects.reconcile import PASSED_OVER, passed_over
+from workflows.features.outbox.relay import LEASE
+from workflows.features.retention.holds import held_by_an_old_key
+from workflows.postgres.statements import fetch_all
+
+# For people: "It cannot be deleted: {}."
+REASONS = {
+    "held": "a legal hold is on it: wait for its end, or lift it",
+    "pending": "it is still under way: cancel it, or wait for its end",
+    "unclear": "it is unclear whether a call was made: a retry finds it out, or asks a person",
+    "fading": "it is unclear whether a best-effort step made its call: wait until nobody can tell any more",
+    "left": "it has failed, and a call was left as it is though nobody knows whether it was made: acknowledge it",
+    "deferred": "a step of it is still to be done: wait, have it run again, or acknowledge it if it was given up",
+    "untold": "others have not been told of it yet: wait, or redeliver or discard its events in the Outbox",
+    "correction": "somebody has asked for a correction: approve the correction, or do not correct it",
+    "children": "another workflow that it started is still under way: cancel that, or wait for its end",
+    "parent": "the workflow that started it has not been deleted yet: it is deleted after that one",
+    "money": "it has failed and its charge stands, or may: acknowledge it, or have it end otherwise by a retry",
+}
+
+_STATED = "w.status = 'FAILED' AND w.cancelled_at IS NULL AND w.acknowledged_failure IS DISTINCT FROM w.completed_at"
+_WHY = f"""
+    SELECT w.id, CASE
+           WHEN w.status = 'PENDING' THEN 'pending'
+           WHEN EXISTS (SELECT FROM workflows_hold h
+                         WHERE h.until > clock_timestamp()
+                           AND (h.workflow_id = w.id OR EXISTS (
+                                SELECT FROM workflows_searchkey k WHERE k.hash = h.hash AND k.workflow_id = w.id)))
+                THEN 'held'
+           WHEN EXISTS (SELECT FROM workflows_effect e
+                         WHERE e.workflow_id = w.id AND e.state IN ('intent', 'unknown')
+                           AND NOT {PASSED_OVER}
+                           -- A person has left the call as it is, or had it retried: nobody asks any more how its
+                           -- reversal ended.
+                           AND NOT (e.undo AND EXISTS (
+                                SELECT FROM workflows_effect kept
+                                 WHERE kept.workflow_id = w.id AND kept.step = e.step AND NOT kept.undo
+                                   AND kept.generation = e.generation
+                                   AND (kept.state = 'kept' OR kept.state = 'done' AND w.status = 'COMPLETE'))))
+                THEN CASE w.status WHEN 'COMPLETE' THEN 'fading' ELSE 'unclear' END
+           WHEN {_STATED} AND EXISTS (
+                SELECT FROM workflows_effect e {charges.JOIN}
+                 WHERE e.workflow_id = w.id AND {charges.HELD}) THEN 'money'
+           WHEN {_STATED} AND EXISTS (
+                SELECT FROM workflows_effect e
+                 WHERE e.workflow_id = w.id AND e.state = 'kept' AND e.result IS NULL) THEN 'left'
+           WHEN EXISTS (SELECT FROM workflows_followup f
+                         WHERE f.workflow_id = w.id
+                           AND (f.due_at IS NOT NULL OR f.acknowledged_failure IS DISTINCT FROM f.created_at))
+                THEN 'deferred'
+           WHEN EXISTS (SELECT FROM workflows_outboxevent o
+                         WHERE o.workflow_id = w.id
+                           AND (o.state IN ('', 'given_up')
+                                -- discarded, and perhaps in the hands of a relay that sends it all the same
+                                OR o.state = 'discarded' AND o.due_at > clock_timestamp()
+                                   AND o.due_at <= o.settled_at + make_interval(secs => {LEASE}))) THEN 'untold'
+           WHEN EXISTS (SELECT FROM workflows_correction c
+                         WHERE c.workflow_id = w.id AND c.state = 'asked') THEN 'correction'
+           WHEN EXISTS (SELECT FROM workflows_workflow child
+                         WHERE child.parent_id = w.id AND child.status = 'PENDING') THEN 'children'
+           WHEN EXISTS (SELECT FROM workflows_workflow parent
+                         WHERE parent.id = w.parent_id AND parent.emptied_at IS NULL
+                           AND parent.id <> ALL (%(ids)s)) THEN 'parent'
+           ELSE '' END
+      FROM workflows_workflow w WHERE w.id = ANY (%(ids)s)"""  # noqa: S608 (ours)
+
+
+def why_they_stay(ids: Sequence[int]) -> dict[int, str]:
+    """Of these workflows, those that have to keep their content, each with a key of REASONS.
+
+    Ask once their rows are locked, by a statement of its own: what was committed before the lock is seen.
+    """
+    rows = fetch_all(_WHY, {"ids": list(ids), **charges.parameters(), **passed_over()})
+    return dict.fromkeys(held_by_an_old_key(ids), "held") | {pk: why for pk, why in rows if why}
+
+
+def settled(ids: Sequence[int]) -> tuple[list[int], dict[int, str]]:
+    """Those of these that need not keep it, and why the others stay. A child stays as long as its parent does."""
+    go, stay = list(ids), dict[int, str]()
+    while go and (more := why_they_stay(go)):
+        go = [pk for pk in go if pk not in more]
+        stay |= more
+    return go, stay

@@ -1,0 +1,25 @@
+"""TRACES: where the spans of a process go, if anywhere (docs/adr/0023). OpenTelemetry's own variables say where."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from workflows import trace_context
+
+if TYPE_CHECKING:
+    from workflows.features.traces.spans import Spans
+
+logger = logging.getLogger(__name__)
+
+
+def begin() -> Spans | None:
+    """What makes this process's spans; None when there is no endpoint. Called after the fork: it starts a thread."""
+    if not trace_context.is_on():
+        return None
+    try:
+        from workflows.features.traces.spans import Spans
+    except ImportError as error:
+        logger.warning("there are no traces, for a package is missing (%s): pip install '.[traces]'", error.name)
+        return None
+    return Spans()

@@ -1,0 +1,216 @@
+"""TRENDS: how many workflows came, completed and failed, how long they took, and at which steps they failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from workflows.console import links
+from workflows.definition import wording_of_type
+from workflows.errors import DUPLICATES
+from workflows.features.trends import charts, rates
+from workflows.features.trends.charts import Bar, Chart, Value
+from workflows.features.trends.rates import Point
+from workflows.health import counts
+from workflows.models import CircuitEvent
+from workflows.models.failure import Cause
+from workflows.models.rollup import Grain, Metric
+from workflows.telling import words
+from workflows.telling.steps import title_of
+from workflows.wording import length
+
+WEEK, DAY, HOUR = timedelta(days=7), timedelta(days=1), timedelta(hours=1)
+# Bars of failures: those that are the most. The list of workflows has all.
+BARS = 8
+P95 = 0.95
+OPENS = (CircuitEvent.Kind.OPENED, CircuitEvent.Kind.HELD)
+Columns = Sequence[Sequence[Point]]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A time up to now, in columns that start at full hours, or days, of UTC."""
+
+    key: str
+    label: str
+    number: int
+    column: timedelta
+    grain: Grain
+
+    def window(self, now: datetime) -> tuple[datetime, datetime]:
+        return rates.window(now, self.number, self.column)
+
+
+RANGES = (
+    Range("24h", "24 hours", 24, HOUR, Grain.HOUR),
+    Range("7d", "7 days", 28, 6 * HOUR, Grain.HOUR),
+    Range("30d", "30 days", 30, DAY, Grain.DAY),
+)
+
+
+class Trends:
+    """What the rollup has of a range that ends with the hour, or day, of `now`."""
+
+    def __init__(self, asked: str, now: datetime) -> None:
+        self.range = next((each for each in RANGES if each.key == asked), RANGES[0])
+        self.since, self.until = self.range.window(now)
+        self._starts = [self.since + number * self.range.column for number in range(self.range.number)]
+
+    def page(self, drawn: Sequence[Chart], failures: Sequence[Bar]) -> dict[str, Any]:
+        """What `trends.html` shows; the rows of its table have a column of each chart."""
+        rows = list(zip(*(chart.columns for chart in drawn), strict=True))
+        ranges = [(f"?range={each.key}", each.label, each == self.range) for each in RANGES]
+        return {"ranges": ranges, "range": self.range, "charts": drawn, "rows": rows, "failures": failures}
+
+    # --- Numbers --------------------------------------------------------------------------------
+
+    def read(self, metric: Metric, **asked: Any) -> tuple[Columns, Columns]:
+        """The points of each column, and those of the week before."""
+        return self.read_only(metric, **asked), self.read_only(metric, WEEK, **asked)
+
+    def read_only(self, metric: Metric, earlier: timedelta = timedelta(0), **asked: Any) -> Columns:
+        """The points of each column alone, or of so much earlier."""
+        found: list[list[Point]] = [[] for _ in range(self.range.number)]
+        for point in rates.series(metric, self.since - earlier, self.until - earlier, self.range.grain, **asked):
+            found[(point.at + earlier - self.since) // self.range.column].append(point)
+        return found
+
+    def numbers(self, title: str, tone: str, counted: Sequence[int]) -> Chart:
+        """A chart of one number for each column."""
+        values = [(at, number, None) for at, number in zip(self._starts, counted, strict=True)]
+        return Chart.draw(title, tone, (sum(counted), None), values, tell=_told_count)
+
+    def counts(self, title: str, tone: str, now: Columns, before: Columns) -> Chart:
+        """A chart of how many there were."""
+        return self._chart(title, tone, now, before, lambda points: sum(each.count for each in points), _told_count)
+
+    def seconds(self, title: str, metric: Metric, now: Columns, before: Columns) -> Chart:
+        """A chart of the seconds that 95% took at the most."""
+
+        def p95(points: Sequence[Point]) -> Value:
+            return rates.quantile(metric, rates.add(*(each.buckets for each in points)), P95) if points else None
+
+        return self._chart(title, "busy", now, before, p95, _told_seconds)
+
+    def durations(self, title: str, tone: str, times: Sequence[tuple[datetime, datetime]]) -> Chart:
+        """A chart of how long something was so, given from when to when."""
+
+        def within(since: datetime, until: datetime) -> float:
+            overlaps = (min(end, until) - max(start, since) for start, end in times)
+            return sum((max(each, timedelta(0)) for each in overlaps), timedelta(0)).total_seconds()
+
+        spans = [(start, start + self.range.column) for start in self._starts]
+        values = [(start, within(start, end), within(start - WEEK, end - WEEK)) for start, end in spans]
+        whole = (within(self.since, self.until), within(self.since - WEEK, self.until - WEEK))
+        return Chart.draw(title, tone, whole, values, tell=_told_time)
+
+    def _chart(
+        self,
+        title: str,
+        tone: str,
+        now: Columns,
+        before: Columns,
+        measure: Callable[[Sequence[Point]], Value],
+        tell: Callable[[Value], str],
+    ) -> Chart:
+        pairs = zip(self._starts, now, before, strict=True)
+        values = [(at, measure(points), measure(earlier)) for at, points, earlier in pairs]
+        return Chart.draw(title, tone, (measure(_all(now)), measure(_all(before))), values, tell=tell)
+
+    def failures(self, points: Sequence[Point]) -> list[Bar]:
+        """Bars of the steps and codes with the most failures, each with the list of those workflows."""
+        counted: Counter[tuple[str, str, str]] = Counter()
+        for each in points:
+            counted[each.workflow_type, each.step, each.code] += each.count
+        worst, times = counted.most_common(BARS), counts.interval_text(self.since, self.until)
+        return charts.bars([(_told_failure(*of), number, links.failed_in(times, Cause(*of))) for of, number in worst])
+
+    def linked(self, failed: Chart) -> Chart:
+        """A chart of failures whose columns lead to the workflows that they count."""
+        times = [counts.interval_text(start, start + self.range.column) for start in self._starts]
+        return failed.linked(list(map(links.failed_in, times)))
+
+
+def _all(columns: Columns) -> list[Point]:
+    return [point for column in columns for point in column]
+
+
+def _told_count(value: Value) -> str:
+    return f"{value or 0:,.0f}"
+
+
+def _told_seconds(value: Value) -> str:
+    if value is None:
+        return "none"
+    return f"{value:.2g} s" if value < 60 else length(value)
+
+
+def _told_time(value: Value) -> str:
+    return length(value) if value else "none"
+
+
+def _told_failure(workflow_type: str, step: str, code: str) -> str:
+    return f"{title_of(wording_of_type(workflow_type), step) or words.plain(step)}: {code or 'no code'}"
+
+
+# --- Pages ----------------------------------------------------------------------------------------
+
+
+def of_workflows(asked: str, now: datetime) -> dict[str, Any]:
+    """Home's: all workflows. A duplicate is not a failure. Each failure counts, also one that was retried since."""
+    trends = Trends(asked, now)
+    labels = ["workflow_type", "step", "code"]
+    failed, failed_before = (
+        _only(columns, lambda point: point.code not in DUPLICATES)
+        for columns in trends.read(Metric.FINISHED, by=labels, outcome="failed")
+    )
+    drawn = [
+        trends.counts("Came in", "idle", *trends.read(Metric.STARTED)),
+        trends.counts("Completed", "good", *trends.read(Metric.FINISHED, outcome="complete")),
+        trends.linked(trends.counts("Failed", "bad", failed, failed_before)),
+        trends.seconds("Took, waiting left out (p95)", Metric.ACTIVE, *trends.read(Metric.ACTIVE)),
+    ]
+    return trends.page(drawn, trends.failures(_all(failed)))
+
+
+def of_failures(
+    asked: str, now: datetime, causes: Collection[tuple[str, str, str]]
+) -> dict[tuple[str, str, str], Chart]:
+    """Of each of these types, steps and codes: how many have failed, of all releases."""
+    trends = Trends(asked, now)
+    found = {each: [0] * trends.range.number for each in causes}
+    for number, points in enumerate(
+        trends.read_only(Metric.FINISHED, by=["workflow_type", "step", "code"], outcome="failed")
+    ):
+        for each in points:
+            if counted := found.get((each.workflow_type, each.step, each.code)):
+                counted[number] += each.count
+    return {each: trends.numbers("Failed", "bad", counted) for each, counted in found.items()}
+
+
+def of_service(name: str, asked: str, now: datetime) -> dict[str, Any]:
+    """A service's, or a cause's: for how long it was not called."""
+    trends = Trends(asked, now)
+    open_times = _open_times(name, trends.since - WEEK, now)
+    return trends.page([trends.durations("Not called", "bad", open_times)], [])
+
+
+def _open_times(name: str, since: datetime, now: datetime) -> list[tuple[datetime, datetime]]:
+    """From when to when the circuit was open, or held, after a time."""
+    changes = CircuitEvent.objects.filter(service=name, kind__in=[*OPENS, CircuitEvent.Kind.CLOSED]).order_by("id")
+    before = changes.filter(at__lt=since).last()
+    times: list[tuple[datetime, datetime]] = []
+    opened_at = before.at if before and before.kind in OPENS else None
+    for each in changes.filter(at__gte=since):
+        if each.kind in OPENS:
+            opened_at = opened_at or each.at
+        elif opened_at:
+            times, opened_at = [*times, (opened_at, each.at)], None
+    return [*times, (opened_at, now)] if opened_at else times
+
+
+def _only(columns: Columns, condition: Callable[[Point], bool]) -> Columns:
+    return [[point for point in column if condition(point)] for column in columns]
