@@ -5,9 +5,18 @@ What is asked for stands below the features, and names none of them: it asks `in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from workflows.operations.bulk_verbs import BulkVerb
+
 
 class Extension:
     """What a feature brings beside the workers. Each method has an answer that brings nothing."""
+
+    # What can be done to many rows at once. Each has a name of its own, of 20 characters at most: rows keep it.
+    bulk_verbs: ClassVar[Sequence[BulkVerb]] = ()
 
 
 def installed() -> tuple[Extension, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
@@ -17,7 +17,7 @@ from workflows.console import paging
 from workflows.console.base import ConsoleAdmin
 from workflows.errors import NotAllowed
 from workflows.features.bulk import operations as bulk
-from workflows.features.bulk import page as bulk_operation
+from workflows.operations.bulk_verbs import BulkVerb, verbs
 
 # The button that chooses all that match: its name; its value is the verb.
 ALL = "bulk_all"
@@ -35,21 +35,21 @@ class ChoosesMany(ConsoleAdmin):
         raise NotImplementedError
 
     def get_actions(self, request: HttpRequest) -> Any:
-        return {
-            verb: (_ticked, verb, bulk_operation.LABELS[verb]) for verb in self._permitted(request, self.bulk_verbs)
-        }
+        return {verb.name: (_ticked, verb.name, verb.label) for verb in self._permitted(request, self.bulk_verbs)}
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if request.method == "POST" and ALL in request.POST:
             return self._choose_all(request, request.POST[ALL])
-        offered = [(verb, bulk_operation.LABELS[verb]) for verb in self._permitted(request, self.choosable(request))]
+        offered = [(verb.name, verb.label) for verb in self._permitted(request, self.choosable(request))]
         return super().changelist_view(request, {"choose_all": offered, "name_of_all": ALL, **(extra_context or {})})
 
-    def _permitted(self, request: HttpRequest, verbs: Sequence[str]) -> Iterator[str]:
-        return (verb for verb in verbs if request.user.has_perm(bulk.VERBS[verb].permission))
+    def _permitted(self, request: HttpRequest, names: Sequence[str]) -> list[BulkVerb]:
+        known = verbs()
+        return [known[name] for name in names if request.user.has_perm(known[name].permission)]
 
     def _choose_all(self, request: HttpRequest, verb: str) -> HttpResponse:
-        if not self.has_view_permission(request) or verb not in self._permitted(request, self.bulk_verbs):
+        permitted = [each.name for each in self._permitted(request, self.bulk_verbs)]
+        if not self.has_view_permission(request) or verb not in permitted:
             raise PermissionDenied
         try:
             listed: paging.KeysetList = self.get_changelist_instance(request)  # type: ignore[assignment]

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from workflows.engine.extension import Feature
 from workflows.extension import Extension
+from workflows.features.bulk.extension import Bulk
 from workflows.features.business_key.hooks import BusinessKey
+from workflows.features.deferred_steps.extension import DeferredSteps as DeferredStepsExtension
 from workflows.features.deferred_steps.hooks import DeferredSteps
+from workflows.features.outbox.extension import Outbox
+from workflows.features.queues.extension import Queues
 
 FEATURES: tuple[Feature, ...] = (BusinessKey(), DeferredSteps())
 
 # Of the pages, metrics, checks and commands.
-EXTENSIONS: tuple[Extension, ...] = ()
+EXTENSIONS: tuple[Extension, ...] = (DeferredStepsExtension(), Bulk(), Outbox(), Queues())

@@ -18,7 +18,7 @@ class BulkOperation(models.Model):
         CANCELLED = "cancelled"
         DONE = "done", "Carried out"
 
-    verb = models.CharField(max_length=20)  # a key of `operations.bulk.VERBS`
+    verb = models.CharField(max_length=20)  # by the name of one of `operations.bulk_verbs`
     arguments = models.JSONField(db_default=models.Value({}, models.JSONField()))  # what the verb needs beside a reason
     chosen_by = models.TextField()  # the filters that the rows were chosen by, in words
     selected = models.PositiveIntegerField()  # how many items it has

@@ -15,9 +15,9 @@ from tests.workflows.admin.conftest import Login, queries
 from tests.workflows.admin.targets import chosen
 from tests.workflows.operations.test_bulk import carry_out, end
 from workflows.console.base import ConsoleAdmin
-from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import results as bulk_results
 from workflows.models import BulkItem, BulkOperation, Event, ManualTask, Workflow
+from workflows.operations.bulk_verbs import verbs
 
 LIST = "/admin/workflows/workflow/"
 
@@ -165,7 +165,7 @@ def test_a_second_person_finds_it_reads_what_would_happen_and_approves(as_: Logi
 INBOX = "/admin/workflows/manualtask/"
 
 
-@pytest.mark.parametrize("verb", bulk.VERBS)
+@pytest.mark.parametrize("verb", verbs())
 def test_what_would_happen_can_be_read_of_each_verb_whatever_its_state(verb: str, as_: Login) -> None:
     client = as_("superuser")
     row = rows.bulk_operation(User.objects.get(), rows.cancelled(), verb=verb, arguments={"step": "thank"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +27,7 @@ from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import previews as bulk_previews
 from workflows.features.bulk import results as bulk_results
 from workflows.features.bulk import telling as bulk_operations
+from workflows.features.bulk.extension import Bulk
 from workflows.features.outbox import operations as outbox_operations
 from workflows.models import (
     BulkItem,
@@ -38,6 +40,7 @@ from workflows.models import (
     Signal,
     Workflow,
 )
+from workflows.operations.bulk_verbs import verbs
 
 SECOND = timedelta(seconds=1)
 
@@ -101,18 +104,25 @@ def test_a_row_that_cannot_is_skipped_and_says_why(boss: User) -> None:
     assert bulk.outcomes(made)[made.pk] == {"": 0, "done": 1, "skipped": 3, "failed": 0}
 
 
+def retried_by(act: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on `act` retries an item."""
+    row = replace(verbs()["retry"], act=act)
+    others = tuple(each for each in Bulk.bulk_verbs if each.name != "retry")
+    monkeypatch.setattr(Bulk, "bulk_verbs", (row, *others))
+
+
 def test_an_item_that_goes_wrong_leaves_nothing_behind_and_the_others_go_on(
     boss: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, good = rows.failed(), rows.failed()
-    act = bulk.VERBS["retry"].act
+    act = verbs()["retry"].act
 
     def fail(item: BulkItem, **who: Any) -> None:
         act(item, **who)
         if item.row == bad.pk:
             raise ZeroDivisionError
 
-    monkeypatch.setitem(bulk.VERBS, "retry", bulk.BulkVerb(permission=operations.RETRY, act=fail))
+    retried_by(fail, monkeypatch)
     carry_out(started(boss))
     assert [outcome_of(row)[0] for row in (bad, good)] == ["failed", "done"]
     assert "ZeroDivisionError" in outcome_of(bad)[1]
@@ -298,7 +308,7 @@ def test_an_item_that_ends_its_workers_is_set_aside_alone_and_keeps_no_other_wai
 ) -> None:
     _, deadly, _ = [rows.failed() for _ in range(3)]
     bad, good = started(boss, pace=bulk.FASTEST), started(boss, "acknowledge")
-    retry = bulk.VERBS["retry"].act
+    retry = verbs()["retry"].act
     tried: list[int] = []
 
     def end(item: BulkItem, **who: Any) -> None:
@@ -311,7 +321,7 @@ def test_an_item_that_ends_its_workers_is_set_aside_alone_and_keeps_no_other_wai
         with suppress(KeyboardInterrupt):
             maintenance._run_slice()
 
-    monkeypatch.setitem(bulk.VERBS, "retry", bulk.BulkVerb(permission=operations.RETRY, act=end))
+    retried_by(end, monkeypatch)
     monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", bulk.CHORES)
     maintenance.make_known()
     for _ in range(12):
@@ -355,7 +365,7 @@ def test_no_item_is_blamed_for_the_deaths_of_another_operation(
 
     rows.failed()
     bad = started(boss)
-    monkeypatch.setitem(bulk.VERBS, "retry", bulk.BulkVerb(permission=operations.RETRY, act=end))
+    retried_by(end, monkeypatch)
     monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", bulk.CHORES)
     maintenance.make_known()
     for times in range(1 + maintenance.DEATHS):
@@ -490,7 +500,7 @@ def test_of_what_is_redelivered_it_is_told_whether_it_was_sent(boss: User) -> No
 @pytest.mark.parametrize("verb", ["acknowledge", "discard"])
 def test_what_is_done_at_once_has_no_result_of_its_own(boss: User, verb: str) -> None:
     rows.failed(), rows.undelivered_message()
-    of = bulk.VERBS[verb].model._default_manager.order_by().values("pk")
+    of = verbs()[verb].model._default_manager.order_by().values("pk")
     made = bulk.choose(verb, of, user=boss, chosen_by="all of them")
     bulk.start(made.pk, user=boss, reason="So")
     carry_out(made)

@@ -23,6 +23,7 @@ from workflows.management.workflow.subcommand import DONE, NOT_ALL, Subcommand, 
 from workflows.models import BulkItem, BulkOperation, State, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import UNACKNOWLEDGED, is_parked_on
+from workflows.operations.bulk_verbs import BulkVerb, verbs
 from workflows.operations.guards import VIEW, VIEW_BULK, require
 
 if TYPE_CHECKING:
@@ -33,29 +34,15 @@ Outcome = BulkItem.Outcome
 LOOK_EVERY = 1.0
 LISTED = 20
 UNDER_WAY = (State.QUEUED, State.RUNNING, State.RETRYING, State.WAITING, State.PARKED)
-# What the verbs are for, as in the lists of the console.
-OF_FAILURES, OF_WHAT_IS_UNDER_WAY = ("retry", "acknowledge"), ("run_now", "cancel")
-
-EXAMPLES = {
-    "retry": [
-        "bulk retry --type onboarding --step enroll_in_program --code program_full --dry-run",
-        'bulk retry --code unreachable --since 3h --pace 10 --reason "Programs is back."',
-    ],
-    "acknowledge": ['bulk acknowledge --code card_declined --reason "The patients were told."'],
-    "run_now": ['bulk run-now --state waiting --type onboarding --reason "The letters went out."'],
-    "cancel": ['bulk cancel --state parked --parked-on insurer --reason "The program is closed."'],
-}
-
-
 # --- Start one ------------------------------------------------------------------------------------------
 
 
-def _add_filters(parser: ArgumentParser, *, verb: str) -> None:
+def _add_filters(parser: ArgumentParser, *, verb: BulkVerb) -> None:
     filters = parser.add_argument_group("which workflows", "Those that match all of these; at least one is needed.")
     filters.add_argument("--type", metavar="TYPE", help="of this type, by its name")
     filters.add_argument("--queue", metavar="QUEUE", help="of this queue")
     filters.add_argument("--step", metavar="STEP", help="at this step")
-    if verb in OF_FAILURES:
+    if verb.among == "failures":
         filters.add_argument("--code", metavar="CODE", help="with this error code; the class of an error without one")
         filters.add_argument("--release", metavar="RELEASE", help="failed by this release")
         filters.add_argument(
@@ -79,13 +66,13 @@ def _pace(text: str) -> int:
     raise ArgumentTypeError(f"{text!r} is not a pace: it is between 1 and {bulk.FASTEST} a second")
 
 
-def _start(user: User, options: dict[str, Any], *, verb: str) -> dict[str, Any]:
+def _start(user: User, options: dict[str, Any], *, verb: BulkVerb) -> dict[str, Any]:
     require(user, VIEW)
     if options["stray"]:
         raise NotAllowed(f"This starts one by filters. To end bulk operation {options['stray'][0]}: bulk stop.")
     arms, chosen_by = _chosen(verb, options)
-    made = bulk.choose(verb, selecting.ids_of(arms), user=user, chosen_by=chosen_by)
-    pace = options["pace"] or bulk.usual_pace(verb)
+    made = bulk.choose(verb.name, selecting.ids_of(arms), user=user, chosen_by=chosen_by)
+    pace = options["pace"] or bulk.usual_pace(verb.name)
     told = list(bulk_operations.of_start(made, user, pace=pace))
     if not options["dry_run"]:
         for line in told:
@@ -101,15 +88,15 @@ def _start(user: User, options: dict[str, Any], *, verb: str) -> dict[str, Any]:
     return _told(made.pk)
 
 
-def _chosen(verb: str, options: dict[str, Any]) -> tuple[list[selecting.Rows], str]:
+def _chosen(verb: BulkVerb, options: dict[str, Any]) -> tuple[list[selecting.Rows], str]:
     """The chosen rows, in arms, and what they were chosen by."""
-    if verb in OF_FAILURES and options["until"] and not options["since"]:
+    if verb.among == "failures" and options["until"] and not options["since"]:
         raise NotAllowed("Say --since, too: the failures of a time have a start.")
     given = {name: options[name] for name in (*_CONDITIONS, "state") if options.get(name)}
     named = {name.replace("_", " "): value for name, value in given.items()}
     conditions = [_CONDITIONS[name](value) for name, value in given.items() if name in _CONDITIONS]
     rows: Any = Workflow.objects.filter(*conditions)
-    if verb in OF_WHAT_IS_UNDER_WAY:
+    if verb.among == "under way":
         if not given.keys() & {"state", "parked_on"}:
             raise NotAllowed("Say --state or --parked-on: of what is queued, for example, or parked.")
         arms = selecting.arms_in_state(rows, given["state"]) if "state" in given else [rows]
@@ -212,7 +199,7 @@ def _line(row: BulkOperation) -> dict[str, Any]:
 
 def _list(user: User, options: dict[str, Any]) -> dict[str, Any]:
     require(user, VIEW_BULK)
-    newest = list(BulkOperation.objects.filter(verb__in=bulk.VERBS).select_related("asked_by").order_by("-id")[:LISTED])
+    newest = list(BulkOperation.objects.filter(verb__in=verbs()).select_related("asked_by").order_by("-id")[:LISTED])
     became = bulk_results.became(*bulk_results.few_enough(newest))
     return {
         "bulk_operations": [
@@ -233,11 +220,12 @@ def _change(user: User, options: dict[str, Any], *, operation: Callable[..., str
 
 
 def _of_many() -> Iterator[tuple[str, Subcommand]]:
-    for verb in (*OF_FAILURES, *OF_WHAT_IS_UNDER_WAY):
-        what = "failed workflows" if verb in OF_FAILURES else "workflows that are under way"
-        told = f"{bulk_operations.OF_VERB[verb].noun.capitalize()} of many {what}, chosen by filters."
-        arguments, run = partial(_add_filters, verb=verb), partial(_start, verb=verb)
-        yield f"bulk {verb.replace('_', '-')}", Subcommand(told, arguments, run, EXAMPLES[verb])
+    for among, what in (("failures", "failed workflows"), ("under way", "workflows that are under way")):
+        for verb in verbs().values():
+            if verb.among == among:
+                told = f"{verb.noun.capitalize()} of many {what}, chosen by filters."
+                arguments, run = partial(_add_filters, verb=verb), partial(_start, verb=verb)
+                yield f"bulk {verb.name.replace('_', '-')}", Subcommand(told, arguments, run, list(verb.examples))
     yield "bulk list", Subcommand(f"The newest {LISTED} bulk operations.", lambda parser: None, _list, changes=False)
     yield (
         "bulk show",

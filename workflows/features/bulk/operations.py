@@ -10,39 +10,27 @@ item has exactly one outcome, whatever dies: it is done, skipped (that function 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import EmptyResultSet
 from django.db import connection, transaction
-from django.db.models import Case, Count, Model, QuerySet, When
+from django.db.models import Case, Count, QuerySet, When
 
 from workflows.engine.maintenance import DEATHS, Task
 from workflows.errors import NotAllowed
-from workflows.features.deferred_steps.operations import FAILED_KINDS, follow_up
 from workflows.features.outages.operations import ALONE
-from workflows.features.outbox.operations import discard_event, redeliver_event
-from workflows.features.queues.messages import discard, redeliver
-from workflows.models import BulkItem, BulkOperation, Chore, ManualTask, OutboxEvent, UndeliveredMessage, Workflow
+from workflows.models import BulkItem, BulkOperation, Chore
 from workflows.models.clock import ClockTimestamp
-from workflows.operations import families
-from workflows.operations.acknowledging import acknowledge, failures_left
+from workflows.operations.bulk_verbs import verbs
 from workflows.operations.chores import BULK_OPERATIONS as CHORE
 from workflows.operations.chores import forget_deaths
 from workflows.operations.guards import (
-    ACKNOWLEDGE,
-    ASSIGN,
     BULK,
-    CANCEL,
     CANCEL_PAID,
-    FOLLOW_UP,
-    RETRY,
-    RUN_NOW,
-    SETTLE,
     item_of,
     record_for,
     require,
@@ -52,9 +40,7 @@ from workflows.operations.guards import (
     why_not_second,
 )
 from workflows.operations.payments import charged_again
-from workflows.operations.tasks import assign
-from workflows.operations.workflows import cancel, retry, retry_alone, run_now
-from workflows.postgres.statements import execute, literals
+from workflows.postgres.statements import execute
 from workflows.signals.waking import Slice
 
 if TYPE_CHECKING:
@@ -76,90 +62,6 @@ SLICE = 0.2
 CATCH_UP = 2.0
 DRAFTS_KEPT = timedelta(hours=12)
 
-# `act` gets an item, then the user, the reason and the verb's arguments by name.
-Act = Callable[..., object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BulkVerb:
-    """An operation that can be done to many rows of `model`.
-
-    `seen` is SQL for what the user was shown of a row `chosen`: the operation refuses one that has changed since.
-    `takes_away`: a patient loses something by it; `calls_again`: it calls a service that has refused it. One person
-    may decide on fewer rows of either. `is_quiet`: it calls no service, so whoever may do it to one may do it to many,
-    and at once.
-    """
-
-    permission: str
-    act: Act
-    model: type[Model] = Workflow
-    seen: str = "NULL"
-    takes_away: bool = False
-    is_quiet: bool = False
-    calls_again: bool = False
-
-
-# 0 for one that has not ended: if it fails before its turn comes, nobody has seen that failure.
-_ITS_END = "coalesce((extract(epoch FROM chosen.completed_at) * 1000000)::bigint, 0)"
-
-# Of any of its steps: a line that comes later is of a failure that nobody has seen.
-_ITS_LAST_FAILURE = f"""(SELECT max(e.id) FROM workflows_event e
-                          WHERE e.workflow_id = chosen.id AND e.kind IN {literals(FAILED_KINDS)})"""  # noqa: S608 (ours)
-
-
-def _seen(item: BulkItem) -> list[int]:
-    return [] if item.seen is None else [item.seen]
-
-
-def _on_its_row(operation: Callable[..., object]) -> Act:
-    return lambda item, **who: operation(item.row, **who)
-
-
-def _acknowledge(item: BulkItem, **who: Any) -> None:
-    row = Workflow.objects.filter(pk=item.row).first()
-    given_up = row is not None and row.status == Workflow.Status.COMPLETE
-    acknowledge(item.row, in_bulk=True, seen=failures_left(row) if row and given_up else _seen(item), **who)
-
-
-VERBS = {
-    "retry": BulkVerb(
-        permission=RETRY,
-        act=lambda item, **who: retry(item.row, in_bulk=True, seen=_seen(item), **who),
-        seen=_ITS_END,
-    ),
-    families.VERB: BulkVerb(
-        permission=RETRY,
-        act=lambda item, root, **who: retry_alone(item.row, seen=_seen(item), **who),
-    ),
-    "run_now": BulkVerb(permission=RUN_NOW, act=_on_its_row(run_now)),
-    "cancel": BulkVerb(permission=CANCEL, act=_on_its_row(cancel), takes_away=True),
-    "acknowledge": BulkVerb(permission=ACKNOWLEDGE, act=_acknowledge, seen=_ITS_END, is_quiet=True),
-    "run_again": BulkVerb(
-        permission=FOLLOW_UP,
-        act=lambda item, **who: follow_up(item.row, in_bulk=True, seen=item.seen or 0, **who),
-        seen=_ITS_LAST_FAILURE,
-        calls_again=True,
-    ),
-    "assign": BulkVerb(
-        permission=ASSIGN,
-        act=lambda item, **who: assign(item.row, seen=_seen(item), **who),
-        model=ManualTask,
-        seen="chosen.assignee_id",
-        is_quiet=True,
-    ),
-    "redeliver": BulkVerb(permission=SETTLE, act=_on_its_row(redeliver), model=UndeliveredMessage),
-    "discard": BulkVerb(
-        permission=SETTLE,
-        act=lambda item, **who: discard(item.row, seen=_seen(item), **who),
-        model=UndeliveredMessage,
-        seen="chosen.left_with_broker",
-        takes_away=True,
-    ),
-    "redeliver_event": BulkVerb(permission=SETTLE, act=_on_its_row(redeliver_event), model=OutboxEvent),
-    "discard_event": BulkVerb(permission=SETTLE, act=_on_its_row(discard_event), model=OutboxEvent, takes_away=True),
-}
-
-
 # --- What people do -------------------------------------------------------------------------------------
 
 
@@ -168,7 +70,7 @@ def choose(verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str, *
 
     `arguments` are what the verb needs to know of the choice: at which `step` these have failed.
     """
-    chosen, of = VERBS[verb], VERBS[verb].model._meta.db_table
+    chosen = verbs()[verb]
     require(user, chosen.permission)
     with short_transaction():
         old = BulkOperation.objects.filter(state=State.DRAFT, asked_at__lt=ClockTimestamp() - DRAFTS_KEPT)
@@ -184,7 +86,7 @@ def choose(verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str, *
             raise NotAllowed("Nothing is chosen: no row matches.") from None
         made.selected = execute(
             f"""INSERT INTO workflows_bulkitem (operation_id, row, seen)
-                SELECT %s, chosen.id, {chosen.seen} FROM {of} chosen
+                SELECT %s, chosen.id, {chosen.seen} FROM {chosen.model._meta.db_table} chosen
                  WHERE chosen.id IN (SELECT * FROM ({sql}) ids LIMIT {MOST + 1}) ORDER BY chosen.id""",  # noqa: S608
             [made.pk, *parameters],
         )
@@ -198,20 +100,20 @@ def choose(verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str, *
 
 def alone(verb: str, user: User) -> int:
     """How many rows this user may decide on without a second person."""
-    of = VERBS[verb]
+    of = verbs()[verb]
     return MANY_ALONE if of.is_quiet or (user.has_perm(BULK) and not (of.takes_away or of.calls_again)) else ALONE
 
 
 def usual_pace(verb: str) -> int:
     """How many a second, unless somebody says otherwise."""
-    return FASTEST if VERBS[verb].is_quiet else USUAL_PACE
+    return FASTEST if verbs()[verb].is_quiet else USUAL_PACE
 
 
 def why_four_eyes(bulk: BulkOperation, user: User) -> str:
     """Why this user may not decide on it without a second person; empty if they may."""
     if bulk.selected > (most := alone(bulk.verb, user)):
         return f"of more than {most} another user has to approve it"
-    if bulk.verb == "retry" and user.has_perm(CANCEL_PAID):  # others charge nobody again
+    if verbs()[bulk.verb].charges_again and user.has_perm(CANCEL_PAID):  # others charge nobody again
         again = len({each.workflow_id for each in charged_again(*bulk.items.values_list("row", flat=True))})
         if again > ALONE:
             return f"{again} are charged again, and of more than {ALONE} such another user has to approve it"
@@ -248,8 +150,8 @@ def why_not_approve(bulk: BulkOperation, user: User) -> str:
 
 def to_approve(user: User) -> QuerySet[BulkOperation]:
     """What other users have asked for, and this one may approve; the oldest first."""
-    verbs = [name for name, verb in VERBS.items() if user.has_perm(BULK) and user.has_perm(verb.permission)]
-    asked = BulkOperation.objects.filter(state=State.ASKED, verb__in=verbs)
+    may = [name for name, verb in verbs().items() if user.has_perm(BULK) and user.has_perm(verb.permission)]
+    asked = BulkOperation.objects.filter(state=State.ASKED, verb__in=may)
     return asked.exclude(asked_by=user).order_by("asked_at", "id")
 
 
@@ -301,10 +203,10 @@ def outcomes(*bulks: BulkOperation) -> dict[int, dict[str, int]]:
 def _locked(bulk_id: int, user: User, *states: str) -> Iterator[BulkOperation]:
     """The locked row of a bulk operation in one of these states, for who may do the same to one row; saved after."""
     with short_transaction("The workers carry out a slice of it just now; try again in a moment."):
-        bulk = BulkOperation.objects.select_for_update(no_key=True).filter(pk=bulk_id, verb__in=VERBS).first()
+        bulk = BulkOperation.objects.select_for_update(no_key=True).filter(pk=bulk_id, verb__in=verbs()).first()
         if bulk is None:
             raise NotAllowed("There is no such bulk operation.")
-        require(user, VERBS[bulk.verb].permission)
+        require(user, verbs()[bulk.verb].permission)
         if bulk.state not in states:
             raise NotAllowed(f"That cannot be done now: it is {State(bulk.state).label.lower()}.")
         yield bulk
@@ -323,7 +225,7 @@ def do_slice(after: int) -> Slice:
     """
     bulk = _next_due(after)
     if bulk is None:
-        is_under_way = BulkOperation.objects.filter(state=State.RUNNING, verb__in=VERBS).exists()
+        is_under_way = BulkOperation.objects.filter(state=State.RUNNING, verb__in=verbs()).exists()
         return Slice(0, rest=0.0 if is_under_way else 1.0)
     if refusal := _why_not_in_their_name(bulk):
         bulk.state, bulk.paused_why = State.PAUSED, refusal
@@ -361,7 +263,7 @@ def _next_due(after: int) -> Any:
     ahead than the slowest pace is of a clock that was set back.
     """
     now = ClockTimestamp()
-    running = BulkOperation.objects.filter(state=State.RUNNING, verb__in=VERBS).annotate(now=now)
+    running = BulkOperation.objects.filter(state=State.RUNNING, verb__in=verbs()).annotate(now=now)
     due = running.exclude(next_at__gt=now, next_at__lte=now + timedelta(seconds=1))
     in_turns = due.order_by(Case(When(pk__gt=after, then=0), default=1), "pk")
     return in_turns.select_for_update(no_key=True, skip_locked=True).first()
@@ -385,7 +287,7 @@ def _carry_out(bulk: BulkOperation, item: BulkItem) -> None:
     outcome, why = Outcome.DONE, ""
     try:
         with transaction.atomic(), item_of(bulk.pk):
-            VERBS[bulk.verb].act(item, user=bulk.asked_by, reason=bulk.reason, **bulk.arguments)
+            verbs()[bulk.verb].act(item, user=bulk.asked_by, reason=bulk.reason, **bulk.arguments)
     except NotAllowed as refusal:
         outcome, why = Outcome.SKIPPED, str(refusal)
     except Exception as error:
@@ -403,7 +305,7 @@ def _end(item: BulkItem, outcome: BulkItem.Outcome, why: str) -> None:
 def _why_not_in_their_name(bulk: BulkOperation) -> str:
     """Why it is not carried out in the name of the user who asked for it; empty if it is."""
     user = bulk.asked_by
-    if user.is_active and user.is_staff and user.has_perm(VERBS[bulk.verb].permission):
+    if user.is_active and user.is_staff and user.has_perm(verbs()[bulk.verb].permission):
         return ""
     return f"{user.get_username()}, in whose name it is done, may not do this any more."
 

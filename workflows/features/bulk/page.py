@@ -33,6 +33,7 @@ from workflows.features.bulk import results as bulk_results
 from workflows.features.bulk import telling as bulk_operations
 from workflows.models import BulkItem, BulkOperation
 from workflows.models.manual_task import deciders
+from workflows.operations.bulk_verbs import verbs
 from workflows.telling import words
 
 State, Outcome = BulkOperation.State, BulkItem.Outcome
@@ -40,18 +41,12 @@ State, Outcome = BulkOperation.State, BulkItem.Outcome
 ITEMS_SHOWN = 50
 UNDER_WAY = (State.ASKED, State.RUNNING, State.PAUSED)
 
-# What each verb that lists offer is called on a button.
-LABELS = {
-    "retry": "Retry",
-    "run_now": "Run now",
-    "cancel": "Cancel",
-    "acknowledge": "Acknowledge",
-    "assign": "Assign",
-    "redeliver": "Redeliver",
-    "discard": "Discard",
-    "redeliver_event": "Redeliver",
-    "discard_event": "Discard",
-}
+
+class _Verb(Verb):
+    """For each user who may do one of the operations to a row."""
+
+    def is_for(self, user: Any) -> bool:
+        return any(user.has_perm(verb.permission) for verb in verbs().values())
 
 
 class StartForm(ReasonForm):
@@ -66,12 +61,13 @@ class StartForm(ReasonForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.row.verb == "assign":
+        verb = verbs()[self.row.verb]
+        if verb.asks_colleague:
             self.fields = {"to": colleague_field(deciders()), **self.fields}
         next(iter(self.fields.values())).widget.attrs["autofocus"] = True
         self.fields["pace"].initial = bulk.usual_pace(self.row.verb)
-        if self.row.verb == "acknowledge":
-            self.fields["reason"].help_text = f"What was done about it. {KEPT}"
+        if verb.about_reason:
+            self.fields["reason"].help_text = f"{verb.about_reason} {KEPT}"
 
 
 def _verb(
@@ -84,11 +80,11 @@ def _verb(
     done: str = "",
     **how: Any,
 ) -> Verb:
-    return Verb(
+    return _Verb(
         slug=slug,
         label=label,
         asks=asks,
-        permission=tuple({verb.permission for verb in bulk.VERBS.values()}),
+        permission=(),
         operation=operation,
         applies=lambda row: row.state in states,
         consequences=consequences,
@@ -174,7 +170,7 @@ class BulkOperationAdmin(ConsoleAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BulkOperation]:
         """Without those of verbs that only a later release knows."""
-        return BulkOperation.objects.filter(verb__in=bulk.VERBS).select_related("asked_by", "approved_by")
+        return BulkOperation.objects.filter(verb__in=verbs()).select_related("asked_by", "approved_by")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetList]:
         return _Followed
@@ -183,7 +179,7 @@ class BulkOperationAdmin(ConsoleAdmin):
         return bulk_operations.name_of(row)
 
     def render(self, request: HttpRequest, template: str, row: Any, **context: Any) -> TemplateResponse:
-        if context.get("verb") in VERBS and bulk.VERBS[row.verb].takes_away:
+        if context.get("verb") in VERBS and verbs()[row.verb].takes_away:
             context["verb"] = replace(context["verb"], dangerous=True)
         return super().render(request, template, row, **context)
 
@@ -193,7 +189,8 @@ class BulkOperationAdmin(ConsoleAdmin):
         chosen = {name: request.GET[name] for name in ("outcome", "became") if name in request.GET}
         items = list(_items(row, chosen, request.GET.get("after", ""))[: ITEMS_SHOWN + 1])
         whys = row.items.exclude(why="").values_list("outcome", "why").annotate(number=Count("pk")).order_by("-number")
-        model, tone = bulk.VERBS[row.verb].model._meta, bulk_operations.tone(row, counted, became)
+        verb, tone = verbs()[row.verb], bulk_operations.tone(row, counted, became)
+        model = verb.model._meta
         return {
             "title": self.what(row),
             "badge": words.badge(tone or f"bulk-{row.state}", State(row.state).label),
@@ -207,7 +204,7 @@ class BulkOperationAdmin(ConsoleAdmin):
             "facts": facts(row),
             "is_at_rest": row.state not in UNDER_WAY and not bulk_results.OPEN & {*became},
             "items": [(item, _badges(row, item)) for item in items[:ITEMS_SHOWN]],
-            "what": bulk_operations.WHAT[str(model.model_name)],
+            "what": verb.what,
             "page_of_item": f"admin:workflows_{model.model_name}_change",
             "sees_items": request.user.has_perm(f"workflows.view_{model.model_name}"),
             "next": items[ITEMS_SHOWN - 1].pk if len(items) > ITEMS_SHOWN else None,

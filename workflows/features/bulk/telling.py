@@ -3,82 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.utils import timezone
 
 from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import previews as bulk_previews
-from workflows.features.bulk.results import OPEN, Became
+from workflows.features.bulk.results import OPEN
 from workflows.health import counts
 from workflows.models import BulkItem, BulkOperation, WorkerProcess
-from workflows.telling import consequences, words
+from workflows.operations.bulk_verbs import Became, verbs
+from workflows.telling import words
 from workflows.wording import length
 
 State, Outcome = BulkOperation.State, BulkItem.Outcome
 
 
-class Words(NamedTuple):
-    """What a verb is called in a sentence, what it does to each row, and what has happened to an item at once.
-
-    `done` says no more than that: what comes of it is seen later (`BECAME`).
-    """
-
-    noun: str
-    did: str
-    how: list[str]
-    done: str = ""  # where `did` would promise what comes of it
-
-
-OF_VERB = {
-    "retry": Words("retry", "retried", [
-        "Each waits its turn behind what is queued, and starts again from the first step.",
-        "What it has done in other systems stays done and is not done again; what was reversed is done again.",
-        consequences.QUESTIONS,
-    ]),
-    "retry_family": Words("retry", "retried", [
-        "Each starts again from its first step, and goes before what is queued and has not started.",
-        "What it has done in other systems stays done and is not done again; what was reversed is done again.",
-    ]),
-    "run_now": Words("early run", "run now", [
-        "A worker takes each up at once. What it waits for may not have happened: then it waits again as before.",
-        "Earlier failures still count: one that fails again may have failed once too often.",
-    ], "made due at once"),
-    "cancel": Words("cancellation", "cancelled", [
-        "What each has done in other systems is reversed where it can be. Each can be retried afterwards."
-    ], "asked to end"),
-    "acknowledge": Words("acknowledgement", "acknowledged", [
-        "Nothing is called, refunded or reversed.",
-        "Each leaves the list of what needs a person, and has your note in its history.",
-        "It stays failed, and can still be retried. If it fails again, it needs a person again.",
-    ]),
-    "run_again": Words("second run of a step", "run again", [
-        "A worker runs this one step of each, at once; no other step is run, and each workflow stays complete.",
-        "A call that is on record as done is not made again. One that nobody knows to have happened is left alone.",
-        "One that fails again for good is given up, and “Needs a person” lists it.",
-    ], "made due"),
-    "assign": Words("assignment", "assigned", [
-        "Your colleague finds them in the inbox, under “Mine”, with your note in the history of each workflow.",
-        "One that your colleague may not decide, or that somebody takes meanwhile, is skipped and says so.",
-    ]),
-    "redeliver": Words("redelivery", "redelivered", [
-        "Each is read as if it came now: a workflow that waits for it goes on, a submission is taken in. One that was "
-        "delivered before is not delivered twice.",
-        "One that still cannot be delivered is skipped, and stays.",
-    ]),
-    "discard": Words("discarding", "discarded", [
-        "No workflow gets them. What they say is deleted, unless a legal hold is on it, and they cannot be redelivered."
-    ]),
-    "redeliver_event": Words("redelivery", "redelivered", [
-        "Each is sent again under its own id, in the order of its workflow: the receiver takes it once.",
-        "One that cannot be sent for some days is given up again.",
-    ], "queued again"),
-    "discard_event": Words("discarding", "discarded", [
-        "The destination is never told. The later events of each workflow are sent without it.",
-        "What the event says is deleted.",
-    ]),
-}  # fmt: skip
-# What became of an item, by what is told of it; other words for a verb that wanted something else.
+# What became of an item, unless the verb says it otherwise.
 BECAME: dict[str, str] = {
     Became.COMPLETE: "complete",
     Became.FOLLOWED_UP: "done",
@@ -93,26 +34,12 @@ BECAME: dict[str, str] = {
     Became.AGAIN: "taken up again since",
     Became.DELETED: "deleted since",
 }
-_OTHERWISE: dict[tuple[str, str], str] = {
-    ("run_now", Became.FAILED): "failed",
-    ("cancel", Became.COMPLETE): "completed before it could be cancelled",
-    ("cancel", Became.FAILED): "failed before it could be cancelled",
-    ("redeliver_event", Became.UNDER_WAY): "to be sent",
-}
-# What each verb that is followed is for; and what somebody should look at.
-AIM = {
-    **dict.fromkeys(("retry", "retry_family", "run_now"), Became.COMPLETE),
-    "cancel": Became.CANCELLED,
-    "redeliver_event": Became.SENT,
-    "run_again": Became.FOLLOWED_UP,
-}
 BAD = {Became.FAILED, Became.GIVEN_UP}
-WHAT = {"workflow": "workflow", "manualtask": "task", "undeliveredmessage": "message", "outboxevent": "event"}
 
 
 def name_of(row: BulkOperation) -> str:
-    what = WHAT[str(bulk.VERBS[row.verb].model._meta.model_name)]
-    return f"{OF_VERB[row.verb].noun} of {row.selected:,} {what}{'s' if row.selected != 1 else ''}"
+    verb = verbs()[row.verb]
+    return f"{verb.noun} of {row.selected:,} {verb.what}{'s' if row.selected != 1 else ''}"
 
 
 def of_start(row: BulkOperation, user: Any, *, pace: int | None = None) -> Iterator[str]:
@@ -126,22 +53,22 @@ def why_not_start(row: BulkOperation, user: Any) -> str:
     """Why this user cannot start it, in a sentence; empty if they can."""
     if row.asked_by_id != user.pk:
         return f"{row.asked_by.get_username()} has chosen these; choose your own."
-    return "" if previewed(row, user).can else f"None of the {row.selected:,} chosen can be {OF_VERB[row.verb].did}."
+    return "" if previewed(row, user).can else f"None of the {row.selected:,} chosen can be {verbs()[row.verb].did}."
 
 
 def of_items(row: BulkOperation, user: Any, *, pace: int | None = None) -> Iterator[str]:
     """What it would do, in sentences."""
-    shown = previewed(row, user)
+    shown, verb = previewed(row, user), verbs()[row.verb]
     which = f"All {shown.can:,}" if shown.can == row.selected > 1 else f"{shown.can:,} of the {row.selected:,}"
     pace = pace or (bulk.usual_pace(row.verb) if row.state == State.DRAFT else row.pace)
     takes = length(max(shown.can / pace, 1))
-    yield f"{which} chosen {'is' if shown.can == 1 else 'are'} {OF_VERB[row.verb].did}."
+    yield f"{which} chosen {'is' if shown.can == 1 else 'are'} {verb.did}."
     yield f"At {pace} a second that takes {takes}."
     for number, why in shown.cannot:
         yield f"{number:,} {'is' if number == 1 else 'are'} left alone: {words.ended(why)}"
     if shown.money:
         yield shown.money
-    yield from OF_VERB[row.verb].how
+    yield from verb.how
     yield "Others that come to match from now on are not touched. You can pause it, or cancel the rest, at any time."
 
 
@@ -188,7 +115,7 @@ def _how_far(row: BulkOperation, counted: dict[str, int]) -> str:
 
 def done_to(row: BulkOperation) -> str:
     """What has happened to an item that is dealt with, and no more than that: `retried`."""
-    verb = OF_VERB[row.verb]
+    verb = verbs()[row.verb]
     return verb.done or verb.did
 
 
@@ -204,18 +131,18 @@ def label(row: BulkOperation, outcome: str) -> str:
 
 def result(row: BulkOperation, became: str) -> str:
     """What became of an item, in a few words."""
-    return _OTHERWISE.get((row.verb, became), BECAME[became])
+    return verbs()[row.verb].otherwise.get(became, BECAME[became])
 
 
 def results(row: BulkOperation, became: Mapping[str, int]) -> str:
     """What became of all items: `0 complete, 8 failed again`; empty where nothing can, or did yet."""
-    shown = [each for each in BECAME if became.get(each) or (became and each == AIM[row.verb])]
+    shown = [each for each in BECAME if became.get(each) or (became and each == verbs()[row.verb].aim)]
     return ", ".join(f"{became.get(each, 0):,} {result(row, each)}" for each in shown)
 
 
 def tone_of(row: BulkOperation, became: str) -> str:
     """How it looks what became of an item: `good`, `bad`, `busy`, or `wait` where somebody may want to look."""
-    if became == AIM[row.verb]:
+    if became == verbs()[row.verb].aim:
         return "good"
     return "bad" if became in BAD else "busy" if became in OPEN else "wait"
 

@@ -15,7 +15,7 @@ from workflows import operations
 from workflows.console import links
 from workflows.console.base import OptionalReasonForm, StateFilter, Verb, time_column
 from workflows.console.choosing import ChoosesMany
-from workflows.features.bulk import telling as bulk_operations
+from workflows.features.outbox import bulk_verbs
 from workflows.features.outbox import health as outbox
 from workflows.features.outbox import operations as outbox_operations
 from workflows.models import OutboxEvent
@@ -33,7 +33,7 @@ REDELIVER = Verb(
     permission=operations.SETTLE,
     operation=outbox_operations.redeliver_event,
     applies=lambda row: row.state == State.GIVEN_UP,
-    consequences=lambda row: bulk_operations.OF_VERB["redeliver_event"].how,
+    consequences=lambda row: bulk_verbs.REDELIVER_EACH.how,
     form=OptionalReasonForm,
     done="A relay sends it as soon as it can.",
 )
@@ -43,7 +43,7 @@ DISCARD = Verb(
     permission=operations.SETTLE,
     operation=outbox_operations.discard_event,
     applies=lambda row: row.state in (State.OPEN, State.GIVEN_UP),
-    consequences=lambda row: bulk_operations.OF_VERB["discard_event"].how,
+    consequences=lambda row: bulk_verbs.DISCARD_EACH.how,
     done="It is discarded.",
     dangerous=True,
 )

@@ -13,8 +13,7 @@ from django.utils.safestring import SafeString
 from workflows import operations
 from workflows.console.base import OptionalReasonForm, StateFilter, Verb, time_column
 from workflows.console.choosing import ChoosesMany
-from workflows.features.bulk import telling as bulk_operations
-from workflows.features.queues import messages, undelivered
+from workflows.features.queues import bulk_verbs, messages, undelivered
 from workflows.models import UndeliveredMessage
 from workflows.telling import words
 
@@ -47,7 +46,7 @@ REDELIVER = Verb(
     permission=operations.SETTLE,
     operation=messages.redeliver,
     applies=lambda row: _is_open(row) and not row.left_with_broker,
-    consequences=lambda row: bulk_operations.OF_VERB["redeliver"].how[:1],
+    consequences=lambda row: bulk_verbs.REDELIVER_EACH.how[:1],
     form=OptionalReasonForm,
     done="It is delivered.",
 )
