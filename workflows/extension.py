@@ -9,6 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+    from workflows.health.bounded import Link
+    from workflows.health.counts import Counts
+    from workflows.health.needs_a_person import Source
     from workflows.operations.bulk_verbs import BulkVerb
 
 
@@ -17,6 +22,24 @@ class Extension:
 
     # What can be done to many rows at once. Each has a name of its own, of 20 characters at most: rows keep it.
     bulk_verbs: ClassVar[Sequence[BulkVerb]] = ()
+
+    # Rows of the list “Needs a person”.
+    needs_a_person: ClassVar[Sequence[Source]] = ()
+
+    def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
+        """What keeps many waiting until somebody acts, if this user may see it: a sentence, and where one acts.
+
+        It stands above that list. It costs a bounded read or two, and nothing for a user who may not see it.
+        """
+        return ()
+
+    def number_that_stand_still(self, user: User, read: Counts) -> int:
+        """How many sentences that is, for Home, from what Home has `read`; one bounded read more at the most."""
+        return 0
+
+    def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
+        """What waits for this user as its second person: a sentence, and where to approve it; 50 at most."""
+        return ()
 
 
 def installed() -> tuple[Extension, ...]:

@@ -30,18 +30,12 @@ from workflows.console import choosing, links
 from workflows.console.failures import SUPPORT, line
 from workflows.console.next_task import FILTERS
 from workflows.definition import wording_of_type
-from workflows.features.bulk import page as bulk_operation
-from workflows.features.outages import cause_page as cause
-from workflows.features.outages import health as services
-from workflows.features.outbox import health as outbox
-from workflows.features.queues import undelivered
-from workflows.features.retention import page as retention
+from workflows.extension import installed
 from workflows.health import bounded
 from workflows.health import needs_a_person as needs
-from workflows.health.bounded import Link
 from workflows.health.counts import Counts
-from workflows.health.needs_a_person import Asked, Item, Kind, Place, Rank, Source, Whose
-from workflows.models import Correction, FollowUp, ManualTask, Wait, Workflow
+from workflows.health.needs_a_person import OF_TASKS, OF_WAITS, Asked, Item, Kind, Place, Rank, Whose
+from workflows.models import ManualTask, Wait, Workflow
 from workflows.telling import patient, words
 from workflows.wording import words_for_step
 
@@ -52,10 +46,8 @@ STATES.update((value, label) for value, label in ManualTask.State.choices if val
 
 # What has no team and no assignee.
 WHOEVER = {
-    Source.TASK: "Approvers",
-    Source.FOLLOW_UP: SUPPORT,
-    Source.CORRECTION: "Support leads and engineers",
-    Source.WAIT: SUPPORT,
+    OF_TASKS: "Approvers",
+    OF_WAITS: SUPPORT,
 }
 
 
@@ -65,7 +57,7 @@ class Listing:
 
     title: str
     url: str
-    kinds: Collection[Kind]
+    kinds: Collection[Kind] | None
     filters: tuple[str, ...]
     permissions: tuple[str, ...]
 
@@ -73,7 +65,7 @@ class Listing:
 NEEDS_A_PERSON = Listing(
     "Needs a person",
     "admin:needs_a_person",
-    needs.EVERYTHING,
+    None,
     ("kind", "whose"),
     (needs.SEE_TASKS, needs.SEE_WORKFLOWS),
 )
@@ -123,14 +115,14 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
     charged = [each for each in groups if each.charged]
     others = [each for each in groups if not (each.charged or each.asks_nobody)]
     is_all = of is NEEDS_A_PERSON and not given and not after
-    bulk = [(links.bulk_operation(row.pk), sentence) for row, sentence in bulk_operation.awaiting(request.user)]
-    to_approve = [*bulk, *retention.awaiting(request.user)] if is_all else []
-    causes = _causes(request.user) if is_all else []
+    extensions = installed() if is_all else ()
+    to_approve = [each for of in extensions for each in of.awaiting(request.user)]
+    causes = [each for of in extensions for each in of.stands_still(request.user)]
     context = {
         **site.each_context(request),
         "title": of.title,
-        "causes": causes,
-        "to_approve": to_approve,
+        "causes": [(links.to(link), sentence) for sentence, link in causes],
+        "to_approve": [(links.to(link), sentence) for sentence, link in to_approve],
         "lines": list(lines(shown.items, urlencode(given))),
         "number": bounded.text(number + len(groups) - len(told) + len(to_approve) + len(causes)),
         "charged": list(map(line, charged[: needs.PAGE])),
@@ -162,24 +154,9 @@ def all_tasks(request: HttpRequest) -> tuple[QuerySet[Any, Any], str]:
     return needs.tasks(_asked(request.user, INBOX, given)), chosen_by
 
 
-def _causes(user: User) -> list[tuple[str, str]]:
-    """What keeps many waiting until somebody acts, for who may see that: where it leads, and a sentence.
-
-    Steps where many fail, destinations that are told nothing, and messages that could not be delivered.
-    """
-    braked = services.braked() if user.has_perm(services.SEE_SERVICES) else []
-    untold = outbox.need_a_person(outbox.standings()) if user.has_perm(outbox.SEE_OUTBOX) else []
-    lost = undelivered.need_a_person() if user.has_perm(undelivered.SEE_MESSAGES) else []
-    of_steps = [(cause.sentence(row), Link("service", pk=row.pk)) for row in braked]
-    return [(links.to(link), sentence) for sentence, link in (*of_steps, *untold, *lost)]
-
-
 def number_of_causes(user: User, read: Counts) -> int:
-    """How many sentences that is, from what Home has read."""
-    braked = sum(not each.is_called for each in read.causes) if user.has_perm(services.SEE_SERVICES) else 0
-    untold = outbox.need_a_person(read.destinations) if user.has_perm(outbox.SEE_OUTBOX) else []
-    lost = undelivered.by_topic() if user.has_perm(undelivered.SEE_MESSAGES) else {}
-    return braked + len(untold) + len(lost)
+    """How many sentences say what keeps many waiting, from what Home has read."""
+    return sum(each.number_that_stand_still(user, read) for each in installed())
 
 
 def _read(user: User, of: Listing, given: dict[str, str], after: Place | None) -> tuple[needs.Page, int]:
@@ -193,7 +170,7 @@ def _read(user: User, of: Listing, given: dict[str, str], after: Place | None) -
 
 
 def _asked(user: User, of: Listing, given: dict[str, str]) -> Asked:
-    kinds = (Kind(given["kind"]),) if "kind" in given else of.kinds
+    kinds = (given["kind"],) if "kind" in given else of.kinds
     whose = Whose(given["whose"]) if "whose" in given else None
     return Asked(user, kinds, whose, given.get("task_type", ""), only_overdue=given.get("state") == "overdue")
 
@@ -215,7 +192,7 @@ def _newest(tasks: QuerySet[ManualTask], after: Place | None) -> needs.Page:
     if after:
         tasks = tasks.filter(pk__lt=after.item.pk)
     rows = tasks.order_by("-pk").values_list("created_at", "pk")[: needs.PAGE + 1]
-    return needs.Page.of([Item(Rank.REST, since, Source.TASK, pk) for since, pk in rows], timezone.now())
+    return needs.Page.of([Item(Rank.REST, since, OF_TASKS, pk) for since, pk in rows], timezone.now())
 
 
 # --- Filters ------------------------------------------------------------------------------------
@@ -227,7 +204,7 @@ def _choices(name: str, request: HttpRequest) -> dict[str, str]:
     """Each value of a filter and its label. The first is the default."""
     match name:
         case "kind":
-            return {"": "All", **dict(Kind.choices)}
+            return {"": "All", **needs.kinds()}
         case "whose":
             return {"": "All", **dict(Whose.choices)}
         case "state":
@@ -253,46 +230,41 @@ def _url(url: str, given: dict[str, str], **also: str) -> str:
 
 def lines(items: Sequence[Item], filters: str = "") -> Iterator[Line]:
     """The rows of a page, read at once by their keys, without those that were dealt with since the page was read."""
-    rows = {source: _rows(source, [item.pk for item in items if item.source == source]) for source in Source}
+    sources = {item.source for item in items}
+    rows = {source: _rows(source, [item.pk for item in items if item.source == source]) for source in sources}
     patients = patient.masked({row.workflow_id for of_source in rows.values() for row in of_source.values()})
     for item in items:
         if row := rows[item.source].get(item.pk):
             yield replace(_line(item.source, row, filters), patient=patients.get(row.workflow_id, ""))
 
 
-def _line(source: Source, row: Any, filters: str) -> Line:
-    match source:
-        case Source.TASK:
-            return _of_task(row, filters)
-        case Source.FOLLOW_UP:
-            return _of_deferred_step(row)
-        case Source.WAIT:
-            return _of_wait(row)
-    return _of_correction(row)
+def _line(source: int, row: Any, filters: str) -> Line:
+    if source == OF_TASKS:
+        return _of_task(row, filters)
+    if source == OF_WAITS:
+        return _of_wait(row)
+    of = needs.sources()[source]
+    return _of_workflow(row.workflow, of.asks(row), of.whom, since=getattr(row, of.since))
 
 
-def _rows(source: Source, pks: list[int]) -> dict[int, Any]:
-    if not pks:
-        return {}
+def _rows(source: int, pks: list[int]) -> dict[int, Any]:
     rows: Any
     match source:
-        case Source.TASK:
+        case needs.OF_TASKS:
             rows = ManualTask.objects.with_claims().select_related("assignee", "decided_by", "workflow")
             rows = rows.only(
                 *("state", "team", "task_type", "created_at", "due_at", "expires_at", "decided_at", "lead_asked_at"),
                 *("assignee__username", "decided_by__username", "workflow__workflow_type"),
             )
-        case Source.FOLLOW_UP:
-            rows = FollowUp.objects.select_related("workflow")
-            rows = rows.only("step", "created_at", "workflow__workflow_type")
-        case Source.CORRECTION:
-            rows = Correction.objects.select_related("workflow")
-            rows = rows.only("told", "asked_at", "workflow__workflow_type")
-        case Source.WAIT:
+        case needs.OF_WAITS:
             rows = Wait.objects.with_due_time().select_related("workflow")
             rows = rows.only(
                 *("created_at", "due_at", "deadline", "team", "workflow__workflow_type", "workflow__current_step")
             )
+        case _:
+            of = needs.sources()[source]
+            rows = of.model._default_manager.select_related("workflow")
+            rows = rows.only(*of.columns, of.since, "workflow__workflow_type")
     return {row.pk: row for row in rows.filter(pk__in=pks)}
 
 
@@ -319,7 +291,7 @@ def _whose(row: ManualTask) -> str:
     if row.decided_by and row.decided_at:
         return f"Decided by {row.decided_by.get_username()}, {words.clock(row.decided_at)}"
     if row.assignee is None:
-        return capfirst(row.team) or WHOEVER[Source.TASK]
+        return capfirst(row.team) or WHOEVER[OF_TASKS]
     name = f"{row.assignee.get_username()}{f' ({capfirst(row.team)})' if row.team else ''}"
     return f"{name}, who can no longer decide it" if is_stranded(row) else name
 
@@ -333,26 +305,16 @@ def is_stranded(task: ManualTask) -> bool:
     return task.state == OPEN and task.assignee_id is not None and not task.is_held
 
 
-def _of_deferred_step(row: FollowUp) -> Line:
-    titled = words_for_step(wording_of_type(row.workflow.workflow_type), row.step).titled
-    return _of_workflow(row.workflow, f"Given up: {titled}", Source.FOLLOW_UP, since=row.created_at)
-
-
 def _of_wait(row: Wait) -> Line:
     """By its step, and not by what it waits for, which may hold what a patient has sent."""
     workflow = row.workflow
     titled = words_for_step(wording_of_type(workflow.workflow_type), workflow.current_step).titled
-    found = _of_workflow(workflow, f"Overdue: {titled}", Source.WAIT, since=row.created_at)
-    whose = capfirst(row.team) or found.whose
-    return replace(found, whose=whose, due=row.due_at, expires=row.deadline, is_overdue=True)
+    whose = capfirst(row.team) or WHOEVER[OF_WAITS]
+    found = _of_workflow(workflow, f"Overdue: {titled}", whose, since=row.created_at)
+    return replace(found, due=row.due_at, expires=row.deadline, is_overdue=True)
 
 
-def _of_correction(row: Correction) -> Line:
-    labels = ", ".join(each["label"] for each in row.told)
-    return _of_workflow(row.workflow, f"Correct {labels}?", Source.CORRECTION, since=row.asked_at)
-
-
-def _of_workflow(row: Workflow, asks: str, source: Source, *, since: datetime) -> Line:
+def _of_workflow(row: Workflow, asks: str, whose: str, *, since: datetime) -> Line:
     return Line(
         asks=asks,
         why="",
@@ -360,5 +322,5 @@ def _of_workflow(row: Workflow, asks: str, source: Source, *, since: datetime) -
         workflow=row.pk,
         type=words.workflow_type(row.workflow_type),
         since=since,
-        whose=WHOEVER[source],
+        whose=whose,
     )

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 from workflows.engine.extension import Feature
 from workflows.extension import Extension
-from workflows.features.bulk.extension import Bulk
+from workflows.features.bulk.extension import BulkExtension
 from workflows.features.business_key.hooks import BusinessKey
-from workflows.features.deferred_steps.extension import DeferredSteps as DeferredStepsExtension
+from workflows.features.corrections.extension import CorrectionsExtension
+from workflows.features.deferred_steps.extension import DeferredStepsExtension
 from workflows.features.deferred_steps.hooks import DeferredSteps
-from workflows.features.outbox.extension import Outbox
-from workflows.features.queues.extension import Queues
+from workflows.features.outages.extension import OutagesExtension
+from workflows.features.outbox.extension import OutboxExtension
+from workflows.features.queues.extension import QueuesExtension
+from workflows.features.retention.extension import RetentionExtension
 
 FEATURES: tuple[Feature, ...] = (BusinessKey(), DeferredSteps())
 
 # Of the pages, metrics, checks and commands.
-EXTENSIONS: tuple[Extension, ...] = (DeferredStepsExtension(), Bulk(), Outbox(), Queues())
+EXTENSIONS: tuple[Extension, ...] = (
+    OutagesExtension(),
+    DeferredStepsExtension(),
+    CorrectionsExtension(),
+    BulkExtension(),
+    RetentionExtension(),
+    OutboxExtension(),
+    QueuesExtension(),
+)

@@ -1,11 +1,10 @@
 """WHAT NEEDS A PERSON: all that stands still until somebody acts, in one order, a page at a time.
 
 Where money may be lost comes first (unclear calls, failed reversals); then what is overdue, the longest overdue at the
-top; then all else, the oldest first. Four sources have a row for each: open tasks (the engine's own questions among
-them), deferred steps that were given up, corrections that wait for a second person, and overdue waits. A page reads no
-more rows of a source than it shows, by an index in this order: tasks by that of their team and type, so that a rare
-type among many tasks costs no more than a common one. Failed workflows are groups, one for each cause
-(`health.failures`).
+top; then all else, the oldest first. Each source has a row for each: open tasks (the engine's own questions among
+them), overdue waits, and what features bring (`Extension.needs_a_person`). A page reads no more rows of a source than
+it shows, by an index in this order: tasks by that of their team and type, so that a rare type among many tasks costs no
+more than a common one. Failed workflows are groups, one for each cause (`health.failures`).
 """
 
 from __future__ import annotations
@@ -16,16 +15,17 @@ from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db.models import F, Q, QuerySet, TextChoices, Value
+from django.db.models import F, Model, Q, QuerySet, TextChoices, Value
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 from django.utils import timezone
 
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine import undo_question
 from workflows.engine.compensation import UNDO_TASK_TYPE
+from workflows.extension import installed
 from workflows.health import bounded
 from workflows.health.failures import Group, unacknowledged
-from workflows.models import Correction, FollowUp, ManualTask, Wait, Workflow
+from workflows.models import FollowUp, ManualTask, Wait, Workflow
 from workflows.models.clock import microseconds, moment
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.manual_task import ASSIGN, OPERATIONS, RESOLVE
@@ -48,8 +48,6 @@ class Kind(TextChoices):
     REVERSAL = "reversal", "Failed reversal"
     UNDECIDED = "undecided", "Reversal to decide"
     FAILED = "failed", "Failed workflows"
-    GIVEN_UP = "given-up", "Deferred step given up"
-    CORRECTION = "correction", "Correction to approve"
     WAIT = "overdue-wait", "Overdue wait"
 
 
@@ -59,13 +57,39 @@ class Whose(TextChoices):
     UNASSIGNED = "unassigned", "Unassigned"
 
 
-class Source(IntEnum):
-    """Where a row comes from. Rows that are equally old are in this order."""
+# The numbers of the engine's own sources.
+OF_TASKS, OF_WAITS = 0, 3
 
-    TASK = 0
-    FOLLOW_UP = 1
-    CORRECTION = 2
-    WAIT = 3
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What a feature brings: `rows` of `model` about a `workflow` that nobody owns and everybody sees who sees these.
+
+    They are the oldest first by an index on `since`, which holds the rows that need a person and no others. `number` is
+    part of links and stays as it is; rows that are equally old are in its order. On the page a row is what it `asks`,
+    which reads `columns`; it is for `whom`.
+    """
+
+    number: int
+    kind: str
+    label: str
+    model: type[Model]
+    rows: Callable[[], QuerySet[Any]]
+    since: str
+    columns: tuple[str, ...]
+    asks: Callable[[Any], str]
+    whom: str
+
+
+def sources() -> dict[int, Source]:
+    """What features bring, by number."""
+    return {source.number: source for each in installed() for source in each.needs_a_person}
+
+
+def kinds() -> dict[str, str]:
+    """All kinds, with their labels."""
+    *first, last = Kind.choices
+    return dict([*first, *((each.kind, each.label) for each in sources().values()), last])
 
 
 class Rank(IntEnum):
@@ -77,7 +101,6 @@ class Rank(IntEnum):
     REST = 3
 
 
-EVERYTHING = tuple(Kind)
 MONEY = (Kind.UNCLEAR, Kind.REVERSAL, Kind.UNDECIDED)
 TASKS = (Kind.TASK, *MONEY)
 _KIND_OF_TYPE = {
@@ -92,18 +115,24 @@ class Asked:
     """What is asked for, and by whom; None and empty mean any. Nobody gets what they may not see."""
 
     user: User
-    kinds: Collection[Kind] = EVERYTHING
+    kinds: Collection[str] | None = None
     whose: Whose | None = None
     task_type: str = ""
     only_overdue: bool = False
 
+    def is_for(self, kind: str) -> bool:
+        return self.kinds is None or kind in self.kinds
+
 
 class Item(NamedTuple):
-    """A row of the list: its source, its key, and since when it waits, or is overdue. Items sort as listed."""
+    """A row of the list: the number of its source, its key, and since when it waits, or is overdue.
+
+    Items sort as listed.
+    """
 
     rank: Rank
     since: datetime
-    source: Source
+    source: int
     pk: int
 
 
@@ -115,7 +144,7 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         rank, since, source, pk = self.item
-        return ".".join(map(str, (microseconds(self.at), int(rank), microseconds(since), int(source), pk)))
+        return ".".join(map(str, (microseconds(self.at), int(rank), microseconds(since), source, pk)))
 
 
 def place(text: str) -> Place | None:
@@ -124,9 +153,9 @@ def place(text: str) -> Place | None:
     if len(parts) != 5 or not all(part.isascii() and part.isdecimal() and len(part) < 17 for part in parts):
         return None
     at, rank, since, source, pk = map(int, parts)
-    if rank >= len(Rank) or source >= len(Source):
+    if rank >= len(Rank) or source not in {OF_TASKS, OF_WAITS, *sources()}:
         return None
-    return Place(moment(at), Item(Rank(rank), moment(since), Source(source), pk))
+    return Place(moment(at), Item(Rank(rank), moment(since), source, pk))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +192,7 @@ def count(asked: Asked) -> int:
 def tasks(asked: Asked) -> QuerySet[Any, Any]:
     """The keys of the open tasks that are asked for."""
     late = {"due_at__lte": timezone.now()} if asked.only_overdue else {}
-    parts = [each.filter(**late).values("pk") for each in _tasks(asked, asked.kinds, _teams_and_types())]
+    parts = [each.filter(**late).values("pk") for each in _tasks(asked, TASKS, _teams_and_types())]
     return _together(parts) if parts else ManualTask.objects.none().values("pk")
 
 
@@ -172,7 +201,7 @@ def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
 
     Then those that this user looks after. Those of a code that asks for nobody are among them.
     """
-    if Kind.FAILED not in asked.kinds or asked.whose == Whose.TEAMS or not asked.user.has_perm(SEE_WORKFLOWS):
+    if not asked.is_for(Kind.FAILED) or asked.whose == Whose.TEAMS or not asked.user.has_perm(SEE_WORKFLOWS):
         return []
     found, me = unacknowledged(most=most), asked.user.get_username()
     if asked.whose:
@@ -190,7 +219,7 @@ TeamsAndTypes = Sequence[tuple[str, str]]
 class Branch:
     """Rows of one source that an index has in order of `since`, and then of their keys."""
 
-    source: Source
+    source: int
     rows: QuerySet[Any]
     since: str
 
@@ -201,27 +230,26 @@ def _branches(asked: Asked, rank: Rank, at: datetime, among: TeamsAndTypes) -> l
         case Rank.MONEY:
             found = _tasks(asked, MONEY, among)
             rows = [each.filter(late) for each in found] if asked.only_overdue else found
-            return [Branch(Source.TASK, each, "created_at") for each in rows]
+            return [Branch(OF_TASKS, each, "created_at") for each in rows]
         case Rank.LEAD:
             rows = [each.filter(late) for each in _for_leads(asked)] if asked.only_overdue else _for_leads(asked)
-            return [Branch(Source.TASK, each, "lead_asked_at") for each in rows]
+            return [Branch(OF_TASKS, each, "lead_asked_at") for each in rows]
         case Rank.OVERDUE:
             return [
-                *(Branch(Source.TASK, each.filter(late), "due_at") for each in _other_tasks(asked, among)),
-                *(Branch(Source.WAIT, each.filter(late), "due_at") for each in _waits(asked)),
+                *(Branch(OF_TASKS, each.filter(late), "due_at") for each in _other_tasks(asked, among)),
+                *(Branch(OF_WAITS, each.filter(late), "due_at") for each in _waits(asked)),
             ]
         case Rank.REST if not asked.only_overdue:
             return [
-                *(Branch(Source.FOLLOW_UP, each, "created_at") for each in _follow_ups(asked)),
-                *(Branch(Source.CORRECTION, each, "asked_at") for each in _corrections(asked)),
-                *(Branch(Source.TASK, each.filter(not_late), "created_at") for each in _other_tasks(asked, among)),
+                *(Branch(each.number, each.rows(), each.since) for each in sources().values() if _has(asked, each)),
+                *(Branch(OF_TASKS, each.filter(not_late), "created_at") for each in _other_tasks(asked, among)),
             ]
     return []
 
 
 def _for_leads(asked: Asked) -> list[QuerySet[Any]]:
     """What a lead was asked to see to, if this user is one."""
-    if not (asked.user.has_perm(ASSIGN) and asked.user.has_perm(SEE_TASKS) and Kind.TASK in asked.kinds):
+    if not (asked.user.has_perm(ASSIGN) and asked.user.has_perm(SEE_TASKS) and asked.is_for(Kind.TASK)):
         return []
     tasks = of_whose(ManualTask.objects.open(), asked.whose, asked.user).filter(lead_asked_at__isnull=False)
     tasks = tasks.exclude(task_type__in=_KIND_OF_TYPE)
@@ -233,9 +261,9 @@ def _other_tasks(asked: Asked, among: TeamsAndTypes) -> list[QuerySet[Any]]:
     return [each.filter(lead_asked_at=None) for each in found] if asked.user.has_perm(ASSIGN) else found
 
 
-def _tasks(asked: Asked, kinds: Collection[Kind], among: TeamsAndTypes) -> list[QuerySet[Any]]:
+def _tasks(asked: Asked, of: Collection[Kind], among: TeamsAndTypes) -> list[QuerySet[Any]]:
     """The open tasks of these kinds that are asked for, a branch for each of these teams and types."""
-    kinds = {*kinds} & {*asked.kinds}
+    kinds = set(filter(asked.is_for, of))
     if not asked.user.has_perm(SEE_TASKS) or not kinds:
         return []
     found = [
@@ -266,16 +294,13 @@ def of_whose(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> Manual
     return tasks
 
 
-def _follow_ups(asked: Asked) -> list[QuerySet[Any]]:
-    return [given_up()] if _is_asked_for(asked, Kind.GIVEN_UP) else []
-
-
-def _corrections(asked: Asked) -> list[QuerySet[Any]]:
-    return [Correction.objects.open()] if _is_asked_for(asked, Kind.CORRECTION) else []
+def _has(asked: Asked, source: Source) -> bool:
+    is_theirs = asked.whose in (None, Whose.UNASSIGNED) and asked.user.has_perm(SEE_WORKFLOWS)
+    return is_theirs and asked.is_for(source.kind)
 
 
 def _waits(asked: Asked) -> list[QuerySet[Any]]:
-    if Kind.WAIT not in asked.kinds or asked.whose == Whose.MINE or not asked.user.has_perm(SEE_WORKFLOWS):
+    if not asked.is_for(Kind.WAIT) or asked.whose == Whose.MINE or not asked.user.has_perm(SEE_WORKFLOWS):
         return []
     teams = [team for (team,) in fetch_all(f"WITH RECURSIVE {_TEAMS_OF_WAITS} SELECT team FROM teams", ())]  # noqa: S608 (ours)
     if asked.whose == Whose.TEAMS:
@@ -284,11 +309,6 @@ def _waits(asked: Asked) -> list[QuerySet[Any]]:
 
 
 _TEAMS_OF_WAITS = skip_scan("teams", "workflows_wait", "outcome = '' AND NOT superseded AND due_at IS NOT NULL", "team")
-
-
-def _is_asked_for(asked: Asked, kind: Kind) -> bool:
-    """Of what nobody owns, and everybody sees who sees workflows."""
-    return kind in asked.kinds and asked.whose in (None, Whose.UNASSIGNED) and asked.user.has_perm(SEE_WORKFLOWS)
 
 
 def failures() -> QuerySet[Workflow]:
@@ -371,11 +391,11 @@ def _first(rank: Rank, branches: Sequence[Branch], after: Place | None, *, limit
         return []
     parts = [
         _in_order(branch, after)
-        .annotate(source=Value(branch.source.value), at=F(branch.since), key=F("pk"))
+        .annotate(source=Value(branch.source), at=F(branch.since), key=F("pk"))
         .values_list("source", "at", "key")[:limit]
         for branch in branches
     ]
-    return sorted(Item(rank, since, Source(source), pk) for source, since, pk in _together(parts))[:limit]
+    return sorted(Item(rank, since, source, pk) for source, since, pk in _together(parts))[:limit]
 
 
 def _in_order(branch: Branch, after: Place | None = None) -> QuerySet[Any]:

@@ -18,7 +18,7 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from workflows.health import needs_a_person as needs
-from workflows.health.needs_a_person import Item, Place, Rank, Source
+from workflows.health.needs_a_person import Item, Place, Rank
 from workflows.models import Effect, FollowUp, ManualTask, Workflow
 
 LIST, INBOX = "/admin/needs-a-person/", "/admin/workflows/manualtask/"
@@ -382,7 +382,7 @@ def test_what_falls_due_between_two_pages_is_not_passed_over(as_: Login) -> None
     """The second page goes by the time of the first: there it was in time."""
     now = timezone.now()
     task(HOUR, due_at=now - timedelta(seconds=2), task_type="just_due")
-    ahead = Item(Rank.REST, now - DAY, Source.FOLLOW_UP, 1)
+    ahead = Item(Rank.REST, now - DAY, source=1, pk=1)
     support = as_("support")
     assert asks(support, f"?after={Place(now - timedelta(seconds=9), ahead)}") == ["Just due"]
     assert asks(support, f"?after={Place(now, ahead)}") == []

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from tests.workflows.admin.conftest import Login
 from workflows.health import bounded
-from workflows.health.needs_a_person import Item, Place, Rank, Source
+from workflows.health.needs_a_person import Item, Place, Rank
 
 LIST, INBOX = "/admin/needs-a-person/?", "/admin/workflows/manualtask/?"
 PAGES = [
@@ -97,7 +97,7 @@ def test_a_page_reads_as_much_of_a_large_table_as_of_a_small_one(as_: Login, mon
     client = as_("operations")
     fill(10_000, assignee=User.objects.get().pk)
     halfway = timezone.now() - timedelta(seconds=5_000)
-    behind = Place(timezone.now(), Item(Rank.REST, halfway, Source.FOLLOW_UP, 1))
+    behind = Place(timezone.now(), Item(Rank.REST, halfway, source=1, pk=1))
     for url in PAGES:
         for place in ("", f"&after={behind}"):
             plans = read(client, url + place)

@@ -14,13 +14,13 @@ from workflows.console.base import ConsoleAdmin, RetryForm
 from workflows.console.workflow_list import PresetFilter
 from workflows.features.outages.circuits import CircuitState
 from workflows.health.health import Level
-from workflows.health.needs_a_person import Kind, Whose
+from workflows.health.needs_a_person import Whose, kinds, sources
 from workflows.models import Attempt, BulkItem, BulkOperation, Effect, Event, State, StepOutcome, UndeliveredMessage
 from workflows.telling import patient, words
 from workflows.wording import ENGINE_CODES
 
 CHOICES = (
-    *(State, CircuitState, Event.Kind, Attempt.Outcome, StepOutcome, Effect.State, Kind, Whose),
+    *(State, CircuitState, Event.Kind, Attempt.Outcome, StepOutcome, Effect.State, Whose),
     *(BulkOperation.State, BulkItem.Outcome, UndeliveredMessage.State),
 )
 
@@ -38,6 +38,7 @@ def shown() -> Iterator[str]:
     yield from (level.word for level in Level)
     for said in (home.NUMBERS, needs_a_person.WHOEVER, needs_a_person.STATES, words.SAID, words.TASK_TYPES, RESULTS):
         yield from said.values()
+    yield from (*kinds().values(), *(source.whom for source in sources().values()))
     yield from (*patient.LINES.values(), *RetryForm.USUAL)
     yield from (text for code in (*ENGINE_CODES.values(), *CODES.values()) for text in (code.staff, code.patient))
     yield from (text for step in STEPS.values() for text in (step.title, step.phase, step.waiting))

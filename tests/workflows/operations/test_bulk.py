@@ -27,7 +27,7 @@ from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import previews as bulk_previews
 from workflows.features.bulk import results as bulk_results
 from workflows.features.bulk import telling as bulk_operations
-from workflows.features.bulk.extension import Bulk
+from workflows.features.bulk.extension import BulkExtension
 from workflows.features.outbox import operations as outbox_operations
 from workflows.models import (
     BulkItem,
@@ -107,8 +107,8 @@ def test_a_row_that_cannot_is_skipped_and_says_why(boss: User) -> None:
 def retried_by(act: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on `act` retries an item."""
     row = replace(verbs()["retry"], act=act)
-    others = tuple(each for each in Bulk.bulk_verbs if each.name != "retry")
-    monkeypatch.setattr(Bulk, "bulk_verbs", (row, *others))
+    others = tuple(each for each in BulkExtension.bulk_verbs if each.name != "retry")
+    monkeypatch.setattr(BulkExtension, "bulk_verbs", (row, *others))
 
 
 def test_an_item_that_goes_wrong_leaves_nothing_behind_and_the_others_go_on(

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from workflows.definition import wording_of_type
 from workflows.extension import Extension
 from workflows.features.deferred_steps.bulk_verbs import RUN_EACH_AGAIN
+from workflows.health.needs_a_person import Source, given_up
+from workflows.models import FollowUp
+from workflows.wording import words_for_step
 
 
-class DeferredSteps(Extension):
+def _asks(row: FollowUp) -> str:
+    return f"Given up: {words_for_step(wording_of_type(row.workflow.workflow_type), row.step).titled}"
+
+
+class DeferredStepsExtension(Extension):
     bulk_verbs = (RUN_EACH_AGAIN,)
+    needs_a_person = (
+        Source(
+            number=1,
+            kind="given-up",
+            label="Deferred step given up",
+            model=FollowUp,
+            rows=given_up,
+            since="created_at",
+            columns=("step",),
+            asks=_asks,
+            whom="Support",
+        ),
+    )

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from workflows.extension import Extension
+from workflows.features.queues import undelivered
 from workflows.features.queues.bulk_verbs import DISCARD_EACH, REDELIVER_EACH
 
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
-class Queues(Extension):
+    from workflows.health.bounded import Link
+    from workflows.health.counts import Counts
+
+
+class QueuesExtension(Extension):
     bulk_verbs = (REDELIVER_EACH, DISCARD_EACH)
+
+    def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
+        return undelivered.need_a_person() if user.has_perm(undelivered.SEE_MESSAGES) else ()
+
+    def number_that_stand_still(self, user: User, read: Counts) -> int:
+        return len(undelivered.by_topic()) if user.has_perm(undelivered.SEE_MESSAGES) else 0

@@ -10,7 +10,6 @@ from django import forms
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -21,6 +20,7 @@ from workflows.console.base import ConsoleAdmin, ReasonForm, Verb, reason_field,
 from workflows.console.typed import DayField
 from workflows.definition import definitions
 from workflows.features.retention import erasing, holds
+from workflows.health.bounded import Link
 from workflows.models import Erasure, Hold, Workflow
 from workflows.operations.guards import ERASE, PLACE_HOLD
 from workflows.telling import words
@@ -284,12 +284,12 @@ REFUSE = Verb(
 )
 
 
-def awaiting(user: User) -> list[tuple[str, str]]:
-    """The erasures that wait for this user as the second person: address, and a sentence."""
+def awaiting(user: User) -> list[tuple[str, Link]]:
+    """The erasures that wait for this user as the second person: a sentence, and its page."""
     return [
         (
-            reverse("admin:workflows_erasure_change", args=[row.pk]),
             f"{row.asked_by.get_username()} asks to erase what a person has sent: {words.ended(row.reason)}",
+            Link("erasure", pk=str(row.pk)),
         )
         for row in erasing.to_approve(user).select_related("asked_by")[:LISTED]
     ]

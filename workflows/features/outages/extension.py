@@ -1,0 +1,26 @@
+"""What outages bring to pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from workflows.extension import Extension
+from workflows.features.outages import health
+from workflows.health.bounded import Link
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+    from workflows.health.counts import Counts
+
+
+class OutagesExtension(Extension):
+    def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
+        from workflows.features.outages import cause_page  # a page: not where this is first imported
+
+        braked = health.braked() if user.has_perm(health.SEE_SERVICES) else []
+        return [(cause_page.sentence(row), Link("service", pk=row.pk)) for row in braked]
+
+    def number_that_stand_still(self, user: User, read: Counts) -> int:
+        return sum(not each.is_called for each in read.causes) if user.has_perm(health.SEE_SERVICES) else 0
