@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from workflows.health.counts import Counts
     from workflows.health.needs_a_person import Source
     from workflows.operations.bulk_verbs import BulkVerb
+    from workflows.telling import audited
 
 
 class Extension:
@@ -22,6 +23,9 @@ class Extension:
 
     # What can be done to many rows at once. Each has a name of its own, of 20 characters at most: rows keep it.
     bulk_verbs: ClassVar[Sequence[BulkVerb]] = ()
+
+    # Tables of the audit.
+    audited: ClassVar[Sequence[audited.Source]] = ()
 
     # Rows of the list “Needs a person”.
     needs_a_person: ClassVar[Sequence[Source]] = ()

@@ -1,4 +1,4 @@
-"""AUDIT: who did what, and who looked at whom, newest first: what five tables have on record, merged.
+"""AUDIT: who did what, and who looked at whom, newest first: what several tables have on record, merged.
 
 Each is read by an index of its own, from a place on: `(time, rank of the table, id)`. Page 200 costs what the first one
 costs (docs/adr/0027).
@@ -7,24 +7,22 @@ costs (docs/adr/0027).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from heapq import merge
 from typing import Any, NamedTuple
 
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
-from django.db.models import F, QuerySet
+from django.db.models import F
 from django.db.models.fields.tuple_lookups import Tuple, TupleLessThan
 from django.utils import timezone
 
+from workflows.extension import installed
 from workflows.health import bounded
-from workflows.models import Access, CircuitEvent, Event, Search
-
-Rows = QuerySet[Any, Any]
-
-LOOKED, DID = "looked", "did"
+from workflows.models import Access, Event, Search
+from workflows.telling.audited import DID, LOOKED, Rows, Source, by_people
 
 
 class Place(NamedTuple):
@@ -46,22 +44,6 @@ class Asked:
     sort: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A table of the audit. `at` and `workflow` are its columns; `of_person` filters by a name."""
-
-    rank: int
-    sort: str
-    rows: Callable[[], Rows]
-    at: str = "at"
-    workflow: str = ""
-    of_person: Callable[[Rows, str], Rows] = field(default=lambda rows, name: rows.filter(actor=name))
-
-
-def _by_people(rows: Rows) -> Rows:
-    return rows.exclude(actor="")
-
-
 def _logged_by(rows: Rows, name: str) -> Rows:
     user = User.objects.filter(username=name).values_list("pk", flat=True).first()
     return rows.filter(user_id=user)
@@ -69,11 +51,10 @@ def _logged_by(rows: Rows, name: str) -> Rows:
 
 ACCESSES = Source(0, LOOKED, Access.objects.all, workflow="workflow")
 # No joins: the order of an index would be lost, and what is about a workflow that is gone.
-SOURCES = (
+OURS = (
     ACCESSES,
     Source(1, LOOKED, Search.objects.all),
-    Source(2, DID, lambda: _by_people(Event.objects.all()), workflow="workflow"),
-    Source(3, DID, lambda: _by_people(CircuitEvent.objects.all())),
+    Source(2, DID, lambda: by_people(Event.objects.all()), workflow="workflow"),
     Source(
         4,
         DID,
@@ -82,6 +63,10 @@ SOURCES = (
         of_person=_logged_by,
     ),
 )
+
+
+def sources() -> tuple[Source, ...]:
+    return (*OURS, *(source for each in installed() for source in each.audited))
 
 
 class Line(NamedTuple):
@@ -93,7 +78,7 @@ class Line(NamedTuple):
 
 def lines(asked: Asked, *, before: Place | None = None, limit: int) -> list[Line]:
     """The newest lines of these, or the newest before a place."""
-    found = [line for source in SOURCES for line in _read(source, asked, before, limit)]
+    found = [line for source in sources() for line in _read(source, asked, before, limit)]
     return sorted(found, key=lambda line: line.place, reverse=True)[:limit]
 
 
@@ -142,7 +127,7 @@ def reveals(asked: Asked) -> list[tuple[date, str, int]]:
 
 def every_line(asked: Asked, *, size: int = 1_000) -> Iterator[Line]:
     """All of these lines, newest first; each table is read so many rows at a time."""
-    return merge(*(_all(source, asked, size) for source in SOURCES), key=lambda line: line.place, reverse=True)
+    return merge(*(_all(source, asked, size) for source in sources()), key=lambda line: line.place, reverse=True)
 
 
 def _all(source: Source, asked: Asked, size: int) -> Iterator[Line]:

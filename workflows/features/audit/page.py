@@ -24,12 +24,14 @@ from workflows import operations, times
 from workflows.console import links
 from workflows.console.paging import is_number
 from workflows.definition import definitions, wording_of_type
+from workflows.extension import installed
 from workflows.features.audit import lines as audit
-from workflows.features.audit.lines import DID, LOOKED, Asked, Place
-from workflows.models import Access, CircuitEvent, Event, Search, Workflow
+from workflows.features.audit.lines import Asked, Place
+from workflows.models import Access, Event, Search, Workflow
 from workflows.models.clock import microseconds, moment
 from workflows.search import find as finding
 from workflows.telling import history, patient
+from workflows.telling.audited import DID, LOOKED
 
 SIZE = 50
 USERS_SHOWN = 1_000
@@ -114,7 +116,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "people": _people(filters.person),
         "sorts": SORTS.items(),
         "days": [(label, _of_day(filters, today - timedelta(days=ago))) for label, ago in DAYS],
-        "lines": told([line.row for line in found[:SIZE]]),
+        "lines": told(found[:SIZE]),
         "others": (asked.workflows or [])[1:],
         "tried": tried,
         "reveals": [] if asked.workflows else audit.reveals(counted)[:COUNTS_SHOWN],
@@ -203,10 +205,16 @@ def _place(text: str) -> Place | None:
 # --- In words -----------------------------------------------------------------------------------
 
 
-def told(rows: Sequence[Any]) -> list[Told]:
-    ids = {row.workflow_id for row in rows if getattr(row, "workflow_id", None)}
+def told(lines: Sequence[audit.Line]) -> list[Told]:
+    ids = {line.row.workflow_id for line in lines if getattr(line.row, "workflow_id", None)}
     about, types = patient.masked(ids), dict(Workflow.objects.filter(pk__in=ids).values_list("pk", "workflow_type"))
-    return [_told(row, about, types) for row in rows]
+    of_features = {source.rank: source for each in installed() for source in each.audited}
+    return [
+        Told(line.row.at, line.row.actor, *of.told(line.row))
+        if (of := of_features.get(line.place.rank))
+        else _told(line.row, about, types)
+        for line in lines
+    ]
 
 
 def _told(row: Any, about: Mapping[int, str], types: Mapping[int, str]) -> Told:
@@ -220,8 +228,6 @@ def _told(row: Any, about: Mapping[int, str], types: Mapping[int, str]) -> Told:
         case Event():
             line = history.line(row, wording_of_type(types.get(row.workflow_id, "")))
             return Told(row.at, row.actor, line.headline, line.text, row.workflow_id, about.get(row.workflow_id, ""))
-        case CircuitEvent():
-            return Told(row.at, row.actor, row.get_kind_display(), f"{row.service}: {row.reason}")
     assert isinstance(row, LogEntry)
     kind = row.content_type.name if row.content_type else "row"
     said = f"{kind} {row.object_repr}: {row.get_change_message()}".removesuffix(": ")
@@ -249,7 +255,7 @@ def _csv(asked: Asked) -> Iterator[str]:
     found = audit.every_line(asked)
     wanted = islice(found, MOST_EXPORTED)
     while some := list(islice(wanted, 1_000)):
-        yield "".join(writer.writerow(_safe(map(str, _cells(line)))) for line in told([each.row for each in some]))
+        yield "".join(writer.writerow(_safe(map(str, _cells(line)))) for line in told(some))
     if next(found, None):
         yield writer.writerow(["", "", f"Not more than {MOST_EXPORTED:,} lines: choose a shorter time for the rest"])
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from workflows.extension import Extension
 from workflows.features.outages import health
 from workflows.health.bounded import Link
+from workflows.models import CircuitEvent
+from workflows.telling.audited import DID, Source, by_people
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -16,6 +18,15 @@ if TYPE_CHECKING:
 
 
 class OutagesExtension(Extension):
+    audited = (
+        Source(
+            rank=3,
+            sort=DID,
+            rows=lambda: by_people(CircuitEvent.objects.all()),
+            told=lambda row: (row.get_kind_display(), f"{row.service}: {row.reason}"),
+        ),
+    )
+
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.outages import cause_page  # a page: not where this is first imported
 
