@@ -17,6 +17,7 @@ class WorkflowsConfig(AppConfig):
     def ready(self) -> None:
         from workflows import checks
         from workflows.engine import maintenance
+        from workflows.extension import installed
         from workflows.features.bulk import operations as bulk
         from workflows.features.installed import FEATURES
         from workflows.features.outbox import chores
@@ -37,9 +38,6 @@ class WorkflowsConfig(AppConfig):
         register(checks.check_signal_sources)
         register(checks.check_wording)
         register(checks.check_series)
-        register(checks.check_outbox)
-        register(checks.check_refused_submissions)
-        register(checks.check_retention, deploy=True)
         register(checks.check_search_keys, deploy=True)
         register(checks.check_data_keys, deploy=True)
         register(checks.check_undeclared_steps, Tags.database)
@@ -47,3 +45,8 @@ class WorkflowsConfig(AppConfig):
         register(checks.check_teams, Tags.database)
         register(checks.check_sources_have_secrets, Tags.database)
         register(checks.check_server_log, Tags.database)
+        for extension in installed():
+            for check in extension.checks:
+                register(check)
+            for check in extension.deploy_checks:
+                register(check, deploy=True)

@@ -10,7 +10,6 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import Group
 from django.core.checks import CheckMessage, Error, Warning
-from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, ProgrammingError
 from django.db.models import Count, QuerySet
 from django.utils.module_loading import import_string
@@ -18,10 +17,6 @@ from django.utils.module_loading import import_string
 from workflows.before_undo import NEVER_ASKED, BeforeUndo
 from workflows.definition import Step, WorkflowDefinition, definitions, wording_of
 from workflows.effects import MAY_HAVE_HAPPENED
-from workflows.engine.backoff import merge_policies
-from workflows.features.outages.parking import OUTAGE_ATTEMPTS
-from workflows.features.outbox.destinations import destinations
-from workflows.features.outbox.events import OURS
 from workflows.health import series
 from workflows.ingress import signal_sources, webhooks
 from workflows.ingress.signal_sources import SignalSource
@@ -181,14 +176,6 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> Faults:
         message = "has an undo and no lookup: before a call in doubt is undone, a person is asked whether it was made."
         hint = "Give it lookup=..., which asks the service. Nothing is repeated in order to be undone."
         yield Warning, "W003", message, hint
-    policy = merge_policies(step.retry, definition.retry)
-    longest = sum(
-        min(policy.base_delay * 2.0 ** min(failures, 63), policy.max_delay) * (1 + policy.jitter_factor)
-        for failures in range(max(policy.max_attempts, OUTAGE_ATTEMPTS) - 1)
-    )
-    if step.key_ttl.total_seconds() < longest:
-        message = f"is retried for up to {longest:.0f} s in an outage, longer than its key is honoured."
-        yield Warning, "W002", message, "Give it a lookup, or shorter delays; else a person is asked in the end."
 
 
 def _check_returns(step: Step, definition: WorkflowDefinition) -> Faults:
@@ -210,7 +197,7 @@ def _check_returns(step: Step, definition: WorkflowDefinition) -> Faults:
 
 def check_wording(**kwargs: Any) -> Messages:
     """A definition with words has some for each step, and none for a step that it does not have."""
-    for definition in _readable_definitions().values():
+    for definition in readable_definitions().values():
         lacking, known = wordless_steps(definition), {name for step in definition.steps for name in step.names}
         misspelt = [name for name in definition.wording.steps if name not in {*known, *definition.retired}]
         if lacking and definition.wording.steps:
@@ -234,7 +221,7 @@ def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs
     This check runs with `manage.py check --database default`. It reads some thousands of failed workflows, newest
     first.
     """
-    known = _readable_definitions()
+    known = readable_definitions()
     newest = Workflow.objects.filter(status=Workflow.Status.FAILED).exclude(last_error_code="").order_by("-id")
     codes = _read(newest.values_list("workflow_type", "last_error_code")[:FAILURES_CHECKED], databases)
     hint = "Many just now? Find the cause first. Else say CodeWords(staff, patient) in the definition's Wording."
@@ -247,7 +234,7 @@ def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs
 
 def check_teams(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:
     """Who is asked before a reversal is a group. This check runs with `manage.py check --database default`."""
-    asked = {each.before_undo.team: each for each in _readable_definitions().values() if each.before_undo}
+    asked = {each.before_undo.team: each for each in readable_definitions().values() if each.before_undo}
     groups = _read(Group.objects.values_list("name", flat=True), databases)
     for team, definition in asked.items() if groups else ():
         if team not in groups:
@@ -290,14 +277,6 @@ def check_data_keys(**kwargs: Any) -> Messages:
     return _check_setting("DATA_KEYS", settings.DATA_KEYS, lost, "datakeys", ids=("W020", "W021"))
 
 
-def check_refused_submissions(**kwargs: Any) -> Messages:
-    """What a queue's door refuses can be sealed."""
-    if (settings.KAFKA_SUBMISSIONS or settings.SQS_QUEUE_URL) and not settings.DATA_KEYS:
-        message = "Submissions that a queue's door refuses are not kept, because DATA_KEYS is not set."
-        hint = "They are in the broker's dead letters, and only counted here. Set DATA_KEYS: manage.py datakeys --help."
-        yield Warning(message, hint=hint, id="workflows.W027")
-
-
 def _check_setting(name: str, texts: Collection[str], lost: str, command: str, *, ids: tuple[str, str]) -> Messages:
     """The secrets of a setting are there, long, and different."""
     hint = 'Set it to a secret: python -c "import secrets; print(secrets.token_urlsafe(32))". '
@@ -313,7 +292,7 @@ def _check_setting(name: str, texts: Collection[str], lost: str, command: str, *
 
 def check_series(**kwargs: Any) -> Messages:
     """All steps and codes of all definitions, as labels of one family of `/metrics`, are no more than are told."""
-    declared = sum(series.declared(definition) for definition in _readable_definitions().values())
+    declared = sum(series.declared(definition) for definition in readable_definitions().values())
     if declared > series.MOST_SERIES:
         yield Warning(
             f"The definitions have {declared:,} combinations of a step and a code; of a family /metrics tells "
@@ -324,39 +303,6 @@ def check_series(**kwargs: Any) -> Messages:
         )
 
 
-def check_retention(**kwargs: Any) -> Messages:
-    """Each definition says how long its workflows are kept."""
-    for definition in _readable_definitions().values():
-        if not definition.states_retention:
-            yield Warning(
-                f"The definition {definition.name!r} does not say how long its workflows are kept: what was sent, and "
-                f"what came of it, is deleted {definition.retention.content.days} days after it has finished.",
-                hint="Say it: WorkflowDefinition(..., retention=Retention(content=...)). See docs/data.md.",
-                obj=definition,
-                id="workflows.W022",
-            )
-
-
-def check_outbox(**kwargs: Any) -> Messages:
-    """OUTBOX_DESTINATIONS can be read, and takes what definitions publish: else no workflow of theirs is decided."""
-    try:
-        known = destinations().values()
-    except ImproperlyConfigured as error:
-        yield Error(str(error), hint="docs/outbox.md has an example.", id="workflows.E015")
-        return
-    if not known:  # whoever tells nobody anything need not be told so
-        return
-    for definition in _readable_definitions().values():
-        lost = [f"{OURS}{each}" for each in sorted(definition.publishes)]
-        if lost := [topic for topic in lost if not any(each.takes(topic) for each in known)]:
-            yield Warning(
-                f"The definition {definition.name!r} publishes {', '.join(lost)}, which no destination takes.",
-                hint="Name them in OUTBOX_DESTINATIONS. Nothing is stored for a destination that comes later.",
-                obj=definition,
-                id="workflows.W025",
-            )
-
-
 def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:
     """The ledgers of workflows under way hold no call of a step that this release does not declare.
 
@@ -365,7 +311,7 @@ def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs
     """
     effects = Effect.objects.filter(undo=False, state__in=MAY_HAVE_HAPPENED, workflow__status=Workflow.Status.PENDING)
     called = effects.values_list("workflow__workflow_type", "step").order_by("workflow__workflow_type", "step")
-    known = _readable_definitions()
+    known = readable_definitions()
     for workflow_type, step, count in _read(called.annotate(workflows=Count("workflow", distinct=True)), databases):
         if workflow_type in known and not known[workflow_type].declares(step):
             yield Warning(
@@ -396,7 +342,7 @@ def _read(rows: QuerySet[Any, Any], databases: Collection[str] | None) -> list[A
         return []
 
 
-def _readable_definitions() -> Mapping[str, WorkflowDefinition]:
+def readable_definitions() -> Mapping[str, WorkflowDefinition]:
     """The definitions by name; none if one of them cannot be imported, which check_definitions reports."""
     try:
         return definitions()

@@ -5,11 +5,12 @@ What is asked for stands below the features, and names none of them: it asks `in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+    from django.core.checks import CheckMessage
 
     from workflows.health.bounded import Link
     from workflows.health.counts import Counts
@@ -23,6 +24,10 @@ class Extension:
 
     # What can be done to many rows at once. Each has a name of its own, of 20 characters at most: rows keep it.
     bulk_verbs: ClassVar[Sequence[BulkVerb]] = ()
+
+    # System checks, and those for `check --deploy` alone; none of them reads the database.
+    checks: ClassVar[Sequence[Callable[..., Iterable[CheckMessage]]]] = ()
+    deploy_checks: ClassVar[Sequence[Callable[..., Iterable[CheckMessage]]]] = ()
 
     # Tables of the audit.
     audited: ClassVar[Sequence[audited.Source]] = ()

@@ -138,7 +138,6 @@ def test_a_bad_path_is_named(settings: Settings, names: list[str], expected: str
         (definition(REVERSED, before_undo=ask("a", when=["lost"])), "E017", "after lost, and the wording has no words"),
         (definition(REVERSED, before_undo=ask("a", when=["expired"])), "E017", "is never asked after expired"),
         (definition(once(key_ttl=None)), "W001", "neither a lookup nor a key_ttl"),
-        (definition(once(key_ttl=timedelta(minutes=5))), "W002", "longer than its key is honoured"),
         (definition(once(undo=undo)), "W003", "has an undo and no lookup"),
         (definition(Step(one, best_effort=True), two), "W005", "'one' of 'good' is best effort and stands before"),
         (definition(once(returns=None)), "W010", "does not say what it returns"),

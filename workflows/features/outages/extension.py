@@ -1,4 +1,4 @@
-"""What outages bring to pages."""
+"""What outages bring to pages and checks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from workflows.extension import Extension
 from workflows.features.outages import health
+from workflows.features.outages.checks import check_keys
 from workflows.health.bounded import Link
 from workflows.models import CircuitEvent
 from workflows.telling.audited import DID, Source, by_people
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 class OutagesExtension(Extension):
+    checks = (check_keys,)
     audited = (
         Source(
             rank=3,

@@ -1,4 +1,4 @@
-"""What the outbox brings to pages."""
+"""What the outbox brings to pages and checks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from workflows.extension import Extension
 from workflows.features.outbox import health
 from workflows.features.outbox.bulk_verbs import DISCARD_EACH, REDELIVER_EACH
+from workflows.features.outbox.checks import check_outbox
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 class OutboxExtension(Extension):
+    checks = (check_outbox,)
     bulk_verbs = (REDELIVER_EACH, DISCARD_EACH)
 
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:

@@ -1,4 +1,4 @@
-"""What the doors for queues bring to pages."""
+"""What the doors for queues bring to pages and checks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from workflows.extension import Extension
 from workflows.features.queues import undelivered
 from workflows.features.queues.bulk_verbs import DISCARD_EACH, REDELIVER_EACH
+from workflows.features.queues.checks import check_refused_submissions
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 class QueuesExtension(Extension):
+    checks = (check_refused_submissions,)
     bulk_verbs = (REDELIVER_EACH, DISCARD_EACH)
 
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:

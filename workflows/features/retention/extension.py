@@ -1,4 +1,4 @@
-"""What legal holds and erasures bring to pages."""
+"""What legal holds and erasures bring to pages and checks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension
+from workflows.features.retention.checks import check_retention
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 
 class RetentionExtension(Extension):
+    deploy_checks = (check_retention,)
+
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.retention import page  # a page: not where this is first imported
 

@@ -14,9 +14,10 @@ from django.test.utils import CaptureQueriesContext
 
 from tests.engine import ENGINE, again, define, make_due, submit, work
 from tests.workflows.undoing import World
-from workflows import checks, operations
+from workflows import operations
 from workflows.definition import LIFECYCLE, Retry, WorkflowDefinition
 from workflows.errors import RetryableStepError, StepError
+from workflows.features.outbox.checks import check_outbox
 from workflows.ingress import api_keys
 from workflows.models import ManualTask, OutboxEvent, Workflow
 from workflows.sealing import whole
@@ -174,9 +175,9 @@ def test_what_expires_has_failed() -> None:
 
 def test_a_check_warns_of_what_is_told_to_nobody(destinations: Callable[..., None]) -> None:
     publishing(fine)
-    assert list(checks.check_outbox()) == []
+    assert list(check_outbox()) == []
     destinations(lake={"kafka": "events", "topics": ["workflow.completed"]})
-    (found,) = checks.check_outbox()
+    (found,) = check_outbox()
     assert (found.id, "workflow.failed, workflow.waiting" in found.msg) == ("workflows.W025", True)
     destinations()
-    assert list(checks.check_outbox()) == []
+    assert list(check_outbox()) == []

@@ -15,11 +15,12 @@ from pytest_django import Settings
 from tests.engine import ENGINE, again, define, expire, submit, work
 from tests.workflows.features.outbox.conftest import SECRET
 from tests.workflows.undoing import World
-from workflows import checks, outbox
+from workflows import outbox
 from workflows.definition import Retry, Step, definitions
 from workflows.errors import PublishError, RetryableStepError, StepError
 from workflows.features.doctor.replay import replay
 from workflows.features.outbox import events
+from workflows.features.outbox.checks import check_outbox
 from workflows.features.outbox.destinations import destinations as read
 from workflows.models import OutboxEvent, Workflow
 from workflows.postgres.jsonb import Unstorable
@@ -218,7 +219,7 @@ def test_a_slip_in_the_setting_is_refused_without_its_secrets(
 ) -> None:
     settings.DEBUG = False
     destinations(**said)
-    (found,) = checks.check_outbox()
+    (found,) = check_outbox()
     assert (found.id, why in found.msg, SECRET in found.msg) == ("workflows.E015", True, False)
 
 

@@ -23,12 +23,12 @@ from tests import engine
 from tests.workflows import rows
 from tests.workflows.operations.test_bulk import carry_out
 from tests.workflows.undoing import ada
-from workflows import checks
 from workflows.api.problems import Problem
 from workflows.errors import NotAllowed
 from workflows.features.bulk import operations as bulk
 from workflows.features.doctor import installation
 from workflows.features.queues import messages, refused
+from workflows.features.queues.checks import check_refused_submissions
 from workflows.features.queues.refused import Came
 from workflows.features.queues.submissions import Sent
 from workflows.features.retention import ages, erasing
@@ -155,12 +155,12 @@ def test_what_is_too_large_is_left_to_the_broker_and_so_is_all_without_a_data_ke
     assert refused.keep(came(body=large), MISSING)
     assert not refused.keep(came(8, body=large + b"x"), MISSING)
     settings.KAFKA_SUBMISSIONS = ["orders=shop"]
-    assert not list(checks.check_refused_submissions())
+    assert not list(check_refused_submissions())
     settings.DATA_KEYS = []
     assert not refused.keep(came(8), MISSING)
-    assert [each.id for each in checks.check_refused_submissions()] == ["workflows.W027"]
+    assert [each.id for each in check_refused_submissions()] == ["workflows.W027"]
     settings.KAFKA_SUBMISSIONS = []
-    assert not list(checks.check_refused_submissions())
+    assert not list(check_refused_submissions())
 
 
 def test_nothing_is_left_to_the_broker_or_done_with_while_the_database_is_away(monkeypatch: Any) -> None:

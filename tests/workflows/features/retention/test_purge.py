@@ -23,11 +23,12 @@ from tests.dumps import dump
 from tests.engine import BLOCKED, another_connection, elsewhere, until_blocked, with_its_connections
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_
-from workflows import charges, checks, operations
+from workflows import charges, operations
 from workflows.definition import WorkflowDefinition, money_in
 from workflows.engine import maintenance
 from workflows.errors import NotAllowed
 from workflows.features.retention import content, purge
+from workflows.features.retention.checks import check_retention
 from workflows.intake.submissions import enter, start
 from workflows.models import (
     Access,
@@ -365,7 +366,7 @@ def test_a_signal_that_comes_later_is_not_kept() -> None:
 
 
 def test_a_deployment_check_names_the_definitions_that_do_not_say_how_long() -> None:
-    told = {(each.id, each.obj.name) for each in checks.check_retention()}
+    told = {(each.id, each.obj.name) for each in check_retention()}
     assert ("workflows.W022", rows.PARCEL.name) in told
     assert ("workflows.W022", ONBOARDING.name) not in told
 
