@@ -34,6 +34,7 @@ class WorkflowsConfig(AppConfig):
         for feature in FEATURES:
             maintenance.MAINTENANCE_TASKS.update(feature.chores)
         register(checks.check_definitions)
+        register(checks.check_options)
         register(checks.check_submission_workflow)
         register(checks.check_signal_sources)
         register(checks.check_wording)

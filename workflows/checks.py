@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from django.conf import settings
@@ -15,8 +16,9 @@ from django.db.models import Count, QuerySet
 from django.utils.module_loading import import_string
 
 from workflows.before_undo import NEVER_ASKED, BeforeUndo
-from workflows.definition import Step, WorkflowDefinition, definitions, wording_of
+from workflows.definition import OPTIONS_OF_FEATURES, Step, WorkflowDefinition, definitions, wording_of
 from workflows.effects import MAY_HAVE_HAPPENED
+from workflows.extension import installed, of_workers
 from workflows.health import series
 from workflows.ingress import signal_sources, webhooks
 from workflows.ingress.signal_sources import SignalSource
@@ -193,6 +195,29 @@ def _check_returns(step: Step, definition: WorkflowDefinition) -> Faults:
     if hidden := [field for field in step.returns if field in fields and fields[field].exclude]:
         hint = "A secret has no place on the ledger: let a step that is not once get it."
         yield Error, "E011", f"returns {', '.join(hidden)}, which {name} keeps out of every copy.", hint
+
+
+def check_options(**kwargs: Any) -> Messages:
+    """Each option of a definition is the engine's, or that of a feature that is installed."""
+    off = {option: each for each, options in OPTIONS_OF_FEATURES.items() if _is_off(each) for option in options}
+    for definition in readable_definitions().values():
+        of_steps = {option for step in definition.steps for option in off if getattr(step, option, None)}
+        for option in sorted((definition.stated | of_steps) & off.keys()):
+            yield Error(
+                f"The definition {definition.name!r} says {option}=, and the feature {off[option]!r} is not installed: "
+                "nothing does what the option says.",
+                hint="Leave the option out, or list the feature in workflows/features/installed.py.",
+                obj=definition,
+                id="workflows.E023",
+            )
+
+
+def _is_off(feature: str) -> bool:
+    """Whether a door of its room is not listed in `workflows.features.installed`, so that nobody asks it."""
+    listed = {type(each).__module__ for each in (*of_workers(), *installed())}
+    room = f"workflows.features.{feature}"
+    doors = [f"{room}.{door}" for door in ("hooks", "extension") if find_spec(room) and find_spec(f"{room}.{door}")]
+    return not doors or not listed.issuperset(doors)
 
 
 def check_wording(**kwargs: Any) -> Messages:

@@ -235,6 +235,17 @@ SECRET = re.compile(
 LIFECYCLE = ("completed", "failed", "waiting")
 
 
+# Options of definitions and steps that nothing obeys unless a feature is installed, by its room.
+OPTIONS_OF_FEATURES = {
+    "outages": ("brake", "needs", "parks"),
+    "business_key": ("business_key", "same_person"),
+    "deferred_steps": ("follow_up",),
+    "corrections": ("correctable",),
+    "retention": ("retention",),
+    "outbox": ("publishes",),
+}
+
+
 class WorkflowDefinition:
     """A kind of workflow: its name (stored with each row), its steps in order, and the model of their context.
 
@@ -298,6 +309,7 @@ class WorkflowDefinition:
         retention: Retention | None = None,
         publishes: Sequence[str] = (),
     ) -> None:
+        self.stated = frozenset(name for name, value in locals().items() if value)  # the options that it has
         self.name = name
         self.steps = tuple(step if isinstance(step, Step) else Step(step) for step in steps)
         self.context_class = context_class
@@ -328,7 +340,6 @@ class WorkflowDefinition:
         self.publishes = frozenset([publishes] if isinstance(publishes, str) else publishes)
         if unknown := sorted(self.publishes - {*LIFECYCLE}):
             raise ValueError(f"{name!r} cannot publish {', '.join(unknown)}: only {', '.join(LIFECYCLE)}.")
-        self.states_retention = retention is not None
         self.retention = retention or Retention()
         self._check_secret_fields()
         self._check_correctable()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
     from django.core.checks import CheckMessage
 
+    from workflows.engine.extension import Feature
     from workflows.health.bounded import Link
     from workflows.health.counts import Counts
     from workflows.health.needs_a_person import Source
@@ -56,3 +57,10 @@ def installed() -> tuple[Extension, ...]:
     from workflows.features.installed import EXTENSIONS  # the one import from below, when it is first needed
 
     return EXTENSIONS
+
+
+def of_workers() -> tuple[Feature, ...]:
+    """What takes part in the claims of this release, in the order in which it is asked."""
+    from workflows.features.installed import FEATURES  # as above
+
+    return FEATURES

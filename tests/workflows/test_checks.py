@@ -15,12 +15,24 @@ from tests.workflows import rows
 from workflows.before_undo import ask
 from workflows.checks import (
     check_definitions,
+    check_options,
     check_series,
     check_submission_workflow,
     check_teams,
     check_undeclared_steps,
 )
-from workflows.definition import Step, WorkflowDefinition, WorkflowStep, definitions
+from workflows.correctable import Correctable
+from workflows.definition import (
+    OPTIONS_OF_FEATURES,
+    Brake,
+    Retention,
+    Retry,
+    Step,
+    WorkflowDefinition,
+    WorkflowStep,
+    definitions,
+)
+from workflows.features import installed
 from workflows.health import series
 from workflows.models import Workflow
 from workflows.wording import ENGINE_CODES
@@ -149,6 +161,45 @@ def test_a_bad_definition_is_named(
     (message,) = checked(bad, settings, monkeypatch)
     assert (message.id, message.level) == (f"workflows.{expected}", WARNING if expected[0] == "W" else ERROR)
     assert words in message.msg
+
+
+STATES_ALL = definition(
+    Step(one, best_effort=True, repeatable=True, parks=True, needs=("billing",), follow_up=Retry()),
+    brake=Brake(),
+    business_key="email",
+    same_person=("name", "born_on"),
+    correctable=Correctable(Secretive, {}),
+    retention=Retention(),
+    publishes="failed",
+)
+
+
+@pytest.mark.parametrize("feature", OPTIONS_OF_FEATURES)
+def test_an_option_whose_feature_is_not_installed_is_an_error_that_names_both(
+    feature: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workflows.checks.readable_definitions", lambda: {"plain": GOOD, "good": STATES_ALL})
+    assert not list(check_options())
+    for name in ("FEATURES", "EXTENSIONS"):
+        others = [each for each in getattr(installed, name) if f".{feature}." not in type(each).__module__]
+        monkeypatch.setattr(installed, name, others)
+    assert [(each.id, each.msg) for each in check_options()] == [
+        (
+            "workflows.E023",
+            f"The definition 'good' says {option}=, and the feature {feature!r} is not installed: "
+            "nothing does what the option says.",
+        )
+        for option in sorted(OPTIONS_OF_FEATURES[feature])
+    ]
+
+
+@pytest.mark.parametrize(("name", "feature"), [("FEATURES", "business_key"), ("EXTENSIONS", "outages")])
+def test_a_feature_is_not_installed_either_if_one_of_its_doors_is_not_asked(
+    name: str, feature: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workflows.checks.readable_definitions", lambda: {"good": STATES_ALL})
+    monkeypatch.setattr(installed, name, ())
+    assert any(f"the feature {feature!r} is" in each.msg for each in check_options())
 
 
 PAID = WorkflowDefinition(

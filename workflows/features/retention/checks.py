@@ -12,7 +12,7 @@ from workflows.checks import Messages, readable_definitions
 def check_retention(**kwargs: Any) -> Messages:
     """Each definition says how long its workflows are kept."""
     for definition in readable_definitions().values():
-        if not definition.states_retention:
+        if "retention" not in definition.stated:
             yield Warning(
                 f"The definition {definition.name!r} does not say how long its workflows are kept: what was sent, and "
                 f"what came of it, is deleted {definition.retention.content.days} days after it has finished.",
