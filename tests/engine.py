@@ -257,13 +257,19 @@ def elsewhere(what: Callable[[], T]) -> T:
 
 def do_maintenance() -> None:
     """Do every maintenance task now, to its end; but for those that somebody else is just doing."""
-    maintenance.make_known()
+    of_worker = maintenance.Maintenance(FEATURES)
+    of_worker.make_known()
     execute(
         """UPDATE workflows_chore SET due_at = now(), after = 0
             WHERE name IN (SELECT name FROM workflows_chore FOR NO KEY UPDATE SKIP LOCKED)""",
         [],
     )
-    maintenance.run(seconds=60)  # until none is due
+    of_worker.run(seconds=60)  # until none is due
+
+
+def do_chore(name: str, after: int = 0) -> waking.Slice:
+    """Do one slice of this maintenance task."""
+    return maintenance.do_slice(maintenance.tasks_of(FEATURES)[name], after)
 
 
 def sweep() -> int:
@@ -280,7 +286,7 @@ def sweep() -> int:
 @contextmanager
 def no_maintenance() -> Iterator[None]:
     """Somebody else is always just doing maintenance: what the two wakers miss stays lost."""
-    elsewhere(maintenance.make_known)
+    elsewhere(maintenance.Maintenance(FEATURES).make_known)
     with another_connection() as other, other.transaction():
         other.execute("SELECT FROM workflows_chore FOR NO KEY UPDATE")
         yield

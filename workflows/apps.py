@@ -16,13 +16,8 @@ class WorkflowsConfig(AppConfig):
 
     def ready(self) -> None:
         from workflows import checks
-        from workflows.engine import maintenance
         from workflows.extension import installed
-        from workflows.features.bulk import operations as bulk
-        from workflows.features.installed import FEATURES
-        from workflows.features.outbox import chores
         from workflows.features.queues import messages
-        from workflows.features.retention import ages, purge
         from workflows.postgres import session_settings
         from workflows.state import transitions
         from workflows.telling import lifecycle
@@ -30,9 +25,6 @@ class WorkflowsConfig(AppConfig):
         transitions.others.append(lifecycle.tell)
         messages.again.append(_enter_again)
         connection_created.connect(session_settings.tell)
-        maintenance.MAINTENANCE_TASKS.update(bulk.CHORES | purge.CHORES | ages.CHORES | chores.CHORES)
-        for feature in FEATURES:
-            maintenance.MAINTENANCE_TASKS.update(feature.chores)
         register(checks.check_definitions)
         register(checks.check_options)
         register(checks.check_submission_workflow)

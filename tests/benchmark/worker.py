@@ -170,7 +170,7 @@ def idle(count: int) -> dict[str, float]:
 def maintain() -> dict[str, float]:
     """Do all maintenance tasks until no slice changes anything: rows changed, seconds, the longest slice."""
     rows, longest, begun = 0, 0.0, perf_counter()
-    for task in maintenance.MAINTENANCE_TASKS.values():
+    for task in maintenance.tasks_of(FEATURES).values():
         changed, after = 1, 0
         while changed or after:
             started = perf_counter()

@@ -16,7 +16,6 @@ from workflows.definition import TIMEOUT, WorkflowDefinition, definitions
 from workflows.engine import (
     compensation,
     executor,
-    maintenance,
     poison,
     process_status,
     sessions,
@@ -32,6 +31,7 @@ from workflows.engine.extension import Feature, Hooks, Instead, Source
 from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.in_hand import LOST_DELAY, InHand
 from workflows.engine.listening import Listener
+from workflows.engine.maintenance import Maintenance, make_due_for_this_release
 from workflows.engine.outcomes import Complete, Outcome, Rescheduled, failed_before_any_step
 from workflows.engine.process_status import NEVER, PublishedStatus, Slot
 from workflows.engine.worker_boundary import WorkersBoundary
@@ -86,6 +86,7 @@ class Worker:
         self.in_hand = InHand(name, self.status, must_stop)
         features = tuple(features)
         self._hooks = Hooks.of(features)
+        self._maintenance = Maintenance(features)
         # One that takes nothing but reversals is to be free for these.
         self._sources = [] if only else [each for feature in features if (each := feature.source(queue))]
         self._due = DueWorkflows(queue, only=only)
@@ -147,10 +148,10 @@ class Worker:
     def _take_turn(self, *, drain: bool) -> bool:
         """Do what is due, or rest. False when nothing is left to `drain`."""
         sessions.ensure_fit()
-        maintenance.forget_lost()
+        self._maintenance.forget_lost()
         held_up = self._is_held_up()
         if self._starts:
-            maintenance.make_due_for_this_release(self.queue)
+            make_due_for_this_release(self.queue)
             self._starts = False
         busy = not held_up and self._take_up(thorough=drain)
         self.run_maintenance()
@@ -287,10 +288,10 @@ class Worker:
         """Do the maintenance that is due, after a look once a second; each is done by one worker of all at a time."""
         if monotonic() >= self._maintenance_at + MAINTENANCE_EVERY:
             if monotonic() >= self._known_at + MAINTENANCE_KNOWN_EVERY:
-                maintenance.make_known()
+                self._maintenance.make_known()
                 self._known_at = monotonic()
             self._maintenance_at = monotonic()
-            maintenance.run()
+            self._maintenance.run()
 
     def _look_at_sources(self, *, thorough: bool = False) -> bool:
         """The same, but unless `thorough` one look a second that finds nothing is enough."""

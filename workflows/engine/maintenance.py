@@ -9,10 +9,10 @@ is set aside, does not stop the others.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from time import monotonic
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import connection, transaction
 
@@ -20,12 +20,14 @@ from workflows import failpoints
 from workflows.effects import reconcile
 from workflows.engine import heartbeat, lanes, unknown_types
 from workflows.features.outages import causes, parking
-from workflows.features.trends import rollup
 from workflows.postgres import sqlstates
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import execute
 from workflows.signals import store, waking
 from workflows.signals.waking import Slice
+
+if TYPE_CHECKING:
+    from workflows.engine.extension import Feature
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +44,7 @@ class Task(NamedTuple):
     set_aside: Callable[[int], int | None] = lambda after: None
 
 
-MAINTENANCE_TASKS = {
+ENGINE_TASKS = {
     # A release batch a second, whichever worker comes by: with a second of rest each would be late by half of one.
     "release parked": Task(parking.release_parked, every=0.2),
     "forget workers": Task(heartbeat.delete_stale, every=60.0),
@@ -53,8 +55,6 @@ MAINTENANCE_TASKS = {
     "wake parents": Task(waking.wake_parents),
     "ignore late signals": Task(store.ignore_late_signals),
     "go on": Task(lanes.go_on),
-    "add up": Task(rollup.add_up, every=rollup.EVERY),
-    "forget minutes": Task(rollup.forget, every=60.0),
 }
 
 # Seconds that a worker gives them at a time, before it claims the next workflow.
@@ -72,15 +72,16 @@ LONGEST_SILENCE = 10.0
 DEATHS = 3
 
 
-def run(seconds: float = AT_A_TIME) -> None:
-    """Do slices of what is due, for so many seconds. Raises a database error when the connection is lost."""
-    until = monotonic() + seconds
-    while monotonic() < until and _run_slice():
-        pass
+def tasks_of(features: Iterable[Feature]) -> dict[str, Task]:
+    """All of a release with these features: the engine's own tasks, and theirs."""
+    tasks = dict(ENGINE_TASKS)
+    for feature in features:
+        tasks.update(feature.chores)
+    return tasks
 
 
 class Begun(NamedTuple):
-    """A slice that this worker has begun; `at`, in the database's time, tells it from all others."""
+    """A slice that a worker has begun; `at`, in the database's time, tells it from all others."""
 
     name: str
     after: int
@@ -88,26 +89,52 @@ class Begun(NamedTuple):
     deaths: int
 
 
-# The slice that this process has begun and not ended, because it lost the database. It lives: nobody died in that.
-_lost: Begun | None = None
+class Maintenance:
+    """The maintenance of one worker, which has these features."""
+
+    def __init__(self, features: Iterable[Feature]) -> None:
+        self._tasks = tasks_of(features)
+        # The slice that this worker has begun and not ended, because it lost the database. It lives: nobody died in it.
+        self._lost: Begun | None = None
+
+    def make_known(self) -> None:
+        """Give each task its row, if it has none. Each worker does so at its start, and once a minute."""
+        execute(
+            "INSERT INTO workflows_chore (name) SELECT unnest(%s::text[]) ON CONFLICT (name) DO NOTHING",
+            [list(self._tasks)],
+        )
+
+    def run(self, seconds: float = AT_A_TIME) -> None:
+        """Do slices of what is due, for so many seconds. Raises a database error when the connection is lost."""
+        until = monotonic() + seconds
+        while monotonic() < until and self._run_slice():
+            pass
+
+    def forget_lost(self) -> None:
+        """As the database is back, and before a long step: let nobody count a death for the slice that has lost it.
+
+        Unless another worker has begun one since.
+        """
+        if self._lost is not None:
+            sql = "UPDATE workflows_chore SET begun_at = NULL WHERE name = %s AND begun_at = %s"
+            execute(sql, [self._lost.name, self._lost.at])
+            self._lost = None
+
+    def _run_slice(self) -> bool:
+        """Do a slice of the task that has been due the longest. False when none is due that no other worker does."""
+        self.forget_lost()
+        begun = _begin_due(self._tasks)
+        if begun is None:
+            return False
+        try:
+            return _carry_out(self._tasks[begun.name], begun)
+        except Exception:
+            self._lost = begun
+            raise
 
 
-def _run_slice() -> bool:
-    """Do a slice of the task that has been due the longest. False when none is due that no other worker does."""
-    global _lost
-    forget_lost()
-    begun = _begin_due()
-    if begun is None:
-        return False
-    try:
-        return _carry_out(begun)
-    except Exception:
-        _lost = begun
-        raise
-
-
-def _carry_out(begun: Begun) -> bool:
-    name, task = begun.name, MAINTENANCE_TASKS[begun.name]
+def _carry_out(task: Task, begun: Begun) -> bool:
+    name = begun.name
     with transaction.atomic(durable=True):
         if not _lock(begun):
             return True  # this process was stopped meanwhile, and another one has begun it
@@ -140,14 +167,14 @@ def do_slice(task: Task, after: int) -> Slice:
         return task.do(after)
 
 
-def _begin_due() -> Begun | None:
+def _begin_due(tasks: Mapping[str, Task]) -> Begun | None:
     """Begin the maintenance task that is due: committed before anything is done, so that a death is known of.
 
     Until it ends it is not due, for as long as a worker may be silent. A time further ahead than any rest is that of a
     clock which has been set back: such a maintenance task is due. A crash of the server may forget the begin, and with
     it a death: it waits for no disk.
     """
-    rests = {name: max(task.every, AFTER_FAILURE) for name, task in MAINTENANCE_TASKS.items()}
+    rests = {name: max(task.every, AFTER_FAILURE) for name, task in tasks.items()}
     rows = session_of().run(
         """WITH due AS MATERIALIZED (
                SELECT name, set_config('synchronous_commit', 'off', true) FROM workflows_chore chore
@@ -178,18 +205,6 @@ def _lock(begun: Begun) -> bool:
         },
     )
     return bool(rows)
-
-
-def forget_lost() -> None:
-    """As the database is back, and before a long step: let nobody count a death for the slice that has lost it.
-
-    Unless another worker has begun one since.
-    """
-    global _lost
-    if _lost is not None:
-        sql = "UPDATE workflows_chore SET begun_at = NULL WHERE name = %s AND begun_at = %s"
-        execute(sql, [_lost.name, _lost.at])
-        _lost = None
 
 
 def _set_aside(task: Task, begun: Begun) -> None:
@@ -235,11 +250,3 @@ def make_due_for_this_release(queue: str) -> None:
     for what, make_due in waited_for.items():
         if made := make_due(queue):
             logger.info("%s workflows waited for %s, and are due now", made, what)
-
-
-def make_known() -> None:
-    """Give each task of this release its row, if it has none. Each worker does so at its start, and once a minute."""
-    execute(
-        "INSERT INTO workflows_chore (name) SELECT unnest(%s::text[]) ON CONFLICT (name) DO NOTHING",
-        [list(MAINTENANCE_TASKS)],
-    )

@@ -9,16 +9,29 @@ from __future__ import annotations
 from workflows.engine.extension import Feature
 from workflows.extension import Extension
 from workflows.features.bulk.extension import BulkExtension
+from workflows.features.bulk.hooks import Bulk
 from workflows.features.business_key.hooks import BusinessKey
 from workflows.features.corrections.extension import CorrectionsExtension
+from workflows.features.corrections.hooks import Corrections
 from workflows.features.deferred_steps.extension import DeferredStepsExtension
 from workflows.features.deferred_steps.hooks import DeferredSteps
 from workflows.features.outages.extension import OutagesExtension
 from workflows.features.outbox.extension import OutboxExtension
+from workflows.features.outbox.hooks import Outbox
 from workflows.features.queues.extension import QueuesExtension
 from workflows.features.retention.extension import RetentionExtension
+from workflows.features.retention.hooks import Retention
+from workflows.features.trends.hooks import Trends
 
-FEATURES: tuple[Feature, ...] = (BusinessKey(), DeferredSteps())
+FEATURES: tuple[Feature, ...] = (
+    BusinessKey(),
+    DeferredSteps(),
+    Corrections(),
+    Bulk(),
+    Retention(),
+    Outbox(),
+    Trends(),
+)
 
 # Of the pages, metrics, checks and commands.
 EXTENSIONS: tuple[Extension, ...] = (

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from django.db.models import QuerySet
 
+from workflows import extension
 from workflows.engine import maintenance
 from workflows.engine.claim import POOLS
 from workflows.features.outages import parking
@@ -188,7 +189,7 @@ def stuck(longest: Mapping[str, timedelta]) -> dict[str, int]:
 
 def chores() -> QuerySet[Chore]:
     """Those of this release: nobody does any more what it no longer has."""
-    return Chore.objects.filter(name__in=maintenance.MAINTENANCE_TASKS)
+    return Chore.objects.filter(name__in=maintenance.tasks_of(extension.of_workers()))
 
 
 def silent_chores(at: datetime) -> dict[str, float]:

@@ -13,11 +13,10 @@ from django.db import connection, connections
 from django.db.models.functions import Now
 from django.test.utils import override_settings
 
-from workflows import effects, failpoints
+from workflows import effects, extension, failpoints
 from workflows.definition import Step, Undo, WorkflowDefinition, WorkflowStep, definitions
 from workflows.engine.loop import Worker
 from workflows.errors import ClaimLost, StepError
-from workflows.features.installed import FEATURES
 from workflows.models import Attempt, Effect, Workflow
 from workflows.sealing import payloads
 from workflows.state import attempt_log
@@ -222,7 +221,7 @@ def _crasher(this: Run) -> Callable[[], None]:
 
 
 def _process(queue: str) -> None:
-    worker = Worker(queue=queue, name="testing:1", features=FEATURES, stopping=Flag())
+    worker = Worker(queue=queue, name="testing:1", features=extension.of_workers(), stopping=Flag())
     try:
         worker.process_next()
     except Crash:

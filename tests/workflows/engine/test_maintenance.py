@@ -19,6 +19,7 @@ from tests.clock import Clock, standing_still
 from tests.engine import another_connection, define, do_maintenance, elsewhere, no_maintenance, submit, work, worker
 from workflows import operations
 from workflows.engine import maintenance
+from workflows.engine.maintenance import Maintenance
 from workflows.errors import NotAllowed
 from workflows.models import Chore, Signal, Workflow
 from workflows.postgres.statements import execute
@@ -61,9 +62,10 @@ def rest_of(name: str) -> float:
     return (Chore.objects.get(pk=name).due_at - timezone.now()).total_seconds()
 
 
-def only(monkeypatch: pytest.MonkeyPatch, **do: Any) -> None:
+def only(monkeypatch: pytest.MonkeyPatch, **do: Any) -> Maintenance:
     """Nothing but these tasks."""
-    monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", {name: maintenance.Task(each) for name, each in do.items()})
+    monkeypatch.setattr(maintenance, "ENGINE_TASKS", {name: maintenance.Task(each) for name, each in do.items()})
+    return Maintenance(())
 
 
 # --- When, and by whom --------------------------------------------------------------------------------
@@ -113,7 +115,7 @@ def test_a_maintenance_task_whose_row_is_gone_gets_another_within_a_minute(aslee
     clock.now += 61
     this.run_maintenance()
     assert this.process_next()
-    assert Chore.objects.count() == len(maintenance.MAINTENANCE_TASKS)
+    assert Chore.objects.count() == len(maintenance.tasks_of(engine.FEATURES))
 
 
 def test_a_maintenance_task_that_was_done_is_due_a_second_later_for_all(asleep: Workflow) -> None:
@@ -205,12 +207,12 @@ def test_a_time_that_a_clock_has_left_far_ahead_keeps_no_maintenance_task_from_b
     assert worker().process_next() is True
 
 
-def test_a_maintenance_task_of_every_hour_waits_for_its_hour() -> None:
+def test_a_maintenance_task_of_every_hour_waits_for_its_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "ENGINE_TASKS", {"hourly": maintenance.Task(lambda after: Slice(0), every=3600.0)})
     do_maintenance()
-    hourly = Chore.objects.filter(name="forget search")
-    due_at = hourly.get().due_at
-    maintenance.run(seconds=0.2)
-    assert hourly.get().due_at == due_at
+    due_at = Chore.objects.get().due_at
+    Maintenance(()).run(seconds=0.2)
+    assert Chore.objects.get().due_at == due_at
 
 
 # --- Slices -------------------------------------------------------------------------------------------
@@ -369,13 +371,13 @@ def test_a_worker_that_is_stopped_in_a_slice_keeps_the_maintenance_task_from_nob
         tell_and_wake_nobody(asleep)
         return Slice(0)
 
-    only(monkeypatch, stopped=be_stopped)
-    maintenance.make_known()
+    this = only(monkeypatch, stopped=be_stopped)
+    this.make_known()
     with pytest.raises(Error, match="idle-in-transaction timeout"):
-        maintenance.run()
+        this.run()
     connections.close_all()
     assert not Signal.objects.exists(), "the server has ended its session"
-    maintenance.make_known()
+    this.make_known()
     with connection.cursor() as cursor:
         cursor.execute("SHOW idle_in_transaction_session_timeout")
         assert cursor.fetchone() != ("200ms",), "of a slice, and of nothing else"
@@ -392,12 +394,12 @@ def die(after: int) -> Slice:
     raise Killed
 
 
-def try_once() -> None:
+def try_once(this: Maintenance) -> None:
     """A worker of another process, after the silence of the last one."""
 
     def work() -> None:
         with suppress(Killed):
-            maintenance._run_slice()
+            this._run_slice()
 
     make_due()
     elsewhere(work)
@@ -412,20 +414,20 @@ def test_what_kills_three_workers_in_a_row_is_set_aside_until_a_person_lets_it_g
         done.append(after)
         return Slice(0)
 
-    only(monkeypatch, deadly=die)
-    maintenance.make_known()
+    this = only(monkeypatch, deadly=die)
+    this.make_known()
     Chore.objects.update(after=7)
     for deaths in (0, 1, 2):
-        try_once()
+        try_once(this)
         assert Chore.objects.values_list("deaths", "set_aside_at").get() == (deaths, None)
     assert 9 < rest_of("deadly") <= 10, "while a worker has it, it is not due"
-    try_once()
+    try_once(this)
     chore = Chore.objects.get()
     assert (chore.set_aside_at is not None, chore.begun_at, chore.after) == (True, None, 7)
     assert "3 workers in a row died in the maintenance task 'deadly': it is set aside" in caplog.text
-    only(monkeypatch, deadly=go_well, other=go_well)
-    maintenance.make_known()
-    try_once()
+    this = only(monkeypatch, deadly=go_well, other=go_well)
+    this.make_known()
+    try_once(this)
     assert done == [0], "the other one goes on"
 
     engineer = User.objects.create_user("engineer")
@@ -433,7 +435,7 @@ def test_what_kills_three_workers_in_a_row_is_set_aside_until_a_person_lets_it_g
         operations.go_on("deadly", user=engineer, reason="Mended.")
     engineer = User.objects.create_superuser("boss")
     operations.go_on("deadly", user=engineer, reason="Mended.")
-    try_once()
+    try_once(this)
     assert (done, Chore.objects.get(pk="deadly").set_aside_at) == ([0, 7], None)
     with pytest.raises(NotAllowed, match="It is not set aside"):
         operations.go_on("deadly", user=engineer, reason="Once more.")
@@ -442,9 +444,9 @@ def test_what_kills_three_workers_in_a_row_is_set_aside_until_a_person_lets_it_g
 @pytest.mark.parametrize("between", [lambda after: Slice(0), lambda after: 1 / 0])
 def test_a_worker_that_does_not_die_breaks_the_row(between: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for do in (die, die, between, die, die, die):
-        only(monkeypatch, deadly=do)
-        maintenance.make_known()
-        try_once()
+        this = only(monkeypatch, deadly=do)
+        this.make_known()
+        try_once(this)
     assert Chore.objects.values_list("deaths", "set_aside_at").get() == (2, None)
 
 
@@ -453,12 +455,12 @@ def test_a_worker_that_loses_the_database_in_a_slice_and_lives_is_no_death(monke
         execute("SELECT pg_terminate_backend(pg_backend_pid())")
         return Slice(0)
 
-    only(monkeypatch, losing=lose)
-    maintenance.make_known()
+    this = only(monkeypatch, losing=lose)
+    this.make_known()
     for _ in range(5):
         make_due()
         with pytest.raises(OperationalError):
-            maintenance.run()
+            this.run()
         connections.close_all()
     assert Chore.objects.values_list("deaths", "set_aside_at").get() == (0, None)
 
@@ -486,23 +488,23 @@ def test_a_worker_that_has_lost_the_database_in_a_slice_says_so_before_it_takes_
 
 def test_a_worker_that_was_stopped_before_its_slice_leaves_it_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[int] = []
-    only(monkeypatch, slow=lambda after: done.append(after) or Slice(0))
-    maintenance.make_known()
-    begun = maintenance._begin_due()
+    this = only(monkeypatch, slow=lambda after: done.append(after) or Slice(0))
+    this.make_known()
+    begun = maintenance._begin_due(this._tasks)
     assert begun
-    assert maintenance._begin_due() is None
+    assert maintenance._begin_due(this._tasks) is None
     make_due()
-    assert elsewhere(maintenance._run_slice)
-    assert maintenance._carry_out(begun)
+    assert elsewhere(this._run_slice)
+    assert maintenance._carry_out(this._tasks[begun.name], begun)
     assert done == [0]
 
 
 def test_that_a_slice_has_begun_costs_one_statement(monkeypatch: pytest.MonkeyPatch) -> None:
-    only(monkeypatch, idle=lambda after: Slice(0))
-    maintenance.make_known()
+    this = only(monkeypatch, idle=lambda after: Slice(0))
+    this.make_known()
     make_due()
     with engine.sent() as statements:
-        maintenance.run()
+        this.run()
     of_chores = [sql for sql in statements if "workflows_chore" in sql]
     assert len(of_chores) == 4, "begin, lock, end; and the look that finds nothing due"
 

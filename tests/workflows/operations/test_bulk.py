@@ -21,6 +21,7 @@ from tests.groups import make_groups
 from tests.workflows import rows
 from workflows import operations
 from workflows.engine import maintenance
+from workflows.engine.maintenance import Maintenance
 from workflows.engine.undo_question import ASKED
 from workflows.errors import NotAllowed
 from workflows.features.bulk import operations as bulk
@@ -28,6 +29,7 @@ from workflows.features.bulk import previews as bulk_previews
 from workflows.features.bulk import results as bulk_results
 from workflows.features.bulk import telling as bulk_operations
 from workflows.features.bulk.extension import BulkExtension
+from workflows.features.bulk.hooks import Bulk
 from workflows.features.outbox import operations as outbox_operations
 from workflows.models import (
     BulkItem,
@@ -319,11 +321,11 @@ def test_an_item_that_ends_its_workers_is_set_aside_alone_and_keeps_no_other_wai
 
     def work() -> None:
         with suppress(KeyboardInterrupt):
-            maintenance._run_slice()
+            Maintenance([Bulk()])._run_slice()
 
     retried_by(end, monkeypatch)
-    monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", bulk.CHORES)
-    maintenance.make_known()
+    monkeypatch.setattr(maintenance, "ENGINE_TASKS", {})
+    Maintenance([Bulk()]).make_known()
     for _ in range(12):
         BulkOperation.objects.update(next_at=timezone.now() - SECOND)
         Chore.objects.update(due_at=timezone.now() - SECOND)
@@ -361,13 +363,13 @@ def test_no_item_is_blamed_for_the_deaths_of_another_operation(
 
     def work() -> None:
         with suppress(KeyboardInterrupt):
-            maintenance._run_slice()
+            Maintenance([Bulk()])._run_slice()
 
     rows.failed()
     bad = started(boss)
     retried_by(end, monkeypatch)
-    monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", bulk.CHORES)
-    maintenance.make_known()
+    monkeypatch.setattr(maintenance, "ENGINE_TASKS", {})
+    Maintenance([Bulk()]).make_known()
     for times in range(1 + maintenance.DEATHS):
         if times == maintenance.DEATHS:
             good = other(bad, boss)

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tests import engine
 from tests.concurrency.rivals import Rivals
-from tests.engine import define, elsewhere, kinds, submit, work, worker
+from tests.engine import define, do_chore, elsewhere, kinds, submit, work, worker
 from tests.postgres import without_triggers
 from tests.workflows.conftest import World
 from tests.workflows.operations.correcting import CORRECTABLE, OPTIONS, RIGHT, TYPO, approve, ask, check, person, reread
@@ -22,10 +22,8 @@ from tests.workflows.undoing import to_rest
 from workflows import operations
 from workflows.definition import Step, definitions
 from workflows.effects import key_for
-from workflows.engine import maintenance
 from workflows.errors import NotAllowed, StepError
 from workflows.features.corrections import operations as corrections
-from workflows.features.retention import ages
 from workflows.intake.submissions import KeyReused, enter
 from workflows.models import Correction, Effect, Event, ManualTask, OriginalPayload, SearchKeyHash, Workflow
 from workflows.postgres.jsonb import parse
@@ -206,7 +204,7 @@ def test_what_nobody_decides_lapses_and_its_values_are_deleted(asker: User, appr
     for more, number in ((timedelta(minutes=1), 0), (-timedelta(minutes=1), 1)):
         with without_triggers():
             Correction.objects.update(asked_at=timezone.now() - corrections.LAPSES + more)
-        assert elsewhere(lambda: maintenance.do_slice(ages.CHORES["lapse corrections"], 0).changed) == number
+        assert elsewhere(lambda: do_chore("lapse corrections").changed) == number
     asked.refresh_from_db()
     assert (asked.state, asked.proposed) == ("lapsed", None)
     event = Event.objects.exclude(actor="").get(kind="correction_lapsed")  # so it is in the audit
@@ -224,7 +222,7 @@ def test_a_row_that_somebody_holds_is_refused_without_waiting(asker: User, appro
 
 
 def lapse() -> None:
-    if not maintenance.do_slice(ages.CHORES["lapse corrections"], 0).changed:
+    if not do_chore("lapse corrections").changed:
         raise NotAllowed("It was approved.")
 
 

@@ -20,7 +20,7 @@ from django.core.exceptions import EmptyResultSet
 from django.db import connection, transaction
 from django.db.models import Case, Count, QuerySet, When
 
-from workflows.engine.maintenance import DEATHS, Task
+from workflows.engine.maintenance import DEATHS
 from workflows.errors import NotAllowed
 from workflows.features.outages.operations import ALONE
 from workflows.models import BulkItem, BulkOperation, Chore
@@ -308,7 +308,3 @@ def _why_not_in_their_name(bulk: BulkOperation) -> str:
     if user.is_active and user.is_staff and user.has_perm(verbs()[bulk.verb].permission):
         return ""
     return f"{user.get_username()}, in whose name it is done, may not do this any more."
-
-
-# For `engine.maintenance`, which knows nothing of people.
-CHORES = {CHORE: Task(do_slice, every=0.2, set_aside=set_aside)}

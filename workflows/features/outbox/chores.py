@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from workflows.engine.maintenance import Task
 from workflows.features.outages import circuits
 from workflows.features.outbox.destinations import SERVICES, destinations
 from workflows.features.outbox.relay import LEASE, LONGEST_DELAY
@@ -81,7 +80,3 @@ def delete_old(after: int = 0) -> Slice:
         execute("DELETE FROM workflows_outboxevent WHERE id = ANY (%s)", [old])
     is_last = len(found) < SLICE or found[-1][2]
     return Slice(len(old), 0 if is_last else found[-1][0])
-
-
-# For `engine.maintenance`, which knows nothing of what others are told.
-CHORES = {"give up events": Task(give_up, every=60.0), "delete events": Task(delete_old, every=60.0)}

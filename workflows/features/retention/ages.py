@@ -6,13 +6,10 @@ is old and stays, and no more.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 from django.conf import settings
 
-from workflows.engine.maintenance import Task
-from workflows.features.corrections import operations as corrections
 from workflows.features.queues.messages import HELD
 from workflows.postgres.statements import fetch_row
 from workflows.signals.waking import Slice
@@ -27,6 +24,10 @@ class Old(NamedTuple):
     at: str
     days: str
     which: str = "true"
+
+    @property
+    def chore(self) -> str:
+        return f"forget {self.table.removeprefix('workflows_')}"
 
 
 _NO_WORKFLOW = "NOT EXISTS (SELECT FROM workflows_workflow w WHERE w.id = t.workflow_id)"
@@ -67,8 +68,3 @@ def forget(old: Old, after: int = 0) -> Slice:
     parameters = {"days": getattr(settings, old.days), "after": after, "size": SIZE}
     gone, following = fetch_row(_FORGET.format(**old._asdict()), parameters)
     return Slice(gone, following)
-
-
-CHORES: dict[str, Task] = {
-    f"forget {each.table.removeprefix('workflows_')}": Task(partial(forget, each), every=3600.0) for each in OLD
-} | {"lapse corrections": Task(corrections.lapse, every=3600.0)}

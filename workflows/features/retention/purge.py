@@ -16,7 +16,6 @@ from datetime import UTC, datetime, timedelta
 from django.db import transaction
 
 from workflows.definition import definitions
-from workflows.engine.maintenance import Task
 from workflows.features.retention import rows
 from workflows.features.retention.content import empty
 from workflows.features.retention.holds import let_holds_wait
@@ -132,7 +131,3 @@ def _delete_slice(progress: Progress, dry_run: bool) -> Old:
     gone = [pk for pk, _ in rows.may_go(ids, lock=False)] if dry_run else rows.delete(ids)
     progress.deleted.update(name for pk, name, _ in found if pk in gone)
     return found
-
-
-# For `engine.maintenance`, which knows nothing of what is kept how long.
-CHORES = {"empty old": Task(empty_old, every=60.0), "delete old": Task(delete_old, every=60.0)}

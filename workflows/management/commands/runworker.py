@@ -12,11 +12,11 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 
+from workflows import extension
 from workflows.engine import healthfile, sessions
 from workflows.engine.claim import COMPENSATION
 from workflows.engine.healthfile import Report
 from workflows.engine.supervisor import Options, Supervisor
-from workflows.features.installed import FEATURES
 from workflows.management.arguments import seconds
 from workflows.management.database import refuse_lacking_keys, refuse_unmigrated
 from workflows.management.running import RunningCommand
@@ -48,7 +48,8 @@ class Command(RunningCommand):
         server_log.warn()
         refuse_lacking_keys()
         names = Options.__dataclass_fields__
-        supervisor = Supervisor(Options(**{name: value for name, value in options.items() if name in names}), FEATURES)
+        given = Options(**{name: value for name, value in options.items() if name in names})
+        supervisor = Supervisor(given, extension.of_workers())
         try:
             sessions.refuse_unfit(f"{socket.gethostname()}:{os.getpid()}")
             with ExitStack() as stack:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine import elsewhere
+from tests.engine import do_chore, elsewhere
 from tests.workflows.features.outbox.test_relay import event, later, now, seconds_left
-from workflows.engine import maintenance
 from workflows.features.outbox import chores
 from workflows.features.outbox.relay import LEASE
 from workflows.models import CircuitEvent, OutboxEvent, Service
@@ -20,7 +19,7 @@ DAY, HOUR = 86_400, 3_600
 
 
 def do(chore: str, after: int = 0) -> Any:
-    return elsewhere(lambda: maintenance.do_slice(maintenance.MAINTENANCE_TASKS[chore], after))
+    return elsewhere(lambda: do_chore(chore, after))
 
 
 def test_what_could_not_be_sent_for_days_is_given_up_also_of_a_destination_that_is_gone(

@@ -20,12 +20,11 @@ from pydantic import BaseModel
 
 from onboarding.workflow import ONBOARDING
 from tests.dumps import dump
-from tests.engine import BLOCKED, another_connection, elsewhere, until_blocked, with_its_connections
+from tests.engine import BLOCKED, another_connection, do_chore, elsewhere, until_blocked, with_its_connections
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_
 from workflows import charges, operations
 from workflows.definition import WorkflowDefinition, money_in
-from workflows.engine import maintenance
 from workflows.errors import NotAllowed
 from workflows.features.retention import content, purge
 from workflows.features.retention.checks import check_retention
@@ -71,14 +70,14 @@ def is_emptied(row: Workflow) -> bool:
 
 
 def empty_old() -> int:
-    done = elsewhere(lambda: maintenance.do_slice(purge.CHORES["empty old"], 0))
+    done = elsewhere(lambda: do_chore("empty old"))
     assert done.rest > 0, "it leaves others their time, however many are left"
     return done.changed
 
 
 def killed() -> None:
     with pytest.raises(OperationalError):
-        with_its_connections(lambda: maintenance.do_slice(purge.CHORES["empty old"], 0))
+        with_its_connections(lambda: do_chore("empty old"))
 
 
 def with_content(row: Workflow) -> Workflow:

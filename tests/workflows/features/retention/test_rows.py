@@ -16,14 +16,13 @@ from django.test import Client
 from pytest_django import Settings
 
 from onboarding.workflow import ONBOARDING
-from tests.engine import BLOCKED, another_connection, elsewhere, until_blocked, with_its_connections
+from tests.engine import BLOCKED, another_connection, do_chore, elsewhere, until_blocked, with_its_connections
 from tests.postgres import without_triggers
 from tests.workflows import rows
 from tests.workflows.features.retention.test_purge import child_of, long_ago, old, with_content
 from workflows.definition import Retention
-from workflows.engine import maintenance
 from workflows.features.business_key import holders
-from workflows.features.retention import content, purge
+from workflows.features.retention import content
 from workflows.ingress import api_keys
 from workflows.intake.submissions import KeyReused, KeyTaken, enter, start
 from workflows.models import Effect, Event, SearchKeyHash, SpentKey, Workflow
@@ -36,7 +35,7 @@ SENT = parse(b'{"patient": {"email": "a@example.com"}}')
 
 
 def chore(name: str) -> int:
-    return elsewhere(lambda: maintenance.do_slice(maintenance.MAINTENANCE_TASKS[name], 0).changed)
+    return elsewhere(lambda: do_chore(name).changed)
 
 
 def emptied(make: Callable[..., Workflow] = rows.complete, days: int = 401, **fields: Any) -> Workflow:
@@ -139,7 +138,7 @@ def test_a_worker_that_dies_meanwhile_leaves_it_as_it_was() -> None:
 
     def killed() -> None:
         with pytest.raises(OperationalError):
-            with_its_connections(lambda: maintenance.do_slice(purge.CHORES["delete old"], 0))
+            with_its_connections(lambda: do_chore("delete old"))
 
     with another_connection() as other, other.transaction():
         other.execute("SELECT FROM workflows_effect WHERE id = %s FOR UPDATE", [effect.pk])

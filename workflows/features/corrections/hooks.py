@@ -1,0 +1,14 @@
+"""Where corrections take part: one that nobody decides lapses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from workflows.engine.extension import Feature
+from workflows.engine.maintenance import Task
+from workflows.features.corrections import operations
+
+
+class Corrections(Feature):
+    chores: ClassVar[Mapping[str, Task]] = {"lapse corrections": Task(operations.lapse, every=3600.0)}

@@ -1,0 +1,17 @@
+"""Where the outbox takes part: workers give up and delete events, also where no relay runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from workflows.engine.extension import Feature
+from workflows.engine.maintenance import Task
+from workflows.features.outbox import chores as of_outbox
+
+
+class Outbox(Feature):
+    chores: ClassVar[Mapping[str, Task]] = {
+        "give up events": Task(of_outbox.give_up, every=60.0),
+        "delete events": Task(of_outbox.delete_old, every=60.0),
+    }
