@@ -38,6 +38,19 @@ class Source:
         raise NotImplementedError
 
 
+class Onlooker:
+    """What looks on at the attempts of one worker, and tells others of them. It raises nothing, and runs no SQL."""
+
+    def begin(self, claim: Claim, attempt: OpenAttempt) -> None:
+        """The attempt is open; nothing runs yet. `attempt.trace`, which it may set, is what calls hand on."""
+
+    def record(self, workflow: Workflow, attempt: OpenAttempt, ended: Attempt.Outcome) -> None:
+        """The attempt is decided and committed; no lock is held. `workflow` is as claimed."""
+
+    def end(self) -> None:
+        """The worker has ended; what is left may take some seconds."""
+
+
 class Feature:
     """What a feature brings to workers. A method that it does not have costs nothing."""
 
@@ -59,6 +72,10 @@ class Feature:
 
     def source(self, queue: str) -> Source | None:
         """Work of this queue that is no workflow, for one worker; None if it brings none."""
+        return None
+
+    def onlooker(self) -> Onlooker | None:
+        """What looks on at one worker; None if nothing does. Called in its process, so it may start a thread."""
         return None
 
     def after_commit(self, workflow: Workflow, outcome: Outcome | None) -> None:

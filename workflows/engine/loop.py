@@ -6,10 +6,9 @@ One workflow at a time, on two connections: docs/internals/claim.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from workflows import failpoints
 from workflows.definition import TIMEOUT, WorkflowDefinition, definitions
@@ -27,7 +26,7 @@ from workflows.engine.backoff import Delay
 from workflows.engine.claim import Claim, DueWorkflows
 from workflows.engine.commit import transaction_or_claim_lost
 from workflows.engine.decide import decide
-from workflows.engine.extension import Feature, Hooks, Instead, Source
+from workflows.engine.extension import Feature, Hooks, Instead, Onlooker, Source
 from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.in_hand import LOST_DELAY, InHand
 from workflows.engine.listening import Listener
@@ -43,9 +42,6 @@ from workflows.signals import store, waking
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt
 from workflows.stop_flag import Flag
-
-if TYPE_CHECKING:
-    from workflows.features.traces.spans import Spans
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +60,7 @@ class Worker:
 
     Its `name` (host/mark:process) is written on each attempt. `stopping` ends the loop after the workflow in hand; when
     `must_stop`, called before each step, returns True, the worker gives that workflow back, too. In `slot` the
-    supervisor sees what the worker is doing; `spans` tells a collector of it. The `features` take part as
+    supervisor sees what the worker is doing. The `features` take part, and the `onlookers` look on, as
     `engine.extension` says. With `only` "compensation" it takes no other workflows.
     """
 
@@ -78,7 +74,7 @@ class Worker:
         stopping: Flag,
         must_stop: Callable[[], bool] = lambda: False,
         slot: Slot | None = None,
-        spans: Spans | None = None,
+        onlookers: Sequence[Onlooker] = (),
     ) -> None:
         self.queue, self._only = queue, only
         self.stopping = stopping
@@ -94,7 +90,7 @@ class Worker:
         self._listener = Listener("" if only else queue, stopping)
         self._calls = WorkersCalls()
         self._boundary = WorkersBoundary(self.status, self._calls, self._beat, must_stop)
-        self._spans = spans
+        self._onlookers = onlookers
         self._turns = 0
         self._maintenance_at = self._known_at = self._sources_at = self._looked_at = float("-inf")
         self._starts = True  # until the rows that waited for this release are due
@@ -208,8 +204,8 @@ class Worker:
             store.notify_parent(workflow.pk)
         for after_commit in self._hooks.after_commit:
             after_commit(workflow, outcome)
-        if self._spans and outcome:
-            self._spans.record(workflow, attempt, self._calls.made, ended)
+        for onlooker in self._onlookers if outcome else ():
+            onlooker.record(workflow, attempt, ended)
         return True
 
     def process_from_sources(self) -> bool:
@@ -226,8 +222,8 @@ class Worker:
                 outcome = source.run(claim, attempt)
             ended = source.decide(claim, attempt, outcome)
         self.in_hand.clear(heard_at=monotonic(), trouble="")
-        if self._spans:
-            self._spans.record(claim.workflow, attempt, self._calls.made, ended)
+        for onlooker in self._onlookers:
+            onlooker.record(claim.workflow, attempt, ended)
         return True
 
     def _outcome_of(self, claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled | None) -> Outcome:
@@ -265,12 +261,12 @@ class Worker:
     def _attempt_at(self, claim: Claim) -> Iterator[OpenAttempt]:
         """Open an attempt; what its steps call finds it, and the circuits as they were claimed."""
         attempt = self.in_hand.open(claim)
-        if self._spans:
-            key, workflow_type = claim.workflow.idempotency_key, claim.workflow.workflow_type
-            attempt.trace = self._spans.trace_of(key, workflow_type, claim.workflow.request_id, claim.traceparent)
+        for onlooker in self._onlookers:
+            onlooker.begin(claim, attempt)
         attempt.boundary = self._boundary.of(claim, attempt.steps)
         self._calls.caps = self._due.lanes.service_caps
         self._calls.trace = attempt.trace
+        attempt.made = self._calls.made
         calls = self._calls.of(claim.workflow, claim.not_closed)
         with attempt_log.bound_to(attempt), calls, step_session.guarded(attempt):
             yield attempt

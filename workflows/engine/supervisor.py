@@ -27,7 +27,6 @@ from workflows.engine.extension import Feature
 from workflows.engine.healthfile import Report
 from workflows.engine.loop import Worker
 from workflows.engine.process_status import Slot, WorkerStatus
-from workflows.features.traces import traces
 from workflows.models import Attempt
 from workflows.postgres.wire import give_up_in
 from workflows.stop_flag import Flag
@@ -261,7 +260,7 @@ def _work(options: Options, features: Sequence[Feature], parent: int, slot: Slot
     die_with(parent)  # after the child has its own handlers: the parent's set a flag that the child does not read
     lease.describe_connections(name)
     streams.open_for_steps()
-    spans = traces.begin()
+    onlookers = [each for feature in features if (each := feature.onlooker())]
     forks.keep_sessions_from_forks()
     worker = Worker(
         queue=options.queue,
@@ -271,12 +270,12 @@ def _work(options: Options, features: Sequence[Feature], parent: int, slot: Slot
         stopping=stopping,
         must_stop=lambda: monotonic() > give_back_at,
         slot=slot,
-        spans=spans,
+        onlookers=onlookers,
     )
     worker.run(drain=options.drain)
     worker.sign_off()
-    if spans:
-        spans.end()
+    for onlooker in onlookers:
+        onlooker.end()
     connections.close_all()
 
 

@@ -21,6 +21,7 @@ from workflows.features.outbox.hooks import Outbox
 from workflows.features.queues.extension import QueuesExtension
 from workflows.features.retention.extension import RetentionExtension
 from workflows.features.retention.hooks import Retention
+from workflows.features.traces.hooks import Traces
 from workflows.features.trends.hooks import Trends
 
 FEATURES: tuple[Feature, ...] = (
@@ -31,6 +32,7 @@ FEATURES: tuple[Feature, ...] = (
     Retention(),
     Outbox(),
     Trends(),
+    Traces(),
 )
 
 # Of the pages, metrics, checks and commands.

@@ -55,6 +55,16 @@ class PastAttempt(NamedTuple):
     release: str
 
 
+class Made(NamedTuple):
+    """A call to a service that an attempt made; by the monotonic clock."""
+
+    service: str
+    began: float
+    ended: float
+    unavailable: bool
+    span_id: int  # 0 where nothing is traced
+
+
 @dataclass(slots=True)
 class OpenAttempt:
     """An attempt in progress: its row's id, number and worker, and the transaction that holds the workflow."""
@@ -81,6 +91,7 @@ class OpenAttempt:
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
     snapshot: str = ""  # pg_snapshot: the signals that were committed when it was opened
     trace: Trace | None = None  # if it is traced
+    made: list[Made] = field(default_factory=list)  # its calls to services, for its spans
     told: list[Any] = field(default_factory=list)  # payloads of signals and people's answers that its steps know of
 
 

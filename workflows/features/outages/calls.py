@@ -28,6 +28,7 @@ from workflows.errors import ClaimLost, ServiceBusy, ServiceUnavailable, Unknown
 from workflows.features.outages import circuits, outside, places
 from workflows.models import Workflow
 from workflows.state import attempt_log
+from workflows.state.attempt_log import Made
 from workflows.timeouts import StepTimeout, held_off
 from workflows.trace_context import Trace
 
@@ -152,16 +153,6 @@ class Met(NamedTuple):
     def plus(self, later: Met) -> Met:
         suspect = later.suspect or self.suspect
         return Met(self.unavailable + later.unavailable, self.answered + later.answered, suspect)
-
-
-class Made(NamedTuple):
-    """A call that an attempt made; by the monotonic clock."""
-
-    service: str
-    began: float
-    ended: float
-    unavailable: bool
-    span_id: int  # 0 where nothing is traced
 
 
 @dataclass(slots=True, eq=False)

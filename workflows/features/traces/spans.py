@@ -7,7 +7,7 @@ never a value, an error's message or a statement.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from threading import Thread
 from time import monotonic, time_ns
 from uuid import UUID
@@ -28,7 +28,8 @@ from opentelemetry.trace import (
 )
 
 from workflows import trace_context
-from workflows.features.outages.calls import Made
+from workflows.engine.claim import Claim
+from workflows.engine.extension import Onlooker
 from workflows.models import Attempt, Workflow
 from workflows.state.attempt_log import OpenAttempt
 from workflows.trace_context import Trace
@@ -47,7 +48,7 @@ _Facts = dict[str, str | int]
 _FAILURES = (Attempt.Outcome.RETRY, Attempt.Outcome.FAILED, Attempt.Outcome.FOLLOW_UP_FAILED)
 
 
-class Spans:
+class Spans(Onlooker):
     """Sampler, resource, batches and exporter are as OpenTelemetry's variables say. A thread of its own exports."""
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
@@ -56,6 +57,12 @@ class Spans:
         self._processor = BatchSpanProcessor(exporter or OTLPSpanExporter())
         # One line for a batch that is lost, and none for each try to send it.
         logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)
+
+    def begin(self, claim: Claim, attempt: OpenAttempt) -> None:
+        workflow = claim.workflow
+        attempt.trace = self.trace_of(
+            workflow.idempotency_key, workflow.workflow_type, workflow.request_id, claim.traceparent
+        )
 
     def trace_of(self, key: UUID, workflow_type: str, request_id: str, traceparent: str) -> Trace | None:
         """The trace of a workflow, with a span that begins now; None if that fails. `traceparent` is as stored.
@@ -81,17 +88,15 @@ class Spans:
         is_sampled = decision is Decision.RECORD_AND_SAMPLE
         return Trace(trace_id, submission, trace_context.new_span_id(), is_sampled, parent)
 
-    def record(self, workflow: Workflow, attempt: OpenAttempt, calls: Sequence[Made], ended: Attempt.Outcome) -> None:
-        """Make the spans of an attempt that is decided, unless its workflow is not sampled. `workflow` as claimed."""
+    def record(self, workflow: Workflow, attempt: OpenAttempt, ended: Attempt.Outcome) -> None:
+        """Make the spans of an attempt, unless its workflow is not sampled."""
         try:
             if attempt.trace and attempt.trace.sampled:
-                self._record(workflow, attempt, attempt.trace, calls, ended)
+                self._record(workflow, attempt, attempt.trace, ended)
         except Exception:  # the attempt is committed: this is not a failure of the engine
             logger.exception("workflow %s: there is no trace of its last attempt", workflow.pk)
 
-    def _record(
-        self, workflow: Workflow, attempt: OpenAttempt, trace: Trace, calls: Sequence[Made], ended: Attempt.Outcome
-    ) -> None:
+    def _record(self, workflow: Workflow, attempt: OpenAttempt, trace: Trace, ended: Attempt.Outcome) -> None:
         submission, root = _context(trace.id, trace.submission), _context(trace.id, trace.span)
         # The steps' clock is the monotonic one.
         now, now_ns = monotonic(), time_ns()
@@ -115,7 +120,7 @@ class Spans:
             context, ended_ns = _context(trace.id), started_ns + int(entry["ms"] * 1e6)
             self._add(entry["step"], context, root, started_ns, ended_ns, facts, failed=bool(error))
             parents.append((started, context))
-        for call in list(calls):  # a step may have left a thread that goes on calling
+        for call in list(attempt.made):  # a step may have left a thread that goes on calling
             if in_short and not call.unavailable:
                 continue
             parent = next(context for since, context in reversed(parents) if since <= call.began)

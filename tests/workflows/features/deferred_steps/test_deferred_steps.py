@@ -311,7 +311,7 @@ def test_it_is_in_the_trace_of_its_workflow() -> None:
     submit(traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     exporter = memory.InMemorySpanExporter()
     spans = Spans(exporter)
-    this = worker(spans=spans)
+    this = worker(onlookers=[spans])
     assert this.process_next()
     FollowUp.objects.update(due_at=FollowUp.objects.get().created_at)
     assert this.process_from_sources()

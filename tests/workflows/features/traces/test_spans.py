@@ -36,7 +36,7 @@ def traced() -> Traced:
     def run() -> list[Any]:
         exporter = memory.InMemorySpanExporter()
         spans = Spans(exporter)
-        this = worker(spans=spans)
+        this = worker(onlookers=[spans])
         while this.process_next() or this.process_from_sources():
             pass
         spans.end()

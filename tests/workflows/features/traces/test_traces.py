@@ -31,7 +31,7 @@ def test_a_trace_that_cannot_be_made_fails_nothing(
     no_key: Any = "no UUID"
     assert spans.trace_of(no_key, "test", "", "") is None
     assert "the key no UUID is not traced" in caplog.text
-    spans.record(broken, no_attempt, [], Attempt.Outcome.COMPLETE)
+    spans.record(broken, no_attempt, Attempt.Outcome.COMPLETE)
     no_trace: Any = SimpleNamespace(sampled=True, id="no number", span=1, submission=1)
     spans.record_sending(no_trace, "crm", {}, error="", began=0.0, seconds=0.1)
     spans.end()

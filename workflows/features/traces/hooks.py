@@ -1,0 +1,11 @@
+"""Where traces take part: a worker tells a collector of its attempts, if there is one."""
+
+from __future__ import annotations
+
+from workflows.engine.extension import Feature, Onlooker
+from workflows.features.traces import traces
+
+
+class Traces(Feature):
+    def onlooker(self) -> Onlooker | None:
+        return traces.begin()
