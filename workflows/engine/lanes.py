@@ -13,9 +13,9 @@ from time import monotonic
 from typing import NamedTuple
 
 from workflows.engine.turns import Turns
-from workflows.features.outages import places
 from workflows.models import Workflow
 from workflows.models.pace import Key, Scope
+from workflows.postgres.places import taking
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.skip_scan import skip_scan
 from workflows.signals.waking import Slice
@@ -50,7 +50,7 @@ _READ = """SELECT key, coalesce(held_until > clock_timestamp(), false), per_seco
             WHERE held_until > clock_timestamp() OR per_second IS NOT NULL OR at_once IS NOT NULL"""
 
 # A place among so many under each cap, until the claim ends, with its worker if need be. No row counts them.
-_TAKE_PLACES = f"""SELECT ({places.taking("pg_try_advisory_xact_lock", "key", "at_once")}) IS NOT NULL
+_TAKE_PLACES = f"""SELECT ({taking("pg_try_advisory_xact_lock", "key", "at_once")}) IS NOT NULL
                      FROM unnest(%(keys)s::text[], %(at_once)s::int[]) cap (key, at_once)"""  # noqa: S608 (ours)
 
 _FRESH = "status = 'PENDING' AND NOT begun AND queue = %(queue)s"

@@ -10,17 +10,12 @@ from time import sleep
 
 from workflows.models import Pace
 from workflows.models.pace import Key, Scope
+from workflows.postgres.places import taking
 from workflows.postgres.statements import fetch_one
 from workflows.state import attempt_log
 
 # A call waits for a place so often, for so many seconds: most calls of a fast service find one in between.
 TRIES, TRY_EVERY = 5, 0.04
-
-
-def taking(lock: str, key: str = "%(key)s::text", at_once: str = "%(at_once)s::int") -> str:
-    """SQL that takes one of `at_once` places of `key` by this function of PostgreSQL; no row if all are taken."""
-    return f"""SELECT n FROM generate_series(1, {at_once}) n
-                WHERE {lock}(hashtextextended({key}, n)) LIMIT 1"""  # noqa: S608 (ours)
 
 
 _TAKE = taking("pg_try_advisory_lock")
