@@ -22,10 +22,10 @@ from django.views.decorators.http import require_safe
 from workflows import operations
 from workflows.console import links
 from workflows.console.base import OptionalReasonForm, colleague_field
+from workflows.console.charts import Chart
 from workflows.definition import definitions, wording_of_type
 from workflows.errors import NotAllowed
 from workflows.features.trends import page as trends
-from workflows.features.trends.charts import Chart
 from workflows.health import counts, failures
 from workflows.health.failures import Group
 from workflows.models import Event

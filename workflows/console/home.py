@@ -11,10 +11,9 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import failures, links, needs_a_person
+from workflows.console import charts, failures, links, needs_a_person
+from workflows.console.charts import Bar
 from workflows.features.bulk import page as bulk_operation
-from workflows.features.trends import charts
-from workflows.features.trends.charts import Bar
 from workflows.health import bounded
 from workflows.health import needs_a_person as needs
 from workflows.health.bounded import Link

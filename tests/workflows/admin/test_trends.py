@@ -9,8 +9,8 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.workflows.admin.conftest import Login
+from workflows.console.charts import Chart, bars
 from workflows.features.trends import page as trends
-from workflows.features.trends.charts import Chart, bars
 from workflows.models import CircuitEvent, Service
 from workflows.models.rollup import Grain, Metric, Rollup
 

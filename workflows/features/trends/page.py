@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from workflows.console import links
+from workflows.console import charts, links
+from workflows.console.charts import Bar, Chart, Value
 from workflows.definition import wording_of_type
 from workflows.errors import DUPLICATES
-from workflows.features.trends import charts, rates
-from workflows.features.trends.charts import Bar, Chart, Value
+from workflows.features.trends import rates
 from workflows.features.trends.rates import Point
 from workflows.health import counts
 from workflows.models import CircuitEvent
