@@ -12,17 +12,11 @@ from tests.workflows import rows
 from workflows.features.outages.circuits import CircuitState
 from workflows.features.outages.health import Standing
 from workflows.health.bounded import COUNT_LIMIT, Count, Link
-from workflows.health.counts import (
-    Counts,
-    FailedWorkflows,
-    FromTheFuture,
-    LongestDue,
-    Slow,
-    interval,
-    read,
-    usual_failures,
-)
+from workflows.health.counts import Counts, Slow, read
 from workflows.health.health import Level, judge
+from workflows.health.hidden import FromTheFuture
+from workflows.health.recent_failures import FailedWorkflows, interval, usual_failures
+from workflows.health.workers import LongestDue
 from workflows.models import Chore, Service
 from workflows.models.rollup import BOUNDS, Grain, Metric, Rollup
 

@@ -24,7 +24,16 @@ from workflows.features.outages.health import Standing
 from workflows.features.outbox import health as outbox
 from workflows.features.queues import undelivered
 from workflows.features.trends.counters import Counted
-from workflows.health import bounded, counts, late, money_at_risk, needs_a_person, surroundings
+from workflows.health import (
+    bounded,
+    counts,
+    late,
+    money_at_risk,
+    needs_a_person,
+    recent_failures,
+    surroundings,
+    workers,
+)
 from workflows.health.series import Bounded
 from workflows.intake.metrics import exposition
 from workflows.models import State
@@ -112,7 +121,9 @@ class _Now(Collector):
         def seconds_since(since: datetime | None) -> float:
             return max(0.0, (found.at - since).total_seconds()) if since else 0.0
 
-        oldest = {name: seconds_since(since) for name, since in counts.oldest_by_type(found, due).items()}
+        held = {each.pk for each in found.paces if each.is_held}
+        since_by_type = workers.oldest_by_type(found.oldest, found.workers_by_queue, held, due)
+        oldest = {name: seconds_since(since) for name, since in since_by_type.items()}
         yield _by(
             "onramp_workflows",
             f"Workflows that have not ended, by state and type; {COUNT_LIMIT + 1:,} of a state stand for more.",
@@ -153,7 +164,7 @@ class _Now(Collector):
             "onramp_workers_by_release",
             "Live worker processes, by the release that they run.",
             ["release"],
-            (([release], number) for release, number in counts.releases_of_workers(found.at).items()),
+            (([release], number) for release, number in workers.releases_of_workers(found.at).items()),
         )
         yield _by(
             "onramp_unattended",
@@ -174,8 +185,8 @@ class _Now(Collector):
         )
         yield _one(
             "onramp_forgotten_failures",
-            f"Those of them that failed a day ago and need somebody; of the {counts.FORGOTTEN:,} newest.",
-            counts.forgotten_failures(found.at),
+            f"Those of them that failed a day ago and need somebody; of the {recent_failures.FORGOTTEN:,} newest.",
+            recent_failures.forgotten_failures(found.at),
         )
         yield _one(
             "onramp_long_unclear_charges",

@@ -26,7 +26,7 @@ from workflows.console.charts import Chart
 from workflows.definition import definitions, wording_of_type
 from workflows.errors import NotAllowed
 from workflows.features.trends import page as trends
-from workflows.health import counts, failures
+from workflows.health import failures, recent_failures
 from workflows.health.failures import Group
 from workflows.models import Event
 from workflows.models.failure import Cause
@@ -105,7 +105,7 @@ def _told(found: Sequence[Group]) -> str:
 def _lines(found: Sequence[Group], show: str, now: datetime) -> list[Line]:
     charts = trends.of_failures(show, now, {each.cause[:3] for each in found})
     by = _acknowledged_by([each.newest[0] for each in found if not each.left])
-    times = counts.interval_text(TIMES[show].window(now)[0], now) if show else ""
+    times = recent_failures.interval_text(TIMES[show].window(now)[0], now) if show else ""
     return [line(each, times, by.get(each.newest[0], ""), charts[each.cause[:3]]) for each in found]
 
 
@@ -164,7 +164,7 @@ def _acknowledged_by(ids: Sequence[int]) -> dict[int, str]:
 
 def of_list(request: HttpRequest) -> dict[str, Any]:
     """What stands above a list of workflows that has the failures of one cause."""
-    cause, times = cause_of(request), counts.interval(request.GET.get("failed", ""))
+    cause, times = cause_of(request), recent_failures.interval(request.GET.get("failed", ""))
     if cause is None or not (times or request.GET.get("preset") == links.LEFT):
         return {}
     found = failures.between(*times, cause) if times else failures.unacknowledged(cause)

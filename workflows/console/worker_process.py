@@ -24,7 +24,7 @@ from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
 from workflows.engine.side_heartbeat import SILENT_AFTER
 from workflows.features.outbox import health as outbox
-from workflows.health import counts, side_processes
+from workflows.health import side_processes, workers
 from workflows.models import Attempt, SideProcess, WorkerProcess, Workflow
 from workflows.telling import words
 from workflows.telling.steps import title_of
@@ -47,7 +47,7 @@ class LiveFilter(admin.SimpleListFilter):
         return [("live", "Live")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[WorkerProcess]) -> QuerySet[WorkerProcess]:
-        return queryset.filter(counts.is_live(timezone.now())) if self.value() == "live" else queryset
+        return queryset.filter(workers.is_live(timezone.now())) if self.value() == "live" else queryset
 
 
 def _side_process(row: SideProcess, at: datetime) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from workflows.features.deferred_steps import page as deferred_steps
 from workflows.features.outages import cause_page as cause
 from workflows.features.outages import parking
 from workflows.features.retention import page as retention
-from workflows.health import bounded, counts, late, money_at_risk, selecting
+from workflows.health import bounded, counts, late, money_at_risk, recent_failures, selecting
 from workflows.health.failures import Ends, ends
 from workflows.models import Attempt, ManualTask, Service, State, Wait, Workflow
 from workflows.models.failure import of_code
@@ -172,7 +172,7 @@ class PresetFilter(paging.Filter):
             case "failed-today":
                 today = timezone.localdate()
                 since, until = times.start_of(today), times.start_of(today + timedelta(days=1))
-                return counts.failed_between(queryset, since, until)
+                return recent_failures.failed_between(queryset, since, until)
             case "unacknowledged":
                 return queryset.filter(UNACKNOWLEDGED)
             case counts.UNKNOWN_TYPE:
@@ -205,8 +205,8 @@ class FailedFilter(admin.SimpleListFilter):
         return _told_times(self.value() or "")
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        found = counts.interval(self.value() or "")
-        return counts.failed_between(queryset, *found) if found else queryset
+        found = recent_failures.interval(self.value() or "")
+        return recent_failures.failed_between(queryset, *found) if found else queryset
 
 
 class EndedFilter(admin.SimpleListFilter):
@@ -226,7 +226,7 @@ class EndedFilter(admin.SimpleListFilter):
 
     @cached_property
     def ends(self) -> Ends:
-        found = counts.interval(self.value() or "")
+        found = recent_failures.interval(self.value() or "")
         return ends(*found, failures.cause_of(self.request)) if found else Ends(0, {})
 
     @property
@@ -247,7 +247,7 @@ class EndedFilter(admin.SimpleListFilter):
 
 
 def _told_times(text: str) -> list[tuple[str, str]]:
-    if not (found := counts.interval(text)):
+    if not (found := recent_failures.interval(text)):
         return []
     since, until = map(times.minute, found)  # with their dates: a bulk operation keeps what it was chosen by
     return [(text, f"From {since} to {until}")]
@@ -267,7 +267,7 @@ class UnexpectedFilter(admin.SimpleListFilter):
         return [("yes", "No: not the patient's own doing")] if self.value() else []
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        return queryset.filter(counts.is_unexpected()) if self.value() else queryset
+        return queryset.filter(recent_failures.is_unexpected()) if self.value() else queryset
 
 
 # By themselves they ask for failures: of all rows, no index has them.
@@ -335,7 +335,7 @@ def _asks_for_failures(request: HttpRequest) -> bool:
     return (
         asked.get("preset") in ("failed-today", "unacknowledged", counts.HOLDING)
         or asked.get("state") == State.FAILED
-        or counts.interval(asked.get("failed", "")) is not None
+        or recent_failures.interval(asked.get("failed", "")) is not None
         or (bool(OF_FAILURES & {*asked}) and not {"state", "preset", "ended"} & {*filter(asked.get, asked)})
     )
 

@@ -13,8 +13,9 @@ from workflows.features.outages.circuits import CircuitState
 from workflows.features.outages.health import Standing
 from workflows.health import bounded
 from workflows.health.bounded import Count, Link
-from workflows.health.counts import Counts, LongestDue
+from workflows.health.counts import Counts
 from workflows.health.money_at_risk import URGENT
+from workflows.health.workers import LongestDue
 from workflows.models.pace import Scope
 from workflows.wording import length, plain
 

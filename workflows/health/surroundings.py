@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from itertools import chain
 
-from workflows.health import bounded, counts, side_processes
+from workflows.health import bounded, side_processes, workers
 from workflows.models import WorkerProcess
 from workflows.postgres.statements import fetch_one, fetch_row
 
@@ -16,9 +16,9 @@ LATELY = timedelta(hours=1)
 def lost_workers(at: datetime) -> Counter[str]:
     """By host, the workers, consumers and relays that fell silent in the last hour and have not said that they stop:
     the host is gone."""
-    workers = WorkerProcess.objects.filter(stopped_at=None, last_seen__gt=at - LATELY).exclude(counts.is_live(at))
+    of_workers = WorkerProcess.objects.filter(stopped_at=None, last_seen__gt=at - LATELY).exclude(workers.is_live(at))
     others = side_processes.silent(at).filter(last_seen__gt=at - LATELY)
-    hosts = (rows.values_list("host", flat=True)[: bounded.limit()] for rows in (workers, others))
+    hosts = (rows.values_list("host", flat=True)[: bounded.limit()] for rows in (of_workers, others))
     return Counter(chain(*hosts))
 
 

@@ -15,7 +15,7 @@ from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from workflows.features.business_key import holders
 from workflows.features.business_key.holders import FORMER, HOLDER, HOLDER_ENDED, WAITING
-from workflows.health import counts, needs_a_person
+from workflows.health import needs_a_person, recent_failures
 from workflows.models import Event, SearchKeyHash, Workflow
 
 SENT = {"patient": {"email": "jane@example.com"}, "checkout": {"program": "body"}}
@@ -96,6 +96,6 @@ def test_a_lead_says_that_it_is_none_and_support_is_told_to_ask_one(as_: Login, 
 def test_a_duplicate_is_no_failure_that_anybody_has_to_hear_of(as_: Login) -> None:
     row = ended()
     now = timezone.now() + timedelta(minutes=1)
-    assert not counts.failed_between(Workflow.objects.all(), now - timedelta(hours=1), now).exists()
+    assert not recent_failures.failed_between(Workflow.objects.all(), now - timedelta(hours=1), now).exists()
     assert not needs_a_person.failures().exists()
     assert "Acknowledge" not in page(as_("support"), row)

@@ -15,7 +15,7 @@ from tests.engine import another_connection, define
 from tests.workflows import rows
 from tests.workflows.api.test_metrics import MINUTE, _in_debug, told
 from workflows.definition import Step
-from workflows.health import bounded, counts, late, money_at_risk
+from workflows.health import bounded, late, money_at_risk, recent_failures
 from workflows.models import Chore, Effect, FollowUp, Signal, Wait, WorkerProcess, Workflow
 from workflows.wording import CodeWords, Money, Wording
 
@@ -250,7 +250,7 @@ def test_a_scrape_reads_as_much_of_a_large_table_as_of_a_small_one(
     monkeypatch.setattr(bounded, "COUNT_LIMIT", 50)
     monkeypatch.setattr(money_at_risk, "FAILURES", 50)
     monkeypatch.setattr(late, "OLDEST", 50)
-    monkeypatch.setattr(counts, "FORGOTTEN", 50)
+    monkeypatch.setattr(recent_failures, "FORGOTTEN", 50)
     read = []
     for number in (4_000, 12_000):
         fill(number)

@@ -17,7 +17,7 @@ from workflows.errors import NotAllowed
 from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import results as bulk_results
 from workflows.features.bulk import telling as bulk_operations
-from workflows.health import counts, selecting
+from workflows.health import recent_failures, selecting
 from workflows.management.arguments import time_or_ago
 from workflows.management.workflow.subcommand import DONE, NOT_ALL, Subcommand, number
 from workflows.models import BulkItem, BulkOperation, State, Workflow
@@ -103,7 +103,7 @@ def _chosen(verb: BulkVerb, options: dict[str, Any]) -> tuple[list[selecting.Row
     elif options["since"]:
         until = options["until"] or timezone.now()
         named["failed"] = f"{options['since']:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
-        arms = [counts.failed_between(rows, options["since"], until)]
+        arms = [recent_failures.failed_between(rows, options["since"], until)]
     elif named:
         named["urgency"] = "failed and not acknowledged"
         arms = [rows.filter(UNACKNOWLEDGED)]

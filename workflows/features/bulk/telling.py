@@ -10,7 +10,7 @@ from django.utils import timezone
 from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import previews as bulk_previews
 from workflows.features.bulk.results import OPEN
-from workflows.health import counts
+from workflows.health import workers
 from workflows.models import BulkItem, BulkOperation, WorkerProcess
 from workflows.operations.bulk_verbs import Became, verbs
 from workflows.telling import words
@@ -93,7 +93,7 @@ def _how_far(row: BulkOperation, counted: dict[str, int]) -> str:
         case State.ASKED:
             return "Nothing is done yet: it waits for another user to approve it."
         case State.RUNNING:
-            live = WorkerProcess.objects.filter(counts.is_live(timezone.now())).exists()
+            live = WorkerProcess.objects.filter(workers.is_live(timezone.now())).exists()
             rest = f"about {length(max(left / row.pace, 1))} left" if live else "no worker is running"
             return f"{of}; {rest}."
         case State.PAUSED:

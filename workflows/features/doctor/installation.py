@@ -18,7 +18,7 @@ from workflows.features.outages import health as services
 from workflows.features.outbox import health as outbox
 from workflows.features.pace import health as paces
 from workflows.features.queues import undelivered
-from workflows.health import bounded, counts, late, side_processes, surroundings
+from workflows.health import bounded, late, side_processes, surroundings, workers
 from workflows.models import ApiKey, WorkerProcess
 from workflows.models.search import SearchKeyHash
 from workflows.models.undelivered_message import REFUSED
@@ -54,7 +54,7 @@ def system_checks() -> Iterator[Finding]:
 
 def queues() -> Iterator[Finding]:
     """Each queue of a definition, and each with workflows that are due, has live workers."""
-    live = {queue for queue, only, _ in counts.live_workers(timezone.now()) if not only}
+    live = {queue for queue, only, _ in workers.live_workers(timezone.now()) if not only}
     due = {each.queue: each.due for each in late.backlogs(late.due_groups())}
     for queue in sorted((set(due) | {each.queue for each in definitions().values()}) - live):
         waits = due.get(queue, 0)
@@ -95,7 +95,7 @@ def holds() -> Iterator[Finding]:
 def releases() -> Iterator[Finding]:
     """All live workers are of one release, except while it is replaced."""
     now = timezone.now()
-    found = WorkerProcess.objects.filter(counts.is_live(now)).values("release")
+    found = WorkerProcess.objects.filter(workers.is_live(now)).values("release")
     by_age = list(found.annotate(first=Min("started_at"), newest=Max("started_at")).order_by("first"))
     if len(by_age) > 1 and by_age[-1]["first"] < now - DEPLOYS_WITHIN:
         names = ", ".join(f"{each['release'] or 'one without a name'}" for each in by_age)

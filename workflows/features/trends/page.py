@@ -14,7 +14,7 @@ from workflows.definition import wording_of_type
 from workflows.errors import DUPLICATES
 from workflows.features.trends import rates
 from workflows.features.trends.rates import Point
-from workflows.health import counts
+from workflows.health import recent_failures
 from workflows.models import CircuitEvent
 from workflows.models.failure import Cause
 from workflows.models.rollup import Grain, Metric
@@ -41,7 +41,7 @@ class Range:
     grain: Grain
 
     def window(self, now: datetime) -> tuple[datetime, datetime]:
-        return rates.window(now, self.number, self.column)
+        return recent_failures.window(now, self.number, self.column)
 
 
 RANGES = (
@@ -125,12 +125,12 @@ class Trends:
         counted: Counter[tuple[str, str, str]] = Counter()
         for each in points:
             counted[each.workflow_type, each.step, each.code] += each.count
-        worst, times = counted.most_common(BARS), counts.interval_text(self.since, self.until)
+        worst, times = counted.most_common(BARS), recent_failures.interval_text(self.since, self.until)
         return charts.bars([(_told_failure(*of), number, links.failed_in(times, Cause(*of))) for of, number in worst])
 
     def linked(self, failed: Chart) -> Chart:
         """A chart of failures whose columns lead to the workflows that they count."""
-        times = [counts.interval_text(start, start + self.range.column) for start in self._starts]
+        times = [recent_failures.interval_text(start, start + self.range.column) for start in self._starts]
         return failed.linked(list(map(links.failed_in, times)))
 
 

@@ -25,16 +25,6 @@ DID_NOT_RUN = (StepOutcome.RECORDED, StepOutcome.SKIPPED, PARKED)
 FAILED = (StepOutcome.FAILED, StepOutcome.BEST_EFFORT_FAILED)
 
 
-def window(at: datetime, number: int, column: timedelta) -> tuple[datetime, datetime]:
-    """From when to when so many columns go, the last with `at` in it; they start at full hours, or days, of UTC.
-
-    So "the last 24 hours" are this hour and the 23 before it: on Home, in its charts, and in the lists they lead to.
-    """
-    full = int(at.timestamp()) // int(column.total_seconds()) + 1
-    until = datetime.fromtimestamp(full * column.total_seconds(), UTC)
-    return until - number * column, until
-
-
 @dataclass(frozen=True, slots=True)
 class Point:
     """What a time, or the total, says of one combination of labels; a label that is not asked for is empty.

@@ -1,0 +1,48 @@
+"""HIDDEN: workflows that no worker takes yet, for the database's clock was set back since they came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from workflows.definition import definitions
+from workflows.health import bounded
+from workflows.postgres.statements import fetch_row
+
+# Seconds. Clocks that are corrected in small steps need no report.
+CLOCK_TOLERANCE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class FromTheFuture:
+    """How many workflows are due only later though nothing has rescheduled them, and when the last of them is due.
+
+    The database's clock was set back since they came. People see them as queued.
+    """
+
+    number: int
+    until: datetime
+
+    def __str__(self) -> str:
+        return bounded.text(self.number)
+
+
+def from_the_future() -> FromTheFuture | None:
+    """The workflows that were stored at a time that is now in the future; None when there are none.
+
+    None of them has started. They are searched for among those due next, of which no more than are counted are read.
+    """
+    number, last = 0, None
+    for queue in sorted({definition.queue for definition in definitions().values()}):
+        found, until = fetch_row(
+            """SELECT count(*), max(invisible_until)
+                 FROM (SELECT created_at, invisible_until FROM workflows_workflow
+                        WHERE status = 'PENDING' AND NOT begun AND queue = %(queue)s
+                          AND invisible_until > statement_timestamp() + %(tolerance)s * interval '1 second'
+                        ORDER BY invisible_until, id LIMIT %(limit)s) next
+                WHERE invisible_until <= created_at""",
+            {"queue": queue, "tolerance": CLOCK_TOLERANCE, "limit": bounded.limit() + 1},
+        )
+        number += found
+        last = max(filter(None, (last, until)), default=None)
+    return FromTheFuture(number, last) if last else None

@@ -1,0 +1,107 @@
+"""RECENT FAILURES: how many failed in a time, for how many the code is not the patient's own, and what is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
+
+from django.db import models
+from django.db.models import Case, Q, QuerySet, When
+
+from workflows.definition import definitions
+from workflows.errors import DUPLICATES
+from workflows.health import bounded
+from workflows.models import Workflow
+from workflows.models.workflow import UNACKNOWLEDGED
+from workflows.wording import ENGINE_CODES, Wording, is_explained, words_for_code
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+# Of the failures that nobody has acknowledged for a day, so many are looked at, the newest: each when its day is over.
+FORGOTTEN = 10_000
+
+
+def failed_between(rows: QuerySet[Workflow], since: datetime, until: datetime) -> QuerySet[Workflow]:
+    """The workflows that failed in that time, and were neither duplicates nor cancelled or retried since."""
+    failed = rows.filter(status="FAILED", cancelled_at=None, completed_at__gte=since, completed_at__lt=until)
+    return failed.exclude(last_error_code__in=DUPLICATES)
+
+
+def window(at: datetime, number: int, column: timedelta) -> tuple[datetime, datetime]:
+    """From when to when so many columns go, the last with `at` in it; they start at full hours, or days, of UTC.
+
+    So "the last 24 hours" are this hour and the 23 before it: on Home, in its charts, and in the lists they lead to.
+    """
+    full = int(at.timestamp()) // int(column.total_seconds()) + 1
+    until = datetime.fromtimestamp(full * column.total_seconds(), UTC)
+    return until - number * column, until
+
+
+def interval(text: str) -> tuple[datetime, datetime] | None:
+    """Two times as a link has them: `2026-11-23T00:10:00.0Z/2026-11-23T01:10:00.0Z`; None if it is none.
+
+    Nor is one that some reader's clock cannot show: of the first year that Python knows, or the last.
+    """
+    try:
+        since, until = (datetime.strptime(part, _STAMP).replace(tzinfo=UTC) for part in text.split("/"))
+    except ValueError:
+        return None
+    return (since, until) if all(MINYEAR < each.year < MAXYEAR for each in (since, until)) else None
+
+
+_STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+def interval_text(since: datetime, until: datetime) -> str:
+    """The same as text."""
+    return f"{since:{_STAMP}}/{until:{_STAMP}}"
+
+
+@dataclass(frozen=True, slots=True)
+class FailedWorkflows:
+    """How many failed, how many of them for a reason that is not explained as the patient's own, and the earliest."""
+
+    number: int
+    unexpected: int
+    earliest: datetime | None  # of those counted
+
+
+def failures(since: datetime, until: datetime) -> FailedWorkflows:
+    """The latest failures, as many as are counted."""
+    latest = failed_between(Workflow.objects.all(), since, until).order_by("-completed_at")[: bounded.limit() + 1]
+    told = latest.annotate(counts=Case(When(is_unexpected(), then=1))).aggregate(
+        number=models.Count("completed_at"), unexpected=models.Count("counts"), earliest=models.Min("completed_at")
+    )
+    return FailedWorkflows(**told)
+
+
+def is_unexpected() -> Q:
+    """A condition for a failed workflow: no words for its code make it the patient's own. It may be our mistake."""
+    return ~_with_code(is_explained)
+
+
+def forgotten_failures(at: datetime) -> int:
+    """The failures that nobody has acknowledged for a day, except those of a code that asks for nobody."""
+    old = Workflow.objects.filter(UNACKNOWLEDGED, completed_at__lt=at - DAY).order_by("-completed_at")[:FORGOTTEN]
+    asks_somebody = ~_with_code(lambda wording, code: words_for_code(wording, code).asks_nobody)
+    told = old.annotate(counts=Case(When(asks_somebody, then=1)))
+    return int(told.aggregate(number=models.Count("counts"))["number"])
+
+
+def _with_code(holds: Callable[[Wording, str], bool]) -> Q:
+    """A condition for a failed workflow: that holds of its code, by the words of its type, if that is known here."""
+
+    def codes(wording: Wording) -> list[str]:
+        return [code for code in {*wording.codes, *ENGINE_CODES} if holds(wording, code)]
+
+    found = ~Q(workflow_type__in=definitions()) & Q(last_error_code__in=codes(Wording()))
+    for definition in definitions().values():
+        found |= Q(workflow_type=definition.name, last_error_code__in=codes(definition.wording))
+    return found
+
+
+def usual_failures(before: FailedWorkflows, *, since: datetime, until: datetime) -> float:
+    """Unexpected failures an hour. If there are more than are counted, the rate comes from the time that those took."""
+    if before.number > bounded.limit() and before.earliest:
+        since = before.earliest
+    return before.unexpected / max((until - since) / HOUR, 1 / 3600)

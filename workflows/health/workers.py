@@ -1,0 +1,139 @@
+"""WORKERS: which are live, and what has waited for one the longest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection
+from django.db.models import Q
+
+from workflows.engine import lease
+from workflows.engine.claim import COMPENSATION
+from workflows.health import bounded, late
+from workflows.health.late import BEGUN, FRESH, QUEUES
+from workflows.models import WorkerProcess
+from workflows.postgres.statements import fetch_all
+
+
+@dataclass(frozen=True, slots=True)
+class LongestDue:
+    """The workflow of a queue that has been due the longest."""
+
+    workflow: int
+    since: datetime
+    queue: str
+    workflow_type: str = ""
+
+
+def is_live(at: datetime) -> Q:
+    """A condition for a worker's row: it was heard of within the time that its longest step may take."""
+    return Q(stopped_at=None, last_seen__gte=at - timedelta(seconds=lease.lease_seconds()))
+
+
+def live_workers(at: datetime) -> list[tuple[str, str, int]]:
+    """How many workers are live, by queue and by what they take of it. There is one row for each process."""
+    counted: dict[tuple[str, str], int] = {}
+    for queue, only in WorkerProcess.objects.filter(is_live(at)).values_list("queue", "only")[: bounded.COUNT_LIMIT]:
+        counted[queue, only] = counted.get((queue, only), 0) + 1
+    return [(queue, only, number) for (queue, only), number in sorted(counted.items())]
+
+
+def releases_of_workers(at: datetime) -> dict[str, int]:
+    """How many workers are live, by release."""
+    found = WorkerProcess.objects.filter(is_live(at)).values_list("release", flat=True)[: bounded.COUNT_LIMIT]
+    return dict(sorted(Counter(found).items()))
+
+
+def longest_due(workers: list[tuple[str, str, int]], held: list[str]) -> tuple[LongestDue | None, list[LongestDue]]:
+    """What has been due the longest: of all that a live worker takes, and in each queue of what none takes."""
+    everything, undoing = _taken(workers)
+    taken: list[LongestDue] = []
+    deserted: dict[str, LongestDue] = {}
+    for queue, is_undoing, workflow, since in _left_in_hand():
+        if queue not in (undoing if is_undoing else everything):
+            deserted.setdefault(queue, LongestDue(workflow, since, queue))
+    for queue, is_undoing, workflow, since, workflow_type in _heads(held):
+        head = LongestDue(workflow, since, queue, workflow_type)
+        if queue in (undoing if is_undoing else everything):
+            taken.append(head)
+        elif queue not in deserted or since < deserted[queue].since:
+            deserted[queue] = head
+    return min(taken, key=lambda head: head.since, default=None), sorted(deserted.values(), key=lambda head: head.since)
+
+
+def oldest_by_type(
+    oldest: LongestDue | None, workers: list[tuple[str, str, int]], held: Collection[str], due: Sequence[late.DueGroup]
+) -> dict[str, datetime]:
+    """By type, since when the oldest is due that a live worker takes and nobody holds; `oldest` is that of all types.
+
+    Only what is in `due` is looked at: behind a backlog of its queue the oldest of another type may be missed.
+    """
+    everything, undoing = _taken(workers)
+    found = {oldest.workflow_type: oldest.since} if oldest else {}
+    for each in due:
+        is_held = not each.begun and not {f"queue:{each.queue}", f"type:{each.workflow_type}"}.isdisjoint(held)
+        if each.queue in (undoing if each.compensating else everything) and not is_held:
+            found[each.workflow_type] = min(each.since, found.get(each.workflow_type, each.since))
+    return found
+
+
+def _taken(workers: list[tuple[str, str, int]]) -> tuple[set[str], set[str]]:
+    """The queues of which live workers take everything; and those of which they take what is to be undone."""
+    everything = {queue for queue, only, _ in workers if not only}
+    return everything, everything | {queue for queue, only, _ in workers if only == COMPENSATION}
+
+
+def _left_in_hand() -> list[tuple[Any, ...]]:
+    """The workflows in the hands of workers that are gone, host and all: their attempts stay open until another worker
+    takes them up. The oldest first."""
+    return fetch_all(
+        """SELECT w.queue, w.compensating, a.workflow_id, a.opened_at FROM workflows_attempt a
+             CROSS JOIN LATERAL (SELECT queue, compensating FROM workflows_workflow w
+                                  WHERE w.id = a.workflow_id AND w.status = 'PENDING' LIMIT 1) w
+            WHERE a.closed_at IS NULL AND a.opened_at < statement_timestamp() - make_interval(secs => %(lease)s)
+              AND NOT EXISTS (SELECT FROM workflows_workerprocess p
+                               WHERE p.name = a.worker AND p.stopped_at IS NULL
+                                 AND p.last_seen >= statement_timestamp() - make_interval(secs => %(lease)s))
+            ORDER BY a.opened_at LIMIT %(limit)s""",
+        {"lease": lease.lease_seconds(), "limit": bounded.limit()},
+    )
+
+
+def _heads(held: list[str]) -> list[tuple[Any, ...]]:
+    """For each queue with rows: what has been due the longest, of workflows that are undone and of the others.
+
+    It takes as many steps down the index as there are queues. Running workflows are passed over; there are no more than
+    workers. No more of the others are read than are counted elsewhere: in a queue with more than that to undo, or of a
+    held type, the oldest of the others may be missed. What is `held` and has not begun waits for no worker.
+    """
+    due = """SELECT id, invisible_until, compensating, begun, workflow_type FROM workflows_workflow
+                          WHERE queue = queues.queue AND invisible_until <= statement_timestamp()"""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""WITH RECURSIVE {QUEUES}
+               SELECT queue, undoing, head.id, head.invisible_until, head.workflow_type
+                 FROM queues CROSS JOIN LATERAL (
+                    (SELECT true AS undoing, id, invisible_until, workflow_type FROM workflows_workflow w
+                      WHERE status = 'PENDING' AND compensating AND queue = queues.queue
+                        AND invisible_until <= statement_timestamp()
+                        AND NOT EXISTS (SELECT FROM workflows_attempt a
+                                         WHERE a.workflow_id = w.id AND a.closed_at IS NULL)
+                      ORDER BY invisible_until, id LIMIT 1)
+                    UNION ALL
+                    (SELECT false, id, invisible_until, workflow_type FROM (
+                        ({due} AND {BEGUN} ORDER BY invisible_until, id LIMIT %(limit)s)
+                         UNION ALL
+                        ({due} AND {FRESH} AND 'queue:' || queue <> ALL (%(held)s)
+                         ORDER BY invisible_until, id LIMIT %(limit)s)) w
+                      WHERE NOT compensating AND (begun OR 'type:' || workflow_type <> ALL (%(held)s))
+                        AND NOT EXISTS (SELECT FROM workflows_attempt a
+                                         WHERE a.workflow_id = w.id AND a.closed_at IS NULL)
+                      ORDER BY invisible_until, id LIMIT 1)) head""",  # noqa: S608 (the names are ours)
+            {"limit": bounded.limit(), "held": held},
+        )
+        heads: list[tuple[Any, ...]] = cursor.fetchall()
+        return heads
