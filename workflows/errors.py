@@ -164,6 +164,27 @@ def error_chain(error: BaseException | None) -> Iterator[BaseException]:
             ahead += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
 
 
+_MARK = "unavailable_service"
+
+
+def mark_unavailable(error: BaseException, service: str) -> None:
+    """Say of an error by which service, or for which cause, the step failed."""
+    setattr(error, _MARK, service)
+
+
+def unavailable_service(error: BaseException | None) -> str:
+    """The unavailable service by which the step failed: of the error, or of one in its chain; empty if none."""
+    for each in error_chain(error):
+        if name := getattr(each, _MARK, ""):
+            return str(name)
+    return ""
+
+
+def is_busy(error: BaseException | None) -> bool:
+    """Whether a call was not made because its service has as many as it may have."""
+    return any(isinstance(each, ServiceBusy) for each in error_chain(error))
+
+
 # More than any policy needs. A much larger number fits neither a float nor a row.
 _MOST = 10**9
 

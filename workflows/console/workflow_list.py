@@ -30,13 +30,13 @@ from workflows.features.business_key.duplicates import TASK_TYPE as POSSIBLE_DUP
 from workflows.features.corrections import page as corrections
 from workflows.features.deferred_steps import page as deferred_steps
 from workflows.features.outages import cause_page as cause
-from workflows.features.outages import parking
 from workflows.features.retention import page as retention
 from workflows.health import bounded, counts, late, money_at_risk, recent_failures, selecting
 from workflows.health.failures import Ends, ends
 from workflows.models import Attempt, ManualTask, Service, State, Wait, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import AWAITS_RELEASE, UNACKNOWLEDGED, is_parked_on
+from workflows.state import parking
 from workflows.telling import consequences, patient, words
 from workflows.telling.steps import step_of
 from workflows.templatetags.cards import moment

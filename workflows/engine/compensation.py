@@ -24,10 +24,11 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVE
 from workflows.engine import retry_budget, step_session, undo_question
 from workflows.engine.outcomes import Compensated, Held, StartAgain, UndoFailed, UndoOutcome, WorkerStopping
 from workflows.engine.results import Results, describe, describe_engine_error
+from workflows.engine.retry_budget import OUTAGE_ATTEMPTS
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
 from workflows.errors import Braked, StepError, Suspend
 from workflows.features.outages import brake
-from workflows.features.outages.parking import OUTAGE_ATTEMPTS, find_parking
+from workflows.features.outages.parking import find_parking
 from workflows.models import Attempt, Effect, ManualTask, StepOutcome, Wait, Workflow
 from workflows.signals import store
 from workflows.state import attempt_log, transitions

@@ -14,10 +14,9 @@ from workflows.effects.reconcile import Unsettled
 from workflows.engine import retry_budget, step_session
 from workflows.engine.outcomes import Complete, Failed, RunOutcome, Waiting, WorkerStopping
 from workflows.engine.results import Results, describe
+from workflows.engine.retry_budget import OUTAGE_ATTEMPTS
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
-from workflows.errors import Braked, Suspend, WorkflowCancelled
-from workflows.features.outages.calls import is_busy, unavailable_service
-from workflows.features.outages.parking import OUTAGE_ATTEMPTS
+from workflows.errors import Braked, Suspend, WorkflowCancelled, is_busy, unavailable_service
 from workflows.models import StepOutcome, Workflow
 from workflows.postgres.jsonb import as_json
 from workflows.postgres.round_trips import session_of

@@ -15,13 +15,15 @@ from typing import NamedTuple
 from workflows.definition import Retry, Step
 from workflows.effects.reconcile import Unsettled
 from workflows.engine.backoff import Policy, merge_policies
-from workflows.errors import RetryableStepError
-from workflows.features.outages.calls import unavailable_service
-from workflows.features.outages.parking import OUTAGE_ATTEMPTS
+from workflows.errors import RetryableStepError, unavailable_service
 from workflows.models import Workflow
 from workflows.postgres import sqlstates
 from workflows.state.transitions import NONE, Failures, Parking
 from workflows.timeouts import StepTimeout
+
+# A failed call to an unavailable service is final only after so many: with the default delays that is three hours,
+# longer than most outages; a payload that the service always answers with 500 fails then.
+OUTAGE_ATTEMPTS = 45
 
 
 class Verdict(NamedTuple):

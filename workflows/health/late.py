@@ -12,13 +12,13 @@ from django.db.models import QuerySet
 from workflows import extension
 from workflows.engine import maintenance
 from workflows.engine.claim import POOLS
-from workflows.features.outages import parking
 from workflows.health import bounded
 from workflows.models import Chore, Workflow
 from workflows.models.workflow import AWAITS_RELEASE, PARKED_SQL
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all, fetch_row
 from workflows.signals.waking import ADDRESSED, LISTENS
+from workflows.state import parking
 
 # Seconds. Workers look several times a second; what is later than this is late, and no chance of the moment.
 LATE = 60.0

@@ -10,10 +10,10 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine import undo_question
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.features.business_key.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
-from workflows.features.outages import parking
 from workflows.health import bounded, late
 from workflows.operations.payments import failed_with_a_charge
 from workflows.postgres.statements import fetch_all, fetch_row
+from workflows.state import parking
 
 # Of the failed workflows that nobody has acknowledged, so many are looked at, the newest: each failure is told of while
 # it is new. When there are more, that number itself is the alarm.

@@ -11,9 +11,9 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from workflows.features.outages import parking
 from workflows.health.bounded import COUNT_LIMIT
 from workflows.models import State
+from workflows.state import parking
 
 Rows = QuerySet[Any, Any]
 

@@ -342,7 +342,7 @@ class Workflow(models.Model):
                 fields=["workflow_type"],
                 condition=AWAITS_RELEASE,
             ),
-            # state.transitions.release_parked: the longest parked first. outages.parking.names goes from name to name.
+            # state.transitions.release_parked: the longest parked first. state.parking.names goes from name to name.
             models.Index(name="workflow_parked", fields=["parked_on", "invisible_until", "id"], condition=PARKED),
             # search.find; signals.store.ignore_late_signals.
             models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),

@@ -13,10 +13,9 @@ from workflows.features.business_key import duplicates
 from workflows.features.business_key.duplicates import Other
 from workflows.features.business_key.holders import HOLDER
 from workflows.features.deferred_steps import telling as deferred_steps
-from workflows.features.outages.causes import mend_of
-from workflows.features.outages.parking import turn_at
 from workflows.models import Attempt, Event, Service, State, Wait, Workflow
 from workflows.operations import families
+from workflows.state.parking import mend_of, turn_at
 from workflows.telling import words
 from workflows.telling.words import clock
 from workflows.wording import Wording, known_words_for_code, words_for_step

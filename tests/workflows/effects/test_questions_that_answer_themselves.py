@@ -20,9 +20,9 @@ from tests.workflows.undoing import BY_HAND, World, ada, fail, in_doubt, states,
 from workflows import operations, waits
 from workflows.definition import Retry, WorkflowDefinition, definitions
 from workflows.effects import KnownEffect
+from workflows.engine.retry_budget import OUTAGE_ATTEMPTS
 from workflows.errors import RetryableStepError, StepError
 from workflows.features.outages.circuits import VOTES
-from workflows.features.outages.parking import OUTAGE_ATTEMPTS
 from workflows.models import Attempt, Effect, ManualTask, Service, Workflow
 from workflows.outages import call_to
 from workflows.postgres.statements import execute

@@ -29,9 +29,8 @@ from workflows.engine.extension import Source
 from workflows.engine.outcomes import Complete, Failed, Outcome, WorkerStopping, failed_by_engine
 from workflows.engine.results import Results
 from workflows.engine.runner import finish_tries, run_in_savepoint
-from workflows.errors import RetryableStepError, StepError, Suspend
+from workflows.errors import RetryableStepError, StepError, Suspend, is_busy, unavailable_service
 from workflows.features.outages import circuits
-from workflows.features.outages.calls import is_busy, unavailable_service
 from workflows.models import Attempt, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.redaction import class_name

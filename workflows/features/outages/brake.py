@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from django.conf import settings
 
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.errors import Braked, LetFail
+from workflows.errors import Braked, LetFail, mark_unavailable
 from workflows.features.outages import causes, circuits
-from workflows.features.outages.calls import VOTE_EVERY, mark_unavailable
+from workflows.features.outages.calls import VOTE_EVERY
 from workflows.models import StepOutcome, Workflow
 from workflows.redaction import frames
 from workflows.state import attempt_log

@@ -11,7 +11,7 @@ answer that says "not now" or "I am broken") or has *answered* (a refusal is an 
             raise RetryableStepError("The letters service cannot be reached.") from error
 
 An error that leaves the block of an unavailable call carries the service's name, also when the step raises another one
-from it: `unavailable_service`.
+from it: `errors.unavailable_service`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from workflows import effects, trace_context
-from workflows.errors import ClaimLost, ServiceBusy, ServiceUnavailable, UnknownOutcome, error_chain
+from workflows.errors import ClaimLost, ServiceBusy, ServiceUnavailable, UnknownOutcome, mark_unavailable
 from workflows.features.outages import circuits, outside, places
 from workflows.models import Workflow
 from workflows.state import attempt_log
@@ -42,8 +42,6 @@ LONGEST_NAME = 100
 
 # Seconds for which a worker that has found no place at a service does not wait for one again.
 FULL_FOR = 1.0
-
-_MARK = "unavailable_service"
 
 
 class Call:
@@ -113,24 +111,6 @@ def ensure_name(service: str) -> None:
     """Raise ValueError for a name that no row can hold: its votes would lose the claim, again and again."""
     if not 0 < len(service) <= LONGEST_NAME or "\0" in service:
         raise ValueError(f"The name of a service has 1 to {LONGEST_NAME} characters, and no NUL.")
-
-
-def mark_unavailable(error: BaseException, service: str) -> None:
-    """Say of an error by which service, or for which cause, the step failed."""
-    setattr(error, _MARK, service)
-
-
-def unavailable_service(error: BaseException | None) -> str:
-    """The unavailable service by which the step failed: of the error, or of one in its chain; empty if none."""
-    for each in error_chain(error):
-        if name := getattr(each, _MARK, ""):
-            return str(name)
-    return ""
-
-
-def is_busy(error: BaseException | None) -> bool:
-    """Whether a call was not made because its service has as many as it may have."""
-    return any(isinstance(each, ServiceBusy) for each in error_chain(error))
 
 
 # --- What a worker knows, and has met -------------------------------------------------------------------

@@ -25,10 +25,9 @@ from typing import Any, NamedTuple
 from django.db import connections
 from django.db.models import Exists, OuterRef, Q
 
-from workflows.definition import Brake, WorkflowDefinition, definitions, titled_step
-from workflows.errors import StepError
+from workflows.definition import Brake, WorkflowDefinition, definitions
+from workflows.errors import StepError, unavailable_service
 from workflows.features.outages import circuits
-from workflows.features.outages.calls import unavailable_service
 from workflows.models import CircuitEvent, Service, WorkerProcess, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.service import FIRST_COOL_OFF, LONGEST_NAME
@@ -79,11 +78,6 @@ class Counted(NamedTuple):
 def name_of(workflow_type: str, step: str, code: str) -> str:
     """The name of a cause, by which workflows are parked on it."""
     return f"{workflow_type}/{step}: {code}"[:LONGEST_NAME]
-
-
-def mend_of(row: Service) -> str:
-    """What workflows wait for that are parked on a cause, in words; empty for a service."""
-    return f"the mend of {titled_step(row.workflow_type, row.step)}, where many fail" if row.is_cause else ""
 
 
 def is_unexplained(definition: WorkflowDefinition, error: BaseException) -> bool:

@@ -8,7 +8,7 @@ from django.core.checks import Warning
 
 from workflows.checks import Messages, readable_definitions
 from workflows.engine.backoff import merge_policies
-from workflows.features.outages.parking import OUTAGE_ATTEMPTS
+from workflows.engine.retry_budget import OUTAGE_ATTEMPTS
 
 
 def check_keys(**kwargs: Any) -> Messages:

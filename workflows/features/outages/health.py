@@ -11,7 +11,7 @@ from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from workflows.definition import titled_step
-from workflows.features.outages import circuits, parking
+from workflows.features.outages import circuits
 from workflows.features.outages.circuits import CircuitState
 from workflows.features.outbox.destinations import SERVICES
 from workflows.health import bounded
@@ -20,6 +20,7 @@ from workflows.models import CircuitEvent, Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import PARKED_SQL, is_parked_on
 from workflows.postgres.statements import fetch_row
+from workflows.state import parking
 
 SEE_SERVICES = "workflows.view_service"
 

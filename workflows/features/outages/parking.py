@@ -21,22 +21,16 @@ from functools import partial
 from django.db.models import Q
 
 from workflows import failpoints
-from workflows.errors import Braked, ServiceUnavailable, error_chain
+from workflows.errors import Braked, ServiceUnavailable, error_chain, is_busy, unavailable_service
 from workflows.features.outages import causes, circuits, places
-from workflows.features.outages.calls import is_busy, unavailable_service
 from workflows.features.outages.circuits import HOUR
 from workflows.models import Service, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.workflow import PARKED_SQL, is_parked_on
-from workflows.postgres.skip_scan import skip_scan
-from workflows.postgres.statements import fetch_all
+from workflows.models.workflow import is_parked_on
 from workflows.signals.waking import Slice
 from workflows.state import transitions
+from workflows.state.parking import mend_of, names, turn_at
 from workflows.state.transitions import Parking
-
-# A failed call to an unavailable service is final only after so many: with the default delays that is three hours,
-# longer than most outages; a payload that the service always answers with 500 fails then.
-OUTAGE_ATTEMPTS = 45
 
 # One that only needs the service is parked behind all that have failed at it: they make the trial.
 DAY = timedelta(days=1)
@@ -66,7 +60,7 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
         return Parking(service, HOUR) if service and isinstance(error, Braked) else None
     needs_only = any(isinstance(each, ServiceUnavailable) and each.needed for each in error_chain(error))
     longest = DAY if needs_only else HOUR
-    mend = causes.mend_of(circuit)
+    mend = mend_of(circuit)
     if workflow.parked_on != service:
         return Parking(service, longest, mend=mend)
     if mend:  # nobody is failed by the hundred: a person is asked about the cause
@@ -74,11 +68,6 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
     was_parked = Workflow.objects.filter(pk=workflow.pk, parked_at__lte=ClockTimestamp() - longest)
     is_over = not circuit.held_by and was_parked.exists()
     return Parking(service, longest, since=None if is_over else workflow.parked_at, is_over=is_over)
-
-
-def turn_at(service: str) -> str:
-    """What a workflow waits for whose service has as many calls as it may have."""
-    return f"its turn at the service {service}, which has as many calls as it may have"
 
 
 def release_parked(after: int = 0) -> Slice:
@@ -89,14 +78,6 @@ def release_parked(after: int = 0) -> Slice:
     everything = sorted({*waited_for, *braked})
     released = sum(_release(name) for name in everything)
     return Slice(released, rest=0.0 if waited_for or released else UNTIL_PARKED)
-
-
-_NAMES = skip_scan("parked", "workflows_workflow", PARKED_SQL, "parked_on")
-
-
-def names() -> list[str]:
-    """The services on which workflows are parked: by as many steps down the index as there are services."""
-    return [name for (name,) in fetch_all(f"WITH RECURSIVE {_NAMES} SELECT parked_on FROM parked")]  # noqa: S608 (ours)
 
 
 def _release(name: str) -> int:

@@ -26,10 +26,10 @@ from tests.workflows.cancelling import BY_PHONE
 from tests.workflows.features.outages.services import Downstream, open_circuit, trial_is_due
 from tests.workflows.letting_go import HOUR, LATER, follow_up
 from workflows.definition import Step
+from workflows.engine.retry_budget import OUTAGE_ATTEMPTS
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
 from workflows.features.deferred_steps import source as deferred_steps
 from workflows.features.deferred_steps.source import MAX_TRIES
-from workflows.features.outages.parking import OUTAGE_ATTEMPTS
 from workflows.models import Attempt, Effect, Event, FollowUp, Workflow
 from workflows.signals import store
 

@@ -24,7 +24,7 @@ from tests.workflows.features.outages.services import (
 )
 from workflows.definition import Retry, Step
 from workflows.engine.compensation import MAX_UNDO_FAILURES
-from workflows.features.outages.parking import OUTAGE_ATTEMPTS
+from workflows.engine.retry_budget import OUTAGE_ATTEMPTS
 from workflows.models import Effect, Event, ManualTask, Service, Workflow
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]

@@ -26,6 +26,7 @@ from tests.workflows.features.outages.services import (
 from workflows.definition import Step
 from workflows.features.outages import parking
 from workflows.models import Service, Workflow
+from workflows.state.parking import names
 
 pytestmark = [*engine.ENGINE, pytest.mark.slow, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
 
@@ -211,7 +212,7 @@ def test_the_names_are_found_one_after_the_other() -> None:
     for name in ("b", "a", "b", "", "c"):
         submit(parked_on=name)
     submit(parked_on="done", status="COMPLETE", completed_at=timezone.now())
-    assert parking.names() == ["a", "b", "c"]
+    assert names() == ["a", "b", "c"]
 
 
 def test_no_worker_waits_for_a_services_row(programs: Downstream) -> None:
