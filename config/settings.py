@@ -171,6 +171,7 @@ INSTALLED_APPS = [
     "axes",
     "django_linear_migrations",  # two branches that each add a migration conflict in git, not at `migrate`
     "workflows",
+    "django.contrib.postgres",  # after workflows: a session is told its settings before it is asked anything
     "onboarding",
 ]
 

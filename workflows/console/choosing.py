@@ -34,7 +34,8 @@ class ChoosesMany(ConsoleAdmin):
         """The verbs that make sense for all that the list's filters let through; none without a filter."""
         raise NotImplementedError
 
-    def get_actions(self, request: HttpRequest) -> Any:
+    def get_actions(self, request: HttpRequest, action_location: object = None) -> Any:
+        """Those of the list. From Django 6.1 on it says for which place it asks: ours is the only one."""
         return {verb.name: (_ticked, verb.name, verb.label) for verb in self._permitted(request, self.bulk_verbs)}
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
