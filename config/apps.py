@@ -1,13 +1,11 @@
 from django.conf import settings
-from django.contrib.admin.apps import AdminConfig
 
 from config import logs
+from staff import console
 
 
-class ConsoleConfig(AdminConfig):
-    """The operations console: Django's admin on a site of our own, with our way in."""
-
-    default_site = "staff.site.StaffSite"
+class ConsoleConfig(console.ConsoleConfig):
+    """The console, and outside DEBUG a log of our own."""
 
     def ready(self) -> None:
         super().ready()

@@ -161,8 +161,9 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # --- Applications -------------------------------------------------------------------------------
 
 INSTALLED_APPS = [
+    "staff",  # before auth, for its `createsuperuser`, and before workflows, for its template
+    "workflows",  # before the admin, for its templates
     "config.apps.ConsoleConfig",
-    "staff",  # before auth, for its `createsuperuser`
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -170,7 +171,6 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "axes",
     "django_linear_migrations",  # two branches that each add a migration conflict in git, not at `migrate`
-    "workflows",
     "django.contrib.postgres",  # after workflows: a session is told its settings before it is asked anything
     "onboarding",
 ]
