@@ -171,6 +171,10 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "axes",
     "django_linear_migrations",  # two branches that each add a migration conflict in git, not at `migrate`
+    "workflows.features.doctor",  # these rooms have commands
+    "workflows.features.outbox",
+    "workflows.features.queues",
+    "workflows.features.retention",
     "django.contrib.postgres",  # after workflows: a session is told its settings before it is asked anything
     "onboarding",
 ]
