@@ -243,6 +243,7 @@ OPTIONS_OF_FEATURES = {
     "corrections": ("correctable",),
     "retention": ("retention",),
     "outbox": ("publishes",),
+    "doctor": ("listings",),
 }
 
 

@@ -5,7 +5,7 @@ What is asked for stands below the features, and names none of them: it asks `in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from workflows.health.bounded import Link
     from workflows.health.counts import Counts
     from workflows.health.needs_a_person import Source
+    from workflows.management.workflow.subcommand import Subcommand
     from workflows.operations.bulk_verbs import BulkVerb
     from workflows.telling import audited
 
@@ -50,6 +51,24 @@ class Extension:
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
         """What waits for this user as its second person: a sentence, and where to approve it; 50 at most."""
         return ()
+
+    # Of `manage.py workflow`: a word before the names of several subcommands, and what they are about.
+    subcommand_groups: ClassVar[Sequence[tuple[str, str]]] = ()
+
+    def subcommands(self) -> Mapping[str, Subcommand]:
+        """By name, in the order of `--help`. A method: what they need is loaded for that command alone."""
+        return {}
+
+    def hash_again(self) -> str:
+        """Make again, with the first of SEARCH_KEYS, each hash that it keeps beside the search keys.
+
+        In transactions of its own, as often as it is called. Returns how many, a sentence; empty if none was made.
+        """
+        return ""
+
+    def needs_old_keys(self) -> str:
+        """Why an older one of SEARCH_KEYS has to stay when all is made again: a sentence, empty if it need not."""
+        return ""
 
 
 def installed() -> tuple[Extension, ...]:

@@ -171,6 +171,7 @@ STATES_ALL = definition(
     correctable=Correctable(Secretive, {}),
     retention=Retention(),
     publishes="failed",
+    listings={"one": lambda since: ()},
 )
 
 

@@ -15,9 +15,11 @@ from workflows.features.corrections.extension import CorrectionsExtension
 from workflows.features.corrections.hooks import Corrections
 from workflows.features.deferred_steps.extension import DeferredStepsExtension
 from workflows.features.deferred_steps.hooks import DeferredSteps
+from workflows.features.doctor.extension import DoctorExtension
 from workflows.features.outages.extension import OutagesExtension
 from workflows.features.outbox.extension import OutboxExtension
 from workflows.features.outbox.hooks import Outbox
+from workflows.features.pace.extension import PaceExtension
 from workflows.features.queues.extension import QueuesExtension
 from workflows.features.retention.extension import RetentionExtension
 from workflows.features.retention.hooks import Retention
@@ -41,7 +43,9 @@ EXTENSIONS: tuple[Extension, ...] = (
     DeferredStepsExtension(),
     CorrectionsExtension(),
     BulkExtension(),
+    PaceExtension(),
     RetentionExtension(),
     OutboxExtension(),
     QueuesExtension(),
+    DoctorExtension(),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension
@@ -12,11 +12,19 @@ from workflows.health.bounded import Link
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+    from workflows.management.workflow.subcommand import Subcommand
+
 
 class BulkExtension(Extension):
     bulk_verbs = VERBS
+    subcommand_groups = (("bulk", "many workflows at once, and what becomes of it"),)
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.bulk import page  # a page: not where this is first imported
 
         return [(sentence, Link("bulkoperation", pk=str(row.pk))) for row, sentence in page.awaiting(user)]
+
+    def subcommands(self) -> Mapping[str, Subcommand]:
+        from workflows.features.bulk import command  # for that command alone
+
+        return command.SUBCOMMANDS

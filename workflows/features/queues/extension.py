@@ -1,4 +1,4 @@
-"""What the doors for queues bring to pages and checks."""
+"""What the doors for queues bring to pages, checks and commands."""
 
 from __future__ import annotations
 
@@ -26,3 +26,9 @@ class QueuesExtension(Extension):
 
     def number_that_stand_still(self, user: User, read: Counts) -> int:
         return len(undelivered.by_topic()) if user.has_perm(undelivered.SEE_MESSAGES) else 0
+
+    def hash_again(self) -> str:
+        from workflows.features.queues import refused  # it loads the intake
+
+        changed = refused.hash_again()
+        return f"{changed:,} refused submissions have their search keys." if changed else ""

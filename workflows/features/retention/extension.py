@@ -1,23 +1,40 @@
-"""What legal holds and erasures bring to pages and checks."""
+"""What legal holds and erasures bring to pages, checks and commands."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension
+from workflows.features.retention import holds
 from workflows.features.retention.checks import check_retention
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
     from workflows.health.bounded import Link
+    from workflows.management.workflow.subcommand import Subcommand
 
 
 class RetentionExtension(Extension):
     deploy_checks = (check_retention,)
+    subcommand_groups = (("erase", "what a person was found by and has sent, because they ask for it"),)
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.retention import page  # a page: not where this is first imported
 
         return page.awaiting(user)
+
+    def subcommands(self) -> Mapping[str, Subcommand]:
+        from workflows.features.retention import command  # for that command alone
+
+        return command.SUBCOMMANDS
+
+    def needs_old_keys(self) -> str:
+        if not (held := holds.of_old_keys()):
+            return ""
+        return (
+            f"{len(held):,} legal holds are on an e-mail address by a hash of an older key, and nothing can make "
+            f"that again: leave the older key in SEARCH_KEYS until {max(held):%Y-%m-%d %H:%M} UTC, when the last "
+            "of them ends. It also holds what comes later."
+        )

@@ -5,8 +5,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from workflows.features.queues import refused
-from workflows.features.retention import holds
+from workflows.extension import installed
 from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
 from workflows.management.slices import how_far, stoppable, told
@@ -76,8 +75,8 @@ class Command(HelpInLines, DatabaseCommand):
         self.stdout.write(f"Each workflow has its search keys: {progress.written:,} were missing.")
 
     def _remove_old(self, progress: Progress) -> None:
-        if changed := refused.hash_again():
-            self.stdout.write(f"{changed:,} refused submissions have their search keys.")
+        for made in filter(None, (each.hash_again() for each in installed())):
+            self.stdout.write(made)
         for _ in told(rows.remove_old(progress), lambda so_far: f"{so_far.removed:,} removed", self.stdout.write):
             pass
         self.stdout.write(f"{progress.removed:,} search keys of other keys are removed.")
@@ -86,12 +85,8 @@ class Command(HelpInLines, DatabaseCommand):
                 f"{progress.of_other_types:,} stay: they are of workflows of types that WORKFLOWS does not name here. "
                 "Run this with a setting that does, or leave the old key in SEARCH_KEYS."
             )
-        if held := holds.of_old_keys():
-            self.stdout.write(
-                f"{len(held):,} legal holds are on an e-mail address by a hash of an older key, and nothing can make "
-                f"that again: leave the older key in SEARCH_KEYS until {max(held):%Y-%m-%d %H:%M} UTC, when the last "
-                "of them ends. It also holds what comes later."
-            )
+        for why in filter(None, (each.needs_old_keys() for each in installed())):
+            self.stdout.write(why)
         if progress.of_charges:
             self.stdout.write(
                 f"{progress.of_charges:,} hashes of business keys stay: what they are of was charged, its content was "

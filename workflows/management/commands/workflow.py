@@ -15,9 +15,10 @@ from django.core.management.base import CommandError
 
 from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.extension import installed
 from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
-from workflows.management.workflow import SUBCOMMANDS
+from workflows.management.workflow import subcommands
 from workflows.management.workflow.subcommand import DONE, REFUSED, Subcommand
 from workflows.operations import looking
 
@@ -46,11 +47,6 @@ examples:
 
 {EXIT_CODES}"""
 
-GROUPS = {
-    "bulk": "many workflows at once, and what becomes of it",
-    "erase": "what a person was found by and has sent, because they ask for it",
-}
-
 
 class Command(DatabaseCommand, HelpInLines):
     help = HELP
@@ -58,10 +54,11 @@ class Command(DatabaseCommand, HelpInLines):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parsers = {"": parser.add_subparsers(dest="verb", required=True, metavar="VERB")}
-        for names, subcommand in SUBCOMMANDS.items():
+        groups = dict(group for each in installed() for group in each.subcommand_groups)
+        for names, subcommand in subcommands().items():
             group, _, name = names.rpartition(" ")
             if group not in parsers:
-                of_group = parsers[""].add_parser(group, help=GROUPS[group], description=GROUPS[group].capitalize())
+                of_group = parsers[""].add_parser(group, help=groups[group], description=groups[group].capitalize())
                 parsers[group] = of_group.add_subparsers(dest="verb_of_group", required=True, metavar="VERB")
             its = parsers[group].add_parser(
                 name,

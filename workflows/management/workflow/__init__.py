@@ -1,16 +1,10 @@
-"""The subcommands of `manage.py workflow`: one module for each kind."""
+"""The subcommands of `manage.py workflow`: those of one workflow, and those that features bring."""
 
-from workflows.features.bulk import command as bulk
-from workflows.features.doctor import replay_command as replay
-from workflows.features.pace import command as pace
-from workflows.features.retention import command as erase
+from workflows.extension import installed
 from workflows.management.workflow import one
 from workflows.management.workflow.subcommand import Subcommand
 
-SUBCOMMANDS: dict[str, Subcommand] = {
-    **one.SUBCOMMANDS,
-    **bulk.SUBCOMMANDS,
-    **pace.SUBCOMMANDS,
-    **erase.SUBCOMMANDS,
-    **replay.SUBCOMMANDS,
-}
+
+def subcommands() -> dict[str, Subcommand]:
+    """By name, in the order of `--help`."""
+    return one.SUBCOMMANDS | {name: each for of in installed() for name, each in of.subcommands().items()}
