@@ -16,7 +16,6 @@ from django.db.models.expressions import RawSQL
 from pydantic import ValidationError
 
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.features.retention.content import spent_keys
 from workflows.ingress import api_keys
 from workflows.models import SpentKey, State, Workflow
 from workflows.postgres import sqlstates
@@ -26,6 +25,7 @@ from workflows.postgres.statements import fetch_one
 from workflows.redaction import field_errors_for_senders
 from workflows.sealing import payloads
 from workflows.search import search_keys
+from workflows.search.spent_keys import spent_keys
 from workflows.signals import notify
 
 # The target is named: without it ON CONFLICT would also swallow violations of other constraints.

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions, money_in, value_at
@@ -23,6 +22,7 @@ from workflows.models import Effect, OriginalPayload, Workflow
 from workflows.postgres.statements import execute
 from workflows.redaction import masked_reference, private_part
 from workflows.search import search_keys
+from workflows.search.spent_keys import spent_key
 from workflows.state import transitions
 
 # What a person, or the author of a step, has put in words of their own.
@@ -140,20 +140,6 @@ def _mask_references(sent: Mapping[int, tuple[str, Any]]) -> None:
         if masked:
             kept = {name: result[name] for name in names if name in result}  # nothing else, not even for a moment
             Effect.objects.filter(pk=effect.pk).update(result=kept | masked)
-
-
-def spent_key(workflow_type: str, tenant: str, business_key: str) -> str:
-    """In place of the business key of an emptied workflow: who knows the key finds it, and nobody reads it there."""
-    return _spent(search_keys.keys()[0], workflow_type, tenant, business_key)
-
-
-def spent_keys(workflow_type: str, tenant: str, business_key: str) -> list[str]:
-    """The same under each of SEARCH_KEYS, to look for it."""
-    return [_spent(key, workflow_type, tenant, business_key) for key in search_keys.keys()]  # noqa: SIM118 (a function)
-
-
-def _spent(key: search_keys.Key, workflow_type: str, tenant: str, business_key: str) -> str:
-    return str(UUID(bytes=key.hash("spent", "\0".join([workflow_type, tenant, business_key]))))
 
 
 def _references() -> list[str]:

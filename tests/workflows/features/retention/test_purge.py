@@ -46,6 +46,7 @@ from workflows.models import (
 from workflows.postgres.jsonb import parse
 from workflows.postgres.statements import execute, fetch_all
 from workflows.search import find
+from workflows.search.spent_keys import spent_key
 from workflows.signals import store
 from workflows.wording import Money, Wording
 
@@ -262,7 +263,7 @@ def test_what_another_has_emptied_meanwhile_is_not_emptied_again(monkeypatch: py
     row = old(business_key="order 7")
     monkeypatch.setattr(purge, "let_holds_wait", lambda: elsewhere(lambda: content.empty([row.pk])))
     assert empty_old() == 0
-    assert Workflow.objects.get(business_key=content.spent_key("parcel", "", "order 7")) == row
+    assert Workflow.objects.get(business_key=spent_key("parcel", "", "order 7")) == row
 
 
 def test_what_is_acknowledged_goes_though_its_charge_stands_and_a_child_with_its_parent() -> None:
