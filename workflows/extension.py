@@ -6,7 +6,7 @@ What is asked for stands below the features, and names none of them: it asks `in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from workflows.management.workflow.subcommand import Subcommand
     from workflows.operations.bulk_verbs import BulkVerb
     from workflows.telling import audited
+
+
+class Stay(NamedTuple):
+    """Why a workflow keeps its content: SQL on its row `w`, and the end of the sentence "It cannot be deleted: ...".
+
+    The condition is asked of the slice that is emptied, once its rows are locked: it is by an index that begins with
+    the workflow.
+    """
+
+    reason: str
+    condition: str
+    words: str
 
 
 class Extension:
@@ -51,6 +63,15 @@ class Extension:
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
         """What waits for this user as its second person: a sentence, and where to approve it; 50 at most."""
         return ()
+
+    # Why a workflow keeps its content, whatever its age and whoever asks (docs/data.md). The first that holds is told.
+    stays: ClassVar[Sequence[Stay]] = ()
+    # Statements that empty what it has on record of a person, for the workflows `%(ids)s`: in the transaction that
+    # empties these, which holds their rows. Each is by an index that begins with the workflow.
+    empties: ClassVar[Sequence[str]] = ()
+    # Tables whose rows are deleted with their workflow, in its transaction: "workflows_correction WHERE workflow_id".
+    # An emptied workflow has rows in no other table of the feature.
+    belongs: ClassVar[Sequence[str]] = ()
 
     # Of `manage.py workflow`: a word before the names of several subcommands, and what they are about.
     subcommand_groups: ClassVar[Sequence[tuple[str, str]]] = ()

@@ -41,11 +41,11 @@ FEATURES: tuple[Feature, ...] = (
 EXTENSIONS: tuple[Extension, ...] = (
     OutagesExtension(),
     DeferredStepsExtension(),
+    OutboxExtension(),
     CorrectionsExtension(),
     BulkExtension(),
     PaceExtension(),
     RetentionExtension(),
-    OutboxExtension(),
     QueuesExtension(),
     DoctorExtension(),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workflows.extension import Extension
+from workflows.extension import Extension, Stay
 from workflows.health.needs_a_person import Source
 from workflows.models import Correction
 
@@ -25,3 +25,15 @@ class CorrectionsExtension(Extension):
             whom="Support leads and engineers",
         ),
     )
+    stays = (
+        Stay(
+            "correction",
+            "EXISTS (SELECT FROM workflows_correction c WHERE c.workflow_id = w.id AND c.state = 'asked')",
+            "somebody has asked for a correction: approve the correction, or do not correct it",
+        ),
+    )
+    empties = (
+        "DELETE FROM workflows_originalpayload WHERE workflow_id = ANY (%(ids)s)",
+        "UPDATE workflows_correction SET told = '[]', reason = '' WHERE workflow_id = ANY (%(ids)s)",
+    )
+    belongs = ("workflows_correction WHERE workflow_id",)

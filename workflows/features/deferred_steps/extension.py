@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workflows.definition import wording_of_type
-from workflows.extension import Extension
+from workflows.extension import Extension, Stay
 from workflows.features.deferred_steps.bulk_verbs import RUN_EACH_AGAIN
 from workflows.health.needs_a_person import Source, given_up
 from workflows.models import FollowUp
@@ -16,6 +16,16 @@ def _asks(row: FollowUp) -> str:
 
 class DeferredStepsExtension(Extension):
     bulk_verbs = (RUN_EACH_AGAIN,)
+    stays = (
+        Stay(
+            "deferred",
+            """EXISTS (SELECT FROM workflows_followup f
+                        WHERE f.workflow_id = w.id
+                          AND (f.due_at IS NOT NULL OR f.acknowledged_failure IS DISTINCT FROM f.created_at))""",
+            "a step of it is still to be done: wait, have it run again, or acknowledge it if it was given up",
+        ),
+    )
+    empties = ("DELETE FROM workflows_followup WHERE workflow_id = ANY (%(ids)s)",)
     needs_a_person = (
         Source(
             number=1,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workflows.extension import Extension
+from workflows.extension import Extension, Stay
 from workflows.features.outbox import health
 from workflows.features.outbox.bulk_verbs import DISCARD_EACH, REDELIVER_EACH
 from workflows.features.outbox.checks import check_outbox
+from workflows.features.outbox.relay import LEASE
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
 class OutboxExtension(Extension):
     checks = (check_outbox,)
     bulk_verbs = (REDELIVER_EACH, DISCARD_EACH)
+    stays = (
+        Stay(
+            "untold",
+            f"""EXISTS (SELECT FROM workflows_outboxevent o
+                        WHERE o.workflow_id = w.id
+                          AND (o.state IN ('', 'given_up')
+                               -- discarded, and perhaps in the hands of a relay that sends it all the same
+                               OR o.state = 'discarded' AND o.due_at > clock_timestamp()
+                                  AND o.due_at <= o.settled_at + make_interval(secs => {LEASE})))""",
+            "others have not been told of it yet: wait, or redeliver or discard its events in the Outbox",
+        ),
+    )
+    empties = ("DELETE FROM workflows_outboxevent WHERE workflow_id = ANY (%(ids)s)",)
 
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
         return health.need_a_person(health.standings()) if user.has_perm(health.SEE_OUTBOX) else ()

@@ -17,6 +17,7 @@ from typing import Any
 from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions, money_in, value_at
 from workflows.errors import WorkflowCancelled
+from workflows.extension import installed
 from workflows.features.business_key import holders
 from workflows.models import Effect, OriginalPayload, Workflow
 from workflows.postgres.statements import execute
@@ -56,10 +57,7 @@ _KEYS = f"""
                                             ELSE NOT {charges.LEFT} END)"""  # noqa: S608 (ours)
 # Each is by an index that begins with the workflow. The triggers let events, corrections and accesses be changed like
 # this, once the row is emptied, and in no other way.
-_EMPTY = [
-    "DELETE FROM workflows_originalpayload WHERE workflow_id = ANY (%(ids)s)",
-    "DELETE FROM workflows_followup WHERE workflow_id = ANY (%(ids)s)",
-    "DELETE FROM workflows_outboxevent WHERE workflow_id = ANY (%(ids)s)",
+_OURS = [
     """UPDATE workflows_effect
           SET error_message = '', result = CASE WHEN result IS NOT NULL THEN (
               SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(result)
@@ -77,8 +75,11 @@ _EMPTY = [
     """UPDATE workflows_event SET detail = workflows_emptied_detail(detail)
         WHERE workflow_id = ANY (%(ids)s) AND detail <> '{}'""",
     "UPDATE workflows_access SET detail = detail - 'purpose' WHERE workflow_id = ANY (%(ids)s) AND detail ? 'purpose'",
-    "UPDATE workflows_correction SET told = '[]', reason = '' WHERE workflow_id = ANY (%(ids)s)",
 ]
+
+
+def _empty() -> list[str]:
+    return [*(sql for each in installed() for sql in each.empties), *_OURS]
 
 
 def empty(ids: Sequence[int], *, later_too: bool = False) -> None:
@@ -107,7 +108,7 @@ def empty(ids: Sequence[int], *, later_too: bool = False) -> None:
     if hashes:
         own = dict(zip(("hashes", "of", "within"), map(list, zip(*hashes, strict=True)), strict=True))
         execute(_KEYS, {**own, **charges.parameters()})
-    for sql in _EMPTY:
+    for sql in _empty():
         execute(sql, parameters)
 
 

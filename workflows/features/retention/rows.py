@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workflows import charges
+from workflows.extension import installed
 from workflows.postgres.statements import execute, fetch_all
 
 # One that has children with content stays: somebody may still retry these. A child that is emptied has a parent that is
@@ -30,16 +31,13 @@ _SET_ASIDE = """
         ON CONFLICT DO NOTHING"""
 
 # What belongs to a workflow, and is there once it is emptied; each has an index that begins with the workflow. What
-# people did is the audit, as what they looked at is, and stays for longer (`retention.ages`). The row itself goes last:
-# the triggers look at it.
-_BELONGS = [
+# people did is the audit, as what they looked at is, and stays for longer (`retention.ages`).
+_OURS = [
     "workflows_attempt WHERE workflow_id",
     "workflows_event WHERE actor = '' AND workflow_id",
     "workflows_effect WHERE workflow_id",
     "workflows_wait WHERE workflow_id",
     "workflows_manualtask WHERE workflow_id",
-    "workflows_correction WHERE workflow_id",
-    "workflows_workflow WHERE id",
 ]
 
 
@@ -54,6 +52,8 @@ def delete(ids: Sequence[int]) -> list[int]:
     found = may_go(ids, lock=True)
     execute(_SET_ASIDE, [[pk for pk, now in found if not now]])
     if gone := [pk for pk, now in found if now]:
-        for table in _BELONGS:
+        of_features = (table for each in installed() for table in each.belongs)
+        # The row itself goes last: the triggers look at it.
+        for table in (*_OURS, *of_features, "workflows_workflow WHERE id"):
             execute(f"DELETE FROM {table} = ANY (%s)", [gone])  # noqa: S608 (ours)
     return gone

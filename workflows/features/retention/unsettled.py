@@ -6,20 +6,17 @@ from collections.abc import Sequence
 
 from workflows import charges
 from workflows.effects.reconcile import PASSED_OVER, passed_over
-from workflows.features.outbox.relay import LEASE
+from workflows.extension import Stay, installed
 from workflows.features.retention.holds import held_by_an_old_key
 from workflows.postgres.statements import fetch_all
 
-# For people: "It cannot be deleted: {}."
-REASONS = {
+# For people: "It cannot be deleted: {}." Features have more (`Extension.stays`).
+_REASONS = {
     "held": "a legal hold is on it: wait for its end, or lift it",
     "pending": "it is still under way: cancel it, or wait for its end",
     "unclear": "it is unclear whether a call was made: a retry finds it out, or asks a person",
     "fading": "it is unclear whether a best-effort step made its call: wait until nobody can tell any more",
     "left": "it has failed, and a call was left as it is though nobody knows whether it was made: acknowledge it",
-    "deferred": "a step of it is still to be done: wait, have it run again, or acknowledge it if it was given up",
-    "untold": "others have not been told of it yet: wait, or redeliver or discard its events in the Outbox",
-    "correction": "somebody has asked for a correction: approve the correction, or do not correct it",
     "children": "another workflow that it started is still under way: cancel that, or wait for its end",
     "parent": "the workflow that started it has not been deleted yet: it is deleted after that one",
     "money": "it has failed and its charge stands, or may: acknowledge it, or have it end otherwise by a retry",
@@ -51,18 +48,7 @@ _WHY = f"""
            WHEN {_STATED} AND EXISTS (
                 SELECT FROM workflows_effect e
                  WHERE e.workflow_id = w.id AND e.state = 'kept' AND e.result IS NULL) THEN 'left'
-           WHEN EXISTS (SELECT FROM workflows_followup f
-                         WHERE f.workflow_id = w.id
-                           AND (f.due_at IS NOT NULL OR f.acknowledged_failure IS DISTINCT FROM f.created_at))
-                THEN 'deferred'
-           WHEN EXISTS (SELECT FROM workflows_outboxevent o
-                         WHERE o.workflow_id = w.id
-                           AND (o.state IN ('', 'given_up')
-                                -- discarded, and perhaps in the hands of a relay that sends it all the same
-                                OR o.state = 'discarded' AND o.due_at > clock_timestamp()
-                                   AND o.due_at <= o.settled_at + make_interval(secs => {LEASE}))) THEN 'untold'
-           WHEN EXISTS (SELECT FROM workflows_correction c
-                         WHERE c.workflow_id = w.id AND c.state = 'asked') THEN 'correction'
+           {{of_features}}
            WHEN EXISTS (SELECT FROM workflows_workflow child
                          WHERE child.parent_id = w.id AND child.status = 'PENDING') THEN 'children'
            WHEN EXISTS (SELECT FROM workflows_workflow parent
@@ -72,12 +58,21 @@ _WHY = f"""
       FROM workflows_workflow w WHERE w.id = ANY (%(ids)s)"""  # noqa: S608 (ours)
 
 
+def reasons() -> dict[str, str]:
+    return _REASONS | {each.reason: each.words for each in _stays()}
+
+
+def _stays() -> list[Stay]:
+    return [stay for each in installed() for stay in each.stays]
+
+
 def why_they_stay(ids: Sequence[int]) -> dict[int, str]:
-    """Of these workflows, those that have to keep their content, each with a key of REASONS.
+    """Of these workflows, those that have to keep their content, each with a key of `reasons`.
 
     Ask once their rows are locked, by a statement of its own: what was committed before the lock is seen.
     """
-    rows = fetch_all(_WHY, {"ids": list(ids), **charges.parameters(), **passed_over()})
+    of_features = " ".join(f"WHEN {each.condition} THEN '{each.reason}'" for each in _stays())
+    rows = fetch_all(_WHY.format(of_features=of_features), {"ids": list(ids), **charges.parameters(), **passed_over()})
     return dict.fromkeys(held_by_an_old_key(ids), "held") | {pk: why for pk, why in rows if why}
 
 

@@ -476,6 +476,6 @@ def test_what_is_emptied_is_found_by_indexes() -> None:
     }
     with transaction.atomic():
         execute("SET LOCAL enable_seqscan = off", ())
-        for sql in (content._SIGNALS, content._KEYS, *content._EMPTY):
+        for sql in (content._SIGNALS, content._KEYS, *content._empty()):
             plan = "\n".join(line for (line,) in fetch_all(f"EXPLAIN {sql}", parameters))
             assert "Seq Scan" not in plan, plan
