@@ -11,6 +11,7 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from workflows.features.queues.undelivered import FOUND
 from workflows.models import UndeliveredMessage
+from workflows.models.undelivered_message import REFUSED
 
 UNDELIVERED = "/admin/workflows/undeliveredmessage/"
 
@@ -46,6 +47,14 @@ def test_they_are_counted_by_topic_and_source_where_people_look_and_for_alerts(a
     text = Client().get("/metrics", headers={"Authorization": "Bearer token"}).content.decode()
     assert 'onramp_undelivered_messages{topic="webhook:payments"} 2.0' in text
     assert 'topic="settled"' not in text
+
+
+def test_home_counts_what_only_the_broker_has_as_the_list_does(as_: Login) -> None:
+    rows.undelivered_message()
+    rows.undelivered_message(-1, topic=f"{REFUSED}orders", partition=-1, left_with_broker=3, content=[])
+    engineer = as_("engineer")
+    said = engineer.get("/admin/").context["needs_a_person"], engineer.get("/admin/needs-a-person/").context["number"]
+    assert said == ("2", "2")
 
 
 def test_what_is_settled_is_not_read_to_count_what_is_open(db: None) -> None:

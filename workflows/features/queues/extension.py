@@ -25,7 +25,7 @@ class QueuesExtension(Extension):
         return undelivered.need_a_person() if user.has_perm(undelivered.SEE_MESSAGES) else ()
 
     def number_that_stand_still(self, user: User, read: Counts) -> int:
-        return len(undelivered.by_topic()) if user.has_perm(undelivered.SEE_MESSAGES) else 0
+        return len(self.stands_still(user))
 
     def hash_again(self) -> str:
         from workflows.features.queues import refused  # it loads the intake

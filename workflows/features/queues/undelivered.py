@@ -68,11 +68,13 @@ def open_values(column: str) -> list[str]:
 
 def need_a_person() -> list[tuple[str, Link]]:
     """A sentence for each topic or source, and where to redeliver or discard them."""
-    told = [(_sentence(topic, Count(number, _of(topic))), _of(topic)) for topic, number in by_topic().items()]
-    for queue, number in left_with_broker().items():
-        submissions = "refused submission" if number == 1 else "refused submissions"
-        sentence = f"Only the broker's dead letters have {number:,} {submissions} of {queue}."
-        told.append((sentence, _of(f"{REFUSED}{queue}")))
+    found = _found()
+    told = [(_sentence(topic, Count(number, _of(topic))), _of(topic)) for topic, number, _ in found if number]
+    for topic, _, left in found:
+        if left:
+            submissions = "refused submission" if left == 1 else "refused submissions"
+            queue = topic.removeprefix(REFUSED)
+            told.append((f"Only the broker's dead letters have {left:,} {submissions} of {queue}.", _of(topic)))
     return told
 
 
