@@ -116,8 +116,7 @@ class DueWorkflows:
     def _look(self) -> Claim | None:
         """One statement, whether the first pool is empty or not; and one for each lane that proves empty.
 
-        A place that was taken in vain cuts it short, and so do more lanes than one look finds: another transaction may
-        find more (`is_cut_short`).
+        A place that was taken in vain cuts it short: another transaction may find more (`is_cut_short`).
         """
         self.is_cut_short = False
         pools = self._pools[::-1] if (self._claims + 1) % FRESH_EVERY == 0 else self._pools
@@ -136,14 +135,13 @@ class DueWorkflows:
                 if full:
                     self.lanes.leave_out(lane, full)
                 if len(full) < len(places):  # these last until this transaction ends: nothing may take them with it
-                    self.is_cut_short = self.lanes.may_begin() or self.lanes.has_more
+                    self.is_cut_short = self.lanes.may_begin()
                     return None
                 pools = pools if pools[0] == FRESH else [FRESH]
                 continue
             if claim := self._look_in([LANE if pool == FRESH else pool for pool in pools], lane):
                 return claim
             pools = [FRESH]
-        self.is_cut_short = self.lanes.has_more
         if self.lanes.are_used:  # and nothing may begin
             pools = [pool for pool in pools if pool != FRESH]
         return self._look_in(pools) if pools else None

@@ -6,19 +6,17 @@ PostgreSQL has no such plan of its own before release 18: https://wiki.postgresq
 from __future__ import annotations
 
 
-def skip_scan(name: str, table: str, condition: str, *columns: str, after: str = "", downward: bool = False) -> str:
+def skip_scan(name: str, table: str, condition: str, *columns: str, downward: bool = False) -> str:
     """A recursive part of a WITH clause, called `name`, with a row for each combination of values of the columns.
 
-    There has to be an index that starts with the columns, of the rows for which the condition holds. `after` is the
-    combination behind which it starts: a condition on that in `condition` would read all up to there at each step.
-    `downward`: the greatest first.
+    There has to be an index that starts with the columns, of the rows for which the condition holds. `downward`: the
+    greatest first.
     """
     behind, order = ("<", " DESC") if downward else (">", "")
-    start = f" AND ({', '.join(columns)}) {behind} ({after})" if after else ""
     ordered = ", ".join(f"{column}{order}" for column in columns)
     these, before = ", ".join(columns), ", ".join(f"{name}.{column}" for column in columns)
     return f"""{name} AS (
-                   (SELECT {these} FROM {table} WHERE {condition}{start} ORDER BY {ordered} LIMIT 1)
+                   (SELECT {these} FROM {table} WHERE {condition} ORDER BY {ordered} LIMIT 1)
                    UNION ALL
                    SELECT later.* FROM {name} CROSS JOIN LATERAL (
                        SELECT {these} FROM {table} WHERE {condition} AND ({these}) {behind} ({before})
