@@ -19,10 +19,7 @@ class WorkflowsConfig(AppConfig):
         from workflows.extension import installed
         from workflows.features.queues import messages
         from workflows.postgres import session_settings
-        from workflows.state import transitions
-        from workflows.telling import lifecycle
 
-        transitions.others.append(lifecycle.tell)
         messages.again.append(_enter_again)
         connection_created.connect(session_settings.tell)
         register(checks.check_definitions)

@@ -59,20 +59,20 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome, hooks: Ho
         case Complete():
             ended = _complete(workflow, attempt, outcome, hooks)
         case Waiting():
-            ended = _suspend(workflow, attempt, outcome)
+            ended = _suspend(workflow, attempt, outcome, hooks)
         case Failed(retryable=True):
-            ended, error = _retry(workflow, attempt, outcome), outcome.error
+            ended, error = _retry(workflow, attempt, outcome, hooks), outcome.error
         case Failed():
-            ended, error = _fail(workflow, attempt, outcome), outcome.error
+            ended, error = _fail(workflow, attempt, outcome, hooks), outcome.error
         case WorkerStopping():  # the row stays as it is: due, for the next worker
             history.record_in(attempt, Event.Kind.RESCHEDULED, outcome.step.name, reason="The worker was stopped.")
             ended = Attempt.Outcome.RESCHEDULED
         case Rescheduled():
             ended = _reschedule(workflow, attempt, outcome)
         case Held():
-            ended = _hold(workflow, attempt, outcome)
+            ended = _hold(workflow, attempt, outcome, hooks)
         case Compensated():
-            ended = _end_compensation(workflow, attempt, outcome)
+            ended = _end_compensation(workflow, attempt, outcome, hooks)
         case StartAgain():
             ended = _start_again(workflow, attempt, outcome)
         case UndoFailed():
@@ -118,7 +118,7 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete, hooks
     )
     if "completed" in definition.publishes:
         session_of().send_early()
-        transitions.tell(workflow, "completed")
+        hooks.tell(workflow, "completed")
     return Attempt.Outcome.COMPLETE
 
 
@@ -138,9 +138,10 @@ def _complete_sql(secret_fields: tuple[str, ...]) -> str:
     SELECT 1 / ((SELECT count(*) FROM completed) * (SELECT count(*) FROM closed))"""  # noqa: S608 (ours)
 
 
-def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting) -> Attempt.Outcome:
+def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting, hooks: Hooks) -> Attempt.Outcome:
     suspend, step = outcome.suspend, outcome.step.name
     transitions.suspend(workflow, suspend, step=step, extra_columns=_context(outcome))
+    hooks.tell(workflow, "waiting")
     _record_waiting(workflow, attempt, step, suspend)
     return Attempt.Outcome.WAITING
 
@@ -154,14 +155,14 @@ def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend
     )
 
 
-def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
+def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, hooks: Hooks) -> Attempt.Outcome:
     """Push the row into the future, or park it; FAILED, if this step has failed once too often in a row."""
     step, policy, parking = outcome.step, _policy(workflow, outcome), find_parking(workflow, outcome.error)
     before = retry_budget.failures_in_a_row(workflow, step)
     verdict = retry_budget.judge(outcome.error, before, allowed=policy.max_attempts, parking=parking)
     failures = verdict.failures
     if verdict.is_over:
-        return _fail(workflow, attempt, outcome, failures=failures)
+        return _fail(workflow, attempt, outcome, hooks, failures=failures)
     if parking:
         return _park(workflow, attempt, outcome, parking, failures)
     columns = _context(outcome) | last_error(outcome.description)
@@ -227,7 +228,7 @@ def _due(workflow: Workflow) -> str:
 
 
 def _fail(
-    workflow: Workflow, attempt: OpenAttempt, outcome: Failed, *, failures: Failures | None = None
+    workflow: Workflow, attempt: OpenAttempt, outcome: Failed, hooks: Hooks, *, failures: Failures | None = None
 ) -> Attempt.Outcome:
     """Fail the workflow for good, or start its compensation; `failures` in a row when a step was tried too often.
 
@@ -249,8 +250,10 @@ def _fail(
             "cancelled_at": ClockTimestamp() if is_cancelled else None,
         },
     )
+    if not compensates:
+        hooks.tell(workflow, "failed")
     waits.supersede_failed(workflow.pk, outcome.error)
-    _tell_failure(workflow, attempt, outcome, failures, finishes=not compensates)
+    _record_failure(workflow, attempt, outcome, failures, finishes=not compensates)
     if compensates:
         definition, code = definitions().get(workflow.workflow_type), outcome.description["error_code"]
         asks = {} if outcome.told else undo_question.mark(definition, outcome.error, code)
@@ -258,7 +261,7 @@ def _fail(
     return Attempt.Outcome.FAILED
 
 
-def _tell_failure(
+def _record_failure(
     workflow: Workflow, attempt: OpenAttempt, outcome: Failed, failures: Failures, *, finishes: bool
 ) -> None:
     """Record why it fails: a person has cancelled it, with its children; a feature says so; or a step has failed."""
@@ -286,9 +289,10 @@ def _find_brake(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Pa
     return find_parking(workflow, braked) if braked else None
 
 
-def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated) -> Attempt.Outcome:
+def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated, hooks: Hooks) -> Attempt.Outcome:
     """The workflow is FAILED at last. The error that it failed with stays."""
     transitions.end_compensation(workflow)
+    hooks.tell(workflow, "failed")
     compensation.close_pending_work(workflow)
     history.record_in(attempt, Event.Kind.COMPENSATED, finishes=True, undone=outcome.undone)
     return Attempt.Outcome.COMPENSATED
@@ -332,9 +336,10 @@ def _reschedule(workflow: Workflow, attempt: OpenAttempt, outcome: Rescheduled) 
     return Attempt.Outcome.RESCHEDULED
 
 
-def _hold(workflow: Workflow, attempt: OpenAttempt, outcome: Held) -> Attempt.Outcome:
+def _hold(workflow: Workflow, attempt: OpenAttempt, outcome: Held, hooks: Hooks) -> Attempt.Outcome:
     """Wait before going on: for a person or another workflow. The row keeps the error it failed with, and the count."""
     transitions.suspend_for_answer(workflow, outcome.suspend, parking=outcome.parking)
+    hooks.tell(workflow, "waiting")
     _record_waiting(workflow, attempt, outcome.step, outcome.suspend)
     return outcome.ended
 

@@ -70,6 +70,13 @@ class Feature:
         `entry` is of the attempt's steps; `follow_up` in it says that its failure may pass.
         """
 
+    def told(self, workflow: Workflow, what: str) -> None:
+        """Its row is now `what`, one of `definition.LIFECYCLE`, in the open transaction: a claim's, or a person's.
+
+        No savepoint is open. Of "completed" only if its definition publishes that: else that row travels with the
+        COMMIT. Raises database errors.
+        """
+
     def source(self, queue: str) -> Source | None:
         """Work of this queue that is no workflow, for one worker; None if it brings none."""
         return None
@@ -90,6 +97,7 @@ class Hooks(NamedTuple):
 
     gates: tuple[Callable[[WorkflowDefinition, Workflow, OpenAttempt], Instead | None], ...]
     left_undone: tuple[Callable[[Workflow, Mapping[str, Any]], None], ...]
+    told: tuple[Callable[[Workflow, str], None], ...]
     after_commit: tuple[Callable[[Workflow, Outcome | None], None], ...]
 
     @classmethod
@@ -98,5 +106,11 @@ class Hooks(NamedTuple):
         return cls(
             tuple(each.gate for each, kind in has if kind.gate is not Feature.gate),
             tuple(each.left_undone for each, kind in has if kind.left_undone is not Feature.left_undone),
+            tuple(each.told for each, kind in has if kind.told is not Feature.told),
             tuple(each.after_commit for each, kind in has if kind.after_commit is not Feature.after_commit),
         )
+
+    def tell(self, workflow: Workflow, what: str) -> None:
+        """Whoever has made it `what`, in this transaction, calls this."""
+        for told in self.told:
+            told(workflow, what)

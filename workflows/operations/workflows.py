@@ -7,8 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from workflows import extension
 from workflows.definition import definitions
 from workflows.engine import compensation, reopening, undo_question
+from workflows.engine.extension import Hooks
 from workflows.engine.results import describe_engine_error, last_error
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.features.business_key import duplicates
@@ -205,6 +207,8 @@ def _cancel_now(
         compensates = compensation.fail_or_compensate(
             workflow, extra_columns={"cancelled_at": ClockTimestamp(), **last_error(error)}
         )
+        if not compensates:
+            Hooks.of(extension.of_workers()).tell(workflow, "failed")
         store.close_cancellations(workflow_id)
         store.cancel_children(workflow_id, by=user.get_username(), reason=stated(reason))
         told = {"step": workflow.current_step, "reason": reason}

@@ -18,7 +18,7 @@ which it decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -101,10 +101,6 @@ class Awaited(NamedTuple):
 
 NOTHING = Awaited()
 
-# Who is told, in the open transaction, that a workflow is now "completed", "failed" or "waiting": its row says so by
-# then (`telling.lifecycle`, which this module knows nothing of).
-others: list[Callable[[Workflow, str], None]] = []
-
 # Columns that are not part of the schedule: the outcome of the attempt, for people.
 ExtraColumns = Mapping[str, Any]
 _NO_ERROR = {"last_error_class": "", "last_error_code": "", "last_error_message": ""}
@@ -124,7 +120,6 @@ def suspend(workflow: Workflow, suspended: Suspend, *, step: str, extra_columns:
         failures=NONE,
         extra_columns={**extra_columns, **_NO_ERROR},
     )
-    tell(workflow, "waiting")
 
 
 def suspend_for_answer(workflow: Workflow, suspended: Suspend, *, parking: Parking | None = None) -> None:
@@ -136,7 +131,6 @@ def suspend_for_answer(workflow: Workflow, suspended: Suspend, *, parking: Parki
         awaited=Awaited.of(suspended),
         parking=parking,
     )
-    tell(workflow, "waiting")
 
 
 def schedule_retry(
@@ -202,7 +196,6 @@ def fail(
 ) -> None:
     """The workflow is FAILED: nothing has to be undone."""
     _write(workflow.pk, phase=FAILED, step=step, failures=failures, extra_columns=extra_columns)
-    tell(workflow, "failed")
 
 
 def begin_compensation(
@@ -374,12 +367,6 @@ def complete_sql(secret_fields: tuple[str, ...] = ()) -> str:
        SET {", ".join(f"{column} = {literal(value)}" for column, value in _COMPLETION.items())}, context = %(context)s
            {f", payload = {emptied_sql(secret_fields)}" if secret_fields else ""}
      WHERE id = %(workflow_id)s RETURNING id"""  # noqa: S608 (ours)
-
-
-def tell(workflow: Workflow, what: str) -> None:
-    """Tell others of it. Of a completion whoever has sent `complete_sql` does: it mostly travels with the COMMIT."""
-    for each in others:
-        each(workflow, what)
 
 
 def empty(

@@ -1,8 +1,8 @@
 """LIFECYCLE EVENTS: a definition publishes that its workflows are complete, have failed, or wait for a person.
 
-`state.transitions` calls `tell` in the transaction of the change, on each path by which a row gets there. So FAILED is
-told when nothing is left to undo, and again, as another event, when a retry or a retracted answer ends in it again. An
-event says what `GET /v1/submissions/KEY` says, and nothing more.
+They are stored in the transaction of the change, on each path by which a row gets there. So FAILED is told when nothing
+is left to undo, and again, as another event, when a retry or a retracted answer ends in it again. An event says what
+`GET /v1/submissions/KEY` says, and nothing more.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from typing import ClassVar
 from workflows.engine.extension import Feature
 from workflows.engine.maintenance import Task
 from workflows.features.outbox import chores as of_outbox
+from workflows.models import Workflow
+from workflows.telling import lifecycle
 
 
 class Outbox(Feature):
@@ -15,3 +17,6 @@ class Outbox(Feature):
         "give up events": Task(of_outbox.give_up, every=60.0),
         "delete events": Task(of_outbox.delete_old, every=60.0),
     }
+
+    def told(self, workflow: Workflow, what: str) -> None:
+        lifecycle.tell(workflow, what)

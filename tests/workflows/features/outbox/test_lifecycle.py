@@ -104,6 +104,13 @@ def test_a_definition_that_publishes_nothing_pays_nothing(step: Any, destination
     assert (counted[1], OutboxEvent.objects.exists()) == (counted[2], False)
 
 
+def test_that_a_feature_asks_a_person_before_the_first_step_is_told() -> None:
+    publishing(fine, publishes=["waiting"], business_key=["email"])
+    for name in ("Ada", "Eve"):
+        work(submit({"email": "a@example.com", "name": name}))
+    assert told() == ["waiting"]
+
+
 def test_failed_is_told_when_nothing_is_left_to_undo(world: World) -> None:
     publishing(world.step("charge"), refuse)
     row = work(submit())
