@@ -1,14 +1,6 @@
-from typing import Any
-
 from django.apps import AppConfig
 from django.core.checks import Tags, register
 from django.db.backends.signals import connection_created
-
-
-def _enter_again(row: Any) -> None:
-    from workflows.features.queues import refused  # when it is first needed: it loads the intake
-
-    refused.enter_again(row)
 
 
 class WorkflowsConfig(AppConfig):
@@ -17,10 +9,8 @@ class WorkflowsConfig(AppConfig):
     def ready(self) -> None:
         from workflows import checks
         from workflows.extension import installed
-        from workflows.features.queues import messages
         from workflows.postgres import session_settings
 
-        messages.again.append(_enter_again)
         connection_created.connect(session_settings.tell)
         register(checks.check_definitions)
         register(checks.check_options)

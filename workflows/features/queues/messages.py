@@ -5,7 +5,7 @@ A submission that a queue's door has refused goes through that door again, and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 State = UndeliveredMessage.State
 
-# Sends a refused submission through the door again, or raises NotAllowed. `workflows.apps` puts it here.
-again: list[Callable[[UndeliveredMessage], None]] = []
-
 # What a legal hold is on stays, and goes by its age when the hold has ended (`retention.ages`).
 HELD = """EXISTS (SELECT FROM workflows_hold h WHERE h.until > clock_timestamp() AND h.hash = ANY (m.hashes))"""
 _EMPTY = f"""
@@ -51,8 +48,9 @@ def redeliver(message_id: int, *, user: User, reason: str = "") -> None:
         if row.left_with_broker:
             raise NotAllowed("The broker has these: send its dead letters again, then discard this line.")
         if row.queue:
-            for each in again:
-                each(row)
+            from workflows.features.queues import refused  # when it is first needed: it loads the intake
+
+            refused.enter_again(row)
         else:
             _deliver(row)
         _settle(row, State.REDELIVERED, user, reason)
