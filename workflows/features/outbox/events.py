@@ -18,7 +18,7 @@ from workflows.postgres.statements import execute
 from workflows.sealing import whole
 from workflows.state import attempt_log
 
-# What the engine itself tells of a workflow (`workflows.telling.lifecycle`).
+# What the engine itself tells of a workflow (`lifecycle`).
 OURS = "workflow."
 LARGEST_BODY = 256 * 1024  # as that of a signal; brokers take a megabyte
 LONGEST_KEY = 200

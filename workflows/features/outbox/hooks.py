@@ -8,8 +8,8 @@ from typing import ClassVar
 from workflows.engine.extension import Feature
 from workflows.engine.maintenance import Task
 from workflows.features.outbox import chores as of_outbox
+from workflows.features.outbox import lifecycle
 from workflows.models import Workflow
-from workflows.telling import lifecycle
 
 
 class Outbox(Feature):
