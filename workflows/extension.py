@@ -6,6 +6,7 @@ What is asked for stands below the features, and names none of them: it asks `in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 
     from workflows.engine.extension import Feature
     from workflows.health.bounded import Link
-    from workflows.health.counts import Counts
+    from workflows.health.figures import Figures
     from workflows.health.needs_a_person import Source
+    from workflows.health.side_processes import Unattended
     from workflows.management.workflow.subcommand import Subcommand
     from workflows.operations.bulk_verbs import BulkVerb
     from workflows.telling import audited
@@ -56,9 +58,19 @@ class Extension:
         """
         return ()
 
-    def number_that_stand_still(self, user: User, read: Counts) -> int:
-        """How many sentences that is, for Home, from what Home has `read`; one bounded read more at the most."""
-        return 0
+    # Its types of questions that are due within the hour, for money may be in doubt: words for one, and for many.
+    urgent_questions: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    def figures(self, at: datetime) -> Figures | None:
+        """What Home, its sentence and `/metrics` say of the feature: read once for a request, which is at `at`.
+
+        A few bounded statements on the request's own connection, without a lock. Raises database errors.
+        """
+        return None
+
+    def wanted(self, at: datetime) -> Sequence[Unattended]:
+        """The `wanted` of its figures, for pages that need no others: a bounded statement or two."""
+        return ()
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
         """What waits for this user as its second person: a sentence, and where to approve it; 50 at most."""

@@ -10,11 +10,15 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from workflows.features.outages.circuits import CircuitState
-from workflows.features.outages.health import Standing
+from workflows.features.outages.health import Services, Standing
+from workflows.features.queues.health import Messages
+from workflows.features.queues.undelivered import Numbers
+from workflows.features.trends.health import Promises, Slow
 from workflows.health.bounded import COUNT_LIMIT, Count, Link
-from workflows.health.counts import Counts, Slow, read
-from workflows.health.health import Level, judge
+from workflows.health.counts import Counts, read
+from workflows.health.health import judge
 from workflows.health.hidden import FromTheFuture
+from workflows.health.reasons import Level
 from workflows.health.recent_failures import FailedWorkflows, interval, usual_failures
 from workflows.health.workers import LongestDue
 from workflows.models import Chore, Service
@@ -68,12 +72,17 @@ def counts(**fields: Any) -> Counts:
         "overdue_waits": 0,
         "holding": 0,
         "unclear": 0,
-        "undelivered": 0,
         "unexpected": 0,
     }
-    counted |= dict.fromkeys(["of_unknown_type", "to_be_reversed", "late_deferred", "refused", "left_with_broker"], 0)
+    counted |= dict.fromkeys(["of_unknown_type", "to_be_reversed"], 0)
     numbers = {name: number(fields.pop(name, usual)) for name, usual in counted.items()}
-    return Counts(**{"at": AT, "usual_failures": 1.2, **numbers, **fields})
+    by_topic = {"facts": fields.pop("undelivered", 0), "submissions:orders": fields.pop("refused", 0)}
+    figures = [
+        Services(fields.pop("services", []), fields.pop("causes", [])),
+        Messages(Numbers(by_topic, {"orders": fields.pop("left_with_broker", 0)})),
+        Promises(fields.pop("slow", [])),
+    ]
+    return Counts(**{"at": AT, "usual_failures": 1.2, "figures": figures, **numbers, **fields})
 
 
 def set_aside(**how_long: float) -> Chore:
@@ -248,5 +257,7 @@ def test_what_a_definition_promises_is_compared_with_the_last_minutes(number: in
     )
     rows.workflow(workflow_type="onboarding", created_at=at - timedelta(days=400))
     found = read()
-    assert [(each.workflow_type, each.promised) for each in found.slow] == [("onboarding", 3.0)] * is_slow
+    promises = found.of(Promises)
+    assert promises
+    assert [(each.workflow_type, each.promised) for each in promises.slow] == [("onboarding", 3.0)] * is_slow
     assert found.stuck == {"onboarding": 1}

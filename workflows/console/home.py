@@ -19,8 +19,9 @@ from workflows.health import needs_a_person as needs
 from workflows.health.bounded import Link
 from workflows.health.counts import Counts
 from workflows.health.failures import Group
-from workflows.health.health import Health, Level, Piece
+from workflows.health.health import Health
 from workflows.health.needs_a_person import Asked
+from workflows.health.reasons import Level, Piece
 from workflows.models import BulkOperation, ManualTask
 from workflows.models.manual_task import DUE
 from workflows.telling import words

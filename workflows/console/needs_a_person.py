@@ -156,7 +156,7 @@ def all_tasks(request: HttpRequest) -> tuple[QuerySet[Any, Any], str]:
 
 def number_of_causes(user: User, read: Counts) -> int:
     """How many sentences say what keeps many waiting, from what Home has read."""
-    return sum(each.number_that_stand_still(user, read) for each in installed())
+    return sum(each.number_that_stand_still(user) for each in read.figures)
 
 
 def _read(user: User, of: Listing, given: dict[str, str], after: Place | None) -> tuple[needs.Page, int]:

@@ -13,7 +13,7 @@ from django.urls import path
 
 from workflows.features.bulk import operations as bulk
 from workflows.features.outages.circuits import CircuitState
-from workflows.features.outages.health import SEE_SERVICES
+from workflows.features.outages.health import SEE_SERVICES, Services
 from workflows.features.retention import erasing
 from workflows.health import bounded, counts
 from workflows.health.health import judge
@@ -78,7 +78,8 @@ class ConsoleSite(admin.AdminSite):
         assert isinstance(request.user, User)
         read = counts.read()
         # Services that are not called as usual, or may soon not be; and those that workflows wait for.
-        troubled = [each for each in read.services if each.state != CircuitState.CLOSED or each.parked.number]
+        services = found.services if (found := read.of(Services)) else []
+        troubled = [each for each in services if each.state != CircuitState.CLOSED or each.parked.number]
         sees_services = request.user.has_perm(SEE_SERVICES)
         failed = groups(Asked(request.user), most=bounded.limit())
         to_approve = bulk.to_approve(request.user).count() + erasing.to_approve(request.user).count()

@@ -23,7 +23,6 @@ from workflows.definition import wording_of_type
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
 from workflows.engine.side_heartbeat import SILENT_AFTER
-from workflows.features.outbox import health as outbox
 from workflows.health import side_processes, workers
 from workflows.models import Attempt, SideProcess, WorkerProcess, Workflow
 from workflows.telling import words
@@ -80,7 +79,7 @@ class WorkerProcessAdmin(ConsoleAdmin):
         at = timezone.now()
         also = {
             "side_processes": [_side_process(row, at) for row in side_processes.newest()],
-            "unattended": side_processes.unattended(at, outbox.standings()),
+            "unattended": side_processes.unattended(at),
         }
         return super().changelist_view(request, {**also, **(extra_context or {})})
 

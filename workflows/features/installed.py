@@ -10,6 +10,7 @@ from workflows.engine.extension import Feature
 from workflows.extension import Extension
 from workflows.features.bulk.extension import BulkExtension
 from workflows.features.bulk.hooks import Bulk
+from workflows.features.business_key.extension import BusinessKeyExtension
 from workflows.features.business_key.hooks import BusinessKey
 from workflows.features.corrections.extension import CorrectionsExtension
 from workflows.features.corrections.hooks import Corrections
@@ -24,6 +25,7 @@ from workflows.features.queues.extension import QueuesExtension
 from workflows.features.retention.extension import RetentionExtension
 from workflows.features.retention.hooks import Retention
 from workflows.features.traces.hooks import Traces
+from workflows.features.trends.extension import TrendsExtension
 from workflows.features.trends.hooks import Trends
 
 FEATURES: tuple[Feature, ...] = (
@@ -40,12 +42,14 @@ FEATURES: tuple[Feature, ...] = (
 # Of the pages, metrics, checks and commands.
 EXTENSIONS: tuple[Extension, ...] = (
     OutagesExtension(),
+    PaceExtension(),
+    BusinessKeyExtension(),
     DeferredStepsExtension(),
     OutboxExtension(),
     CorrectionsExtension(),
     BulkExtension(),
-    PaceExtension(),
     RetentionExtension(),
     QueuesExtension(),
+    TrendsExtension(),
     DoctorExtension(),
 )

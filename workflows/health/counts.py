@@ -6,42 +6,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
+from typing import TypeVar
 
 from django.utils import timezone
 
 from workflows.definition import definitions
-from workflows.features.outages.health import Standing, standings
-from workflows.features.outbox import health as outbox
-from workflows.features.pace import health as paces
-from workflows.features.pace.health import PaceStanding
-from workflows.features.queues import undelivered
-from workflows.features.trends import rates
+from workflows.extension import installed
 from workflows.health import bounded, hidden, late, money_at_risk, recent_failures, undecided, workers
 from workflows.health.bounded import Count, Link
+from workflows.health.figures import Figures
 from workflows.health.hidden import FromTheFuture
 from workflows.health.recent_failures import HOUR
 from workflows.health.side_processes import Unattended, unattended
 from workflows.health.states import in_states
 from workflows.health.workers import LongestDue
 from workflows.models import Chore, ManualTask, State, Wait
-from workflows.models.rollup import Grain, Metric
-from workflows.models.undelivered_message import LEFT_WITH_BROKER
 
-# One of fewer says nothing of one in twenty.
-LATELY, ENOUGH = timedelta(minutes=15), 20
+Kind = TypeVar("Kind", bound=Figures)
+
 # Presets of the list of workflows: what holds money, and what no worker takes.
 HOLDING, UNKNOWN_TYPE, LATE_DEFERRED, UNCLEAR = "holding", "unknown-type", "late-deferred", "unclear"
 OVERDUE_WAIT = "overdue-wait"
-
-
-@dataclass(frozen=True, slots=True)
-class Slow:
-    """A type whose slowest 5% have lately taken more than its `slo` promises, its waits left out. Seconds."""
-
-    workflow_type: str
-    p95: float
-    promised: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,25 +49,23 @@ class Counts:
     types: dict[State, Counter[str]] = field(default_factory=dict)  # of each state, where they are asked for
     oldest: LongestDue | None = None  # of what a live worker takes, and nobody holds
     deserted: list[LongestDue] = field(default_factory=list)  # of each queue, of what no live worker takes
-    services: list[Standing] = field(default_factory=list)
-    causes: list[Standing] = field(default_factory=list)
     failing_maintenance: list[Chore] = field(default_factory=list)
     maintenance_set_aside: list[Chore] = field(default_factory=list)  # its workers died
     hidden: FromTheFuture | None = None
-    destinations: list[outbox.Standing] = field(default_factory=list)  # of the outbox
-    paces: list[PaceStanding] = field(default_factory=list)  # of what is held or paced
-    slow: list[Slow] = field(default_factory=list)
     stuck: dict[str, int] = field(default_factory=dict)  # by type, what has not ended in its longest time
     urgent: dict[str, Count] = field(default_factory=dict)  # overdue tasks where money is in doubt, or may be, by type
     undecided: list[tuple[Count, str]] = field(default_factory=list)  # what waits for a person, and is no task
     unclear: Count  # workflows under way that may have charged, for an hour, and nobody is asked
     holding: Count  # failed workflows that hold money, and that nobody has acknowledged
-    undelivered: Count
-    refused: Count  # submissions, at the doors of queues
-    left_with_broker: Count  # those that are kept nowhere but in its dead letters
     of_unknown_type: Count  # they wait for a release that knows their type
     to_be_reversed: Count  # of these
-    late_deferred: Count  # workflows with a deferred step that no worker takes
+    unknown_types: Counter[tuple[str, bool]] = field(default_factory=Counter)  # by type, and whether it is reversed
+    figures: list[Figures] = field(default_factory=list)  # of the features
+    held: frozenset[str] = frozenset()  # the queues and types of which nothing begins, as features say
+
+    def of(self, kind: type[Kind]) -> Kind | None:
+        """The figures of one feature; None if it is not installed."""
+        return next((each for each in self.figures if isinstance(each, kind)), None)
 
     @property
     def longest_due(self) -> LongestDue | None:
@@ -96,10 +80,10 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
     last_hour = recent_failures.interval_text(at - HOUR, at)
     before = recent_failures.failures(day, at - HOUR)
     live = workers.live_workers(at)
-    limited = paces.active()
-    oldest, deserted = workers.longest_due(live, [each.pk for each in limited if each.is_held])
-    found, unknown, counted = standings(), late.of_unknown_type(), in_states(states, by_type=by_type)
-    messages, told_others = undelivered.numbers(), outbox.standings()
+    figures = [found for each in installed() if (found := each.figures(at))]
+    held = frozenset(key for each in figures for key in each.held)
+    oldest, deserted = workers.longest_due(live, held)
+    unknown, counted = late.of_unknown_type(), in_states(states, by_type=by_type)
     return Counts(
         at=at,
         workers=_count(sum(number for _, _, number in live), "workerprocess", state="live"),
@@ -115,15 +99,13 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
         types=counted if by_type else {},
         oldest=oldest,
         deserted=deserted,
-        services=[each for each in found if not each.is_cause],
-        causes=[each for each in found if each.is_cause],
         failing_maintenance=list(late.chores().exclude(failing_since=None).order_by("failing_since")),
         maintenance_set_aside=list(late.chores().exclude(set_aside_at=None).order_by("set_aside_at")),
         hidden=hidden.from_the_future(),
-        destinations=told_others,
-        unattended=unattended(at, told_others),
-        paces=limited,
-        slow=_slow(at),
+        unattended=unattended(at, [each for of in figures for each in of.wanted]),
+        figures=figures,
+        held=held,
+        unknown_types=unknown,
         urgent={
             task_type: _count(number, "manualtask", state="overdue", task_type=task_type)
             for task_type, number in money_at_risk.overdue().items()
@@ -138,23 +120,8 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
             preset=UNKNOWN_TYPE,
             state=State.COMPENSATING.value,
         ),
-        late_deferred=_count(len(late.with_late_deferred_steps()), "workflow", preset=LATE_DEFERRED),
-        undelivered=_count(messages.messages, "undeliveredmessage", state="open"),
-        refused=_count(messages.refused, "undeliveredmessage", state="open"),
-        left_with_broker=_count(messages.left_with_broker, "undeliveredmessage", state="open", code=LEFT_WITH_BROKER),
         stuck=late.stuck({name: each.slo.longest for name, each in definitions().items() if each.slo}),
     )
-
-
-def _slow(at: datetime) -> list[Slow]:
-    minutes = rates.series(Metric.ACTIVE, at - LATELY, at, Grain.MINUTE, by=["workflow_type"])
-    found = []
-    for name, definition in sorted(definitions().items()):
-        buckets = rates.add(*(point.buckets for point in minutes if point.workflow_type == name))
-        p95 = rates.quantile(Metric.ACTIVE, buckets, 0.95) if sum(buckets) >= ENOUGH else None
-        if definition.slo and p95 and p95 > (promised := definition.slo.p95.total_seconds()):
-            found.append(Slow(name, p95, promised))
-    return found
 
 
 def _count(number: int, model: str, **filters: str) -> Count:

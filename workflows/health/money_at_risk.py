@@ -9,7 +9,7 @@ from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine import undo_question
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
-from workflows.features.business_key.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
+from workflows.extension import installed
 from workflows.health import bounded, late
 from workflows.operations.payments import failed_with_a_charge
 from workflows.postgres.statements import fetch_all, fetch_row
@@ -18,12 +18,14 @@ from workflows.state import parking
 # Of the failed workflows that nobody has acknowledged, so many are looked at, the newest: each failure is told of while
 # it is new. When there are more, that number itself is the alarm.
 FAILURES = 1_000
-# The questions that are due within the hour, because money is in doubt, or may be: one of them, and many.
-URGENT = {
+# The questions that are due within the hour, because money is in doubt: one of them, and many.
+_IN_DOUBT = {
     DOUBT_TASK_TYPE: ("unclear call", "unclear calls"),
     UNDO_TASK_TYPE: ("failed reversal", "failed reversals"),
     undo_question.TASK_TYPE: ("reversal to decide", "reversals to decide"),
-    POSSIBLE_DUPLICATE: ("possible duplicate", "possible duplicates"),
+}
+# Those where it may be.
+_PERHAPS_IN_DOUBT = {
     UNDECLARED_TASK_TYPE: ("question about a step that left the list", "questions about steps that left the list"),
     DEATHS_TASK_TYPE: ("question about workers that keep dying", "questions about workers that keep dying"),
     LOSSES_TASK_TYPE: (
@@ -31,6 +33,12 @@ URGENT = {
         "questions about workers that keep losing the database",
     ),
 }
+
+
+def urgent() -> dict[str, tuple[str, str]]:
+    """Both, with those of the features between them."""
+    of_features = (each.urgent_questions for each in installed())
+    return {**_IN_DOUBT, **{name: words for each in of_features for name, words in each.items()}, **_PERHAPS_IN_DOUBT}
 
 
 def failed_reversals() -> int:
@@ -68,11 +76,12 @@ def _open(task_type: str, condition: str = "") -> str:
 
 
 def overdue() -> dict[str, int]:
-    """How many tasks of each type in `URGENT` are overdue, if any are; one above `bounded.limit` if more are."""
+    """How many tasks of each type in `urgent` are overdue, if any are; one above `bounded.limit` if more are."""
+    task_types = list(urgent())
     is_late = "AND coalesce(t.due_at, t.expires_at) <= statement_timestamp()"  # each has a due time
-    columns = ", ".join(f"(SELECT count(*) FROM ({_open(task_type, is_late)}) each)" for task_type in URGENT)  # noqa: S608 (ours)
+    columns = ", ".join(f"(SELECT count(*) FROM ({_open(task_type, is_late)}) each)" for task_type in task_types)  # noqa: S608 (ours)
     numbers = fetch_row(f"SELECT {columns}", {"limit": bounded.limit() + 1})
-    return {task_type: number for task_type, number in zip(URGENT, numbers, strict=True) if number}
+    return {task_type: number for task_type, number in zip(task_types, numbers, strict=True) if number}
 
 
 # A lookup tells at the next attempt, minutes later, what became of a call. After so long somebody has to look.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from workflows import times
 from workflows.engine.side_heartbeat import SILENT_AFTER
-from workflows.features.outbox import health as outbox
+from workflows.extension import installed
 from workflows.models import SideProcess
 
 # A release replaces its processes within a minute.
@@ -51,36 +51,26 @@ def silent(at: datetime) -> QuerySet[SideProcess]:
     return SideProcess.objects.filter(stopped_at=None).exclude(is_live(at)).exclude(replaced)
 
 
-def unattended(at: datetime, destinations: list[outbox.Standing]) -> list[Unattended]:
-    """What nobody takes: what the settings of this process name, what the last one that died took, and events that
-    wait for a relay."""
+def unattended(at: datetime, wanted: Iterable[Unattended] | None = None) -> list[Unattended]:
+    """What nobody takes of what the features want taken, and of what the last consumer that died took.
+
+    `wanted`: what the features have said already; else they are asked.
+    """
+    if wanted is None:
+        wanted = [each for extension in installed() for each in extension.wanted(at)]
     rows = list(SideProcess.objects.order_by("last_seen"))
     live = SideProcess.objects.filter(is_live(at)).values_list("kind", "takes")
     taken = {(kind, each) for kind, takes in live for each in takes}
     taken |= {(row.kind, each) for row in rows if _is_replaced_now(row, at) for each in row.takes}
     last = {(row.kind, each): row for row in rows for each in row.takes}
-    found = dict(_configured())
+    found = {(each.kind, each.name): each for each in wanted}
     for (kind, name), row in last.items():
         if kind == CONSUMER and (row.stopped_at is None or row.ended_how):
             ended = f"ended by {row.ended_how}" if row.ended_how else "fell silent"
-            found.setdefault(name, f"the last one {ended} at {times.brief(row.last_seen, at)}")
-    told = [Unattended(CONSUMER, name, why) for name, why in found.items() if (CONSUMER, name) not in taken]
-    for each in destinations:
-        if each.is_known and each.oldest and at - each.oldest >= START_WITHIN and (RELAY, each.name) not in taken:
-            events = "event waits" if each.waiting.number == 1 else "events wait"
-            told.append(Unattended(RELAY, each.name, f"{each.waiting} {events}"))
-    return told
+            why = f"the last one {ended} at {times.brief(row.last_seen, at)}"
+            found.setdefault((kind, name), Unattended(kind, name, why))
+    return sorted((each for key, each in found.items() if key not in taken), key=lambda each: each.kind)
 
 
 def _is_replaced_now(row: SideProcess, at: datetime) -> bool:
     return row.stopped_at is not None and not row.ended_how and row.stopped_at > at - START_WITHIN
-
-
-def _configured() -> list[tuple[str, str]]:
-    submissions = [pair.partition("=")[0] for pair in settings.KAFKA_SUBMISSIONS]
-    queue = settings.SQS_QUEUE_URL.rpartition("/")[2]
-    return [
-        *((topic, "KAFKA_TOPICS names it") for topic in settings.KAFKA_TOPICS),
-        *((topic, "KAFKA_SUBMISSIONS names it") for topic in submissions),
-        *([(queue, "SQS_QUEUE_URL names it")] if queue else []),
-    ]

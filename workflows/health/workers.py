@@ -48,7 +48,9 @@ def releases_of_workers(at: datetime) -> dict[str, int]:
     return dict(sorted(Counter(found).items()))
 
 
-def longest_due(workers: list[tuple[str, str, int]], held: list[str]) -> tuple[LongestDue | None, list[LongestDue]]:
+def longest_due(
+    workers: list[tuple[str, str, int]], held: Collection[str]
+) -> tuple[LongestDue | None, list[LongestDue]]:
     """What has been due the longest: of all that a live worker takes, and in each queue of what none takes."""
     everything, undoing = _taken(workers)
     taken: list[LongestDue] = []
@@ -103,7 +105,7 @@ def _left_in_hand() -> list[tuple[Any, ...]]:
     )
 
 
-def _heads(held: list[str]) -> list[tuple[Any, ...]]:
+def _heads(held: Collection[str]) -> list[tuple[Any, ...]]:
     """For each queue with rows: what has been due the longest, of workflows that are undone and of the others.
 
     It takes as many steps down the index as there are queues. Running workflows are passed over; there are no more than
@@ -133,7 +135,7 @@ def _heads(held: list[str]) -> list[tuple[Any, ...]]:
                         AND NOT EXISTS (SELECT FROM workflows_attempt a
                                          WHERE a.workflow_id = w.id AND a.closed_at IS NULL)
                       ORDER BY invisible_until, id LIMIT 1)) head""",  # noqa: S608 (the names are ours)
-            {"limit": bounded.limit(), "held": held},
+            {"limit": bounded.limit(), "held": list(held)},
         )
         heads: list[tuple[Any, ...]] = cursor.fetchall()
         return heads

@@ -13,8 +13,8 @@ from workflows.console import home, navigation, needs_a_person
 from workflows.console.base import ConsoleAdmin, RetryForm
 from workflows.console.workflow_list import PresetFilter
 from workflows.features.outages.circuits import CircuitState
-from workflows.health.health import Level
 from workflows.health.needs_a_person import Whose, kinds, sources
+from workflows.health.reasons import Level
 from workflows.models import Attempt, BulkItem, BulkOperation, Effect, Event, State, StepOutcome, UndeliveredMessage
 from workflows.telling import patient, words
 from workflows.wording import ENGINE_CODES

@@ -16,7 +16,6 @@ from tests.workflows import rows
 from workflows.engine import heartbeat
 from workflows.engine.side_heartbeat import SideHeartbeat
 from workflows.features.doctor import installation
-from workflows.features.outbox import health as outbox
 from workflows.health import side_processes, surroundings
 from workflows.health.counts import read
 from workflows.health.health import judge
@@ -42,7 +41,7 @@ def consumer(*takes: str, **fields: Any) -> SideProcess:
 
 
 def missed() -> list[str]:
-    return [str(each) for each in side_processes.unattended(timezone.now(), outbox.standings())]
+    return [str(each) for each in side_processes.unattended(timezone.now())]
 
 
 def ago(**how_long: float) -> Any:

@@ -21,7 +21,8 @@ from workflows.features.doctor.installation import holds
 from workflows.features.outages.operations import LONGEST_HOLD
 from workflows.features.pace import operations as paces
 from workflows.health import counts
-from workflows.health.health import Level, judge
+from workflows.health.health import judge
+from workflows.health.reasons import Level
 from workflows.models import CircuitEvent, Pace
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -1,10 +1,14 @@
-"""What deferred steps bring to pages."""
+"""What deferred steps bring to pages and metrics."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 from workflows.definition import wording_of_type
 from workflows.extension import Extension, Stay
 from workflows.features.deferred_steps.bulk_verbs import RUN_EACH_AGAIN
+from workflows.features.deferred_steps.health import Deferred
+from workflows.health import late
 from workflows.health.needs_a_person import Source, given_up
 from workflows.models import FollowUp
 from workflows.wording import words_for_step
@@ -39,3 +43,6 @@ class DeferredStepsExtension(Extension):
             whom="Support",
         ),
     )
+
+    def figures(self, at: datetime) -> Deferred:
+        return Deferred(len(late.with_late_deferred_steps()))

@@ -15,7 +15,6 @@ from django.utils.text import capfirst
 from workflows.definition import definitions
 from workflows.features.doctor.findings import Finding, Level
 from workflows.features.outages import health as services
-from workflows.features.outbox import health as outbox
 from workflows.features.pace import health as paces
 from workflows.features.queues import undelivered
 from workflows.health import bounded, late, side_processes, surroundings, workers
@@ -69,7 +68,7 @@ def queues() -> Iterator[Finding]:
 
 def consumers() -> Iterator[Finding]:
     """Each topic and queue has a consumer, and each destination that is to be told something a relay."""
-    for each in side_processes.unattended(timezone.now(), outbox.standings()):
+    for each in side_processes.unattended(timezone.now()):
         command = "consumekafka, or consumesqs" if each.kind == side_processes.CONSUMER else "relayoutbox"
         cure = f"Start one: manage.py {command}. The console's Workers lists those that ran."
         yield Finding(Level.CRITICAL, each.kind, f"{capfirst(str(each))}.", cure)
@@ -139,12 +138,12 @@ def lost_workers() -> Iterator[Finding]:
 
 def refused() -> Iterator[Finding]:
     """No submission waits that a queue's door has refused."""
-    kept, left = undelivered.by_topic(), undelivered.left_with_broker()
-    for topic, number in kept.items():
+    found = undelivered.numbers()
+    for topic, number in found.by_topic.items():
         if topic.startswith(REFUSED):
             what = f"{bounded.text(number)} submissions of {topic.removeprefix(REFUSED)} were refused, and wait."
             yield Finding(Level.WARNING, "refused", what, "Redeliver or discard them: Undelivered messages.")
-    for queue, number in left.items():
+    for queue, number in found.left_by_queue.items():
         what = f"{number:,} refused submissions of {queue} are in the broker's dead letters only: it deletes them."
         yield Finding(Level.CRITICAL, "refused", what, "See docs/operations.md, OnrampRefusedLeft.")
 

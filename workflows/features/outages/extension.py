@@ -1,8 +1,9 @@
-"""What outages bring to pages and checks."""
+"""What outages bring to pages, metrics and checks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension
@@ -14,8 +15,6 @@ from workflows.telling.audited import DID, Source, by_people
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
-
-    from workflows.health.counts import Counts
 
 
 class OutagesExtension(Extension):
@@ -35,5 +34,5 @@ class OutagesExtension(Extension):
         braked = health.braked() if user.has_perm(health.SEE_SERVICES) else []
         return [(cause_page.sentence(row), Link("service", pk=row.pk)) for row in braked]
 
-    def number_that_stand_still(self, user: User, read: Counts) -> int:
-        return sum(not each.is_called for each in read.causes) if user.has_perm(health.SEE_SERVICES) else 0
+    def figures(self, at: datetime) -> health.Services:
+        return health.Services.read()

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
+from workflows import times
 from workflows.definition import titled_step
-from workflows.features.outages import circuits
+from workflows.features.outages import circuits, metrics
 from workflows.features.outages.circuits import CircuitState
 from workflows.features.outbox.destinations import SERVICES
 from workflows.health import bounded
 from workflows.health.bounded import Count, Link
+from workflows.health.families import Family, Section
+from workflows.health.figures import Figures
+from workflows.health.reasons import NAMED, About, Level, Piece, Reason, of, reason
 from workflows.models import CircuitEvent, Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import PARKED_SQL, is_parked_on
 from workflows.postgres.statements import fetch_row
 from workflows.state import parking
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 SEE_SERVICES = "workflows.view_service"
 
@@ -35,7 +42,8 @@ class Standing:
     """How a service, or a cause, stands: its circuit, what waits for it, and the last entry of its history.
 
     `service` has the attribute `now`, and may be unsaved: workflows can be parked on a name that has no row. `longest`
-    is the number of the workflow that has been parked the longest, since `longest_since`.
+    is the number of the workflow that has been parked the longest, since `longest_since`. `cap`: so many of its calls
+    are made at a time, if a user has set that.
     """
 
     service: Service
@@ -44,6 +52,7 @@ class Standing:
     longest: int | None
     longest_since: datetime | None
     last_event: CircuitEvent | None
+    cap: int | None = None
 
     @property
     def pk(self) -> str:
@@ -112,11 +121,14 @@ def _told(rows: QuerySet[Service]) -> QuerySet[Service]:
 
 def _standings(rows: Sequence[Any], parked_on: Sequence[str]) -> list[Standing]:
     rows = [*rows, *map(_without_row, sorted(set(parked_on) - {row.name for row in rows}))]
-    parked = _parked([row.name for row in rows])
+    told = _parked_and_cap([row.name for row in rows])
     events = CircuitEvent.objects.in_bulk([row.last_event for row in rows if row.last_event])
-    return [
-        Standing(row, circuits.state_of(row), *parked[row.name], last_event=events.get(row.last_event)) for row in rows
-    ]
+    found = []
+    for row in rows:
+        parked, longest, since, cap = told[row.name]
+        event = events.get(row.last_event)
+        found.append(Standing(row, circuits.state_of(row), parked, longest, since, event, cap))
+    return found
 
 
 def _without_row(name: str) -> Service:
@@ -125,11 +137,16 @@ def _without_row(name: str) -> Service:
     return service  # type: ignore[no-any-return]
 
 
-def _parked(names: Sequence[str]) -> dict[str, tuple[Count, int | None, datetime | None]]:
-    """For each service: how many workflows are parked, counted in the order of release, and which for the longest."""
+def _parked_and_cap(names: Sequence[str]) -> dict[str, tuple[Count, int | None, datetime | None, int | None]]:
+    """For each service: how many workflows are parked, counted in the order of release, and which for the longest.
+
+    And how many calls of it are made at a time.
+    """
     columns = fetch_row(
-        f"""SELECT coalesce(array_agg(name), '{{}}'), array_agg(number), array_agg(longest), array_agg(since)
+        f"""SELECT coalesce(array_agg(name), '{{}}'), array_agg(number), array_agg(longest), array_agg(since),
+                   array_agg(pace.at_once)
              FROM unnest(%s::text[]) name
+             LEFT JOIN workflows_pace pace ON pace.key = concat('service:', name)
             CROSS JOIN LATERAL (
                 SELECT count(*) number, (array_agg(id ORDER BY parked_at, id))[1] longest, min(parked_at) since
                   FROM (SELECT id, parked_at FROM workflows_workflow
@@ -138,6 +155,63 @@ def _parked(names: Sequence[str]) -> dict[str, tuple[Count, int | None, datetime
         (list(names), bounded.limit() + 1),
     )
     return {
-        name: (Count(number, Link("workflow", filters=(("parked_on", name),))), longest, since)
-        for name, number, longest, since in zip(*(column or [] for column in columns), strict=True)
+        name: (Count(number, Link("workflow", filters=(("parked_on", name),))), longest, since, cap)
+        for name, number, longest, since, cap in zip(*(column or [] for column in columns), strict=True)
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Services(Figures):
+    services: list[Standing] = field(default_factory=list)
+    causes: list[Standing] = field(default_factory=list)
+
+    @classmethod
+    def read(cls) -> Services:
+        found = standings()
+        return cls([each for each in found if not each.is_cause], [each for each in found if each.is_cause])
+
+    def reasons(self, at: datetime) -> Mapping[About, Iterable[Reason]]:
+        return {About.STEPS: self._of_causes(at), About.SERVICES: self._of_services(at)}
+
+    def _of_causes(self, at: datetime) -> Iterator[Reason]:
+        """What many fail at, until somebody mends it."""
+        troubled = [each for each in self.causes if not each.is_called or each.parked.number]
+        for each in troubled[:NAMED]:
+            step = Piece(each.titled, Link("service", pk=each.pk))
+            if each.is_called:
+                yield reason(Level.SLOW, step, Piece(" goes on again, "), of(each.parked, "still parked"))
+                continue
+            how = "has been held" if each.state == CircuitState.HELD else "has failed for many"
+            left = [Piece(", left to workers of another release")] if each.service.elsewhere else []
+            since = f" {how}{_since(each, at)} ({each.service.code})"
+            yield reason(Level.TROUBLE, step, Piece(since), *_parked(each), *left)
+        if any(not each.is_called for each in troubled[NAMED:]):
+            yield reason(Level.TROUBLE, Piece("other steps", Link("service")), Piece(" have failed for many, too"))
+
+    def _of_services(self, at: datetime) -> Iterator[Reason]:
+        troubled = [each for each in self.services if not each.is_called or each.parked.number]
+        for each in troubled[:NAMED]:
+            service = Piece(each.pk, Link("service", pk=each.pk))
+            if each.is_called:
+                again = f" has {each.cap} calls at a time, " if each.cap else " is called again, "
+                yield reason(Level.SLOW, service, Piece(again), of(each.parked, "still parked"))
+                continue
+            how = "held" if each.state == CircuitState.HELD else "down"
+            since = f" has been {how}{_since(each, at)}" if each.since else f" is {how}"
+            yield reason(Level.SLOW, service, Piece(since), *_parked(each))
+        if len(troubled) > NAMED:
+            yield reason(Level.SLOW, Piece("other services", Link("service")), Piece(" are in trouble, too"))
+
+    def number_that_stand_still(self, user: User) -> int:
+        return sum(not each.is_called for each in self.causes) if user.has_perm(SEE_SERVICES) else 0
+
+    def families(self, at: datetime) -> Mapping[Section, Iterable[Family]]:
+        return {Section.SERVICES: metrics.of_services(self.services), Section.STEPS: metrics.of_causes(self.causes)}
+
+
+def _since(each: Standing, at: datetime) -> str:
+    return f" since {times.brief(each.since, at)}" if each.since else ""
+
+
+def _parked(each: Standing) -> list[Piece]:
+    return [Piece(", "), of(each.parked, "parked")] if each.parked.number else []

@@ -1,8 +1,9 @@
-"""What the outbox brings to pages and checks."""
+"""What the outbox brings to pages, metrics and checks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension, Stay
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
     from workflows.health.bounded import Link
-    from workflows.health.counts import Counts
+    from workflows.health.side_processes import Unattended
 
 
 class OutboxExtension(Extension):
@@ -38,5 +39,9 @@ class OutboxExtension(Extension):
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
         return health.need_a_person(health.standings()) if user.has_perm(health.SEE_OUTBOX) else ()
 
-    def number_that_stand_still(self, user: User, read: Counts) -> int:
-        return len(health.need_a_person(read.destinations)) if user.has_perm(health.SEE_OUTBOX) else 0
+    def figures(self, at: datetime) -> health.Destinations:
+        found = health.standings()
+        return health.Destinations(found, health.wanted(found, at))
+
+    def wanted(self, at: datetime) -> Sequence[Unattended]:
+        return health.wanted(health.standings(), at)

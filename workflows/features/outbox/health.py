@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
 
+from workflows.features.outbox import metrics
 from workflows.features.outbox.chores import OPEN
 from workflows.features.outbox.destinations import SERVICES, destinations
 from workflows.health import bounded
 from workflows.health.bounded import Count, Link
+from workflows.health.families import Family, Section
+from workflows.health.figures import Figures
+from workflows.health.reasons import WAITS_TOO_LONG, About, Level, Piece, Reason, of, reason, seconds
+from workflows.health.side_processes import RELAY, START_WITHIN, Unattended
 from workflows.models import Service
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all
+from workflows.wording import length
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 SEE_OUTBOX = "workflows.view_outboxevent"
 
@@ -102,3 +112,41 @@ def _needs(each: Standing) -> tuple[str, Link] | None:
     if not each.is_known and each.waiting.number:
         return f"No destination is named {each.name} any more, and {each.waiting} wait for it.", each.waiting.link
     return None
+
+
+def wanted(destinations: Iterable[Standing], at: datetime) -> list[Unattended]:
+    """The destinations with events that wait for a relay."""
+    return [
+        Unattended(RELAY, each.name, f"{each.waiting} {'event waits' if each.waiting.number == 1 else 'events wait'}")
+        for each in destinations
+        if each.is_known and each.oldest and at - each.oldest >= START_WITHIN
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations(Figures):
+    destinations: list[Standing]
+    wanted: Sequence[Unattended]
+
+    def reasons(self, at: datetime) -> Mapping[About, Iterable[Reason]]:
+        return {About.OTHERS: self._untold(at)}
+
+    def _untold(self, at: datetime) -> Iterator[Reason]:
+        for each in self.destinations:
+            if each.given_up.number:
+                what = f"given up for the destination {each.name}"
+                events = "event was" if each.given_up.number == 1 else "events were"
+                yield reason(Level.SLOW, of(each.given_up, f"{events} {what}"))
+            elif each.oldest and seconds(each.oldest, at) >= WAITS_TOO_LONG:
+                waits = length(seconds(each.oldest, at))
+                yield reason(
+                    Level.SLOW,
+                    Piece(f"the destination {each.name} has not received an event for "),
+                    Piece(waits, each.waiting.link),
+                )
+
+    def number_that_stand_still(self, user: User) -> int:
+        return len(need_a_person(self.destinations)) if user.has_perm(SEE_OUTBOX) else 0
+
+    def families(self, at: datetime) -> Mapping[Section, Iterable[Family]]:
+        return {Section.OTHERS: metrics.families(self.destinations, at)}

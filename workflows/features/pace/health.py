@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Q
 
+from workflows import times
 from workflows.definition import definitions
 from workflows.features.outages.circuits import CircuitState, state_of
+from workflows.features.pace import metrics
 from workflows.features.pace.operations import is_known
 from workflows.health import bounded
+from workflows.health.bounded import Link
+from workflows.health.families import Family, Section
+from workflows.health.figures import Figures
 from workflows.health.late import FRESH
+from workflows.health.reasons import NAMED, About, Level, Piece, Reason, reason
 from workflows.models import ApiKey, CircuitEvent, Pace, Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.pace import Key, Scope
@@ -147,3 +153,38 @@ def _waiting(tenants: list[str]) -> Counter[str]:
         keys = [Key(Scope.TENANT, tenant)] if tenant else [Key(Scope.QUEUE, queue), Key(Scope.TYPE, workflow_type)]
         counted.update({str(key): number for key in keys})
     return counted
+
+
+@dataclass(frozen=True, slots=True)
+class Paces(Figures):
+    """What is held, paced or capped."""
+
+    paces: list[PaceStanding]
+
+    @property
+    def held(self) -> Collection[str]:
+        return [each.pk for each in self.paces if each.is_held]
+
+    def reasons(self, at: datetime) -> Mapping[About, Iterable[Reason]]:
+        return {About.LIMITS: self._slowed_down(at)}
+
+    def _slowed_down(self, at: datetime) -> Iterator[Reason]:
+        """It is no trouble, but nobody wonders why it waits, and nobody forgets it."""
+        found = [each for each in self.paces if not each.is_service]
+        for each in found[:NAMED]:
+            link = Piece(each.name, Link("pace", pk=each.pk))
+            waiting = Piece(f", {bounded.text(each.waiting)} wait to begin") if each.waiting else Piece("")
+            if each.is_held and each.pace.held_until:
+                held = f" is held by {each.pace.held_by} until {times.brief(each.pace.held_until, at)}"
+                yield reason(Level.SLOW, link, Piece(held), waiting)
+            elif each.waiting and each.pace.per_second:
+                paced = f" goes at {each.pace.per_second:g} a second, as {each.pace.paced_by} has set it"
+                yield reason(Level.SLOW, link, Piece(paced), waiting)
+            elif each.waiting and each.pace.at_once:
+                capped = f" has {each.pace.at_once} at a time, as {each.pace.capped_by} has set it"
+                yield reason(Level.SLOW, link, Piece(capped), waiting)
+        if len(found) > NAMED:
+            yield reason(Level.SLOW, Piece("other queues or types", Link("pace")), Piece(" are held or paced, too"))
+
+    def families(self, at: datetime) -> Mapping[Section, Iterable[Family]]:
+        return {Section.LIMITS: metrics.families(self.paces)}

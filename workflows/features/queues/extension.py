@@ -1,12 +1,13 @@
-"""What the doors for queues bring to pages, checks and commands."""
+"""What the doors for queues bring to pages, metrics, checks and commands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension
-from workflows.features.queues import undelivered
+from workflows.features.queues import health, undelivered
 from workflows.features.queues.bulk_verbs import DISCARD_EACH, REDELIVER_EACH
 from workflows.features.queues.checks import check_refused_submissions
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
     from workflows.health.bounded import Link
-    from workflows.health.counts import Counts
+    from workflows.health.figures import Figures
+    from workflows.health.side_processes import Unattended
 
 
 class QueuesExtension(Extension):
@@ -24,7 +26,7 @@ class QueuesExtension(Extension):
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
         return undelivered.need_a_person() if user.has_perm(undelivered.SEE_MESSAGES) else ()
 
-    def number_that_stand_still(self, user: User, read: Counts) -> int:
+    def number_that_stand_still(self, user: User, read: Figures) -> int:
         return len(self.stands_still(user))
 
     def hash_again(self) -> str:
@@ -32,3 +34,9 @@ class QueuesExtension(Extension):
 
         changed = refused.hash_again()
         return f"{changed:,} refused submissions have their search keys." if changed else ""
+
+    def figures(self, at: datetime) -> health.Messages:
+        return health.Messages(undelivered.numbers(), health.wanted())
+
+    def wanted(self, at: datetime) -> Sequence[Unattended]:
+        return health.wanted()

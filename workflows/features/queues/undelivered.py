@@ -5,8 +5,8 @@ And how many submissions the doors of queues have refused: those that are kept h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from workflows.health import bounded
 from workflows.health.bounded import Count, Link
@@ -29,35 +29,36 @@ FOUND = f"""
      ORDER BY topic"""  # noqa: S608 (ours)
 
 
-def by_topic() -> dict[str, int]:
-    """How many are open, by topic, or `webhook:` and a source, or `submissions:` and a topic or queue; one above
-    `bounded.limit` if there are more."""
-    return {topic: number for topic, number, _ in _found() if number}
-
-
-def left_with_broker() -> dict[str, int]:
-    """How many refused submissions only the broker's dead letters have, by topic or queue, until it is settled."""
-    return {topic.removeprefix(REFUSED): left for topic, _, left in _found() if left}
-
-
-def _found() -> list[tuple[Any, ...]]:
-    return fetch_all(FOUND, {"limit": bounded.limit() + 1})
-
-
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """How many are open, of all topics and sources; of each no more are counted than `by_topic` does."""
+    """How many are open, of all topics and sources; of each no more are counted than `bounded.limit`, and one.
 
-    messages: int
-    refused: int
-    left_with_broker: int
+    `by_topic`: by topic, or `webhook:` and a source, or `submissions:` and a topic or queue. `left_by_queue`: how many
+    refused submissions only the broker's dead letters have, by topic or queue, until it is settled.
+    """
+
+    by_topic: Mapping[str, int]
+    left_by_queue: Mapping[str, int]
+
+    @property
+    def messages(self) -> int:
+        return sum(self.by_topic.values()) - self.refused
+
+    @property
+    def refused(self) -> int:
+        return sum(number for topic, number in self.by_topic.items() if topic.startswith(REFUSED))
+
+    @property
+    def left_with_broker(self) -> int:
+        return sum(self.left_by_queue.values())
 
 
 def numbers() -> Numbers:
-    found = _found()
-    refused = sum(number for topic, number, _ in found if topic.startswith(REFUSED))
-    messages = sum(number for _, number, _ in found)
-    return Numbers(messages - refused, refused, sum(left for *_, left in found))
+    found = fetch_all(FOUND, {"limit": bounded.limit() + 1})
+    return Numbers(
+        {topic: number for topic, number, _ in found if number},
+        {topic.removeprefix(REFUSED): left for topic, _, left in found if left},
+    )
 
 
 def open_values(column: str) -> list[str]:
@@ -68,13 +69,12 @@ def open_values(column: str) -> list[str]:
 
 def need_a_person() -> list[tuple[str, Link]]:
     """A sentence for each topic or source, and where to redeliver or discard them."""
-    found = _found()
-    told = [(_sentence(topic, Count(number, _of(topic))), _of(topic)) for topic, number, _ in found if number]
-    for topic, _, left in found:
-        if left:
-            submissions = "refused submission" if left == 1 else "refused submissions"
-            queue = topic.removeprefix(REFUSED)
-            told.append((f"Only the broker's dead letters have {left:,} {submissions} of {queue}.", _of(topic)))
+    found = numbers()
+    told = [(_sentence(topic, Count(number, _of(topic))), _of(topic)) for topic, number in found.by_topic.items()]
+    for queue, number in found.left_by_queue.items():
+        submissions = "refused submission" if number == 1 else "refused submissions"
+        sentence = f"Only the broker's dead letters have {number:,} {submissions} of {queue}."
+        told.append((sentence, _of(f"{REFUSED}{queue}")))
     return told
 
 

@@ -7,15 +7,13 @@ not, for any step may raise any code; no alert asks for their rate.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
 
 from workflows.definition import definitions, wording_of_type
 from workflows.features.trends import rates
 from workflows.features.trends.rates import Point
+from workflows.health.families import Family, Histogram
 from workflows.models import Attempt, StepOutcome
 from workflows.models.rollup import BOUNDS, PARKED, Metric
 from workflows.wording import is_explained
@@ -23,85 +21,96 @@ from workflows.wording import is_explained
 Labels = tuple[str, ...]
 
 
-class Counted(Collector):
-    def collect(self) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:
-        found: dict[str, list[Point]] = {metric: [] for metric in Metric}
-        for point in rates.totals(Metric):
-            found[point.metric].append(point)
-        finished, steps = found[Metric.FINISHED], found[Metric.STEP]
-        ran = [each for each in steps if each.outcome not in rates.DID_NOT_RUN]
-        failed = [each for each in steps if each.outcome in rates.FAILED]
-        types = sorted(definitions())
-        of_steps = [(of, step.name) for of in types for step in definitions()[of].steps]
-        yield _counter(
-            "workflow_started",
-            "Workflows that came.",
-            ["workflow_type"],
-            found[Metric.STARTED],
-            lambda each: (each.workflow_type,),
-            zeros=[(each,) for each in types],
-        )
-        yield _counter(
-            "workflow_finished",
-            "Workflows that came to rest; one that a person retries does so again. explained: a failure that is the "
-            "patient's own, by the words for its code.",
-            ["workflow_type", "status", "cancelled", "explained"],
-            finished,
-            _finish,
-            zeros=[(of, *labels) for of in types for labels in (_COMPLETE, *_FAILED)],
-        )
-        yield _counter(
-            "workflow_attempts",
-            "Attempts that ended, by how; of one that vanished more may become known later.",
-            ["workflow_type", "outcome"],
-            found[Metric.ATTEMPT] + found[Metric.CORRECTED],  # a counter never goes down
-            lambda each: (each.workflow_type, each.outcome or Attempt.Outcome.VANISHED),
-            zeros=[(of, outcome) for of in types for outcome in Attempt.Outcome],
-        )
-        yield _counter(
-            "workflow_steps",
-            "What attempts did at each step.",
-            ["workflow_type", "step", "outcome"],
-            steps,
-            lambda each: (each.workflow_type, each.step, each.outcome),
-            zeros=[(*of, outcome) for of in of_steps for outcome in _RAN],
-        )
-        yield _counter(
-            "workflow_failed_runs",
-            "Failures of a step, tries that are repeated too, whatever their code. explained: as above.",
-            ["workflow_type", "step", "explained"],
-            failed,
-            lambda each: (each.workflow_type, each.step, _explained(each)),
-            zeros=[(*of, explained) for of in of_steps for explained in ("false", "true")],
-        )
-        yield _counter(
-            "workflow_step_failures",
-            "The same by code or class; one that nobody foresaw is told from its first failure on.",
-            ["workflow_type", "step", "code", "explained"],
-            failed,
-            lambda each: (each.workflow_type, each.step, each.code, _explained(each)),
-        )
-        yield _counter(
-            "workflow_redundant_reruns",
-            "Runs of a step that an earlier attempt of the workflow had done already.",
-            ["workflow_type", "step"],
-            found[Metric.RERUN],
-            lambda each: (each.workflow_type, each.step),
-            zeros=of_steps,
-        )
-        yield _counter(
-            "workflow_compensations",
-            "Calls that were to be undone, by what came of it.",
-            ["workflow_type", "outcome"],
-            found[Metric.UNDO],
-            lambda each: (each.workflow_type, each.outcome),
-            zeros=[(of, outcome) for of in types for outcome in _UNDONE],
-        )
-        of_type = ["workflow_type"]
-        yield _histogram("workflow_duration_seconds", "From the submission, or a retry, to rest.", of_type, finished)
-        yield _histogram("workflow_waiting_seconds", "Of that, waits for anything.", of_type, found[Metric.WAITING])
-        yield _histogram("workflow_active_seconds", "Of that, all the rest.", of_type, found[Metric.ACTIVE])
-        yield _histogram("workflow_step_duration_seconds", "Runs of a step.", ["workflow_type", "step"], ran)
+def families() -> Iterator[Family | Histogram]:
+    found: dict[str, list[Point]] = {metric: [] for metric in Metric}
+    for point in rates.totals(Metric):
+        found[point.metric].append(point)
+    types = sorted(definitions())
+    yield from _of_workflows(found, types)
+    yield from _of_steps(found, [(of, step.name) for of in types for step in definitions()[of].steps])
+    yield _counter(
+        "workflow_compensations",
+        "Calls that were to be undone, by what came of it.",
+        ["workflow_type", "outcome"],
+        found[Metric.UNDO],
+        lambda each: (each.workflow_type, each.outcome),
+        zeros=[(of, outcome) for of in types for outcome in _UNDONE],
+    )
+    yield from _durations(found)
+
+
+def _of_workflows(found: Mapping[str, list[Point]], types: Sequence[str]) -> Iterator[Family]:
+    yield _counter(
+        "workflow_started",
+        "Workflows that came.",
+        ["workflow_type"],
+        found[Metric.STARTED],
+        lambda each: (each.workflow_type,),
+        zeros=[(each,) for each in types],
+    )
+    yield _counter(
+        "workflow_finished",
+        "Workflows that came to rest; one that a person retries does so again. explained: a failure that is the "
+        "patient's own, by the words for its code.",
+        ["workflow_type", "status", "cancelled", "explained"],
+        found[Metric.FINISHED],
+        _finish,
+        zeros=[(of, *labels) for of in types for labels in (_COMPLETE, *_FAILED)],
+    )
+    yield _counter(
+        "workflow_attempts",
+        "Attempts that ended, by how; of one that vanished more may become known later.",
+        ["workflow_type", "outcome"],
+        found[Metric.ATTEMPT] + found[Metric.CORRECTED],  # a counter never goes down
+        lambda each: (each.workflow_type, each.outcome or Attempt.Outcome.VANISHED),
+        zeros=[(of, outcome) for of in types for outcome in Attempt.Outcome],
+    )
+
+
+def _of_steps(found: Mapping[str, list[Point]], of_steps: Sequence[tuple[str, str]]) -> Iterator[Family]:
+    steps = found[Metric.STEP]
+    failed = [each for each in steps if each.outcome in rates.FAILED]
+    yield _counter(
+        "workflow_steps",
+        "What attempts did at each step.",
+        ["workflow_type", "step", "outcome"],
+        steps,
+        lambda each: (each.workflow_type, each.step, each.outcome),
+        zeros=[(*of, outcome) for of in of_steps for outcome in _RAN],
+    )
+    yield _counter(
+        "workflow_failed_runs",
+        "Failures of a step, tries that are repeated too, whatever their code. explained: as above.",
+        ["workflow_type", "step", "explained"],
+        failed,
+        lambda each: (each.workflow_type, each.step, _explained(each)),
+        zeros=[(*of, explained) for of in of_steps for explained in ("false", "true")],
+    )
+    yield _counter(
+        "workflow_step_failures",
+        "The same by code or class; one that nobody foresaw is told from its first failure on.",
+        ["workflow_type", "step", "code", "explained"],
+        failed,
+        lambda each: (each.workflow_type, each.step, each.code, _explained(each)),
+    )
+    yield _counter(
+        "workflow_redundant_reruns",
+        "Runs of a step that an earlier attempt of the workflow had done already.",
+        ["workflow_type", "step"],
+        found[Metric.RERUN],
+        lambda each: (each.workflow_type, each.step),
+        zeros=of_steps,
+    )
+
+
+def _durations(found: Mapping[str, list[Point]]) -> Iterator[Histogram]:
+    ran = [each for each in found[Metric.STEP] if each.outcome not in rates.DID_NOT_RUN]
+    finished = found[Metric.FINISHED]
+    of_type = ["workflow_type"]
+    yield _histogram("workflow_duration_seconds", "From the submission, or a retry, to rest.", of_type, finished)
+    yield _histogram("workflow_waiting_seconds", "Of that, waits for anything.", of_type, found[Metric.WAITING])
+    yield _histogram("workflow_active_seconds", "Of that, all the rest.", of_type, found[Metric.ACTIVE])
+    yield _histogram("workflow_step_duration_seconds", "Runs of a step.", ["workflow_type", "step"], ran)
 
 
 _UNDONE = (StepOutcome.UNDONE, StepOutcome.UNDO_FAILED, StepOutcome.NOT_DONE, StepOutcome.KEPT)
@@ -128,24 +137,23 @@ def _counter(
     labels_of: Callable[[Point], Labels],
     *,
     zeros: Iterable[Labels] = (),
-) -> CounterMetricFamily:
+) -> Family:
     """How many there are, by the values of their labels."""
     counted: Counter[Labels] = Counter(dict.fromkeys(zeros, 0))
     for point in points:
         counted[labels_of(point)] += point.count
-    family = CounterMetricFamily(name, says, labels=labels)
-    for of, number in sorted(counted.items()):
-        family.add_metric(of, number)
-    return family
+    return Family(name, says, labels, sorted(counted.items()), is_counter=True)
 
 
-def _histogram(name: str, says: str, labels: list[str], points: Sequence[Point]) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(name, says, labels=labels)
+def _histogram(name: str, says: str, labels: list[str], points: Sequence[Point]) -> Histogram:
     by_labels: dict[Labels, list[Point]] = {}
     for point in points:
         by_labels.setdefault(tuple(getattr(point, label) for label in labels), []).append(point)
-    for of, those in sorted(by_labels.items()):
-        bounds = [*map(str, map(float, BOUNDS[those[0].metric])), "+Inf"]
-        numbers = accumulate(rates.add(*(each.buckets for each in those)))
-        family.add_metric(of, list(zip(bounds, numbers, strict=True)), sum(each.seconds for each in those))
-    return family
+    return Histogram(name, says, labels, [(of, *_timed(those)) for of, those in sorted(by_labels.items())])
+
+
+def _timed(points: Sequence[Point]) -> tuple[list[tuple[str, float]], float]:
+    """How many took up to each bound, and how long they took together."""
+    bounds = [*map(str, map(float, BOUNDS[points[0].metric])), "+Inf"]
+    numbers = accumulate(rates.add(*(each.buckets for each in points)))
+    return list(zip(bounds, numbers, strict=True)), sum(each.seconds for each in points)

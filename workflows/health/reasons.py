@@ -1,0 +1,75 @@
+"""REASONS: what Home's sentence is made of, as data: how bad it is, its words, and the pages that they lead to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum, auto
+
+from workflows.health.bounded import Count, Link
+
+# A patient who was told "a few minutes" calls. Seconds.
+WAITS_TOO_LONG = 15 * 60.0
+# The sentence is read at a glance; the lists of services, causes and paces have the others.
+NAMED = 3
+
+
+class Level(IntEnum):
+    """How bad it is. Slow: it mends itself or waits for a person. Trouble: an engineer is needed."""
+
+    WELL = 0
+    SLOW = 1
+    TROUBLE = 2
+
+    @property
+    def word(self) -> str:
+        return {Level.WELL: "All is well", Level.SLOW: "Slow", Level.TROUBLE: "In trouble"}[self]
+
+
+class About(IntEnum):
+    """What a reason is about. Reasons of one level stand in this order, the engine's before those of features."""
+
+    WORKERS = auto()
+    SIDE_PROCESSES = auto()
+    OLDEST = auto()
+    FAILURES = auto()
+    PROMISES = auto()
+    STEPS = auto()
+    CLOCK = auto()
+    MAINTENANCE = auto()
+    SERVICES = auto()
+    LIMITS = auto()
+    MONEY = auto()
+    TASKS = auto()
+    DECISIONS = auto()
+    MESSAGES = auto()
+    TAKEN_BY_NOBODY = auto()
+    OTHERS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    text: str
+    link: Link | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    level: Level
+    pieces: tuple[Piece, ...]
+
+    def __str__(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+
+def reason(level: Level, *pieces: Piece) -> Reason:
+    return Reason(level, pieces)
+
+
+def of(count: Count, what: str) -> Piece:
+    return Piece(f"{count} {what}", count.link)
+
+
+def seconds(since: datetime | None, at: datetime) -> float:
+    """How long ago that was; 0 if it was not."""
+    return max(0.0, (at - since).total_seconds()) if since else 0.0
