@@ -21,6 +21,7 @@ from tests.plans import Plan, explained
 from workflows.definition import definitions
 from workflows.engine import claim, heartbeat, maintenance
 from workflows.engine.claim import DueWorkflows
+from workflows.engine.extension import Hooks
 from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.listening import MAX_IDLE_DELAY
 from workflows.engine.loop import Worker
@@ -47,6 +48,11 @@ def submit(workflow_type: str, count: int) -> None:
             enter(definition, idempotency_key=uuid4(), payload=payload, submitted_by="benchmark")
 
 
+def _due() -> DueWorkflows:
+    hooks = Hooks.of(FEATURES)
+    return DueWorkflows("default", reads=hooks.claim_reads, leaves=hooks.claim_leaves)
+
+
 def claims(count: int) -> Costs:
     """Claim so many rows: pages of the worst claim, and the median of milliseconds; so of full looks.
 
@@ -54,9 +60,9 @@ def claims(count: int) -> Costs:
     claimed is made COMPLETE, as in a drain; that is not timed. When none is due any more, looks that find nothing are
     measured, too.
     """
-    (full,) = _explained(DueWorkflows("default"), 1)
-    full_seconds, _ = _claim(DueWorkflows("default"))
-    due = DueWorkflows("default")
+    (full,) = _explained(_due(), 1)
+    full_seconds, _ = _claim(_due())
+    due = _due()
     found = {"claim": _costs(due, count, finds=True)}
     if not _claim(due)[1]:
         found["look that finds nothing"] = _costs(due, count, finds=False)
@@ -128,7 +134,7 @@ class Idle:
     """A worker that has nothing to do."""
 
     def __init__(self, number: int) -> None:
-        self.due = DueWorkflows("default")
+        self.due = _due()
         self.heartbeat = Heartbeat(f"idle:{number}", "default")
 
     def look(self) -> None:

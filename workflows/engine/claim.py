@@ -14,7 +14,6 @@ from django.db import DEFAULT_DB_ALIAS, models
 from django.db.models import DEFERRED
 
 from workflows.engine.lanes import Lane, Lanes
-from workflows.features.outages import circuits
 from workflows.models import Workflow
 from workflows.postgres.round_trips import session_of
 from workflows.signals import store
@@ -47,10 +46,6 @@ _IN = {
                        AND tenant = %(tenant)s::text""",
 }
 
-# What is parked on a cause that this release has met, and others live that have not: else it would be taken up, and
-# parked again, in turns with them.
-LEFT_TO_OTHERS = """ARRAY(SELECT name FROM workflows_service WHERE elsewhere AND %(release)s = ANY (releases))"""
-
 # Named one by one: the plan of a prepared statement that selects all columns fails when a migration adds one.
 _FIELDS = Workflow._meta.concrete_fields
 _COLUMNS = ", ".join(f"due.{field.column}" for field in _FIELDS)
@@ -67,17 +62,19 @@ class Claim(NamedTuple):
     xid: str  # of that transaction
     cancelled: bool  # a person has asked to cancel it
     expires_in: float  # seconds; infinite unless its definition says `expires_after`
-    not_closed: list[Any] | None  # the circuits that are not: see workflows.features.outages.circuits
+    reads: Sequence[Any]  # what the worker's features have read with it: see `engine.extension.Part`
     traceparent: str = ""
 
 
 class DueWorkflows:
     """The due workflows of one queue, in the order in which a worker takes them. `only`: none but "compensation".
 
+    `reads` is the SQL of what its features read with a claim, `leaves` that of what they leave to other workers.
     `live_workers` are the workers that take the same of the queue, this one included: they share the full looks.
     """
 
-    def __init__(self, queue: str, *, only: str = "") -> None:
+    def __init__(self, queue: str, *, only: str = "", reads: Sequence[str] = (), leaves: Sequence[str] = ()) -> None:
+        self._reads, self._leaves = tuple(reads), tuple(leaves)
         self.live_workers = 1
         self.lanes = Lanes(queue)
         self.is_cut_short = False
@@ -152,15 +149,16 @@ class DueWorkflows:
         keys = {pool: lane if lane and pool == LANE else pool for pool in pools}
         for pool, key in keys.items():
             parameters[f"{pool}_due"], parameters[f"{pool}_id"] = self._watermarks.get(key, THE_START)
-        (found,) = session_of().run(_sql_of(tuple(pools)), parameters)
+        (found,) = session_of().run(_sql_of(tuple(pools), self._reads, self._leaves), parameters)
         return self._taken(keys, found)
 
     def _taken(self, keys: Mapping[str, str | Lane], found: Sequence[Any]) -> Claim | None:
         """What a look has found, in the first of these pools that had a due row; and their watermarks, by key."""
-        found_in, looked_at, xid, cancelled, expires_in, not_closed, *row = found
+        found_in, looked_at, xid, cancelled, expires_in, *row = found
         for pool, key in keys.items():
             if found_in == pool:
                 self._claims += 1
+                reads, row = row[: len(self._reads)], row[len(self._reads) :]
                 if isinstance(key, Lane):
                     self.lanes.begin(key)
                 values = [json.loads(value) if is_json else value for value, is_json in zip(row, _JSON, strict=True)]
@@ -170,7 +168,7 @@ class DueWorkflows:
                     self.lanes.go_on_with(workflow)
                 self._watermarks[key] = (workflow.invisible_until.isoformat(), str(workflow.pk))
                 expires_in = float("inf") if expires_in is None else expires_in
-                return Claim(workflow, xid, cancelled, expires_in, not_closed, traceparent)
+                return Claim(workflow, xid, cancelled, expires_in, reads, traceparent)
             self._watermarks[key] = (looked_at.isoformat(), "0")
             if isinstance(key, Lane):
                 self.lanes.leave_out(key)
@@ -178,25 +176,27 @@ class DueWorkflows:
 
 
 @cache
-def _sql_of(pools: tuple[str, ...]) -> str:
+def _sql_of(pools: tuple[str, ...], reads: tuple[str, ...], leaves: tuple[str, ...]) -> str:
     """The statement that looks in these pools, one after the other, each from its watermark on."""
+    reading = "".join(f"CASE WHEN due.id IS NOT NULL THEN ({sql}) END, " for sql in reads)
+    looks = " UNION ALL ".join(_sql_in(pool, leaves) for pool in pools)
     return f"""
         SELECT pool, looked_at,
                CASE WHEN due.id IS NOT NULL THEN pg_current_xact_id()::text END AS claim_xid,
                {store.cancel_requested_sql("due.id")} AS cancelled,
                extract(epoch FROM expires_at - clock_timestamp())::float AS expires_in,
-               CASE WHEN due.id IS NOT NULL THEN ({circuits.NOT_CLOSED}) END AS not_closed,
-               {_COLUMNS}
+               {reading}{_COLUMNS}
           FROM (SELECT now() - interval '{SEEN_AFTER}' AS looked_at) look
-          LEFT JOIN ({" UNION ALL ".join(_sql_in(pool) for pool in pools)} LIMIT 1) due ON true"""  # noqa: S608 (ours)
+          LEFT JOIN ({looks} LIMIT 1) due ON true"""  # noqa: S608 (ours)
 
 
-def _sql_in(pool: str) -> str:
+def _sql_in(pool: str, leaves: Sequence[str]) -> str:
     """The next due row of a pool, locked."""
+    left = "".join(f"AND ({sql}) IS NOT TRUE " for sql in leaves)
     # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
     return f"""SELECT *, '{pool}' AS pool FROM (
                 SELECT * FROM workflows_workflow
                  WHERE status = 'PENDING' AND queue = %(queue)s AND {_IN[pool]} AND invisible_until <= now()
                        AND (invisible_until, id) >= (%({pool}_due)s::timestamptz, %({pool}_id)s::bigint)
-                       AND (parked_on = '' OR parked_on <> ALL ({LEFT_TO_OTHERS}))
+                       {left}
                  ORDER BY invisible_until, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) {pool}"""  # noqa: S608 (ours)

@@ -22,13 +22,12 @@ from workflows.effects import DONE, MAY_HAVE_HAPPENED, NOT_DONE, KnownEffect
 from workflows.effects.ledger import Ledger
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVERY, Unsettled, found_by
 from workflows.engine import retry_budget, step_session, undo_question
+from workflows.engine.extension import Hooks
 from workflows.engine.outcomes import Compensated, Held, StartAgain, UndoFailed, UndoOutcome, WorkerStopping
 from workflows.engine.results import Results, describe, describe_engine_error
 from workflows.engine.retry_budget import OUTAGE_ATTEMPTS
 from workflows.engine.runner import StepEntry, call_in_time, ensure_sound, finish_tries, run_in_savepoint
-from workflows.errors import Braked, StepError, Suspend
-from workflows.features.outages import brake
-from workflows.features.outages.parking import find_parking
+from workflows.errors import StepError, Suspend
 from workflows.models import Attempt, Effect, ManualTask, StepOutcome, Wait, Workflow
 from workflows.signals import store
 from workflows.state import attempt_log, transitions
@@ -49,11 +48,11 @@ KEPT_ON_CANCEL = (DOUBT_TASK_TYPE, UNDO_TASK_TYPE)
 QUESTION_PREFIX = "undo:"
 
 
-def parked_untried(definition: WorkflowDefinition, workflow: Workflow, braked: Braked) -> UndoFailed:
-    """The outcome of a compensation that is parked, for its undo has crashed a worker, as that of many others has."""
-    step, parking = definition.find_or_removed_step(workflow.current_step), find_parking(workflow, braked)
-    verdict = retry_budget.judge(braked, NONE, allowed=MAX_UNDO_FAILURES, parking=parking)
-    return UndoFailed(step, braked, describe_engine_error(braked), verdict, parking)
+def parked_untried(definition: WorkflowDefinition, workflow: Workflow, error: StepError, hooks: Hooks) -> UndoFailed:
+    """The outcome of a compensation that is parked by this error of a feature's, before any undo is called."""
+    step, parking = definition.find_or_removed_step(workflow.current_step), hooks.find_parking(workflow, error)
+    verdict = retry_budget.judge(error, NONE, allowed=MAX_UNDO_FAILURES, parking=parking)
+    return UndoFailed(step, error, describe_engine_error(error), verdict, parking)
 
 
 def fail_or_compensate(
@@ -111,6 +110,7 @@ def run(
     definition: WorkflowDefinition,
     workflow: Workflow,
     attempt: OpenAttempt,
+    hooks: Hooks,
     *,
     give_up: StepError | None = None,
 ) -> UndoOutcome:
@@ -118,7 +118,7 @@ def run(
 
     `give_up` says why the first undo is not called, but a person asked about it.
     """
-    outcome = _Compensation(definition, workflow, attempt).run(give_up)
+    outcome = _Compensation(definition, workflow, attempt, hooks).run(give_up)
     finish_tries(attempt, rolled_back=not isinstance(outcome, Compensated))
     return outcome
 
@@ -126,9 +126,10 @@ def run(
 class _Compensation:
     """One pass over what is to be undone."""
 
-    def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
+    def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, hooks: Hooks) -> None:
         self.definition = definition
         self.attempt = attempt
+        self.hooks = hooks
         self.results = Results(definition, workflow, attempt)
         self.workflow = self.results.workflow_copy
         self.ledger = Ledger(definition, self.workflow, attempt)
@@ -163,17 +164,16 @@ class _Compensation:
 
     def _failed(self, step: Step, effect: KnownEffect, error: BaseException) -> UndoFailed:
         description, rows = describe(error, self.results), self.ledger.rows
-        parking = find_parking(self.workflow, self._find_brake(step, error, description) or error)
+        parking = self._park_instead(step, error, description) or self.hooks.find_parking(self.workflow, error)
         verdict = retry_budget.judge(error, rows.failures_of_undo(effect), allowed=MAX_UNDO_FAILURES, parking=parking)
         if verdict.counts:
             rows.set_undo_failures(effect, verdict.failures, description)
         return UndoFailed(step, error, description, verdict, None if verdict.is_over else parking)
 
-    def _find_brake(self, step: Step, error: BaseException, description: dict[str, str]) -> Braked | None:
+    def _park_instead(self, step: Step, error: BaseException, description: dict[str, str]) -> Parking | None:
         if isinstance(error, Unsettled):
             return None
-        name = undo_of(step.name)
-        return brake.on_failure(self.definition, self.workflow, self.attempt, name, error, description, judges=False)
+        return self.hooks.park_instead(self.workflow, undo_of(step.name), error, description, judges=False)
 
     def _undo(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> None:
         """Deal with one effect; its outcome is an entry of the attempt's steps."""
@@ -262,7 +262,7 @@ class _Compensation:
             return found[0]
         self.attempt.steps[-1].update(describe(failed, self.results))  # else nobody would know of it
         self.attempt.boundary.after()  # if that opens the circuit, the workflow is parked
-        self.parking = find_parking(self.workflow, failed)
+        self.parking = self.hooks.find_parking(self.workflow, failed)
         return None
 
     def _look_up(self, step: Step, effect: KnownEffect) -> KnownEffect | None:

@@ -34,9 +34,7 @@ from workflows.engine.outcomes import (
     WorkerStopping,
 )
 from workflows.engine.results import last_error
-from workflows.errors import Braked, RetryableStepError, Suspend, WorkflowCancelled, signal_names
-from workflows.features.outages import brake
-from workflows.features.outages.parking import find_parking
+from workflows.errors import RetryableStepError, Suspend, WorkflowCancelled, signal_names
 from workflows.models import Attempt, Event, StepOutcome, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.steps_on_record import as_recorded
@@ -157,7 +155,7 @@ def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend
 
 def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, hooks: Hooks) -> Attempt.Outcome:
     """Push the row into the future, or park it; FAILED, if this step has failed once too often in a row."""
-    step, policy, parking = outcome.step, _policy(workflow, outcome), find_parking(workflow, outcome.error)
+    step, policy, parking = outcome.step, _policy(workflow, outcome), hooks.find_parking(workflow, outcome.error)
     before = retry_budget.failures_in_a_row(workflow, step)
     verdict = retry_budget.judge(outcome.error, before, allowed=policy.max_attempts, parking=parking)
     failures = verdict.failures
@@ -185,7 +183,7 @@ def _park(
     workflow: Workflow, attempt: OpenAttempt, outcome: Failed, parking: Parking, failures: Failures
 ) -> Attempt.Outcome:
     """Park it. One that was parked on this before, and has not tried, keeps the error that it has met."""
-    waits_on = workflow.parked_on == parking.service and isinstance(outcome.error, Braked)
+    waits_on = workflow.parked_on == parking.service and parking.is_untried
     error = {} if waits_on else last_error(outcome.description)
     columns = _context(outcome) | error
     transitions.park(workflow.pk, parking, step=outcome.step.name, failures=failures, extra_columns=columns)
@@ -232,13 +230,16 @@ def _fail(
 ) -> Attempt.Outcome:
     """Fail the workflow for good, or start its compensation; `failures` in a row when a step was tried too often.
 
-    If many fail in the same way, and nobody can say why, it is parked: that is not a verdict on this one.
+    If a feature parks it instead, that is not a verdict on this one. What a person cancels is never parked.
     """
     before = Failures(workflow.retry_count, workflow.unavailable_count)
-    if parking := _find_brake(workflow, attempt, outcome):
-        return _park(workflow, attempt, outcome, parking, retry_budget.failures_in_a_row(workflow, outcome.step))
+    step, error, is_cancelled = outcome.step, outcome.error, isinstance(outcome.error, WorkflowCancelled)
+    parking = None
+    if not is_cancelled:
+        parking = hooks.park_instead(workflow, step.identity, error, outcome.description, judges=True)
+    if parking:
+        return _park(workflow, attempt, outcome, parking, retry_budget.failures_in_a_row(workflow, step))
     failures = failures or before
-    is_cancelled = isinstance(outcome.error, WorkflowCancelled)
     compensates = compensation.fail_or_compensate(
         workflow,
         step=outcome.step.name,
@@ -278,15 +279,6 @@ def _record_failure(
     else:
         told = {"failures": failures.number, **outcome.description}
         history.record_in(attempt, Event.Kind.FAILED, outcome.step.name, finishes=finishes, **told)
-
-
-def _find_brake(workflow: Workflow, attempt: OpenAttempt, outcome: Failed) -> Parking | None:
-    definition = definitions().get(workflow.workflow_type)
-    if definition is None or isinstance(outcome.error, WorkflowCancelled):
-        return None
-    step, error, description = outcome.step.identity, outcome.error, outcome.description
-    braked = brake.on_failure(definition, workflow, attempt, step, error, description, judges=True)
-    return find_parking(workflow, braked) if braked else None
 
 
 def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated, hooks: Hooks) -> Attempt.Outcome:

@@ -6,15 +6,19 @@ in that order. A feature answers with data of `engine.outcomes`; what it says is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from workflows.definition import WorkflowDefinition
+from workflows.definition import Step, WorkflowDefinition
 from workflows.engine.claim import Claim
 from workflows.engine.maintenance import Task
 from workflows.engine.outcomes import Failed, Held, Outcome
+from workflows.errors import RetryableStepError, StepError
 from workflows.models import Attempt, Workflow
-from workflows.state.attempt_log import OpenAttempt
+from workflows.state.attempt_log import OpenAttempt, PastAttempt
+from workflows.state.transitions import Parking
+
+T = TypeVar("T")
 
 Instead = Held | Failed
 
@@ -51,6 +55,72 @@ class Onlooker:
         """The worker has ended; what is left may take some seconds."""
 
 
+class Part:
+    """A feature at one worker: it takes part in each attempt, and may remember from one to the next.
+
+    The claim holds the workflow's row throughout. A part reads on the claim's connection, and writes on the attempt log
+    alone, so what it has written outlives the attempt. What fails there raises ClaimLost.
+    """
+
+    # SQL of one value, that the statement which claims a workflow reads.
+    claim_reads: ClassVar[str] = "NULL"
+    # SQL on a row of `workflows_workflow` and on the parameter `release`: where it is true, the row is for workers of
+    # another release. It is asked of each due row, before that is locked.
+    claim_leaves: ClassVar[str] = ""
+
+    def begin(self, claim: Claim, read: Any, attempt: OpenAttempt, caps: Mapping[str, int]) -> bool:
+        """The attempt is open, no savepoint is. `read` is the value of `claim_reads`, `caps` how many calls to each
+        limited service people let be under way at once.
+
+        False: nothing has to be said of the steps of this workflow; `let_fail`, `require_free` and `passed` are not
+        called.
+        """
+        return True
+
+    def end(self) -> None:
+        """The savepoint is gone, nothing is decided. It is called whatever has happened, also in `begin`."""
+
+    def let_fail(self, workflow: Workflow) -> StepError | None:
+        """The error with which people let the workflow fail, before poison judges it and any gate is asked.
+
+        No savepoint is open. It is not asked before a reversal.
+        """
+
+    def require_free(self, step: Step) -> None:
+        """In the savepoint, before a step or an undo does anything, unless its call is DONE. Raising fails the step."""
+
+    def require_available(self, services: Sequence[str]) -> None:
+        """In the savepoint, before the INTENT of a step that needs something. Raising fails the step."""
+
+    def passed(self, step: Step) -> None:
+        """In the savepoint: a step or an undo has run without failing."""
+
+    def after(self) -> None:
+        """After each step, undo and lookup, and once more when their savepoint is gone: what they met is known."""
+
+    def find_parking(self, workflow: Workflow, error: BaseException) -> Parking | None:
+        """What to park the workflow on that a step, an undo or a lookup has failed with `error`; None to park it not.
+
+        The savepoint is gone, nothing is decided. `end` may have been called.
+        """
+
+    def park_instead(
+        self, workflow: Workflow, step: str, error: BaseException, description: Mapping[str, str], *, judges: bool
+    ) -> Parking | None:
+        """What to park the workflow on instead of holding this failure against it; None to go on as without the part.
+
+        `step` may be the name of an undo, `description` is the error as it may be shown. `judges`: without an answer
+        the workflow fails for good. Called as `find_parking` is.
+        """
+
+    def crashed(self, workflow: Workflow, past: PastAttempt) -> RetryableStepError | None:
+        """The workflow has crashed a worker, last in `past.died_in`: an error of whose parking `find_parking` knows, to
+        have it wait before it is tried again; None to let poison judge it.
+
+        Asked before each attempt, also one that reverses, until one is decided. No savepoint is open.
+        """
+
+
 class Feature:
     """What a feature brings to workers. A method that it does not have costs nothing."""
 
@@ -77,8 +147,15 @@ class Feature:
         COMMIT. Raises database errors.
         """
 
-    def source(self, queue: str) -> Source | None:
-        """Work of this queue that is no workflow, for one worker; None if it brings none."""
+    def at_worker(self) -> Part | None:
+        """Its part in the attempts of one worker; None if it has none. Called once, as the worker starts."""
+        return None
+
+    def source(self, queue: str, reads: Sequence[str]) -> Source | None:
+        """Work of this queue that is no workflow, for one worker; None if it brings none.
+
+        Its claims carry the values of `reads`, the SQL of what the parts of this worker read with a claim.
+        """
         return None
 
     def onlooker(self) -> Onlooker | None:
@@ -92,9 +169,15 @@ class Feature:
         """
 
 
+def first(answers: Iterable[T | None]) -> T | None:
+    """The first feature that has an answer decides: the others are not asked."""
+    return next((each for each in answers if each), None)
+
+
 class Hooks(NamedTuple):
     """What all features have for each place where the engine asks: collected once, as a worker starts."""
 
+    parts: tuple[Part, ...]
     gates: tuple[Callable[[WorkflowDefinition, Workflow, OpenAttempt], Instead | None], ...]
     left_undone: tuple[Callable[[Workflow, Mapping[str, Any]], None], ...]
     told: tuple[Callable[[Workflow, str], None], ...]
@@ -104,6 +187,7 @@ class Hooks(NamedTuple):
     def of(cls, features: Iterable[Feature]) -> Hooks:
         has = [(each, type(each)) for each in features]
         return cls(
+            tuple(part for each, _ in has if (part := each.at_worker())),
             tuple(each.gate for each, kind in has if kind.gate is not Feature.gate),
             tuple(each.left_undone for each, kind in has if kind.left_undone is not Feature.left_undone),
             tuple(each.told for each, kind in has if kind.told is not Feature.told),
@@ -114,3 +198,22 @@ class Hooks(NamedTuple):
         """Whoever has made it `what`, in this transaction, calls this."""
         for told in self.told:
             told(workflow, what)
+
+    @property
+    def claim_reads(self) -> tuple[str, ...]:
+        return tuple(part.claim_reads for part in self.parts)
+
+    @property
+    def claim_leaves(self) -> tuple[str, ...]:
+        return tuple(part.claim_leaves for part in self.parts if part.claim_leaves)
+
+    def find_parking(self, workflow: Workflow, error: BaseException) -> Parking | None:
+        return first(part.find_parking(workflow, error) for part in self.parts)
+
+    def park_instead(
+        self, workflow: Workflow, step: str, error: BaseException, description: Mapping[str, str], *, judges: bool
+    ) -> Parking | None:
+        return first(part.park_instead(workflow, step, error, description, judges=judges) for part in self.parts)
+
+    def crashed(self, workflow: Workflow, past: PastAttempt) -> RetryableStepError | None:
+        return first(part.crashed(workflow, past) for part in self.parts)

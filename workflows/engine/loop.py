@@ -35,7 +35,6 @@ from workflows.engine.outcomes import Complete, Outcome, Rescheduled, failed_bef
 from workflows.engine.process_status import NEVER, PublishedStatus, Slot
 from workflows.engine.worker_boundary import WorkersBoundary
 from workflows.errors import ClaimLost, WorkflowCancelled, WorkflowExpired
-from workflows.features.outages.calls import WorkersCalls
 from workflows.models import Workflow
 from workflows.postgres import migrating, sqlstates
 from workflows.signals import store, waking
@@ -81,15 +80,15 @@ class Worker:
         self.status = PublishedStatus(slot or process_status.allocate(1)[0])
         self.in_hand = InHand(name, self.status, must_stop)
         features = tuple(features)
-        self._hooks = Hooks.of(features)
+        self._hooks = hooks = Hooks.of(features)
         self._maintenance = Maintenance(features)
+        reads = hooks.claim_reads
         # One that takes nothing but reversals is to be free for these.
-        self._sources = [] if only else [each for feature in features if (each := feature.source(queue))]
-        self._due = DueWorkflows(queue, only=only)
+        self._sources = [] if only else [each for feature in features if (each := feature.source(queue, reads))]
+        self._due = DueWorkflows(queue, only=only, reads=reads, leaves=hooks.claim_leaves)
         self._heartbeat = Heartbeat(name, queue, only=only)
         self._listener = Listener("" if only else queue, stopping)
-        self._calls = WorkersCalls()
-        self._boundary = WorkersBoundary(self.status, self._calls, self._beat, must_stop)
+        self._boundary = WorkersBoundary(self.status, hooks.parts, self._beat, must_stop)
         self._onlookers = onlookers
         self._turns = 0
         self._maintenance_at = self._known_at = self._sources_at = self._looked_at = float("-inf")
@@ -234,18 +233,18 @@ class Worker:
         if workflow.compensating:
             if elsewhere := unreadable.open_secrets(definition, workflow):
                 return elsewhere
-            if braked := poison.find_brake(workflow, attempt):
-                return compensation.parked_untried(definition, workflow, braked)
+            if (crash := poison.last_crash(attempt)) and (error := self._hooks.crashed(workflow, crash)):
+                return compensation.parked_untried(definition, workflow, error, self._hooks)
             verdict = poison.judge_compensation(attempt)
             if isinstance(verdict, Rescheduled):
                 return verdict
-            return compensation.run(definition, workflow, attempt, give_up=verdict)
+            return compensation.run(definition, workflow, attempt, self._hooks, give_up=verdict)
         if claim.expires_in <= 0:
             return failed_before_any_step(definition, workflow, WorkflowExpired())
-        if let_fail := attempt.boundary.let_fail():
+        if let_fail := self._boundary.let_fail(workflow):
             return failed_before_any_step(definition, workflow, let_fail)
         return (
-            poison.judge(definition, workflow, attempt)
+            poison.judge(definition, workflow, attempt, self._hooks)
             or self._ask_at_gates(definition, workflow, attempt)
             or unreadable.open_secrets(definition, workflow)
             or executor.run(definition, workflow, attempt)
@@ -259,17 +258,18 @@ class Worker:
 
     @contextmanager
     def _attempt_at(self, claim: Claim) -> Iterator[OpenAttempt]:
-        """Open an attempt; what its steps call finds it, and the circuits as they were claimed."""
+        """Open an attempt, in which the features take part; what its steps call finds it."""
         attempt = self.in_hand.open(claim)
         for onlooker in self._onlookers:
             onlooker.begin(claim, attempt)
-        attempt.boundary = self._boundary.of(claim, attempt.steps)
-        self._calls.caps = self._due.lanes.service_caps
-        self._calls.trace = attempt.trace
-        attempt.made = self._calls.made
-        calls = self._calls.of(claim.workflow, claim.not_closed)
-        with attempt_log.bound_to(attempt), calls, step_session.guarded(attempt):
-            yield attempt
+        attempt.boundary = self._boundary
+        with attempt_log.bound_to(attempt):
+            try:
+                self._boundary.begin(claim, attempt, self._due.lanes.service_caps)
+                with step_session.guarded(attempt):
+                    yield attempt
+            finally:
+                self._boundary.end()
         self.status.update(deadline=NEVER)  # no step runs any more
 
     def _announce_hooks(self) -> None:

@@ -13,9 +13,9 @@ from workflows.definition import UNKNOWN_STEP, WorkflowDefinition
 from workflows.engine import step_session
 from workflows.engine.backoff import Policy
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE
+from workflows.engine.extension import Hooks
 from workflows.engine.outcomes import Failed, Held, PoisonOutcome, Rescheduled, failed_by_engine
-from workflows.errors import Braked, RetryableStepError, StepError, Suspend
-from workflows.features.outages import brake
+from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.models import Attempt, Workflow
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt, PastAttempt
@@ -65,14 +65,16 @@ _CRASHED = Attempt.Outcome.CRASHED
 _DEATHS = (_CRASHED, Attempt.Outcome.KILLED, Attempt.Outcome.VANISHED)
 
 
-def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> PoisonOutcome | None:
+def judge(
+    definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, hooks: Hooks
+) -> PoisonOutcome | None:
     """What to do instead of running `workflow`; None to run it."""
     if not attempt.past:
         return None
     if broken := step_session.find_broken(attempt.past):
         return _failed(definition, broken.died_in, step_session.failure_of(broken))
-    if (crash := _last_crash(attempt)) and (braked := find_brake(workflow, attempt)):
-        return failed_by_engine(definition.find_or_removed_step(crash.died_in), braked)
+    if (crash := last_crash(attempt)) and (error := hooks.crashed(workflow, crash)):
+        return _failed(definition, crash.died_in, error)
     if overdue := _overdue(attempt.past):
         message = f"{overdue.died_in} did not come to an end, and its worker was killed."
         return _failed(definition, overdue.died_in, RetryableStepError(message, code="overdue"))
@@ -93,13 +95,8 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
     return None
 
 
-def find_brake(workflow: Workflow, attempt: OpenAttempt) -> Braked | None:
-    """Vote for a cause if the workflow has crashed a worker; what it is parked for if many do, at the same step."""
-    crashed = _last_crash(attempt)
-    return brake.on_crash(workflow, crashed.died_in, release=crashed.release) if crashed else None
-
-
-def _last_crash(attempt: OpenAttempt) -> PastAttempt | None:
+def last_crash(attempt: OpenAttempt) -> PastAttempt | None:
+    """The last attempt in which the workflow has crashed a worker at a step that is known."""
     return next((past for past in attempt.past if past.outcome == _CRASHED and past.died_in), None)
 
 

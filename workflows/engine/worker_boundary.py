@@ -8,12 +8,12 @@ from time import monotonic
 
 from workflows.definition import Step
 from workflows.engine.claim import Claim
+from workflows.engine.extension import Part, first
 from workflows.engine.process_status import PublishedStatus
 from workflows.errors import StepError, WorkflowCancelled, WorkflowExpired
-from workflows.features.outages.brake import Steps, WorkersBrake
-from workflows.features.outages.calls import WorkersCalls
 from workflows.models import Workflow
 from workflows.signals import store
+from workflows.state.attempt_log import OpenAttempt
 from workflows.state.boundary import Boundary, MustStop
 
 CHECK_EVERY = 1.0
@@ -22,18 +22,18 @@ LONG_FOR_THE_DATABASE = 1.0
 
 
 class WorkersBoundary(Boundary):
-    """The boundary of the attempt in hand; `of` says which. `beat` writes the worker's own row, once a second."""
+    """The boundary of the attempt in hand; `begin` says which. `beat` writes the worker's own row, once a second."""
 
     def __init__(
-        self, status: PublishedStatus, calls: WorkersCalls, beat: Callable[[], None], must_stop: Callable[[], bool]
+        self, status: PublishedStatus, parts: Sequence[Part], beat: Callable[[], None], must_stop: Callable[[], bool]
     ) -> None:
-        self._status, self._calls, self._beat, self._must_stop = status, calls, beat, must_stop
-        self._brake = WorkersBrake()
+        self._status, self._parts, self._beat, self._must_stop = status, parts, beat, must_stop
+        self._asked: list[Part] = []  # those that have something to say of the steps of this workflow
         self._workflow_id, self._heeds_requests, self._expires_at = 0, True, inf
         self._checked_at = -inf
 
-    def of(self, claim: Claim, steps: Steps) -> WorkersBoundary:
-        """For the steps of this workflow, which fill `steps`.
+    def begin(self, claim: Claim, attempt: OpenAttempt, caps: Mapping[str, int]) -> None:
+        """For the steps of this workflow.
 
         Only the worker's own end interrupts a compensation, or a deferred step.
         """
@@ -41,8 +41,12 @@ class WorkersBoundary(Boundary):
         self._workflow_id = workflow.pk
         self._heeds_requests = workflow.status == Workflow.Status.PENDING and not workflow.compensating
         self._expires_at = monotonic() + claim.expires_in
-        self._brake.of(workflow, claim.not_closed, steps)
-        return self
+        parts = zip(self._parts, claim.reads, strict=True)
+        self._asked = [part for part, read in parts if part.begin(claim, read, attempt, caps)]
+
+    def end(self) -> None:
+        for part in self._parts:
+            part.end()
 
     def before(self, step: Step) -> None:
         if self._must_stop():
@@ -69,23 +73,20 @@ class WorkersBoundary(Boundary):
 
     def require_available(self, services: Sequence[str]) -> None:
         if services:
-            self._calls.require_available(services)
-            self._brake.require_free(services, needed=True)
+            for part in self._parts:
+                part.require_available(services)
 
-    def let_fail(self) -> StepError | None:
+    def let_fail(self, workflow: Workflow) -> StepError | None:
         """The error of a workflow that people let fail, before any of its steps."""
-        return self._brake.let_fail()
+        return first(part.let_fail(workflow) for part in self._asked) if self._asked else None
 
     def require_free(self, step: Step) -> None:
-        if self._brake.known:  # mostly there is nothing to know, and each step asks
-            self._brake.require_free(step.names)
+        for part in self._asked:  # mostly none, and each step asks
+            part.require_free(step)
 
     def passed(self, step: Step) -> None:
-        if self._brake.known:
-            self._brake.passed(step.names)
-
-    def take_passes(self, step_name: str, code: str) -> Mapping[str, int]:
-        return self._brake.take_passes(step_name, code)
+        for part in self._asked:
+            part.passed(step)
 
     def calling(self) -> None:
         now, announced = monotonic(), self._status.now
@@ -93,7 +94,5 @@ class WorkersBoundary(Boundary):
             self._status.update(since=now, deadline=now + announced.deadline - announced.since)
 
     def after(self) -> None:
-        if self._calls.met:
-            self._calls.vote()
-        if self._brake.known:
-            self._brake.vote()
+        for part in self._parts:
+            part.after()

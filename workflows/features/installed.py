@@ -18,6 +18,7 @@ from workflows.features.deferred_steps.extension import DeferredStepsExtension
 from workflows.features.deferred_steps.hooks import DeferredSteps
 from workflows.features.doctor.extension import DoctorExtension
 from workflows.features.outages.extension import OutagesExtension
+from workflows.features.outages.hooks import Outages
 from workflows.features.outbox.extension import OutboxExtension
 from workflows.features.outbox.hooks import Outbox
 from workflows.features.pace.extension import PaceExtension
@@ -29,6 +30,7 @@ from workflows.features.trends.extension import TrendsExtension
 from workflows.features.trends.hooks import Trends
 
 FEATURES: tuple[Feature, ...] = (
+    Outages(),
     BusinessKey(),
     DeferredSteps(),
     Corrections(),

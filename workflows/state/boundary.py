@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from workflows.definition import Step
-from workflows.errors import StepError
 
 
 class MustStop(Exception):
@@ -21,19 +20,11 @@ class Boundary:
     def require_available(self, services: Sequence[str]) -> None:
         """Raise ServiceUnavailable if one of the services, or steps, that a step needs is not to be called now."""
 
-    def let_fail(self) -> StepError | None:
-        """The error with which a workflow fails before any step, as people want it."""
-        return None
-
     def require_free(self, step: Step) -> None:
         """Raise Braked if many workflows fail at the step, and this one is not to try it."""
 
     def passed(self, step: Step) -> None:
         """The step has run without failing."""
-
-    def take_passes(self, step_name: str, code: str) -> Mapping[str, int]:
-        """How many have passed that step, by API client, and are in no vote yet about the cause of this code."""
-        return {}
 
     def calling(self) -> None:
         """The step's own code starts: the time that the database took before that is not the step's."""

@@ -68,6 +68,7 @@ class Parking(NamedTuple):
     """The service that a workflow is parked on, for how long at most, and since when; `since` None is now.
 
     `is_over`: it was parked on it before, and this time has run out. On a cause it waits for a `mend`, in words.
+    `is_untried`: it was stopped before it met anything, so one that was parked on this before keeps its error.
     """
 
     service: str
@@ -75,6 +76,7 @@ class Parking(NamedTuple):
     since: datetime | None = None
     is_over: bool = False
     mend: str = ""
+    is_untried: bool = False
 
     @property
     def waits_for(self) -> str:

@@ -8,9 +8,10 @@ from datetime import timedelta
 from django.db import connection
 from django.test import Client
 
+from tests.engine import worker
 from tests.workflows.admin.conftest import Login
 from workflows.engine import unknown_types
-from workflows.engine.claim import COMPENSATION, DueWorkflows
+from workflows.engine.claim import COMPENSATION
 from workflows.features.retention import purge
 from workflows.features.trends import rollup
 from workflows.models import Signal, Workflow
@@ -68,10 +69,10 @@ def listed(query: str) -> Callable[[Client], object]:
 
 
 NEEDED: dict[str, Callable[[Client], object]] = {
-    "workflow_begun": lambda _: DueWorkflows("default").claim_next(),
-    "workflow_fresh": lambda _: DueWorkflows("default").claim_next(),
-    "workflow_lanes": lambda _: DueWorkflows("default").claim_next(),
-    "workflow_compensating": lambda _: DueWorkflows("default", only=COMPENSATION).claim_next(),
+    "workflow_begun": lambda _: worker()._due.claim_next(),
+    "workflow_fresh": lambda _: worker()._due.claim_next(),
+    "workflow_lanes": lambda _: worker()._due.claim_next(),
+    "workflow_compensating": lambda _: worker(only=COMPENSATION)._due.claim_next(),
     "workflow_expiring_asleep": lambda _: waking.wake_expired(),
     "workflow_of_type": listed("workflow_type=rare"),
     "workflow_queued": listed("state=queued"),

@@ -37,7 +37,7 @@ def test_a_name_that_is_too_long_is_cut() -> None:
 
 def test_an_undo_whose_own_code_starts_late_has_its_whole_time_and_keeps_its_name() -> None:
     status = process_status.PublishedStatus(process_status.allocate(1)[0])
-    boundary = WorkersBoundary(status, None, None, None)  # type: ignore[arg-type]
+    boundary = WorkersBoundary(status, (), None, None)  # type: ignore[arg-type]
     announced_at = time.monotonic() - 2
     status.update(step="undo charge", since=announced_at, deadline=announced_at + 30)
     boundary.calling()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workflows.definition import definitions
@@ -16,5 +16,5 @@ class DeferredSteps(Feature):
         if entry.get("follow_up"):
             source.add(workflow, definitions()[workflow.workflow_type].find_or_removed_step(entry["step"]))
 
-    def source(self, queue: str) -> source.DeferredSteps:
-        return source.DeferredSteps(queue)
+    def source(self, queue: str, reads: Sequence[str]) -> source.DeferredSteps:
+        return source.DeferredSteps(queue, reads)

@@ -13,6 +13,7 @@ Then either a decision follows, or a later try; after ten undecided tries the de
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from math import inf
 from typing import Any
@@ -61,8 +62,8 @@ def add(workflow: Workflow, step: Step) -> None:
 class DeferredSteps(Source):
     """The deferred steps of a queue, as a worker does them. The one in hand is known from its claim to its decision."""
 
-    def __init__(self, queue: str) -> None:
-        self._queue = queue
+    def __init__(self, queue: str, reads: Sequence[str]) -> None:
+        self._queue, self._reads = queue, reads
         self._in_hand: FollowUp
 
     def claim_next(self) -> Claim | None:
@@ -70,7 +71,7 @@ class DeferredSteps(Source):
 
         None when none is due, all are locked, or another worker has decided it.
         """
-        found = claim_next(self._queue)
+        found = claim_next(self._queue, self._reads)
         follow_up = begin(*found) if found else None
         if found is None or follow_up is None:
             return None
@@ -84,10 +85,11 @@ class DeferredSteps(Source):
         return decide(self._in_hand, attempt, outcome)
 
 
-def claim_next(queue: str) -> tuple[Claim, int] | None:
+def claim_next(queue: str, reads: Sequence[str] = ()) -> tuple[Claim, int] | None:
     """Lock the workflow whose deferred step has been due the longest, with that step's id; None when none is free."""
+    reading = "".join(f", ({sql}) AS read_{number}" for number, sql in enumerate(reads))
     found: Any = Workflow.objects.raw(
-        f"""SELECT w.*, f.id AS follow_up_id, pg_current_xact_id()::text AS xid, ({circuits.NOT_CLOSED}) AS not_closed
+        f"""SELECT w.*, f.id AS follow_up_id, pg_current_xact_id()::text AS xid{reading}
               FROM workflows_followup f JOIN workflows_workflow w ON w.id = f.workflow_id
              WHERE f.queue = %s AND f.due_at <= now() AND f.due_at IS NOT NULL
                AND w.status = 'COMPLETE' AND w.workflow_type = ANY (%s)
@@ -95,7 +97,8 @@ def claim_next(queue: str) -> tuple[Claim, int] | None:
         [queue, list(definitions())],
     )
     for row in found:
-        return Claim(row, row.xid, False, inf, row.not_closed, row.traceparent), row.follow_up_id
+        values = [getattr(row, f"read_{number}") for number in range(len(reads))]
+        return Claim(row, row.xid, False, inf, values, row.traceparent), row.follow_up_id
     return None
 
 

@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 
-from workflows.definition import WorkflowDefinition, definitions
+from workflows.definition import definitions
 from workflows.errors import Braked, LetFail, mark_unavailable
 from workflows.features.outages import causes, circuits
 from workflows.features.outages.calls import VOTE_EVERY
 from workflows.models import StepOutcome, Workflow
 from workflows.redaction import frames
 from workflows.state import attempt_log
-from workflows.state.attempt_log import OpenAttempt
 
 # Seconds. Nobody counts passes before a suspicion, which has to be weighed against something all the same: in full flow
 # two in a hundred may well be five within a second.
@@ -80,10 +79,8 @@ class WorkersBrake:
             if cause.is_on and cause.step in step_names and not self._may_try(cause):
                 raise _braked(cause.name, needed=needed or not self._has_met(cause))
 
-    def let_fail(self) -> LetFail | None:
+    def let_fail(self, workflow: Workflow) -> LetFail | None:
         """The error of a workflow that people let fail, instead of having it wait on."""
-        workflow = self._workflow
-        assert workflow is not None
         for cause in self.known:
             until, parked_at = cause.let_fail_until, workflow.parked_at
             if workflow.parked_on == cause.name and until and parked_at and parked_at <= until:
@@ -129,6 +126,20 @@ class WorkersBrake:
             if started_at >= since and of_type == workflow_type and _has_passed(names, steps)
         )
 
+    def on_failure(
+        self, workflow: Workflow, step: str, error: BaseException, description: Mapping[str, str], *, judges: bool
+    ) -> Braked | None:
+        """Vote for the cause of an unexplained failure. Returns what it is parked for if the brake is on, else None.
+
+        `description` is the error as it may be shown. `judges`: without the brake the workflow fails for good now.
+        """
+        definition = definitions().get(workflow.workflow_type)
+        if definition is None or not causes.is_unexplained(definition, error):
+            return None
+        code = description["error_code"] or description["error_class"]
+        passes, trace = self.take_passes(step, code), frames(error)
+        return _vote(workflow, step, code, release=settings.RELEASE, passes=passes, trace=trace, judges=judges)
+
     def vote(self) -> None:
         """Write what has passed: once a second at most, but a trial's outcome always. Raises ClaimLost."""
         if not self._passed or (monotonic() < self._voted_at + VOTE_EVERY and not self._tried):
@@ -141,27 +152,6 @@ class WorkersBrake:
         self._passed.clear()
         self._tried.clear()
         self._voted_at = monotonic()
-
-
-def on_failure(
-    definition: WorkflowDefinition,
-    workflow: Workflow,
-    attempt: OpenAttempt,
-    step: str,
-    error: BaseException,
-    description: Mapping[str, str],
-    *,
-    judges: bool,
-) -> Braked | None:
-    """Vote for the cause of an unexplained failure. Returns what it is parked for if the brake is on, else None.
-
-    `description` is the error as it may be shown. `judges`: without the brake the workflow fails for good now.
-    """
-    if not causes.is_unexplained(definition, error):
-        return None
-    code = description["error_code"] or description["error_class"]
-    passes = attempt.boundary.take_passes(step, code)
-    return _vote(workflow, step, code, release=settings.RELEASE, passes=passes, trace=frames(error), judges=judges)
 
 
 def on_crash(workflow: Workflow, step: str, *, release: str) -> Braked | None:

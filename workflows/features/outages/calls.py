@@ -28,9 +28,8 @@ from workflows.errors import ClaimLost, ServiceBusy, ServiceUnavailable, Unknown
 from workflows.features.outages import circuits, outside, places
 from workflows.models import Workflow
 from workflows.state import attempt_log
-from workflows.state.attempt_log import Made
+from workflows.state.attempt_log import Made, OpenAttempt
 from workflows.timeouts import StepTimeout, held_off
-from workflows.trace_context import Trace
 
 # Seconds between two votes of a worker about a service.
 VOTE_EVERY = 1.0
@@ -82,9 +81,9 @@ def call_to(service: str) -> Iterator[Call]:
         worker.require_callable(service)
     place = worker.take_place(service) if worker else 0
     call = Call()
-    if worker and worker.trace:
+    if worker and (trace := worker.attempt.trace):
         call.span_id = trace_context.new_span_id()
-        call.trace_headers = {trace_context.HEADER: worker.trace.traceparent(call.span_id)}
+        call.trace_headers = {trace_context.HEADER: trace.traceparent(call.span_id)}
     began = monotonic()
     try:
         if play := played.get(service):
@@ -102,7 +101,7 @@ def call_to(service: str) -> Iterator[Call]:
         if worker and place:
             worker.leave_place(service, place)
         if worker:
-            worker.made.append(Made(service, began, monotonic(), bool(call.met_unavailable), call.span_id))
+            worker.attempt.made.append(Made(service, began, monotonic(), bool(call.met_unavailable), call.span_id))
         if worker and call.met_unavailable is not None:
             worker.note(service, unavailable=call.met_unavailable)
 
@@ -147,17 +146,14 @@ class WorkersCalls:
     caps: Mapping[str, int] = field(default_factory=dict)  # of each service that has one
     full_until: dict[str, float] = field(default_factory=dict)  # a call waits for no place of these services
     taken: list[tuple[str, int]] = field(default_factory=list)  # the places of the calls that are under way
-    made: list[Made] = field(default_factory=list)  # by the attempt, for its spans
     workflow: Workflow | None = None
-    trace: Trace | None = None  # of the attempt
+    attempt: OpenAttempt = field(init=False)
     thread: int = 0
 
-    @contextmanager
-    def of(self, workflow: Workflow, not_closed: list[Any] | None) -> Iterator[None]:
-        """While its steps run, let calls find what the claim has read of the circuits (`circuits.NOT_CLOSED`)."""
-        self.workflow, self.thread = workflow, get_ident()
+    def begin(self, workflow: Workflow, not_closed: list[Any] | None, attempt: OpenAttempt) -> None:
+        """Until `end`, let the calls of steps find what the claim has read of the circuits (`circuits.NOT_CLOSED`)."""
+        self.workflow, self.attempt, self.thread = workflow, attempt, get_ident()
         self.met.clear()
-        self.made.clear()
         self.trying.clear()
         self.known = {
             name: Known(is_open, monotonic() if circuits.is_over(seconds or 0.0, held=held) else monotonic() + seconds)
@@ -167,12 +163,12 @@ class WorkersCalls:
         suspected = {name for name, circuit in self.known.items() if not circuit.open}
         self.unvoted = {name: met for name, met in self.unvoted.items() if name in suspected}
         _at_work.append(self)
-        try:
-            yield
-        finally:
+
+    def end(self) -> None:
+        if self in _at_work:
             _at_work.remove(self)
-            for service, place in list(self.taken):  # a timer ended the step between the place and its call
-                self.leave_place(service, place)
+        for service, place in list(self.taken):  # a timer ended the step between the place and its call
+            self.leave_place(service, place)
 
     def is_open(self, service: str) -> bool:
         return service in self.known and self.known[service].open

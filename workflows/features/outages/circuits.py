@@ -58,9 +58,9 @@ TRIAL = timedelta(seconds=15)
 
 _COLUMNS = [field.name for field in Service._meta.fields if not field.primary_key]
 
-# The circuits that are not closed, as JSON for `WorkersCalls.of` and `WorkersBrake.of`: how long until the next trial
-# is due, whether a hold is on, and of a cause where it is, for which releases, and what is let fail, which goes on when
-# it is closed. The claim reads it.
+# The circuits that are not closed, as JSON for `WorkersCalls.begin` and `WorkersBrake.of`: how long until the next
+# trial is due, whether a hold is on, and of a cause where it is, for which releases, and what is let fail, which goes
+# on when it is closed. The claim reads it.
 NOT_CLOSED = """
     SELECT json_agg(json_build_array(
                name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> '',
@@ -68,6 +68,12 @@ NOT_CLOSED = """
       FROM workflows_service
      WHERE opened_at IS NOT NULL OR let_fail_until IS NOT NULL
         OR since IS NOT NULL AND (step = '' OR failed_at > clock_timestamp() - interval '1 hour')"""
+
+# What is parked on a cause that this release has met, and others live that have not: else it would be taken up, and
+# parked again, in turns with them.
+LEFT_TO_OTHERS = """
+    parked_on <> ''
+    AND parked_on = ANY (ARRAY(SELECT name FROM workflows_service WHERE elsewhere AND %(release)s = ANY (releases)))"""
 
 
 @contextmanager

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
     from workflows.health.bounded import Link
-    from workflows.health.figures import Figures
     from workflows.health.side_processes import Unattended
 
 
@@ -25,9 +24,6 @@ class QueuesExtension(Extension):
 
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
         return undelivered.need_a_person() if user.has_perm(undelivered.SEE_MESSAGES) else ()
-
-    def number_that_stand_still(self, user: User, read: Figures) -> int:
-        return len(self.stands_still(user))
 
     def hash_again(self) -> str:
         from workflows.features.queues import refused  # it loads the intake

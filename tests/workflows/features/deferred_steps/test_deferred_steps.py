@@ -246,8 +246,8 @@ def test_one_that_another_worker_has_just_decided_is_not_started(
     let_go(messages)
     claim = deferred_steps.claim_next
 
-    def claim_late(queue: str) -> Any:
-        found = claim(queue)
+    def claim_late(*arguments: Any) -> Any:
+        found = claim(*arguments)
         elsewhere(FollowUp.objects.all().delete)
         return found
 

@@ -435,6 +435,19 @@ def test_what_is_let_fail_fails_though_the_trial_that_runs_passes(program: Progr
     assert circuit(CAUSE).let_fail_until is None
 
 
+def test_what_is_let_fail_fails_though_it_has_crashed_its_worker_once_more(program: Program) -> None:
+    program.bug = RetryableStepError("Not yet.")
+    workflows = [submit() for _ in range(5)]
+    for each in workflows:
+        crash(each)
+    work_due()
+    fifth, name = workflows[4], "test/enroll: worker_crashed"
+    crash(fifth, number=9)  # as a person had it tried; poison would park it again
+    services.let_fail(name, user=may_let_fail("lead"), reason="They are told.")
+    fifth = again(fifth)
+    assert (fifth.status, fifth.last_error_code) == ("FAILED", "let_fail")
+
+
 def test_of_hundreds_of_codes_the_last_few_are_suspected(program: Program) -> None:
     now = timezone.now()
     codes = [f"code {number}" for number in range(causes.MOST_SUSPECTED + 9)]

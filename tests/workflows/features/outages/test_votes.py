@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,7 @@ from tests.workflows.features.outages.services import story
 from workflows.features.outages import calls, circuits
 from workflows.features.outages.calls import WorkersCalls
 from workflows.models import Service
+from workflows.state.attempt_log import OpenAttempt
 
 pytestmark = pytest.mark.django_db
 
@@ -48,6 +51,13 @@ def the_time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return time
 
 
+@contextmanager
+def in_hand(worker: WorkersCalls, workflow: Any, not_closed: Any) -> Iterator[None]:
+    worker.begin(workflow, not_closed, OpenAttempt(1, 1, workflow.pk, ""))
+    yield
+    worker.end()
+
+
 def test_what_comes_back_a_little_too_fast_opens_nothing(the_time: Time) -> None:
     """The last calls of each second are too many, and each worker votes a second after it met the first of them."""
     workers = [WorkersCalls() for _ in range(4)]
@@ -55,7 +65,7 @@ def test_what_comes_back_a_little_too_fast_opens_nothing(the_time: Time) -> None
         the_time.seconds = number / 16
         worker = workers[number % 4]
         workflow: Any = SimpleNamespace(pk=number, parked_on="programs")
-        with worker.of(workflow, the_time.not_closed()):
+        with in_hand(worker, workflow, the_time.not_closed()):
             worker.require_callable("programs")
             worker.note("programs", unavailable=number % 16 >= 10)
             worker.vote()
@@ -69,7 +79,7 @@ def test_one_bad_payload_makes_no_suspects_of_those_that_come_after_it(the_time:
         the_time.seconds = number * 0.3
         is_bad = number % 4 != 0 or number == 0  # it is just after those of others that the worker votes
         workflow: Any = SimpleNamespace(pk=1 if is_bad else number, parked_on="")
-        with worker.of(workflow, the_time.not_closed()):
+        with in_hand(worker, workflow, the_time.not_closed()):
             worker.note("programs", unavailable=is_bad)
             worker.vote()
     assert Service.objects.get().suspects == [1]
@@ -82,10 +92,10 @@ def test_what_was_answered_before_a_circuit_opened_is_not_the_outcome_of_its_tri
     workflow: Any = SimpleNamespace(pk=1, parked_on="")
     for at in (1.0, 1.1):
         the_time.seconds = at
-        with worker.of(workflow, the_time.not_closed()):
+        with in_hand(worker, workflow, the_time.not_closed()):
             worker.note("programs", unavailable=False)
             worker.vote()
-    with worker.of(workflow, the_time.not_closed()):
+    with in_hand(worker, workflow, the_time.not_closed()):
         Service.objects.update(opened_at=the_time.now, retry_at=START + timedelta(seconds=6))
         the_time.seconds = 11
         worker.note("programs", unavailable=True)
