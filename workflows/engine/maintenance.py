@@ -19,7 +19,6 @@ from django.db import connection, transaction
 from workflows import failpoints
 from workflows.effects import reconcile
 from workflows.engine import heartbeat, lanes, unknown_types
-from workflows.features.outages import causes, parking
 from workflows.postgres import sqlstates
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.statements import execute
@@ -44,11 +43,7 @@ class Task(NamedTuple):
     set_aside: Callable[[int], int | None] = lambda after: None
 
 
-ENGINE_TASKS = {
-    # A release batch a second, whichever worker comes by: with a second of rest each would be late by half of one.
-    "release parked": Task(parking.release_parked, every=0.2),
     "forget workers": Task(heartbeat.delete_stale, every=60.0),
-    "forget causes": Task(lambda after: Slice(causes.forget_old()), every=60.0),
     "wake expired": Task(waking.wake_expired),
     "wake by new signals": Task(waking.wake_by_new_signals),
     "wake by signals": Task(waking.wake_by_signals),

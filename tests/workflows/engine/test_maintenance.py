@@ -144,16 +144,6 @@ def test_a_slice_that_changes_nothing_rests_twenty_times_as_long_as_it_took_and_
     assert Chore.objects.get().after == 7
 
 
-@pytest.mark.parametrize(("parked_on", "rest"), [("", SECOND), ("insurance", SECOND / 5)])
-def test_who_looks_for_what_is_parked_rests_longer_where_nothing_is(
-    asleep: Workflow, clock: Clock, parked_on: str, rest: timedelta
-) -> None:
-    Workflow.objects.update(parked_on=parked_on)
-    before = timezone.now()
-    worker().run_maintenance()
-    assert before + rest <= Chore.objects.get(pk="release parked").due_at <= timezone.now() + rest
-
-
 def test_where_there_is_no_signal_and_no_parent_nothing_is_looked_for_among_the_workflows(asleep: Workflow) -> None:
     with engine.sent() as statements:
         for do in (waking.wake_by_new_signals, waking.wake_by_signals, waking.wake_parents, store.ignore_late_signals):

@@ -8,16 +8,24 @@ from typing import Any, ClassVar
 from workflows.definition import Step
 from workflows.engine.claim import Claim
 from workflows.engine.extension import Feature, Part
+from workflows.engine.maintenance import Task
 from workflows.errors import Braked, StepError
-from workflows.features.outages import brake, circuits, parking
+from workflows.features.outages import brake, causes, circuits, parking
 from workflows.features.outages.brake import WorkersBrake
 from workflows.features.outages.calls import WorkersCalls
 from workflows.models import Workflow
+from workflows.signals.waking import Slice
 from workflows.state.attempt_log import OpenAttempt, PastAttempt
 from workflows.state.transitions import Parking
 
 
 class Outages(Feature):
+    chores: ClassVar[Mapping[str, Task]] = {
+        # A release batch a second, whichever worker comes by: with a second of rest each would be late by half of one.
+        "release parked": Task(parking.release_parked, every=0.2),
+        "forget causes": Task(lambda after: Slice(causes.forget_old()), every=60.0),
+    }
+
     def at_worker(self) -> AtWorker:
         return AtWorker()
 

@@ -55,7 +55,8 @@ class Messages(Figures):
             yield reason(Level.TROUBLE, of(_count(number, code=LEFT_WITH_BROKER), what))
 
     def number_that_stand_still(self, user: User) -> int:
-        return len(self.numbers.by_topic) if user.has_perm(SEE_MESSAGES) else 0
+        found = self.numbers
+        return len(found.by_topic) + len(found.left_by_queue) if user.has_perm(SEE_MESSAGES) else 0
 
     def families(self, at: datetime) -> Mapping[Section, Iterable[Family]]:
         return {Section.MESSAGES: metrics.families(self.numbers)}

@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from tests import engine
+from tests.clock import standing_still
 from tests.engine import another_connection, define, do_maintenance, make_due, submit, work, worker
 from tests.workflows.cancelling import reread
 from tests.workflows.features.outages.services import (
@@ -25,7 +26,7 @@ from tests.workflows.features.outages.services import (
 )
 from workflows.definition import Step
 from workflows.features.outages import parking
-from workflows.models import Service, Workflow
+from workflows.models import Chore, Service, Workflow
 from workflows.state.parking import names
 
 pytestmark = [*engine.ENGINE, pytest.mark.slow, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
@@ -206,6 +207,17 @@ def test_a_release_batch_that_no_worker_takes_up_holds_up_the_others_for_a_minut
     Workflow.objects.filter(pk=elsewhere.pk).update(invisible_until=timezone.now() - timedelta(seconds=61))
     do_maintenance()
     assert due() == 3
+
+
+@pytest.mark.parametrize(("parked_on", "rest"), [("", SECOND), ("insurance", SECOND / 5)])
+def test_who_looks_for_what_is_parked_rests_longer_where_nothing_is(
+    monkeypatch: pytest.MonkeyPatch, parked_on: str, rest: timedelta
+) -> None:
+    standing_still(monkeypatch, "workflows.engine.loop", "workflows.engine.maintenance")
+    submit(parked_on=parked_on)
+    before = timezone.now()
+    worker().run_maintenance()
+    assert before + rest <= Chore.objects.get(pk="release parked").due_at <= timezone.now() + rest
 
 
 def test_the_names_are_found_one_after_the_other() -> None:
