@@ -64,16 +64,15 @@ class Part:
 
     # SQL of one value, that the statement which claims a workflow reads.
     claim_reads: ClassVar[str] = "NULL"
-    # SQL on a row of `workflows_workflow` and on the parameter `release`: where it is true, the row is for workers of
-    # another release. It is asked of each due row, before that is locked.
+    # SQL on a row of `workflows_workflow` and on the parameter `release`: where it is true (NULL is not), the row is
+    # left to workers of another release. It is asked of each due row, before the row is locked.
     claim_leaves: ClassVar[str] = ""
 
     def begin(self, claim: Claim, read: Any, attempt: OpenAttempt, caps: Mapping[str, int]) -> bool:
         """The attempt is open, no savepoint is. `read` is the value of `claim_reads`, `caps` how many calls to each
         limited service people let be under way at once.
 
-        False: nothing has to be said of the steps of this workflow; `let_fail`, `require_free` and `passed` are not
-        called.
+        False: it has nothing to say of this workflow, and `let_fail`, `require_free` and `passed` are not called.
         """
         return True
 
@@ -99,7 +98,7 @@ class Part:
         """After each step, undo and lookup, and once more when their savepoint is gone: what they met is known."""
 
     def find_parking(self, workflow: Workflow, error: BaseException) -> Parking | None:
-        """What to park the workflow on that a step, an undo or a lookup has failed with `error`; None to park it not.
+        """What to park the workflow on after `error` of a step, an undo or a lookup; None not to park it.
 
         The savepoint is gone, nothing is decided. `end` may have been called.
         """
@@ -114,8 +113,8 @@ class Part:
         """
 
     def crashed(self, workflow: Workflow, past: PastAttempt) -> RetryableStepError | None:
-        """The workflow has crashed a worker, last in `past.died_in`: an error of whose parking `find_parking` knows, to
-        have it wait before it is tried again; None to let poison judge it.
+        """The workflow has crashed a worker, last in `past.died_in`: the error by which `find_parking` parks it before
+        it is tried again; None to let poison judge it.
 
         Asked before each attempt, also one that reverses, until one is decided. No savepoint is open.
         """

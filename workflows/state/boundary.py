@@ -21,7 +21,7 @@ class Boundary:
         """Raise ServiceUnavailable if one of the services, or steps, that a step needs is not to be called now."""
 
     def require_free(self, step: Step) -> None:
-        """Raise Braked if many workflows fail at the step, and this one is not to try it."""
+        """Raise the error of the step if it is not to be tried just now."""
 
     def passed(self, step: Step) -> None:
         """The step has run without failing."""
