@@ -43,6 +43,7 @@ class Task(NamedTuple):
     set_aside: Callable[[int], int | None] = lambda after: None
 
 
+ENGINE_TASKS = {
     "forget workers": Task(heartbeat.delete_stale, every=60.0),
     "wake expired": Task(waking.wake_expired),
     "wake by new signals": Task(waking.wake_by_new_signals),
