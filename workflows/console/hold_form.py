@@ -11,7 +11,7 @@ from django.utils import timezone
 from workflows import times
 from workflows.console.base import ReasonForm
 from workflows.console.typed import TimeField
-from workflows.features.outages import operations as services
+from workflows.operations.holding import LONGEST_HOLD, why_not_hold_until
 
 MINUTES = {"15": "15 minutes", "30": "30 minutes", "60": "1 hour"}
 TYPED = "until"
@@ -29,7 +29,7 @@ class HoldForm(ReasonForm):
         super().__init__(*args, **kwargs)
         ends = [(key, f"{label}, until {times.both(_in(key))}") for key, label in MINUTES.items()]
         self.fields["how_long"].choices = [*ends, (TYPED, "Until another time")]  # type: ignore[attr-defined]
-        most = services.LONGEST_HOLD.days
+        most = LONGEST_HOLD.days
         self.fields["until"].help_text = f"By the clock of {times.zone()}. At most {most} days from now."
 
     def clean(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class HoldForm(ReasonForm):
             cleaned["until"] = _in(key)
         elif typed is None:
             self.add_error("until" if key else "how_long", "Say until when.")
-        elif why_not := services.why_not_hold_until(typed, now=timezone.now()):
+        elif why_not := why_not_hold_until(typed, now=timezone.now()):
             self.add_error("until", why_not)
         elif read != typed.isoformat():
             self._ask(typed)

@@ -18,12 +18,12 @@ from tests.engine import submit
 from tests.workflows import rows
 from workflows.errors import NotAllowed
 from workflows.features.doctor.installation import holds
-from workflows.features.outages.operations import LONGEST_HOLD
 from workflows.features.pace import operations as paces
 from workflows.health import counts
 from workflows.health.health import judge
 from workflows.health.reasons import Level
 from workflows.models import CircuitEvent, Pace
+from workflows.operations.holding import LONGEST_HOLD
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
-
-from django.utils.text import capfirst
 
 from workflows import times
 from workflows.errors import NotAllowed
@@ -15,13 +13,12 @@ from workflows.features.outages import causes, circuits
 from workflows.models import Service, Workflow
 from workflows.models.workflow import is_parked_on
 from workflows.operations.guards import HOLD, LET_FAIL, TRY_NOW, require, require_reason, short_transaction, stated
+from workflows.operations.holding import why_not_hold_until
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
     from django.db.models import QuerySet
 
-# A longer outage is held again: a forgotten hold stops the work all the same.
-LONGEST_HOLD = timedelta(days=7)
 # So many workflows may be let fail by one person.
 ALONE = 20
 
@@ -107,15 +104,6 @@ def _why_not_try(service: Service) -> str:
     if service.is_cause:
         return "Only a step that is stopped can be tried; workflows go on with this one."
     return f"Only a service that is down or held can be tried; workflows call {service.name}."
-
-
-def why_not_hold_until(until: datetime, *, now: datetime, what: str = "a service") -> str:
-    """Why none can be held until then, in a sentence; empty if it can."""
-    if until <= now:
-        return f"That time is over: {what} is held until a time to come."
-    if until > now + LONGEST_HOLD:
-        return f"{capfirst(what)} is held for {LONGEST_HOLD.days} days at the most. It can be held again."
-    return ""
 
 
 @contextmanager

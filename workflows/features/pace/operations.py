@@ -11,11 +11,11 @@ from workflows import times
 from workflows.definition import definitions
 from workflows.errors import NotAllowed
 from workflows.features.outages.calls import LONGEST_NAME
-from workflows.features.outages.operations import why_not_hold_until
 from workflows.models import ApiKey, CircuitEvent, Pace, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.pace import Key, Scope
 from workflows.operations.guards import SET_PACE, require, require_reason, short_transaction, stated
+from workflows.operations.holding import why_not_hold_until
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -1,0 +1,19 @@
+"""HOLDING something until a time: a service, a queue or a type."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.utils.text import capfirst
+
+# A longer outage is held again: a forgotten hold stops the work all the same.
+LONGEST_HOLD = timedelta(days=7)
+
+
+def why_not_hold_until(until: datetime, *, now: datetime, what: str = "a service") -> str:
+    """Why none can be held until then, in a sentence; empty if it can."""
+    if until <= now:
+        return f"That time is over: {what} is held until a time to come."
+    if until > now + LONGEST_HOLD:
+        return f"{capfirst(what)} is held for {LONGEST_HOLD.days} days at the most. It can be held again."
+    return ""
