@@ -10,8 +10,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from django.contrib.auth.models import User
     from django.core.checks import CheckMessage
+    from django.http.response import HttpResponseBase
 
     from workflows.engine.extension import Feature
     from workflows.health.bounded import Link
@@ -33,6 +36,15 @@ class Stay(NamedTuple):
     reason: str
     condition: str
     words: str
+
+
+class InBar(NamedTuple):
+    """A page in the bar of the console, for users with one of the permissions; the lowest `place` comes first."""
+
+    place: int
+    label: str
+    url: str
+    permissions: Sequence[str]
 
 
 class Extension:
@@ -102,6 +114,23 @@ class Extension:
     def needs_old_keys(self) -> str:
         """Why an older one of SEARCH_KEYS has to stay when all is made again: a sentence, empty if it need not."""
         return ""
+
+    # --- The console: asked in its process alone, so the pages are imported in these methods ---
+
+    # Its pages in the bar.
+    bar: ClassVar[Sequence[InBar]] = ()
+
+    def lists(self) -> Sequence[ModuleType]:
+        """Modules whose pages of rows are registered in the admin as they are imported."""
+        return ()
+
+    def views(self) -> Mapping[str, Callable[..., HttpResponseBase]]:
+        """Its other pages, by the names of their URLs. Each gets the request, and `site`; it checks the permission."""
+        return {}
+
+    def banners(self) -> Sequence[str]:
+        """Sentences above every page, for users who may see workflows: three at most, by one statement."""
+        return ()
 
 
 def installed() -> tuple[Extension, ...]:

@@ -9,18 +9,17 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import reverse
 
-# Label, page, and the permissions; one of them is enough.
+from workflows.extension import InBar, installed
+
+SEE = "workflows.view_workflow"
+# The console's own. Features have theirs between these.
 PAGES = (
-    ("Find", "admin:find", ["workflows.view_workflow"]),
-    ("Needs a person", "admin:needs_a_person", ["workflows.view_manualtask", "workflows.view_workflow"]),
-    ("Workflows", "admin:workflows_workflow_changelist", ["workflows.view_workflow"]),
-    ("Inbox", "admin:workflows_manualtask_changelist", ["workflows.view_manualtask"]),
-    ("Failures", "admin:failures", ["workflows.view_workflow"]),
-    ("Bulk operations", "admin:workflows_bulkoperation_changelist", ["workflows.view_bulkoperation"]),
-    ("Services", "admin:workflows_service_changelist", ["workflows.view_service"]),
-    ("Queues", "admin:workflows_pace_changelist", ["workflows.view_pace"]),
-    ("Workers", "admin:workflows_workerprocess_changelist", ["workflows.view_workerprocess"]),
-    ("Audit", "admin:audit", ["workflows.view_audit"]),
+    InBar(10, "Find", "admin:find", [SEE]),
+    InBar(20, "Needs a person", "admin:needs_a_person", ["workflows.view_manualtask", SEE]),
+    InBar(30, "Workflows", "admin:workflows_workflow_changelist", [SEE]),
+    InBar(40, "Inbox", "admin:workflows_manualtask_changelist", ["workflows.view_manualtask"]),
+    InBar(50, "Failures", "admin:failures", [SEE]),
+    InBar(90, "Workers", "admin:workflows_workerprocess_changelist", ["workflows.view_workerprocess"]),
 )
 
 
@@ -35,8 +34,12 @@ class Item:
 
 def bar(request: HttpRequest) -> list[Item]:
     has_perm = request.user.has_perm
-    seen = [(label, reverse(name)) for label, name, permissions in PAGES if any(map(has_perm, permissions))]
+    seen = [(each.label, reverse(each.url)) for each in pages() if any(map(has_perm, each.permissions))]
     return [Item(label, url, _current(request.path, url)) for label, url in seen]
+
+
+def pages() -> list[InBar]:
+    return sorted([*PAGES, *(page for each in installed() for page in each.bar)])
 
 
 def more(apps: Sequence[Mapping[str, Any]], bar: Sequence[Item]) -> list[tuple[str, str]]:

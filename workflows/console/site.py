@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import path
 
+from workflows.extension import installed
 from workflows.features.bulk import operations as bulk
 from workflows.features.outages.circuits import CircuitState
 from workflows.features.outages.health import SEE_SERVICES, Services
@@ -36,29 +39,26 @@ class ConsoleSite(admin.AdminSite):
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         from workflows.console import navigation  # as below
-        from workflows.features.pace import page as pace  # as below
 
         is_staff = self.has_permission(request)
         bar = navigation.bar(request) if is_staff else []
-        held = pace.banner() if is_staff and request.user.has_perm("workflows.view_workflow") else []
+        asked = installed() if is_staff and request.user.has_perm("workflows.view_workflow") else ()
         context = super().each_context(request)
         more = navigation.more(context["available_apps"], bar)
-        return {**context, "navigation": bar, "more_pages": more, "held": held}
+        banners = [told for each in asked for told in each.banners()]
+        return {**context, "navigation": bar, "more_pages": more, "banners": banners}
 
     def get_urls(self) -> list[Any]:
         from workflows.console import failures, find, needs_a_person  # whose pages need this site
-        from workflows.features.audit import page as audit  # whose pages need this site
-        from workflows.features.deferred_steps import left_undone_page as left_undone  # whose pages need this site
 
-        pages = {
+        pages: dict[str, Callable[..., HttpResponseBase]] = {
             "find": find.view,
             "needs_a_person": needs_a_person.view,
             "failures": failures.view,
-            "left_undone": left_undone.view,
-            "audit": audit.view,
-            "audit_export": audit.export,
             "assign_failures": failures.assign,
         }
+        for each in installed():
+            pages |= each.views()
         ours = [
             path(f"{name.replace('_', '-')}/", self.admin_view(partial(view, site=self)), name=name)
             for name, view in pages.items()

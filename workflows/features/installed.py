@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from workflows.engine.extension import Feature
 from workflows.extension import Extension
+from workflows.features.audit.extension import AuditExtension
 from workflows.features.bulk.extension import BulkExtension
 from workflows.features.bulk.hooks import Bulk
 from workflows.features.business_key.extension import BusinessKeyExtension
@@ -45,13 +46,14 @@ FEATURES: tuple[Feature, ...] = (
 EXTENSIONS: tuple[Extension, ...] = (
     OutagesExtension(),
     PaceExtension(),
-    BusinessKeyExtension(),
     DeferredStepsExtension(),
     OutboxExtension(),
     CorrectionsExtension(),
+    BusinessKeyExtension(),
     BulkExtension(),
     RetentionExtension(),
     QueuesExtension(),
     TrendsExtension(),
     DoctorExtension(),
+    AuditExtension(),
 )

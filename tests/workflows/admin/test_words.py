@@ -34,7 +34,7 @@ def shown() -> Iterator[str]:
             named = model_admin.list_display if "__str__" not in model_admin.list_display else []  # a page of its own
             yield from (str(label_for_field(name, model_admin.model, model_admin)) for name in named)
     yield from (label for _, label in PresetFilter.lookups(None, None, None))  # type: ignore[arg-type]
-    yield from (label for label, _, _ in navigation.PAGES)
+    yield from (each.label for each in navigation.pages())
     yield from (level.word for level in Level)
     for said in (home.NUMBERS, needs_a_person.WHOEVER, needs_a_person.STATES, words.SAID, words.TASK_TYPES, RESULTS):
         yield from said.values()

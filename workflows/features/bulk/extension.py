@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from workflows.extension import Extension
+from workflows.extension import Extension, InBar
 from workflows.features.bulk.verbs import VERBS
 from workflows.health.bounded import Link
+from workflows.operations.guards import VIEW_BULK
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from django.contrib.auth.models import User
 
     from workflows.management.workflow.subcommand import Subcommand
@@ -18,6 +21,13 @@ if TYPE_CHECKING:
 class BulkExtension(Extension):
     bulk_verbs = VERBS
     subcommand_groups = (("bulk", "many workflows at once, and what becomes of it"),)
+
+    bar = (InBar(60, "Bulk operations", "admin:workflows_bulkoperation_changelist", [VIEW_BULK]),)
+
+    def lists(self) -> Sequence[ModuleType]:
+        from workflows.features.bulk import page
+
+        return (page,)
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.bulk import page  # a page: not where this is first imported

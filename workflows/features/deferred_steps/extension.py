@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from workflows.definition import wording_of_type
 from workflows.extension import Extension, Stay
@@ -12,6 +14,9 @@ from workflows.health import late
 from workflows.health.needs_a_person import Source, given_up
 from workflows.models import FollowUp
 from workflows.wording import words_for_step
+
+if TYPE_CHECKING:
+    from django.http.response import HttpResponseBase
 
 
 def _asks(row: FollowUp) -> str:
@@ -46,3 +51,8 @@ class DeferredStepsExtension(Extension):
 
     def figures(self, at: datetime) -> Deferred:
         return Deferred(len(late.with_late_deferred_steps()))
+
+    def views(self) -> Mapping[str, Callable[..., HttpResponseBase]]:
+        from workflows.features.deferred_steps import left_undone_page
+
+        return {"left_undone": left_undone_page.view}

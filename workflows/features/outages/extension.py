@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from workflows.extension import Extension
+from workflows.extension import Extension, InBar
 from workflows.features.outages import health
 from workflows.features.outages.checks import check_keys
 from workflows.health.bounded import Link
@@ -14,11 +14,14 @@ from workflows.models import CircuitEvent
 from workflows.telling.audited import DID, Source, by_people
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from django.contrib.auth.models import User
 
 
 class OutagesExtension(Extension):
     checks = (check_keys,)
+    bar = (InBar(70, "Services", "admin:workflows_service_changelist", [health.SEE_SERVICES]),)
     audited = (
         Source(
             rank=3,
@@ -27,6 +30,11 @@ class OutagesExtension(Extension):
             told=lambda row: (row.get_kind_display(), f"{row.service}: {row.reason}"),
         ),
     )
+
+    def lists(self) -> Sequence[ModuleType]:
+        from workflows.features.outages import service_page
+
+        return (service_page,)
 
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.outages import cause_page  # a page: not where this is first imported

@@ -13,6 +13,8 @@ from workflows.features.outbox.checks import check_outbox
 from workflows.features.outbox.relay import LEASE
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from django.contrib.auth.models import User
 
     from workflows.health.bounded import Link
@@ -35,6 +37,11 @@ class OutboxExtension(Extension):
         ),
     )
     empties = ("DELETE FROM workflows_outboxevent WHERE workflow_id = ANY (%(ids)s)",)
+
+    def lists(self) -> Sequence[ModuleType]:
+        from workflows.features.outbox import page
+
+        return (page,)
 
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
         return health.need_a_person(health.standings()) if user.has_perm(health.SEE_OUTBOX) else ()

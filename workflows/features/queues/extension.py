@@ -12,6 +12,8 @@ from workflows.features.queues.bulk_verbs import DISCARD_EACH, REDELIVER_EACH
 from workflows.features.queues.checks import check_refused_submissions
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from django.contrib.auth.models import User
 
     from workflows.health.bounded import Link
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 class QueuesExtension(Extension):
     checks = (check_refused_submissions,)
     bulk_verbs = (REDELIVER_EACH, DISCARD_EACH)
+
+    def lists(self) -> Sequence[ModuleType]:
+        from workflows.features.queues import page
+
+        return (page,)
 
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
         return undelivered.need_a_person() if user.has_perm(undelivered.SEE_MESSAGES) else ()

@@ -10,6 +10,8 @@ from workflows.features.retention import holds
 from workflows.features.retention.checks import check_retention
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from django.contrib.auth.models import User
 
     from workflows.health.bounded import Link
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
 class RetentionExtension(Extension):
     deploy_checks = (check_retention,)
     subcommand_groups = (("erase", "what a person was found by and has sent, because they ask for it"),)
+
+    def lists(self) -> Sequence[ModuleType]:
+        from workflows.features.retention import page
+
+        return (page,)
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.retention import page  # a page: not where this is first imported
