@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from django.core.checks import CheckMessage
     from django.http.response import HttpResponseBase
 
+    from workflows.console.base import Verb
+    from workflows.console.dialogues import Dialogue
     from workflows.engine.extension import Feature
     from workflows.health.bounded import Link
     from workflows.health.figures import Figures
     from workflows.health.needs_a_person import Source
     from workflows.health.side_processes import Unattended
     from workflows.management.workflow.subcommand import Subcommand
+    from workflows.models import Attempt, Workflow
     from workflows.operations.bulk_verbs import BulkVerb
     from workflows.telling import audited
 
@@ -45,6 +48,26 @@ class InBar(NamedTuple):
     label: str
     url: str
     permissions: Sequence[str]
+
+
+class Note(NamedTuple):
+    """A line of its own on the page of a workflow; where it leads, if it has a `url`. `is_plain`: it is not marked."""
+
+    text: str
+    url: str = ""
+    label: str = ""
+    is_plain: bool = False
+
+
+class Said(NamedTuple):
+    """Where a workflow stands, as a feature says it: `instead` of the engine's own sentence, or lines `below` it.
+
+    The `notes` are for pages alone: they read what they need when they are shown.
+    """
+
+    instead: str = ""
+    below: Sequence[str] = ()
+    notes: Iterable[Note] = ()
 
 
 class Extension:
@@ -131,6 +154,28 @@ class Extension:
     def banners(self) -> Sequence[str]:
         """Sentences above every page, for users who may see workflows: three at most, by one statement."""
         return ()
+
+    # --- A workflow, on its page, in lists and in commands ---
+
+    def verbs(self) -> Sequence[Verb]:
+        """What people may do with a workflow. The buttons stand in the order of the features, before the rare ones."""
+        return ()
+
+    def foretells(self, verb: str, workflow: Workflow) -> Iterable[str]:
+        """What an engine's verb, `retry` or `cancel`, does with what the feature has, in sentences."""
+        return ()
+
+    def says(self, workflow: Workflow, attempt: Attempt | None) -> Said:
+        """Where the workflow stands. `attempt` is its newest. The first feature with something `instead` is heard."""
+        return Said()
+
+    def notes(self, workflow: Workflow, user: User) -> Iterable[Note]:
+        """Further lines of its page, as far as this user may see them."""
+        return ()
+
+    def dialogues(self) -> Mapping[str, Dialogue]:
+        """The questions that the feature asks people: how each type of task is shown."""
+        return {}
 
 
 def installed() -> tuple[Extension, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.db import connections
 
 from onboarding.samples import Kind, Sample, sample, samples
@@ -288,7 +288,7 @@ def test_a_charge_whose_answer_and_lookup_failed_is_what_a_person_says(
     operations.approve(task.pk, user=lead, reason="Not in their list.", answer=answer)
     assert again(workflow).status == "FAILED"
     sandbox.lift_fault(refuses["id"])
-    shown = page(Workflow.objects.with_state().get(pk=workflow.pk))
+    shown = page(Workflow.objects.with_state().get(pk=workflow.pk), AnonymousUser())
     assert re.search(line, shown["money"])
     is_held = answer["kept"]
     assert ("charged" in shown["to_tell"], bool(may_have_been_charged(workflow.pk))) == (is_held, is_held)

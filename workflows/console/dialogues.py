@@ -15,7 +15,7 @@ from workflows.definition import wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine import undo_question
 from workflows.engine.compensation import LOSSES_TASK_TYPE, UNDO_TASK_TYPE
-from workflows.features.business_key import duplicates
+from workflows.extension import installed
 from workflows.models import ManualTask
 from workflows.telling.words import SAID
 
@@ -77,14 +77,6 @@ DIALOGUES = {
         reason="Required.",
         needs_reason=True,
     ),
-    duplicates.TASK_TYPE: Dialogue(
-        *("Carry it out as well", "Do not carry it out"),
-        "Carried out, it runs beside the other one, and the patient may be charged a second time. Else it ends as a "
-        "duplicate, uncharged; while the other one is under way it waits, and takes its place if that one fails.",
-        expired="Then it ends uncharged, and “Needs a person” lists it.",
-        reason="Required.",
-        needs_reason=True,
-    ),
     LOSSES_TASK_TYPE: Dialogue(
         *("Try again", "Let it fail"),
         "Tried again, the workflow starts from its first step, and its recorded calls are not made again. Else it "
@@ -116,8 +108,13 @@ class DecisionForm(forms.Form):
             self.add_error("reason", "Say why.")
 
 
+def of_features() -> dict[str, Dialogue]:
+    """Those of the questions that features ask."""
+    return {task_type: words for each in installed() for task_type, words in each.dialogues().items()}
+
+
 def dialogue(task: ManualTask) -> Dialogue:
-    return DIALOGUES.get(task.task_type, APPROVAL)
+    return {**DIALOGUES, **of_features()}.get(task.task_type, APPROVAL)
 
 
 def answer_form(task: ManualTask, data: Mapping[str, Any] | None = None, *, asked: bool = True) -> YesForm | None:

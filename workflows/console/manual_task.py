@@ -18,7 +18,7 @@ from workflows import operations
 from workflows.console import choosing, needs_a_person, next_task
 from workflows.console.answer_form import YesForm
 from workflows.console.base import KEPT, ConsoleAdmin, ReasonForm, Verb, colleague_field, reason_field
-from workflows.console.dialogues import DIALOGUES, ON_EXPIRY, DecisionForm, answer_form, dialogue
+from workflows.console.dialogues import APPROVAL, ON_EXPIRY, DecisionForm, answer_form, dialogue
 from workflows.console.needs_a_person import is_overdue, is_stranded
 from workflows.console.paging import is_number
 from workflows.definition import definitions, titled_step, wording_of_type
@@ -213,7 +213,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             **(self._forms(row) if decides else {}),
             **(_retry(row, request.user) if decides else {}),
             # Answers about calls are found out one by one.
-            "next": next_task.after(request, row) if decides and row.task_type not in DIALOGUES else None,
+            "next": next_task.after(request, row) if decides and dialogue(row) is APPROVAL else None,
             "next_url": self.url_of("decide", row) + next_task.query(request, next="1"),
             **_answer(row),
             "money": _money(row) if request.user.has_perm("workflows.view_workflow") else "",
@@ -322,7 +322,7 @@ def _where(row: ManualTask) -> dict[str, str]:
 
 def _answer(row: ManualTask) -> dict[str, Any]:
     """The answer as the history has it, if the question was about a call or its undo."""
-    if row.task_type not in DIALOGUES:
+    if dialogue(row) is APPROVAL:
         return {}
     events = Event.objects.filter(workflow=row.workflow_id, detail__task=row.pk).order_by("id")
     by_kind = {event.kind: event for event in events}

@@ -9,6 +9,7 @@ from operator import or_
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.expressions import Combinable, RawSQL
 from django.http import HttpRequest, HttpResponse
@@ -18,19 +19,15 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from workflows import operations, times
-from workflows.console import acknowledging, failures, paging, revealing, workflow_page
+from workflows.console import acknowledging, dialogues, failures, paging, revealing, workflow_page
 from workflows.console.base import OptionalReasonForm, RetryForm, Verb
 from workflows.console.choosing import ChoosesMany
 from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine import unreadable
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
-from workflows.features.business_key import page as duplicates
-from workflows.features.business_key.duplicates import TASK_TYPE as POSSIBLE_DUPLICATE
-from workflows.features.corrections import page as corrections
-from workflows.features.deferred_steps import page as deferred_steps
+from workflows.extension import installed
 from workflows.features.outages import cause_page as cause
-from workflows.features.retention import page as retention
 from workflows.health import bounded, counts, late, money_at_risk, recent_failures, selecting
 from workflows.health.failures import Ends, ends
 from workflows.models import Attempt, ManualTask, Service, State, Wait, Workflow
@@ -48,7 +45,10 @@ RETRY = Verb(
     permission=operations.RETRY,
     operation=operations.retry,
     applies=lambda row: row.state in (State.FAILED, State.CANCELLED),
-    consequences=lambda row: [*consequences.of_retry(row), *corrections.dropped(row)],
+    consequences=lambda row: [
+        *consequences.of_retry(row),
+        *(told for each in installed() for told in each.foretells("retry", row)),
+    ],
     seen=(("seen", operations.ended_at),),
     form=RetryForm,
     why_not=lambda row, user: operations.why_not_retry(row.pk, user),
@@ -131,13 +131,13 @@ ENGINE_TASK_TYPES = (
     DEATHS_TASK_TYPE,
     LOSSES_TASK_TYPE,
     unreadable.TASK_TYPE,
-    POSSIBLE_DUPLICATE,
 )
 
 
 def _needing_attention() -> tuple[Q, ...]:
     """Failed, being undone, failing for the third time in a row or more, or with a question of the engine's."""
-    asked = ManualTask.objects.filter(state=ManualTask.State.OPEN, task_type__in=ENGINE_TASK_TYPES)
+    types = [*ENGINE_TASK_TYPES, *dialogues.of_features()]
+    asked = ManualTask.objects.filter(state=ManualTask.State.OPEN, task_type__in=types)
     return (
         Q(status="FAILED", cancelled_at=None),
         Q(status="PENDING", compensating=True),
@@ -386,6 +386,12 @@ class CauseFilter(admin.SimpleListFilter):
         return queryset.filter(pk__in=found.judged) if found else queryset.none()
 
 
+def _verbs() -> list[Verb]:
+    of_features = [verb for each in installed() for verb in each.verbs()]
+    engines = (acknowledging.ACKNOWLEDGE, revealing.REVEAL)
+    return sorted((RETRY, RUN_NOW, CANCEL, *of_features, *engines), key=lambda verb: verb.rare)
+
+
 @admin.register(Workflow)
 class WorkflowAdmin(ChoosesMany):
     list_display = ("number", "type", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
@@ -406,17 +412,7 @@ class WorkflowAdmin(ChoosesMany):
     bulk_verbs = ("retry", "run_now", "cancel", "acknowledge")
     page_template = "admin/workflows/workflow/page.html"
     identity = ("idempotency_key",)
-    verbs = (
-        RETRY,
-        RUN_NOW,
-        CANCEL,
-        *corrections.VERBS,
-        duplicates.NOT_A_DUPLICATE,
-        deferred_steps.RUN_AGAIN,
-        acknowledging.ACKNOWLEDGE,
-        revealing.REVEAL,
-        *retention.VERBS,
-    )
+    verbs = _verbs()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:
         latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]
@@ -449,7 +445,8 @@ class WorkflowAdmin(ChoosesMany):
         return row.pk
 
     def page(self, request: HttpRequest, row: Workflow) -> dict[str, Any]:
-        return workflow_page.page(row, before=request.GET.get("before", ""))
+        assert isinstance(request.user, User)
+        return workflow_page.page(row, request.user, before=request.GET.get("before", ""))
 
     # --- Columns --------------------------------------------------------------------------------
 

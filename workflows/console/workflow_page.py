@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workflows.console import acknowledging
 from workflows.console.attempts import last_full_attempt, listed
@@ -12,10 +12,7 @@ from workflows.console.find import rows_of
 from workflows.console.paging import older
 from workflows.console.phases import phases
 from workflows.definition import definitions, wording_of
-from workflows.features.business_key import page as duplicates
-from workflows.features.business_key.duplicates import others_of
-from workflows.features.corrections import page as corrections
-from workflows.features.retention import page as retention
+from workflows.extension import Note, installed
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, Workflow
 from workflows.search import find as finding
 from workflows.telling import history, words
@@ -25,10 +22,13 @@ from workflows.telling.sentence import cause_of, small_print, standing
 from workflows.telling.steps import lines_of, step_lines, title_of, told_error, undone_steps
 from workflows.wording import Wording, words_for_code, words_for_step
 
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
 EVENTS_SHOWN = 100
 
 
-def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
+def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
     attempts = listed(workflow)
     tasks = list(ManualTask.objects.open().filter(workflow=workflow).only("id", "task_type", "expires_at"))
     payload, context = Workflow.objects.values_list("payload", "context").get(pk=workflow.pk)
@@ -37,20 +37,20 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
     definition = definitions().get(workflow.workflow_type)
     wording = wording_of(definition)
     others = finding.others_of(workflow.pk, definition, payload)
-    same_business = others_of(workflow)
+    said = [each.says(workflow, newest) for each in installed()]
     steps, passed_over = step_lines(definition, last, effects), passed_over_in(workflow, last)
     events = list(older(Event.objects.filter(workflow=workflow), before)[: EVENTS_SHOWN + 1])
     parked_on = cause_of(workflow)
     return {
         "badge": words.badge(workflow.state, State(workflow.state).label),
-        "standing": standing(workflow, newest, undone_steps(definition, effects), parked_on, same_business),
-        "same_business": duplicates.lines(workflow, same_business),
+        "standing": standing(workflow, newest, undone_steps(definition, effects), parked_on, said),
         "is_to_be_mended": parked_on is not None,
-        "acknowledged": acknowledging.line(workflow),
-        "corrections": list(corrections.lines(workflow)),
-        "holds": retention.lines(workflow),
-        "erasures": retention.erasures(workflow),
-        "soon_deleted": retention.soon(workflow),
+        "notes": [
+            *(note for each in said for note in each.notes),
+            *_acknowledged(workflow),
+            *(note for each in installed() for note in each.notes(workflow, user)),
+            *_passed_over(wording, _without_a_line(workflow, passed_over)),
+        ],
         "small_print": small_print(workflow, newest, last),
         "state_label": State(workflow.state).label,
         "type": words.workflow_type(workflow.workflow_type),
@@ -72,7 +72,6 @@ def page(workflow: Workflow, *, before: str = "") -> dict[str, Any]:
         "attempt": last,
         "died_in": _died_in(wording, last) if last else "",
         "phases": phases(wording, steps),
-        "passed_over": list(_in_words(wording, _without_a_line(workflow, passed_over))),
         "attempts": [
             (each, lines_of(each.attempt, definition), _died_in(wording, each.attempt))
             for each in attempts
@@ -107,7 +106,13 @@ def _without_a_line(workflow: Workflow, passed_over: Mapping[str, str]) -> dict[
     return {step: code for step, code in passed_over.items() if step not in to_do}
 
 
-def _in_words(wording: Wording, failures: Mapping[str, str]) -> Iterator[str]:
+def _passed_over(wording: Wording, failures: Mapping[str, str]) -> Iterator[Note]:
     """A line for each step that failed: its title, and what its code means."""
     for step, code in failures.items():
-        yield f"{words_for_step(wording, step).title}: {words_for_code(wording, code).staff}"
+        told = f"{words_for_step(wording, step).title}: {words_for_code(wording, code).staff}"
+        yield Note(f"This step failed; the workflow went on without it. {told}")
+
+
+def _acknowledged(workflow: Workflow) -> Iterator[Note]:
+    if told := acknowledging.line(workflow):
+        yield Note(told, is_plain=True)

@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from workflows.definition import WorkflowDefinition, definitions, is_to_be_undone, wording_of
 from workflows.effects import DONE, IN_DOUBT, KEPT, UNDONE, is_unclear
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
-from workflows.features.business_key.duplicates import others_of
+from workflows.extension import installed
 from workflows.models import Effect, ManualTask, Wait, Workflow
 from workflows.operations import families, payments
 from workflows.wording import Wording, words_for_code, words_for_step
@@ -128,8 +128,8 @@ def of_cancel(workflow: Workflow) -> Iterator[str]:
         yield f"Unclear: {_list(unclear)}. That is found out, and what happened is reversed where it can be."
     if stays:
         yield f"This stays: {_list(stays)}."
-    if behind := [f"workflow {each.workflow_id}" for each in others_of(workflow) if each.is_waiting]:
-        yield f"What waits for this one then goes on: {', '.join(behind)}. Cancel that, too, if it should not."
+    for feature in installed():
+        yield from feature.foretells("cancel", workflow)
     yield "It can be retried afterwards: what was reversed is then done again."
     for task in ManualTask.objects.open().filter(workflow=workflow).exclude(task_type=DOUBT_TASK_TYPE).order_by("pk"):
         yield f"This question is closed: {task.question}"

@@ -8,11 +8,7 @@ from django.utils import timezone
 
 from workflows.definition import definitions, wording_of_type
 from workflows.engine import undo_question
-from workflows.errors import DIFFERS
-from workflows.features.business_key import duplicates
-from workflows.features.business_key.duplicates import Other
-from workflows.features.business_key.holders import HOLDER
-from workflows.features.deferred_steps import telling as deferred_steps
+from workflows.extension import Said
 from workflows.models import Attempt, Event, Service, State, Wait, Workflow
 from workflows.operations import families
 from workflows.state.parking import mend_of, turn_at
@@ -26,13 +22,14 @@ def standing(
     attempt: Attempt | None,
     undone: Sequence[str],
     parked_on: Service | None,
-    others: Sequence[Other],
+    said: Sequence[Said],
 ) -> str:
-    """The first sentence of a workflow's page; `others` have the same business key."""
-    told = _second(workflow, others) or sentence(workflow, attempt, undone, parked_on)
-    if not workflow.emptied_at:
-        return told
-    return f"{told}\nWhat it was sent, and what came of it, was deleted at {clock(workflow.emptied_at)}."
+    """The first sentence of a workflow's page, with the lines below it; `said` is what features say."""
+    instead = next((each.instead for each in said if each.instead), "")
+    lines = [instead or sentence(workflow, attempt, undone, parked_on), *(line for each in said for line in each.below)]
+    if workflow.emptied_at:
+        lines.append(f"What it was sent, and what came of it, was deleted at {clock(workflow.emptied_at)}.")
+    return "\n".join(lines)
 
 
 def cause_of(workflow: Workflow) -> Service | None:
@@ -51,8 +48,7 @@ def sentence(
         return f"Paused until {clock(workflow.invisible_until)}: {reason}"
     match workflow.state:
         case State.COMPLETE:
-            lines = ["", *deferred_steps.lines(workflow, is_running=_is_under_way(attempt))]
-            return f"Complete since {clock(workflow.completed_at)}." + "\n".join(lines)
+            return f"Complete since {clock(workflow.completed_at)}."
         case State.FAILED:
             at = f" at {title}" if title else ""
             reversed_ = f"\nReversed since: {', '.join(_title(wording, step) for step in undone)}." if undone else ""
@@ -167,25 +163,3 @@ def _in_a_row(times: int) -> str:
 
 def _title(wording: Wording, step: str) -> str:
     return words_for_step(wording, step).titled if step else ""
-
-
-def _second(workflow: Workflow, others: Sequence[Other]) -> str:
-    """Where a second workflow stands; empty for any that is none."""
-    same = wording_of_type(workflow.workflow_type).same_business
-    if duplicates.is_waiting(workflow):
-        return (
-            f"A second submission for {same}: the first is under way. If the first completes, this one ends as its "
-            "duplicate. If the first fails, this one goes on."
-        )
-    if not duplicates.has_ended_as_one(workflow):
-        return ""
-    open_ = "" if workflow.acknowledged_failure else " Somebody has to look: it may be wanted, or was charged itself."
-    if workflow.last_error_code == DIFFERS:
-        return (
-            f"Ended at {clock(workflow.completed_at)}, and was not carried out: it differs from another submission for "
-            f"{same}.{open_}"
-        )
-    ended = f"Ended as a duplicate at {clock(workflow.completed_at)}: the first submission for {same}"
-    if any(each.role == HOLDER and each.status == Workflow.Status.COMPLETE for each in others):
-        return f"{ended} is complete.{open_}"
-    return f"{ended} has failed, and a call of it was left as it is. Look at that one: if it is retried, it goes on."

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.utils import timezone
 
 from onboarding.workflow import ONBOARDING
@@ -305,7 +305,7 @@ def test_the_page_and_the_client_are_told(cell: Cell) -> None:
         (rows_running(cell), cell.line, f"We are working on it just now. {RECEIVED}", cell.waits),
         (done, cell.line, "Everything is done.", cell.complete),
     ):
-        shown = page(row)
+        shown = page(row, AnonymousUser())
         assert (shown["money"], shown["to_tell"]) == (line, f"{lead} {told}".strip()), row.state
         assert message_of(row) == shown["to_tell"], row.state
         assert disagree(shown) == [], row.state
@@ -315,7 +315,7 @@ def test_the_page_and_the_client_are_told(cell: Cell) -> None:
 def test_the_patient_is_told_what_stands_until_a_person_has_decided(cell: Cell) -> None:
     row = made(cell, compensating=True, waiting_for=ASKED, invisible_until=timezone.now() + timedelta(hours=1))
     rows.open_task(row, task_type="before_undo")
-    shown = page(row)
+    shown = page(row, AnonymousUser())
     unclear, held = cell.unclear, cell.held
     told = CANNOT_TELL if unclear else DECIDING if held else REFUNDED if S.REFUNDED in cell.states else ""
     assert (shown["money"], shown["to_tell"]) == (cell.line, f"{FULL} {told}".strip())
@@ -442,7 +442,7 @@ def test_what_no_step_gives_back_is_promised_to_nobody(of_shop: None, admin_user
     assert message_of(sold(**reversing)).endswith(NOT_REFUNDED)
     assert message_of(sold("unknown", **reversing)).endswith(CANNOT_TELL)
     assert message_of(sold(has_undo=True, **reversing)).endswith(ON_ITS_WAY)
-    assert "What it did is being reversed where it can be." in page(sold(**reversing))["standing"]
+    assert "What it did is being reversed where it can be." in page(sold(**reversing), AnonymousUser())["standing"]
     assert of_the_money(of_cancel(done)) == ["This stays: “Pay”."]
     bulk = rows.bulk_operation(admin_user, done, unclear, sold(has_undo=True), verb="cancel")
     told = "$15.00 has been charged, or may have been, for 3 of them: it is given back where a step gives it back."
@@ -467,7 +467,7 @@ def test_a_sum_has_the_charges_of_each_that_is_cancelled_with_it_and_each_once(o
 
 def test_an_amount_that_is_not_known_is_left_out(of_shop: None) -> None:
     assert message_of(sold(cents="?")).endswith("Your card was charged on 1 March 2024.")
-    assert page(sold(cents="?"))["money"].startswith("An amount charged at")
+    assert page(sold(cents="?"), AnonymousUser())["money"].startswith("An amount charged at")
 
 
 def test_a_day_of_this_year_has_no_year() -> None:
@@ -489,4 +489,4 @@ def test_of_a_type_without_words_for_money_nothing_is_said(of_shop: None) -> Non
 
 def test_a_reference_that_is_the_patients_is_masked() -> None:
     row = failed(Cell([call("done", {"charge_id": PAYLOAD["patient"]["email"]})], [], ""))
-    assert PAYLOAD["patient"]["email"] not in page(row)["money"]
+    assert PAYLOAD["patient"]["email"] not in page(row, AnonymousUser())["money"]

@@ -13,7 +13,7 @@ from datetime import timedelta
 from itertools import combinations
 from typing import Any
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.utils import timezone
 
 from tests.workflows.model.clinic import Clinic, Entry
@@ -39,7 +39,7 @@ def of_money_lines(clinic: Clinic, row: Workflow) -> Iterator[str]:
     answered = ManualTask.objects.filter(workflow=row.pk, state__in=["approved", "rejected"])
     if answered.filter(wait__outcome="", wait__superseded=False).exists():
         return
-    line = workflow_page.page(row)["money"]
+    line = workflow_page.page(row, AnonymousUser())["money"]
     said: dict[str, str] = {}
     unclear = 0
     for sentence in re.split(r"(?<=\.) (?=[A-Z$])", line):

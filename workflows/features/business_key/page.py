@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from workflows import operations
+from workflows.console import links
 from workflows.console.base import Verb
+from workflows.console.dialogues import Dialogue
 from workflows.definition import wording_of_type
 from workflows.errors import DUPLICATES
+from workflows.extension import Note
 from workflows.features.business_key import duplicates
 from workflows.features.business_key.duplicates import Other
 from workflows.features.business_key.holders import HOLDER
 from workflows.models import Workflow
 
 
-def lines(workflow: Workflow, others: Sequence[Other]) -> list[tuple[str, int]]:
-    """A line for each of the others, and its number, for the link."""
+def notes(workflow: Workflow, others: Sequence[Other]) -> Iterator[Note]:
+    """A line for each of the others, which leads to its page."""
     same = wording_of_type(workflow.workflow_type).same_business
     is_second = duplicates.is_one(workflow) or duplicates.is_asked_about(workflow)
-    return [(_line(workflow, each, same, is_second=is_second), each.workflow_id) for each in others]
+    for each in others:
+        told = _line(workflow, each, same, is_second=is_second)
+        yield Note(told, links.workflow(each.workflow_id), f"Workflow {each.workflow_id}")
 
 
 def _line(workflow: Workflow, other: Other, same: str, *, is_second: bool) -> str:
@@ -50,4 +55,13 @@ NOT_A_DUPLICATE = Verb(
     consequences=_consequences,
     done="It goes on.",
     dangerous=True,
+)
+
+POSSIBLE_DUPLICATE = Dialogue(
+    *("Carry it out as well", "Do not carry it out"),
+    "Carried out, it runs beside the other one, and the patient may be charged a second time. Else it ends as a "
+    "duplicate, uncharged; while the other one is under way it waits, and takes its place if that one fails.",
+    expired="Then it ends uncharged, and “Needs a person” lists it.",
+    reason="Required.",
+    needs_reason=True,
 )

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from workflows.extension import Extension, Stay
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from workflows.extension import Extension, Note, Stay
 from workflows.health.needs_a_person import Source
 from workflows.models import Correction
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+    from workflows.console.base import Verb
+    from workflows.models import Workflow
 
 
 def _asks(row: Correction) -> str:
@@ -37,3 +46,18 @@ class CorrectionsExtension(Extension):
         "UPDATE workflows_correction SET told = '[]', reason = '' WHERE workflow_id = ANY (%(ids)s)",
     )
     belongs = ("workflows_correction WHERE workflow_id",)
+
+    def verbs(self) -> Sequence[Verb]:
+        from workflows.features.corrections import page
+
+        return page.VERBS
+
+    def foretells(self, verb: str, workflow: Workflow) -> Iterable[str]:
+        from workflows.features.corrections import page
+
+        return page.dropped(workflow) if verb == "retry" else ()
+
+    def notes(self, workflow: Workflow, user: User) -> Iterable[Note]:
+        from workflows.features.corrections import page
+
+        return map(Note, page.lines(workflow))

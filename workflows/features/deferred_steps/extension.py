@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from workflows.definition import wording_of_type
-from workflows.extension import Extension, Stay
+from workflows.extension import Extension, Said, Stay
+from workflows.features.deferred_steps import telling
 from workflows.features.deferred_steps.bulk_verbs import RUN_EACH_AGAIN
 from workflows.features.deferred_steps.health import Deferred
 from workflows.health import late
 from workflows.health.needs_a_person import Source, given_up
-from workflows.models import FollowUp
+from workflows.models import FollowUp, Workflow
 from workflows.wording import words_for_step
 
 if TYPE_CHECKING:
     from django.http.response import HttpResponseBase
+
+    from workflows.console.base import Verb
+    from workflows.models import Attempt
 
 
 def _asks(row: FollowUp) -> str:
@@ -56,3 +60,14 @@ class DeferredStepsExtension(Extension):
         from workflows.features.deferred_steps import left_undone_page
 
         return {"left_undone": left_undone_page.view}
+
+    def verbs(self) -> Sequence[Verb]:
+        from workflows.features.deferred_steps import page
+
+        return (page.RUN_AGAIN,)
+
+    def says(self, workflow: Workflow, attempt: Attempt | None) -> Said:
+        if workflow.status != Workflow.Status.COMPLETE:
+            return Said()
+        is_running = attempt is not None and attempt.closed_at is None
+        return Said(below=telling.lines(workflow, is_running=is_running))

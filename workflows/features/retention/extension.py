@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
     from django.contrib.auth.models import User
 
+    from workflows.console.base import Verb
+    from workflows.extension import Note
     from workflows.health.bounded import Link
     from workflows.management.workflow.subcommand import Subcommand
+    from workflows.models import Workflow
 
 
 class RetentionExtension(Extension):
@@ -45,3 +48,13 @@ class RetentionExtension(Extension):
             f"that again: leave the older key in SEARCH_KEYS until {max(held):%Y-%m-%d %H:%M} UTC, when the last "
             "of them ends. It also holds what comes later."
         )
+
+    def verbs(self) -> Sequence[Verb]:
+        from workflows.features.retention import page
+
+        return page.VERBS
+
+    def notes(self, workflow: Workflow, user: User) -> Iterable[Note]:
+        from workflows.features.retention import page
+
+        return page.notes(workflow, user)

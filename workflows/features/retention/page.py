@@ -19,6 +19,7 @@ from workflows.console import links
 from workflows.console.base import ConsoleAdmin, ReasonForm, Verb, reason_field, time_column
 from workflows.console.typed import DayField
 from workflows.definition import definitions
+from workflows.extension import Note
 from workflows.features.retention import erasing, holds
 from workflows.health.bounded import Link
 from workflows.models import Erasure, Hold, Workflow
@@ -115,21 +116,22 @@ LIFT = Verb(
 )
 
 
-def lines(row: Workflow) -> list[tuple[str, int]]:
-    """On a workflow's page: the legal holds that are on it, each with its number."""
-    return [
-        (
-            f"A legal hold is on it until {times.both(hold.until)}, placed by {hold.placed_by}: "
-            f"{words.ended(hold.reason)} Nothing of it is deleted before, whatever its age and whoever asks.",
-            hold.pk,
-        )
-        for hold in holds.on(row.pk)
-    ]
+def notes(row: Workflow, user: User) -> Iterator[Note]:
+    """On a workflow's page: its legal holds, erasures that wait for a second person, and when it is soon deleted."""
+    for hold in holds.on(row.pk):
+        url = links.to(Link("hold", pk=str(hold.pk))) if user.has_perm(PLACE_HOLD) else ""
+        yield Note(_held(hold), url, f"Legal hold {hold.pk}")
+    for asked in erasing.waiting(row.pk) if user.has_perm(ERASE) else ():
+        yield Note(_waits(asked), links.to(Link("erasure", pk=str(asked.pk))), f"Erasure {asked.pk}")
+    if told := soon(row):
+        yield Note(told, is_plain=True)
 
 
-def erasures(row: Workflow) -> list[tuple[str, int]]:
-    """On a workflow's page: the erasures of it that wait for a second person, each with its number."""
-    return [(_waits(each), each.pk) for each in erasing.waiting(row.pk)]
+def _held(hold: Hold) -> str:
+    return (
+        f"A legal hold is on it until {times.both(hold.until)}, placed by {hold.placed_by}: "
+        f"{words.ended(hold.reason)} Nothing of it is deleted before, whatever its age and whoever asks."
+    )
 
 
 def _waits(asked: Erasure) -> str:

@@ -9,7 +9,7 @@ from uuid import UUID
 from workflows import operations
 from workflows.definition import definitions, wording_of
 from workflows.errors import NotAllowed
-from workflows.features.business_key.duplicates import others_of
+from workflows.extension import installed
 from workflows.management.workflow.subcommand import Subcommand, number
 from workflows.models import Attempt, Effect, Event, ManualTask, Workflow
 from workflows.operations.guards import VIEW, require
@@ -46,7 +46,8 @@ def _show(user: User, options: dict[str, Any]) -> dict[str, Any]:
     definition = definitions().get(row.workflow_type)
     effects = list(Effect.objects.filter(workflow=row).defer("error_message").order_by("id"))
     newest = Attempt.objects.filter(workflow=row).order_by("-number").first()
-    told = standing(row, newest, undone_steps(definition, effects), cause_of(row), others_of(row))
+    said = [each.says(row, newest) for each in installed()]
+    told = standing(row, newest, undone_steps(definition, effects), cause_of(row), said)
     pending = row.status == Workflow.Status.PENDING
     lines = [
         history.line(event, wording_of(definition))
