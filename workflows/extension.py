@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from workflows.console.base import Verb
     from workflows.console.dialogues import Dialogue
+    from workflows.console.workflow_filters import OfFeature
     from workflows.engine.extension import Feature
     from workflows.health.bounded import Link
     from workflows.health.figures import Figures
@@ -156,6 +157,10 @@ class Extension:
         return ()
 
     # --- A workflow, on its page, in lists and in commands ---
+
+    def filters(self) -> Sequence[type[OfFeature]]:
+        """Filters of the list of workflows, after those of its state and type."""
+        return ()
 
     def verbs(self) -> Sequence[Verb]:
         """What people may do with a workflow. The buttons stand in the order of the features, before the rare ones."""

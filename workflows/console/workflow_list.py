@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import timedelta
-from functools import reduce
-from operator import or_
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.models import User
-from django.db.models import OuterRef, Q, QuerySet, Subquery
-from django.db.models.expressions import Combinable, RawSQL
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from workflows import operations, times
-from workflows.console import acknowledging, dialogues, failures, paging, revealing, workflow_page
+from workflows import operations
+from workflows.console import acknowledging, failures, revealing, workflow_page
+from workflows.console import workflow_filters as filters
 from workflows.console.base import OptionalReasonForm, RetryForm, Verb
 from workflows.console.choosing import ChoosesMany
-from workflows.definition import definitions
-from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
-from workflows.engine import unreadable
-from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.extension import installed
-from workflows.features.outages import cause_page as cause
-from workflows.health import bounded, counts, late, money_at_risk, recent_failures, selecting
-from workflows.health.failures import Ends, ends
-from workflows.models import Attempt, ManualTask, Service, State, Wait, Workflow
-from workflows.models.failure import of_code
-from workflows.models.workflow import AWAITS_RELEASE, UNACKNOWLEDGED, is_parked_on
-from workflows.state import parking
+from workflows.models import Attempt, ManualTask, State, Workflow
 from workflows.telling import consequences, patient, words
 from workflows.telling.steps import step_of
 from workflows.templatetags.cards import moment
-from workflows.wording import ENGINE_CODES, words_for_step
 
 RETRY = Verb(
     slug="retry",
@@ -107,285 +93,6 @@ def _if_it_does_not_help(row: Workflow) -> str:
 UNDER_WAY = (State.QUEUED, State.RUNNING, State.RETRYING, State.WAITING, State.PARKED)
 
 
-class StateFilter(paging.Filter):
-    title = "state"
-    parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [(state.value, state.label) for state in State]
-
-    def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Workflow]:
-        value = self.value()
-        rows: QuerySet[Workflow] = queryset.in_state(value) if value else queryset
-        return rows
-
-    def arms(self, request: HttpRequest, rows: Any) -> list[QuerySet[Workflow]]:
-        return selecting.arms_in_state(rows, self.value() or "") if self.value() else [rows]
-
-
-# The engine's own questions: something went wrong, and only a person can tell how to go on.
-ENGINE_TASK_TYPES = (
-    DOUBT_TASK_TYPE,
-    UNDO_TASK_TYPE,
-    UNDECLARED_TASK_TYPE,
-    DEATHS_TASK_TYPE,
-    LOSSES_TASK_TYPE,
-    unreadable.TASK_TYPE,
-)
-
-
-def _needing_attention() -> tuple[Q, ...]:
-    """Failed, being undone, failing for the third time in a row or more, or with a question of the engine's."""
-    types = [*ENGINE_TASK_TYPES, *dialogues.of_features()]
-    asked = ManualTask.objects.filter(state=ManualTask.State.OPEN, task_type__in=types)
-    return (
-        Q(status="FAILED", cancelled_at=None),
-        Q(status="PENDING", compensating=True),
-        Q(status="PENDING", retry_count__gte=3),
-        Q(status="PENDING", pk__in=asked.values("workflow_id")),
-    )
-
-
-class PresetFilter(paging.Filter):
-    """The questions that people open the list with."""
-
-    title = "urgency"
-    parameter_name = "preset"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [
-            ("attention", "Needs attention"),
-            ("failed-today", "Failed today"),
-            ("unacknowledged", "Failed and not acknowledged"),
-            (counts.UNKNOWN_TYPE, "Waits for a release that knows its type"),
-            (counts.LATE_DEFERRED, "Deferred step that no worker takes"),
-            (counts.UNCLEAR, "Perhaps charged, and not known for an hour"),
-            (counts.HOLDING, "Failed, holds money and not acknowledged"),
-            ("decision", "Needs a decision"),
-            (counts.OVERDUE_WAIT, "Waits, and it is overdue"),
-        ]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        match self.value():
-            case "attention":
-                return queryset.filter(reduce(or_, _needing_attention()))
-            case "failed-today":
-                today = timezone.localdate()
-                since, until = times.start_of(today), times.start_of(today + timedelta(days=1))
-                return recent_failures.failed_between(queryset, since, until)
-            case "unacknowledged":
-                return queryset.filter(UNACKNOWLEDGED)
-            case counts.UNKNOWN_TYPE:
-                return queryset.filter(AWAITS_RELEASE)
-            case counts.LATE_DEFERRED:
-                return queryset.filter(pk__in=late.with_late_deferred_steps())
-            case counts.UNCLEAR:
-                return queryset.filter(pk__in=money_at_risk.long_unclear_charges())
-            case counts.HOLDING:
-                return queryset.filter(UNACKNOWLEDGED, pk__in=money_at_risk.standing_charges())
-            case counts.OVERDUE_WAIT:
-                return queryset.filter(status="PENDING", pk__in=Wait.objects.overdue().values("workflow_id"))
-            case "decision":
-                return queryset.filter(status="PENDING", pk__in=ManualTask.objects.open().values("workflow_id"))
-        return queryset
-
-    def arms(self, request: HttpRequest, rows: QuerySet[Workflow]) -> list[QuerySet[Workflow]]:
-        if self.value() == "attention":
-            return [rows.filter(condition) for condition in _needing_attention()]
-        return [self.queryset(request, rows)]
-
-
-class FailedFilter(admin.SimpleListFilter):
-    """What failed between two times: Home's numbers lead here. The page does not offer it."""
-
-    title = "time of failure"
-    parameter_name = "failed"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return _told_times(self.value() or "")
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        found = recent_failures.interval(self.value() or "")
-        return recent_failures.failed_between(queryset, *found) if found else queryset
-
-
-class EndedFilter(admin.SimpleListFilter):
-    """What failed between two times, whatever became of it since: the charts lead here. The page does not offer it."""
-
-    title = "time of failure, retried since or not"
-    parameter_name = "ended"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return _told_times(self.value() or "")
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        """By one array: PostgreSQL would parse each of ten thousand parameters."""
-        if not self.value():
-            return queryset
-        return queryset.filter(pk__in=RawSQL("SELECT unnest(%s::bigint[])", [list(self.ends.workflows)]))
-
-    @cached_property
-    def ends(self) -> Ends:
-        found = recent_failures.interval(self.value() or "")
-        return ends(*found, failures.cause_of(self.request)) if found else Ends(0, {})
-
-    @property
-    def told(self) -> str:
-        """What stands above the list: how many failures are listed, and how many workflows are failed still."""
-        if not self.value():
-            return ""
-        number, workflows = self.ends.number, len(self.ends.workflows)
-        failed = sum(self.ends.workflows.values())
-        told = f"{_so_many(number, 'failure')} of {_so_many(workflows, 'workflow')}."
-        if failed == workflows:
-            return told
-        if not failed:
-            return f"{told} None of them is failed still."
-        return (
-            f"{told} {failed:,} of them {'is' if failed == 1 else 'are'} failed still; the others have gone on since."
-        )
-
-
-def _told_times(text: str) -> list[tuple[str, str]]:
-    if not (found := recent_failures.interval(text)):
-        return []
-    since, until = map(times.minute, found)  # with their dates: a bulk operation keeps what it was chosen by
-    return [(text, f"From {since} to {until}")]
-
-
-def _so_many(number: int, what: str) -> str:
-    return f"{bounded.text(number)} {what}{'s' * (number != 1)}"
-
-
-class UnexpectedFilter(admin.SimpleListFilter):
-    """Of what failed, what is not the patient's own: Home's sentence leads here. The page does not offer it."""
-
-    title = "whether it was expected"
-    parameter_name = "unexpected"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [("yes", "No: not the patient's own doing")] if self.value() else []
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        return queryset.filter(recent_failures.is_unexpected()) if self.value() else queryset
-
-
-# By themselves they ask for failures: of all rows, no index has them.
-OF_FAILURES = {"step", "code", "release"}
-
-
-class _OfFailure(admin.SimpleListFilter):
-    """Where, with which code, or in which release something failed. The list offers it beside what has failed."""
-
-    template = "admin/workflows/filter.html"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        offered = self.offered() if _asks_for_failures(request) else {}
-        if (given := self.value()) is not None:
-            offered.setdefault(given, words.cut(given) or "None")
-        return sorted(offered.items(), key=lambda each: each[1])
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        if self.value() is None or EndedFilter.parameter_name in request.GET:
-            return queryset  # the end that is asked for was at that step, whatever the workflow has met since
-        if _asks_for_failures(request):
-            queryset = queryset.filter(status=Workflow.Status.FAILED, cancelled_at=None)
-        return queryset.filter(self.condition(self.value() or ""))
-
-    def condition(self, value: str) -> Q:
-        raise NotImplementedError
-
-    def offered(self) -> dict[str, str]:
-        """The values that a definition may bring about, and their labels."""
-        return {}
-
-
-class StepFilter(_OfFailure):
-    title = parameter_name = "step"
-
-    def condition(self, value: str) -> Q:
-        return Q(current_step=value)
-
-    def offered(self) -> dict[str, str]:
-        steps = [(each.wording, step.name) for each in definitions().values() for step in each.steps]
-        return {name: words_for_step(wording, name).title for wording, name in steps}
-
-
-class CodeFilter(_OfFailure):
-    title = parameter_name = "code"
-
-    def condition(self, value: str) -> Q:
-        return of_code(value)
-
-    def offered(self) -> dict[str, str]:
-        codes = {code for each in definitions().values() for code in each.wording.codes}
-        return {code: words.plain(code) for code in {*codes, *ENGINE_CODES}}
-
-
-class ReleaseFilter(_OfFailure):
-    title = parameter_name = "release"
-
-    def condition(self, value: str) -> Q:
-        return Q(failed_release=value)
-
-
-def _asks_for_failures(request: HttpRequest) -> bool:
-    """Whether the list has failures alone, in the order in which their index has them. Of all rows few have a code."""
-    asked = request.GET
-    return (
-        asked.get("preset") in ("failed-today", "unacknowledged", counts.HOLDING)
-        or asked.get("state") == State.FAILED
-        or recent_failures.interval(asked.get("failed", "")) is not None
-        or (bool(OF_FAILURES & {*asked}) and not {"state", "preset", "ended"} & {*filter(asked.get, asked)})
-    )
-
-
-class TypeFilter(admin.SimpleListFilter):
-    title = "type"
-    parameter_name = "workflow_type"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [(name, words.workflow_type(name)) for name in sorted(definitions())]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        value = self.value()
-        return queryset.filter(workflow_type=value) if value else queryset
-
-
-class ParkedFilter(admin.SimpleListFilter):
-    title = "what it is parked on"
-    parameter_name = "parked_on"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        """The services, and causes, that workflows are parked on, and the one asked for: its last may have gone on."""
-        names = sorted({*parking.names(), *filter(None, [self.value()])})
-        causes = Service.objects.exclude(step="").in_bulk(names)
-        return [(name, cause.label_of(causes[name]) if name in causes else name) for name in names]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        value = self.value()
-        return queryset.filter(is_parked_on(value)) if value else queryset
-
-
-class CauseFilter(admin.SimpleListFilter):
-    """What failed for a cause before its brake came on: its page leads here. The list does not offer it."""
-
-    title = "step where many failed"
-    parameter_name = "cause"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        if self.value() is None:
-            return []
-        found = cause.named(self.value(), request.user)  # a filter without a choice would be passed over
-        return [(self.value() or "", cause.label_of(found) if found else "One that is not known")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        if self.value() is None:
-            return queryset
-        found = cause.named(self.value(), request.user)
-        return queryset.filter(pk__in=found.judged) if found else queryset.none()
-
-
 def _verbs() -> list[Verb]:
     of_features = [verb for each in installed() for verb in each.verbs()]
     engines = (acknowledging.ACKNOWLEDGE, revealing.REVEAL)
@@ -396,17 +103,16 @@ def _verbs() -> list[Verb]:
 class WorkflowAdmin(ChoosesMany):
     list_display = ("number", "type", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
     list_filter = (
-        PresetFilter,
-        StateFilter,
-        TypeFilter,
-        ParkedFilter,
-        CauseFilter,
-        FailedFilter,
-        EndedFilter,
-        UnexpectedFilter,
-        StepFilter,
-        CodeFilter,
-        ReleaseFilter,
+        filters.PresetFilter,
+        filters.StateFilter,
+        filters.TypeFilter,
+        *filters.of_features(),
+        filters.FailedFilter,
+        filters.EndedFilter,
+        filters.UnexpectedFilter,
+        filters.StepFilter,
+        filters.CodeFilter,
+        filters.ReleaseFilter,
     )
     change_list_template = "admin/workflows/workflow/change_list.html"
     bulk_verbs = ("retry", "run_now", "cancel", "acknowledge")
@@ -428,15 +134,16 @@ class WorkflowAdmin(ChoosesMany):
 
     def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
         """The newest first; for failures of some time the latest failure first, as its index has it."""
-        plain = request.GET.get("state") == State.FAILED and not OF_FAILURES & {*request.GET}
-        return ["-completed_at", "-id"] if _asks_for_failures(request) and not plain else ["-id"]
+        plain = request.GET.get("state") == State.FAILED and not filters.OF_FAILURES & {*request.GET}
+        return ["-completed_at", "-id"] if filters.asks_for_failures(request) and not plain else ["-id"]
 
     def choosable(self, request: HttpRequest) -> Sequence[str]:
-        if _asks_for_failures(request) or "cause" in request.GET:
+        if filters.asks_for_failures(request):
             return ("retry", "acknowledge")
-        if request.GET.get("state") in UNDER_WAY or "parked_on" in request.GET:
-            return ("run_now", "cancel")
-        return ()
+        for each in filters.of_features():
+            if each.parameter_name in request.GET:
+                return each.choosable
+        return ("run_now", "cancel") if request.GET.get("state") in UNDER_WAY else ()
 
     def why_nothing(self, row: Workflow) -> str:
         return operations.why_emptied(row)

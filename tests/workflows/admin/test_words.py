@@ -11,7 +11,7 @@ from django.contrib.admin.utils import label_for_field
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from workflows.console import home, navigation, needs_a_person
 from workflows.console.base import ConsoleAdmin, RetryForm
-from workflows.console.workflow_list import PresetFilter
+from workflows.console.workflow_filters import PresetFilter
 from workflows.features.outages.circuits import CircuitState
 from workflows.health.needs_a_person import Whose, kinds, sources
 from workflows.health.reasons import Level

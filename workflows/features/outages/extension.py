@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from django.contrib.auth.models import User
 
+    from workflows.console.workflow_filters import OfFeature
+
 
 class OutagesExtension(Extension):
     checks = (check_keys,)
@@ -35,6 +37,11 @@ class OutagesExtension(Extension):
         from workflows.features.outages import service_page
 
         return (service_page,)
+
+    def filters(self) -> Sequence[type[OfFeature]]:
+        from workflows.features.outages import filters
+
+        return (filters.ParkedFilter, filters.CauseFilter)
 
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.outages import cause_page  # a page: not where this is first imported

@@ -1,0 +1,289 @@
+"""The filters of the list of workflows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.db.models.expressions import RawSQL
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.functional import cached_property
+
+from workflows import times
+from workflows.console import dialogues, failures, paging
+from workflows.definition import definitions
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
+from workflows.engine import unreadable
+from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
+from workflows.extension import installed
+from workflows.health import bounded, counts, late, money_at_risk, recent_failures, selecting
+from workflows.health.failures import Ends, ends
+from workflows.models import ManualTask, State, Wait, Workflow
+from workflows.models.failure import of_code
+from workflows.models.workflow import AWAITS_RELEASE, UNACKNOWLEDGED
+from workflows.telling import words
+from workflows.wording import ENGINE_CODES, words_for_step
+
+
+class StateFilter(paging.Filter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [(state.value, state.label) for state in State]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> QuerySet[Workflow]:
+        value = self.value()
+        rows: QuerySet[Workflow] = queryset.in_state(value) if value else queryset
+        return rows
+
+    def arms(self, request: HttpRequest, rows: Any) -> list[QuerySet[Workflow]]:
+        return selecting.arms_in_state(rows, self.value() or "") if self.value() else [rows]
+
+
+# The engine's own questions: something went wrong, and only a person can tell how to go on.
+ENGINE_TASK_TYPES = (
+    DOUBT_TASK_TYPE,
+    UNDO_TASK_TYPE,
+    UNDECLARED_TASK_TYPE,
+    DEATHS_TASK_TYPE,
+    LOSSES_TASK_TYPE,
+    unreadable.TASK_TYPE,
+)
+
+
+def _needing_attention() -> tuple[Q, ...]:
+    """Failed, being undone, failing for the third time in a row or more, or with a question of the engine's."""
+    types = [*ENGINE_TASK_TYPES, *dialogues.of_features()]
+    asked = ManualTask.objects.filter(state=ManualTask.State.OPEN, task_type__in=types)
+    return (
+        Q(status="FAILED", cancelled_at=None),
+        Q(status="PENDING", compensating=True),
+        Q(status="PENDING", retry_count__gte=3),
+        Q(status="PENDING", pk__in=asked.values("workflow_id")),
+    )
+
+
+class PresetFilter(paging.Filter):
+    """The questions that people open the list with."""
+
+    title = "urgency"
+    parameter_name = "preset"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [
+            ("attention", "Needs attention"),
+            ("failed-today", "Failed today"),
+            ("unacknowledged", "Failed and not acknowledged"),
+            (counts.UNKNOWN_TYPE, "Waits for a release that knows its type"),
+            (counts.LATE_DEFERRED, "Deferred step that no worker takes"),
+            (counts.UNCLEAR, "Perhaps charged, and not known for an hour"),
+            (counts.HOLDING, "Failed, holds money and not acknowledged"),
+            ("decision", "Needs a decision"),
+            (counts.OVERDUE_WAIT, "Waits, and it is overdue"),
+        ]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        match self.value():
+            case "attention":
+                return queryset.filter(reduce(or_, _needing_attention()))
+            case "failed-today":
+                today = timezone.localdate()
+                since, until = times.start_of(today), times.start_of(today + timedelta(days=1))
+                return recent_failures.failed_between(queryset, since, until)
+            case "unacknowledged":
+                return queryset.filter(UNACKNOWLEDGED)
+            case counts.UNKNOWN_TYPE:
+                return queryset.filter(AWAITS_RELEASE)
+            case counts.LATE_DEFERRED:
+                return queryset.filter(pk__in=late.with_late_deferred_steps())
+            case counts.UNCLEAR:
+                return queryset.filter(pk__in=money_at_risk.long_unclear_charges())
+            case counts.HOLDING:
+                return queryset.filter(UNACKNOWLEDGED, pk__in=money_at_risk.standing_charges())
+            case counts.OVERDUE_WAIT:
+                return queryset.filter(status="PENDING", pk__in=Wait.objects.overdue().values("workflow_id"))
+            case "decision":
+                return queryset.filter(status="PENDING", pk__in=ManualTask.objects.open().values("workflow_id"))
+        return queryset
+
+    def arms(self, request: HttpRequest, rows: QuerySet[Workflow]) -> list[QuerySet[Workflow]]:
+        if self.value() == "attention":
+            return [rows.filter(condition) for condition in _needing_attention()]
+        return [self.queryset(request, rows)]
+
+
+class FailedFilter(admin.SimpleListFilter):
+    """What failed between two times: Home's numbers lead here. The page does not offer it."""
+
+    title = "time of failure"
+    parameter_name = "failed"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return _told_times(self.value() or "")
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        found = recent_failures.interval(self.value() or "")
+        return recent_failures.failed_between(queryset, *found) if found else queryset
+
+
+class EndedFilter(admin.SimpleListFilter):
+    """What failed between two times, whatever became of it since: the charts lead here. The page does not offer it."""
+
+    title = "time of failure, retried since or not"
+    parameter_name = "ended"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return _told_times(self.value() or "")
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        """By one array: PostgreSQL would parse each of ten thousand parameters."""
+        if not self.value():
+            return queryset
+        return queryset.filter(pk__in=RawSQL("SELECT unnest(%s::bigint[])", [list(self.ends.workflows)]))
+
+    @cached_property
+    def ends(self) -> Ends:
+        found = recent_failures.interval(self.value() or "")
+        return ends(*found, failures.cause_of(self.request)) if found else Ends(0, {})
+
+    @property
+    def told(self) -> str:
+        """What stands above the list: how many failures are listed, and how many workflows are failed still."""
+        if not self.value():
+            return ""
+        number, workflows = self.ends.number, len(self.ends.workflows)
+        failed = sum(self.ends.workflows.values())
+        told = f"{_so_many(number, 'failure')} of {_so_many(workflows, 'workflow')}."
+        if failed == workflows:
+            return told
+        if not failed:
+            return f"{told} None of them is failed still."
+        return (
+            f"{told} {failed:,} of them {'is' if failed == 1 else 'are'} failed still; the others have gone on since."
+        )
+
+
+def _told_times(text: str) -> list[tuple[str, str]]:
+    if not (found := recent_failures.interval(text)):
+        return []
+    since, until = map(times.minute, found)  # with their dates: a bulk operation keeps what it was chosen by
+    return [(text, f"From {since} to {until}")]
+
+
+def _so_many(number: int, what: str) -> str:
+    return f"{bounded.text(number)} {what}{'s' * (number != 1)}"
+
+
+class UnexpectedFilter(admin.SimpleListFilter):
+    """Of what failed, what is not the patient's own: Home's sentence leads here. The page does not offer it."""
+
+    title = "whether it was expected"
+    parameter_name = "unexpected"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [("yes", "No: not the patient's own doing")] if self.value() else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        return queryset.filter(recent_failures.is_unexpected()) if self.value() else queryset
+
+
+# By themselves they ask for failures: of all rows, no index has them.
+OF_FAILURES = {"step", "code", "release"}
+
+
+class _OfFailure(admin.SimpleListFilter):
+    """Where, with which code, or in which release something failed. The list offers it beside what has failed."""
+
+    template = "admin/workflows/filter.html"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        offered = self.offered() if asks_for_failures(request) else {}
+        if (given := self.value()) is not None:
+            offered.setdefault(given, words.cut(given) or "None")
+        return sorted(offered.items(), key=lambda each: each[1])
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        if self.value() is None or EndedFilter.parameter_name in request.GET:
+            return queryset  # the end that is asked for was at that step, whatever the workflow has met since
+        if asks_for_failures(request):
+            queryset = queryset.filter(status=Workflow.Status.FAILED, cancelled_at=None)
+        return queryset.filter(self.condition(self.value() or ""))
+
+    def condition(self, value: str) -> Q:
+        raise NotImplementedError
+
+    def offered(self) -> dict[str, str]:
+        """The values that a definition may bring about, and their labels."""
+        return {}
+
+
+class StepFilter(_OfFailure):
+    title = parameter_name = "step"
+
+    def condition(self, value: str) -> Q:
+        return Q(current_step=value)
+
+    def offered(self) -> dict[str, str]:
+        steps = [(each.wording, step.name) for each in definitions().values() for step in each.steps]
+        return {name: words_for_step(wording, name).title for wording, name in steps}
+
+
+class CodeFilter(_OfFailure):
+    title = parameter_name = "code"
+
+    def condition(self, value: str) -> Q:
+        return of_code(value)
+
+    def offered(self) -> dict[str, str]:
+        codes = {code for each in definitions().values() for code in each.wording.codes}
+        return {code: words.plain(code) for code in {*codes, *ENGINE_CODES}}
+
+
+class ReleaseFilter(_OfFailure):
+    title = parameter_name = "release"
+
+    def condition(self, value: str) -> Q:
+        return Q(failed_release=value)
+
+
+def asks_for_failures(request: HttpRequest) -> bool:
+    """Whether the list has failures alone, in the order in which their index has them. Of all rows few have a code."""
+    asked = request.GET
+    return (
+        asked.get("preset") in ("failed-today", "unacknowledged", counts.HOLDING)
+        or asked.get("state") == State.FAILED
+        or recent_failures.interval(asked.get("failed", "")) is not None
+        or (bool(OF_FAILURES & {*asked}) and not {"state", "preset", "ended"} & {*filter(asked.get, asked)})
+    )
+
+
+class TypeFilter(admin.SimpleListFilter):
+    title = "type"
+    parameter_name = "workflow_type"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [(name, words.workflow_type(name)) for name in sorted(definitions())]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        value = self.value()
+        return queryset.filter(workflow_type=value) if value else queryset
+
+
+# --- Of features --------------------------------------------------------------------------------
+
+
+class OfFeature(admin.SimpleListFilter):
+    """`choosable`: the verbs that make sense for all that it lets through."""
+
+    choosable: Sequence[str] = ()
+
+
+def of_features() -> list[type[OfFeature]]:
+    return [each for feature in installed() for each in feature.filters()]
