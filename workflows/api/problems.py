@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from workflows import request_ids
+from workflows.extras import ExtraMissing
 from workflows.ingress.signal_bodies import NoSuchWorkflow, UnsupportedMediaType
 from workflows.intake.batching import Overloaded
 from workflows.intake.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken
@@ -125,13 +126,23 @@ def problem_of(error: Exception) -> Problem:
         case DatabaseUnavailable():
             text = "Nothing was stored as far as we know. Send it again with the same key."
             return Problem(503, "database_unavailable", text, Retry_After=retry_after)
-        case Unreadable():
+        case Unreadable() | ExtraMissing():
             logger.error("Error handling a request: %s", str(error))
             text = "We lack a key of our own, and nothing was stored. Send it again."
             return Problem(503, "key_missing", text, Retry_After=retry_after)
         case _:
             logger.error("Error handling a request: %s", type(error).__name__, exc_info=error)
             return Problem(500, "internal_error", "The error is ours. Send it again later with the same key.")
+
+
+def not_installed(missing: ExtraMissing) -> View:
+    """A view in place of one that needs an extra."""
+
+    @api()
+    def view(request: HttpRequest) -> HttpResponse:
+        raise Problem(501, "not_installed", str(missing))
+
+    return view
 
 
 @api()

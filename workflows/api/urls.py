@@ -1,16 +1,27 @@
 """The API and the health of a process: the console has all of it, the intake only `INTAKE`."""
 
+from __future__ import annotations
+
 from django.urls import URLPattern, URLResolver, path, re_path
 from django.urls.resolvers import RegexPattern
 
+from workflows import extras
 from workflows.api.health import healthz, readyz
-from workflows.api.metrics import intake_metrics, metrics
 from workflows.api.of_workflow import cancel, history
 from workflows.api.openapi import openapi
-from workflows.api.problems import not_found
+from workflows.api.problems import View, not_found, not_installed
 from workflows.api.signals import send_signal, webhook
 from workflows.api.submissions import submission, submit
 from workflows.api.workflows import start_workflow, workflow
+
+
+def _metrics(name: str) -> View:
+    try:
+        view: View = getattr(extras.load("workflows.api.metrics"), name)
+    except extras.ExtraMissing as missing:
+        return not_installed(missing)
+    return view
+
 
 _OF_BOTH: list[URLPattern] = [
     path("v1/submissions", submit, name="submissions"),
@@ -22,7 +33,7 @@ _OF_BOTH: list[URLPattern] = [
 
 urlpatterns: list[URLPattern] = [
     *_OF_BOTH,
-    path("metrics", metrics, name="metrics"),
+    path("metrics", _metrics("metrics"), name="metrics"),
     path("v1/workflows", start_workflow, name="workflows"),
     path("v1/workflows/<str:key>", workflow, name="workflow"),
     path("v1/workflows/<str:key>/history", history, name="workflow-history"),
@@ -33,4 +44,6 @@ urlpatterns: list[URLPattern] = [
 ]
 
 # Anything else is a 404 in the API's form, also what does not start with a slash: `OPTIONS *`, `GET http://...`.
-INTAKE = URLResolver(RegexPattern("^/?"), [*_OF_BOTH, path("metrics", intake_metrics), re_path("", not_found)])
+INTAKE = URLResolver(
+    RegexPattern("^/?"), [*_OF_BOTH, path("metrics", _metrics("intake_metrics")), re_path("", not_found)]
+)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from typing import TYPE_CHECKING
 
 from workflows.definition import WorkflowDefinition
 from workflows.wording import ENGINE_CODES
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
+else:
+    Collector = object
 
 # Of one family, whatever the definitions and the services come up with: 5,000 lines are half a megabyte.
 MOST_SERIES = 5_000
@@ -27,6 +31,8 @@ class Bounded(Collector):
         self._collectors = collectors
 
     def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily  # an extra
+
         left_out = GaugeMetricFamily(
             "onramp_series_left_out", f"Series of a family beyond {MOST_SERIES}: not told.", labels=["family"]
         )

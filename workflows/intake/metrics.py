@@ -7,9 +7,16 @@ https://prometheus.github.io/client_python/multiprocess/
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
+if TYPE_CHECKING or find_spec("prometheus_client"):
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+    from prometheus_client.multiprocess import MultiProcessCollector
+else:  # nothing is counted, and no view asks for it: `api.urls`
+    from workflows.intake.uncounted import Uncounted as Counter
+    from workflows.intake.uncounted import Uncounted as Gauge
+    from workflows.intake.uncounted import Uncounted as Histogram
 
 _ANSWERS = Counter(
     "onramp_intake_answers", "Answers to requests about submissions, and to what is no HTTP, by status.", ["status"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError, RawDescriptionHelpFormatter
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
+
+from workflows import extras
 
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -34,19 +35,12 @@ def given(argument: str | None, setting: str, example: str) -> str:
     return value
 
 
-# By the extra of pyproject.toml: what it brings, and by which names that is imported.
-_EXTRAS = {"kafka": ("Kafka's client", ("confluent_kafka",)), "sqs": ("boto3", ("boto3", "botocore"))}
-
-
-def extra(module: str, name: str) -> ModuleType:
+def extra(module: str) -> ModuleType:
     """The module of ours that needs an extra. Raises CommandError where that is not installed."""
-    what, packages = _EXTRAS[name]
     try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name not in packages:
-            raise
-        raise CommandError(f"{what} is not installed: pip install -c constraints.txt '.[{name}]'") from None
+        return extras.load(module)
+    except extras.ExtraMissing as missing:
+        raise CommandError(str(missing)) from None
 
 
 def seconds(text: str) -> float:

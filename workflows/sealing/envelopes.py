@@ -14,12 +14,17 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.conf import settings
+
+if TYPE_CHECKING or find_spec("cryptography"):
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+else:
+    from workflows.sealing.unavailable import AESGCM, InvalidTag
 
 PREFIX = "sealed:"
 # An entry of the settings DATA_KEYS and SEARCH_KEYS for a key made of SECRET_KEY, which is the default.

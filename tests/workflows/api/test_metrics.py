@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.utils import timezone
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.servers import connecting_to
 from tests.workflows import rows
 from tests.workflows.features.outages.services import open_cause, open_circuit
-from workflows.api import metrics
+from workflows.api import metrics, urls
 from workflows.health import series
 from workflows.models import Chore, Workflow
 
@@ -228,3 +229,11 @@ def test_without_a_database_it_says_so_in_time(client: Client) -> None:
     with connecting_to(port=1):
         response = client.get("/metrics")
     assert (response.status_code, response.json()["code"]) == (503, "database_unavailable")
+
+
+def test_without_the_extra_it_says_what_to_install(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "workflows.api.metrics")
+    answer = urls._metrics("metrics")(RequestFactory().get("/metrics"))
+    assert answer.status_code == 501
+    assert "pip install 'django-onramp[metrics]'" in answer.content.decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from workflows import trace_context
+from workflows import extras, trace_context
 
 if TYPE_CHECKING:
     from workflows.features.traces.spans import Spans
@@ -18,8 +18,8 @@ def begin() -> Spans | None:
     if not trace_context.is_on():
         return None
     try:
-        from workflows.features.traces.spans import Spans
-    except ImportError as error:
-        logger.warning("there are no traces, for a package is missing (%s): pip install '.[traces]'", error.name)
+        made: Spans = extras.load("workflows.features.traces.spans").Spans()
+    except extras.ExtraMissing as missing:
+        logger.warning("there are no traces: %s", str(missing))
         return None
-    return Spans()
+    return made

@@ -17,7 +17,7 @@ def test_without_the_extra_there_are_none_and_the_log_says_why(
     assert caplog.text == "", "nobody has asked for them"
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     assert traces.begin() is None
-    assert "there are no traces, for a package is missing" in caplog.text
+    assert "there are no traces: opentelemetry is not installed: pip install 'django-onramp[traces]'" in caplog.text
 
 
 def test_a_trace_that_cannot_be_made_fails_nothing(

@@ -91,7 +91,7 @@ def _chosen(names: list[str] | None) -> list[Destination]:
 def _sender(destination: Destination) -> Sender:
     if not destination.kafka:
         return Webhook(destination)
-    kafka = extra("workflows.features.outbox.kafka", "kafka")
+    kafka = extra("workflows.features.outbox.kafka")
     try:
         return kafka.KafkaTopic(destination)  # type: ignore[no-any-return]
     except ImproperlyConfigured as error:

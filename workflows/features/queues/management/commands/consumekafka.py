@@ -48,7 +48,7 @@ class Command(RunningCommand):
         super().add_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        kafka = extra("workflows.features.queues.kafka", "kafka")
+        kafka = extra("workflows.features.queues.kafka")
         topics, submissions = _topics(options, kafka)
         relay_options = kafka.Options(
             brokers=given(options["brokers"], "KAFKA_BROKERS", "--brokers host:9092"),

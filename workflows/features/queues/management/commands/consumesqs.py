@@ -33,7 +33,7 @@ class Command(RunningCommand):
         super().add_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        sqs = extra("workflows.features.queues.sqs", "sqs")
+        sqs = extra("workflows.features.queues.sqs")
         consumer_options = sqs.Options(
             queue=given(options["queue"], "SQS_QUEUE_URL", "--queue URL"),
             client=given(options["client"], "SQS_CLIENT", "--client NAME"),
