@@ -1,6 +1,5 @@
 """Settings, from the environment only (django-environ); `.env` in the project's folder is read when it is there."""
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -70,23 +69,7 @@ AUTHENTICATION_BACKENDS = [
 # A sign-in that was asked to lead to another site leads here.
 LOGIN_REDIRECT_URL = "admin:index"
 
-# An account is refused after so many failures, an address after four times as many, for so long after the last one that
-# counted. A refused try is not counted: the pause does not grow.
-AXES_FAILURE_LIMIT = 5
-AXES_COOLOFF_TIME = timedelta(minutes=15)
-AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
-AXES_RESET_ON_SUCCESS = True
-AXES_HANDLER = "staff.sign_in.Throttle"
-AXES_LOCKOUT_PARAMETERS = "staff.sign_in.counted_by"
-AXES_LOCKOUT_CALLABLE = "staff.sign_in.refuse"
-AXES_USERNAME_CALLABLE = "staff.sign_in.name_of"
-AXES_CLIENT_IP_CALLABLE = "staff.sign_in.address_of"
-AXES_CLIENT_STR_CALLABLE = "staff.sign_in.described"
-# For these fields of a failed sign-in only their names are kept: people type passwords there.
-AXES_SENSITIVE_PARAMETERS = ["username", "csrfmiddlewaretoken"]
-AXES_VERBOSE = False
-AXES_ENABLE_ADMIN = False
-AXES_ENABLE_ACCESS_FAILURE_LOG = True
+# The throttle's are in staff/defaults.py.
 
 # Sign-ins, sign-outs and failures are kept for so many days.
 SIGN_INS_KEPT_DAYS = env.int("SIGN_INS_KEPT_DAYS", default=365)
@@ -145,17 +128,9 @@ database["OPTIONS"] = {
     **database.get("OPTIONS", {}),
 }
 
-# Two connections a process: `default` for requests and for the worker's claim, and `attempt log`, which the worker
-# keeps in autocommit for what must outlive a rollback (docs/internals/claim.md). The attempt log's few statements are
-# prepared at the fifth time, psycopg's default.
-DATABASES = {
-    "default": database,
-    "attempt_log": {
-        **database,
-        "OPTIONS": {**database["OPTIONS"], "prepare_threshold": 5},
-        "TEST": {"MIRROR": "default"},
-    },
-}
+# For requests, and for the worker's claim. Of it `attempt_log` is made, which the worker keeps in autocommit for what
+# must outlive a rollback (docs/internals/claim.md).
+DATABASES = {"default": database}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Applications -------------------------------------------------------------------------------

@@ -1,11 +1,20 @@
+from typing import Any
+
 from django.apps import AppConfig
 from django.core.checks import Tags, register
+
+from staff.defaults import DEFAULTS
+from workflows.defaults import fill_in
 
 
 class StaffConfig(AppConfig):
     """The people of the console: how they sign in, for how long, and who may administer whom."""
 
     name = "staff"
+
+    def __init__(self, app_name: str, app_module: Any) -> None:
+        super().__init__(app_name, app_module)
+        fill_in(DEFAULTS)
 
     def ready(self) -> None:
         from staff import checks, sessions

@@ -20,3 +20,6 @@ The path of a workflow, and where each part of it is:
 The author of a workflow imports from `workflows.definition`, `workflows.errors`, `workflows.effects`, `workflows.waits`
 and `workflows.models`; a test from `workflows.testing`.
 """
+
+# By this `apps` knows that the package is ours: another distribution has one of the same name.
+DISTRIBUTION = "django-onramp"

@@ -1,17 +1,47 @@
-from django.apps import AppConfig
+from typing import Any
+
+from django.apps import AppConfig, apps
 from django.core.checks import Tags, register
+from django.core.exceptions import ImproperlyConfigured
 from django.db.backends.signals import connection_created
+
+from workflows import defaults
+
+
+def _require_apps() -> None:
+    """Without these no module of ours can be imported."""
+    for name in ("auth", "admin"):
+        if not apps.is_installed(f"django.contrib.{name}"):
+            wanted = "workflows.console.apps.ConsoleConfig" if name == "admin" else f"django.contrib.{name}"
+            raise ImproperlyConfigured(f"INSTALLED_APPS lacks {wanted!r}, which 'workflows' needs.")
 
 
 class WorkflowsConfig(AppConfig):
     name = "workflows"
 
+    def __init__(self, app_name: str, app_module: Any) -> None:
+        super().__init__(app_name, app_module)
+        if not hasattr(app_module, "DISTRIBUTION"):
+            raise ImproperlyConfigured(
+                f"The package 'workflows' in {app_module.__file__} is not that of django-onramp: llama-index-workflows "
+                "has the same name, and an environment takes one of the two."
+            )
+        defaults.fill_in(defaults.DEFAULTS)
+        defaults.add_attempt_log()
+
     def ready(self) -> None:
-        from workflows import checks
+        _require_apps()
+        from workflows import checks, checks_of_settings
+        from workflows.console import checks as console
         from workflows.extension import installed
         from workflows.postgres import session_settings
 
         connection_created.connect(session_settings.tell)
+        register(checks_of_settings.check_database)
+        register(console.check_site)
+        register(checks_of_settings.check_named_definitions)
+        register(checks_of_settings.check_users)
+        register(checks_of_settings.check_sealing)
         register(checks.check_definitions)
         register(checks.check_options)
         register(checks.check_submission_workflow)

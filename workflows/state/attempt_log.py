@@ -18,6 +18,7 @@ from uuid import uuid4
 from django.db import Error, connections, transaction
 
 from workflows import failpoints
+from workflows.defaults import ATTEMPT_LOG
 from workflows.definition import undo_of
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Attempt, Event, Workflow
@@ -31,7 +32,7 @@ from workflows.trace_context import Trace
 
 logger = logging.getLogger(__name__)
 
-ALIAS = "attempt_log"
+ALIAS = ATTEMPT_LOG
 
 # Put into a statement's WHERE; its parameter is the attempt's `claim_xid`.
 FENCE = "pg_xact_status(%(claim_xid)s::text::xid8) = 'in progress'"

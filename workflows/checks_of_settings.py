@@ -1,0 +1,91 @@
+"""System checks of the project around the package: what its settings lack, and what to write there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.checks import CheckMessage, Error, Warning
+from django.core.exceptions import FieldDoesNotExist
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.models import IntegerField
+
+from workflows.sealing.key_register import needs_extra
+
+Messages = Iterator[CheckMessage]
+
+# What is asked of a user, in Python and by the guards of the database (migrations/0002_guards.py).
+FIELDS = ("email", "is_active", "is_staff", "is_superuser", "date_joined", "groups", "user_permissions")
+
+
+def check_database(**kwargs: Any) -> Messages:
+    """The tables are in PostgreSQL, and Django is told of its types."""
+    engine, vendor = connections.settings[DEFAULT_DB_ALIAS]["ENGINE"], connections[DEFAULT_DB_ALIAS].vendor
+    if vendor != "postgresql":
+        yield Error(
+            f"DATABASES has the engine {engine!r}: workflows are kept in PostgreSQL only, for its locks are the queue.",
+            hint='Write DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql", "NAME": ...}}.',
+            id="workflows.E030",
+        )
+    if not apps.is_installed("django.contrib.postgres"):
+        yield Error(
+            "INSTALLED_APPS lacks 'django.contrib.postgres', whose fields and indexes the tables have.",
+            hint="Add 'django.contrib.postgres', after 'workflows'.",
+            id="workflows.E031",
+        )
+
+
+def check_named_definitions(**kwargs: Any) -> Messages:
+    """There is something to run."""
+    if not settings.WORKFLOWS:
+        yield Warning(
+            "WORKFLOWS is not set, so there is no workflow to run.",
+            hint="List your definitions by their dotted paths: WORKFLOWS = ['shop.workflow.ORDER'].",
+            id="workflows.W033",
+        )
+    if not settings.USE_TZ:
+        yield Error("USE_TZ is False: all times here are aware.", hint="Write USE_TZ = True.", id="workflows.E034")
+
+
+def check_users(**kwargs: Any) -> Messages:
+    """The users of the project can be given rights, and numbers for keys."""
+    model = get_user_model()
+    lacking = [name for name in FIELDS if not _has_field(model, name)]
+    if not hasattr(model._default_manager, "with_perm"):
+        lacking.append("objects.with_perm")
+    if lacking:
+        yield Error(
+            f"AUTH_USER_MODEL is {settings.AUTH_USER_MODEL!r}, which lacks {', '.join(lacking)}.",
+            hint="Make it a subclass of django.contrib.auth.models.AbstractUser.",
+            id="workflows.E035",
+        )
+    if not isinstance(model._meta.pk, IntegerField):
+        yield Error(
+            f"AUTH_USER_MODEL is {settings.AUTH_USER_MODEL!r}, whose primary key is not a number.",
+            hint="Leave the primary key to Django: an AutoField or a BigAutoField.",
+            id="workflows.E036",
+        )
+
+
+def _has_field(model: Any, name: str) -> bool:
+    try:
+        return bool(model._meta.get_field(name))
+    except FieldDoesNotExist:
+        return False
+
+
+def check_sealing(**kwargs: Any) -> Messages:
+    """What is to be sealed can be: nothing secret is ever stored in clear."""
+    try:
+        needed = needs_extra()
+    except (ImportError, AttributeError):  # check_definitions reports it
+        return
+    if needed:
+        yield Error(
+            f"{', '.join(needed)}: this is stored sealed, and the package that seals is not installed.",
+            hint="pip install 'django-onramp[sealing]'",
+            id="workflows.E037",
+        )
