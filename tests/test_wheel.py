@@ -1,0 +1,153 @@
+"""The wheel, as a stranger gets it: built, listed, and installed into an empty virtual environment with no extra."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+from django.db import connection
+
+from tests.servers import ROOT, empty_database
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+
+# Django, psycopg, pydantic, what they need, and ourselves.
+MOST_PACKAGES = 12
+MOST_BYTES = 1_000_000
+
+# Beside Python's own.
+FILES = {".html", ".css", ".js", ".json", ".typed", ".txt", ".md"}
+
+
+def run(*command: object, cwd: Path, **environment: str) -> str:
+    """What the command prints; it must end well. Nothing of this process's environment leads to the checkout."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "PYTHON", "VIRTUAL_"))}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**kept, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--wheel-dir", folder, ROOT, cwd=folder)
+    (built,) = folder.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel, and what that asks for."""
+    folder = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    run(folder / "bin/pip", "install", "-qq", wheel, cwd=folder)
+    return folder / "bin/python"
+
+
+@pytest.fixture(scope="module")
+def project(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`startproject`, with the settings and the workflow of docs/install.md."""
+    folder = tmp_path_factory.mktemp("project")
+    run(python.parent / "django-admin", "startproject", "shop", ".", cwd=folder)
+    settings, workflow = re.findall(r"```python\n(.*?)```", (ROOT / "docs/install.md").read_text(), flags=re.S)
+    with (folder / "shop/settings.py").open("a") as end:
+        end.write(settings)
+    (folder / "shop/workflow.py").write_text(workflow)
+    return folder
+
+
+def test_it_holds_the_packages_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    tops = {PurePosixPath(name).parts[0] for name in names}
+    assert tops == {"workflows", "staff", "django_onramp-0.3.0.dist-info"}
+    strange = [
+        name for name in names if ".dist-info/" not in name and PurePosixPath(name).suffix not in {".py", *FILES}
+    ]
+    assert not strange
+    wanted = {f"{app}/{path.relative_to(ROOT / app)}" for app in ("workflows", "staff") for path in files_of(app)}
+    assert {name for name in names if ".dist-info/" not in name} == wanted | {"workflows/AGENTS.md"}
+    assert "django_onramp-0.3.0.dist-info/licenses/LICENSE" in names
+    assert wheel.stat().st_size < MOST_BYTES
+
+
+def files_of(app: str) -> Iterator[Path]:
+    tracked = run("git", "ls-files", "-co", "--exclude-standard", app, cwd=ROOT) if (ROOT / ".git").exists() else ""
+    return (path for line in tracked.splitlines() if (path := ROOT / line).is_file())
+
+
+def test_it_brings_few_packages(python: Path) -> None:
+    count = "from importlib.metadata import distributions as d; print(*sorted({each.name for each in d()}))"
+    installed = set(run(python, "-c", count, cwd=python.parent).split()) - {"pip", "setuptools"}
+    assert len(installed) <= MOST_PACKAGES, installed
+
+
+def test_a_fresh_project_passes_the_checks_and_runs_a_workflow(python: Path, project: Path) -> None:
+    assert "no issues" in run(python, "manage.py", "check", cwd=project)
+    taken = "import time; t = time.perf_counter(); import django; django.setup(); print(time.perf_counter() - t)"
+    bare = (
+        "from shop.settings import *\nINSTALLED_APPS = [app for app in INSTALLED_APPS if app.startswith('django.')]\n"
+    )
+    (project / "bare.py").write_text(bare)
+    for settings in ("bare", "shop.settings"):
+        seconds = float(run(python, "-c", taken, cwd=project, DJANGO_SETTINGS_MODULE=settings))
+        print(f"django.setup() with {settings}: {seconds:.2f} s")  # noqa: T201 (for people: it depends on the machine)
+    with empty_database(f"{connection.settings_dict['NAME']}_shop"):
+        server = connection.connection.info
+        address = {"NAME": f"{connection.settings_dict['NAME']}_shop", "HOST": server.host, "PORT": str(server.port)}
+        address |= {"USER": server.user, "PASSWORD": server.password}
+        with (project / "shop/settings.py").open("a") as end:
+            end.write(f"\nDATABASES['default'] |= {address!r}\nALLOWED_HOSTS = ['*']\n")
+        with (project / "shop/urls.py").open("a") as end:
+            end.write(
+                '\nfrom django.urls import include\nurlpatterns.append(path("", include("workflows.api.urls")))\n'
+            )
+        run(python, "manage.py", "migrate", "-v0", cwd=project)
+        run(python, "manage.py", "shell", "-v0", "-c", ENTER, cwd=project)
+        run(python, "manage.py", "runworker", "--drain", cwd=project)
+        assert run(python, "manage.py", "shell", "-v0", "-c", LOOK, cwd=project).split() == SEEN
+
+
+ENTER = """
+from workflows.definition import definitions
+from workflows.intake.submissions import start
+from workflows.postgres.jsonb import parse
+start(definitions()["order"], tenant="", business_key="1", payload=parse(b'{"sku": "A-1"}'), submitted_by="")
+"""
+LOOK = """
+from django.contrib.auth import get_user_model
+from django.test import Client
+from workflows.models import Workflow
+row = Workflow.objects.get()
+print(row.status, row.context["parcel"].replace(" ", "_"))
+client = Client()
+client.force_login(get_user_model().objects.create_superuser("ada"))
+for page in ("", "workflows/workflow/", f"workflows/workflow/{row.pk}/change/", "needs-a-person/", "audit/"):
+    print(client.get(f"/admin/{page}").status_code)
+print(client.get("/metrics").status_code, client.get("/healthz").status_code)
+"""
+SEEN = ["COMPLETE", "parcel_of_A-1", *["200"] * 5, "501", "200"]
+
+
+def test_another_package_of_the_name_is_noticed(python: Path, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "workflows").mkdir()
+    (tmp_path / "workflows/__init__.py").write_text("")
+    ours = Path(run(python, "-c", "import workflows; print(workflows.__path__[0])", cwd=python.parent).strip())
+    (tmp_path / "workflows/apps.py").write_text((ours / "apps.py").read_text())
+    (tmp_path / "workflows/defaults.py").write_text((ours / "defaults.py").read_text())
+    with pytest.raises(AssertionError, match="is not that of django-onramp: llama-index-workflows"):
+        run(python, "manage.py", "check", cwd=project, PYTHONPATH=str(tmp_path))
