@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any, NoReturn
 
 import pytest
@@ -29,9 +30,11 @@ from tests.workflows.cancelling import BY_PHONE, CHARGE, ask, charge, flaky, not
 from workflows import operations
 from workflows.definition import Step
 from workflows.engine import compensation, worker_boundary
+from workflows.engine.extension import Feature, Part
 from workflows.errors import NotAllowed, StepError
 from workflows.models import Effect, Event, ManualTask, Signal, State, Wait, Workflow
 from workflows.operations import guards
+from workflows.state.transitions import Parking
 from workflows.stop_flag import Flag
 
 pytestmark = engine.ENGINE
@@ -70,6 +73,21 @@ def run(gate: Gate) -> Iterator[Any]:
     start.finish = finish  # type: ignore[attr-defined]
     yield start
     finish()
+
+
+class ParksEverything(Part, Feature):
+    def at_worker(self) -> Part:
+        return self
+
+    def park_instead(self, *_: object, **__: object) -> Parking:
+        return Parking("billing", timedelta(hours=1))
+
+
+def test_no_feature_parks_what_a_person_cancels() -> None:
+    define([nothing])
+    workflow = submit()
+    request_cancellation(workflow)
+    assert work(workflow, features=[ParksEverything()]).status == "FAILED"
 
 
 def test_one_that_is_running_ends_before_its_next_call(ada: User, gate: Gate, run: Any) -> None:

@@ -66,14 +66,14 @@ class AtWorker(Part):
             self._brake.vote()
 
     def find_parking(self, workflow: Workflow, error: BaseException) -> Parking | None:
-        return parking.find_parking(workflow, error)
+        on = parking.find_parking(workflow, error)
+        return on._replace(is_untried=isinstance(error, Braked)) if on else None
 
     def park_instead(
         self, workflow: Workflow, step: str, error: BaseException, description: Mapping[str, str], *, judges: bool
     ) -> Parking | None:
         braked = self._brake.on_failure(workflow, step, error, description, judges=judges)
-        on = braked and parking.find_parking(workflow, braked)
-        return on._replace(is_untried=False) if on else None  # it has met the cause just now
+        return parking.find_parking(workflow, braked) if braked else None  # it has met the cause just now
 
     def crashed(self, workflow: Workflow, past: PastAttempt) -> Braked | None:
         return brake.on_crash(workflow, past.died_in, release=past.release)

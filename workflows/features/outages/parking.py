@@ -56,16 +56,15 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
     if service and is_busy(error):  # however long: its turn comes
         return Parking(service, HOUR, mend=turn_at(service))
     circuit = circuits.find_open(service) if service else None
-    is_braked = isinstance(error, Braked)
     if circuit is None:  # the brake was let go since the vote: that is not a verdict on this one
-        return Parking(service, HOUR, is_untried=True) if service and is_braked else None
+        return Parking(service, HOUR) if service and isinstance(error, Braked) else None
     needs_only = any(isinstance(each, ServiceUnavailable) and each.needed for each in error_chain(error))
     longest = DAY if needs_only else HOUR
     mend = mend_of(circuit)
     if workflow.parked_on != service:
         return Parking(service, longest, mend=mend)
     if mend:  # nobody is failed by the hundred: a person is asked about the cause
-        return Parking(service, longest, since=workflow.parked_at, mend=mend, is_untried=is_braked)
+        return Parking(service, longest, since=workflow.parked_at, mend=mend)
     was_parked = Workflow.objects.filter(pk=workflow.pk, parked_at__lte=ClockTimestamp() - longest)
     is_over = not circuit.held_by and was_parked.exists()
     return Parking(service, longest, since=None if is_over else workflow.parked_at, is_over=is_over)

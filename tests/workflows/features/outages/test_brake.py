@@ -188,6 +188,13 @@ def test_a_trial_in_vain_parks_again_and_the_next_one_comes_later(program: Progr
     assert parking.release_parked().changed == 0
 
 
+def test_a_trial_in_vain_shows_what_it_has_met_last(program: Program) -> None:
+    *_, fifth = braked(program, 5, StepError("No.", code="gone"))
+    trial_is_due("test/enroll: gone")
+    program.bug = StepError("Still no.", code="gone")
+    assert again(fifth).last_error_message == "Still no."
+
+
 def test_a_parked_workflow_is_never_failed_by_the_time_it_waits(program: Program) -> None:
     (fifth,) = met(program)
     Workflow.objects.filter(pk=fifth.pk).update(parked_at=timezone.now() - timedelta(days=9), retry_count=9)
