@@ -20,7 +20,7 @@ SECONDS_TO_MIGRATE = 120
 # The one with a row for each submission first.
 TABLES = (
     "workflows_workflow, workflows_attempt, workflows_effect, workflows_event, workflows_signal, "
-    "workflows_wait, workflows_manualtask, workflows_searchkey"
+    "workflows_wait, workflows_manualtask, workflows_searchkey, workflows_businesskey"
 )
 PAYLOAD = ROOT / "docs" / "examples" / "net_new.json"
 # Rows that one statement inserts, so that it is seen how far it has come.

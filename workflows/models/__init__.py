@@ -4,6 +4,7 @@ from workflows.models.access import Access
 from workflows.models.api_key import ApiKey
 from workflows.models.attempt import Attempt, StepOutcome
 from workflows.models.bulk_operation import BulkItem, BulkOperation
+from workflows.models.business_key import BusinessKeyHash
 from workflows.models.chore import Chore
 from workflows.models.correction import Correction, OriginalPayload
 from workflows.models.data_key import DataKey
@@ -35,6 +36,7 @@ __all__ = [
     "Attempt",
     "BulkItem",
     "BulkOperation",
+    "BusinessKeyHash",
     "Chore",
     "CircuitEvent",
     "Correction",

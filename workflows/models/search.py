@@ -10,18 +10,11 @@ from workflows.models.workflow import Workflow
 
 
 class SearchKeyHash(models.Model):
-    """A hash by which a workflow is found (`workflows.search.search_keys`), or of its business key.
+    """A hash by which a workflow is found (`workflows.search.search_keys`).
 
     A table of its own, not an array in the workflow's row, whose updates would write its index again (docs/adr/0014).
     The primary key is the one index: a search reads it from the newest workflow down.
     """
-
-    class Role(models.TextChoices):
-        """The part of a workflow among those of its business key (`workflows.features.business_key.duplicates`)."""
-
-        HOLDER = "holder"  # it may run
-        WAITING = "waiting"  # for the holder to end
-        FORMER = "former"  # it ended as a duplicate, or failed, and another one is the holder since
 
     pk = models.CompositePrimaryKey("hash", "workflow_id")
     hash = models.BinaryField()
@@ -29,16 +22,10 @@ class SearchKeyHash(models.Model):
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="search_key_hashes"
     )
     key_id = models.IntegerField()  # which of SEARCH_KEYS it was made with
-    role = models.CharField(max_length=7, choices=Role, null=True)  # noqa: DJ001 (NULL: a search key)
 
     class Meta:
         db_table = "workflows_searchkey"
         default_permissions = ()
-        indexes = [
-            # features.business_key: a key that was sent a thousand times has one holder.
-            models.Index(name="searchkey_holder", fields=["hash"], condition=models.Q(role="holder")),
-            models.Index(name="searchkey_waiting", fields=["workflow"], condition=models.Q(role="waiting")),
-        ]
 
     def __str__(self) -> str:
         return f"a search key of workflow {self.workflow_id}"

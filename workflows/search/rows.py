@@ -43,11 +43,11 @@ _INSERT = """
 # A workflow keeps the part that it has under another key. One without a part was taken up by a release that did not
 # know the business key: it may go on with what it has begun, and holds others up by that, and by what it has done.
 _INSERT_BUSINESS_KEYS = f"""
-    INSERT INTO workflows_searchkey (hash, workflow_id, key_id, role)
+    INSERT INTO workflows_businesskey (hash, workflow_id, key_id, role)
     SELECT new.hash, w.id, %(key_id)s, coalesce(max(old.role), 'holder')
       FROM unnest(%(hashes)s::bytea[], %(old_hashes)s::bytea[], %(ids)s::bigint[]) AS new (hash, old_hash, workflow_id)
       JOIN workflows_workflow w ON w.id = new.workflow_id
-      LEFT JOIN workflows_searchkey old ON old.hash = new.old_hash AND old.workflow_id = w.id
+      LEFT JOIN workflows_businesskey old ON old.hash = new.old_hash AND old.workflow_id = w.id
      GROUP BY new.hash, w.id
     HAVING max(old.role) IS NOT NULL OR w.status = 'COMPLETE' OR w.status = 'PENDING' AND w.begun
         OR w.status = 'FAILED' AND {charges.LEFT}
@@ -62,26 +62,30 @@ _INSERT_BUSINESS_KEYS = f"""
 # moment ago, though its payload was deleted (`retention.content` leaves no other holder that failed).
 _REMOVE = """
     WITH slice AS (
-        SELECT hash, workflow_id, key_id, role FROM workflows_searchkey
+        SELECT hash, workflow_id, key_id FROM {table}
          WHERE (hash, workflow_id) > (%(hash)s, %(workflow_id)s) ORDER BY hash, workflow_id LIMIT %(size)s),
     old AS (
-        SELECT slice.hash, slice.workflow_id, role, workflow_type = ANY (%(types)s::text[]) AS known,
+        SELECT slice.hash, slice.workflow_id, workflow_type = ANY (%(types)s::text[]) AS known,
                EXISTS (SELECT FROM workflows_hold h
                         WHERE h.hash = slice.hash AND h.until > clock_timestamp()) AS is_held,
-               role IS NOT NULL AND w.emptied_at IS NOT NULL
+               {of_business} AND w.emptied_at IS NOT NULL
                    AND (w.status = 'FAILED' OR w.completed_at > clock_timestamp() - interval '30 days') AS is_charged
           FROM slice LEFT JOIN workflows_workflow w ON w.id = slice.workflow_id
          WHERE key_id <> %(key_id)s),
     gone AS (
-        DELETE FROM workflows_searchkey USING old
-         WHERE workflows_searchkey.hash = old.hash AND workflows_searchkey.workflow_id = old.workflow_id
+        DELETE FROM {table} k USING old
+         WHERE k.hash = old.hash AND k.workflow_id = old.workflow_id
            AND (known IS NULL OR known AND old.workflow_id <= %(newest)s AND NOT (is_held OR is_charged))
         RETURNING 1)
     SELECT hash, workflow_id, (SELECT count(*) FROM gone), (SELECT count(*) FROM old WHERE NOT known),
-           (SELECT count(*) FROM old WHERE known AND workflow_id > %(newest)s AND role IS NULL AND NOT is_held),
+           (SELECT count(*) FROM old WHERE known AND workflow_id > %(newest)s AND NOT {of_business} AND NOT is_held),
            (SELECT count(*) FROM old WHERE known AND is_charged)
       FROM slice ORDER BY hash DESC, workflow_id DESC LIMIT 1
 """
+_REMOVALS = (
+    _REMOVE.format(table="workflows_searchkey", of_business="false"),
+    _REMOVE.format(table="workflows_businesskey", of_business="true"),
+)
 
 
 @dataclass(slots=True)
@@ -126,12 +130,17 @@ def fill(progress: Progress) -> Iterator[Progress]:
 
 def remove_old(progress: Progress) -> Iterator[Progress]:
     """Remove the search keys that were made with another key, after `fill` has given all workflows ours."""
+    for sql in _REMOVALS:
+        yield from _remove_by(sql, progress)
+
+
+def _remove_by(sql: str, progress: Progress) -> Iterator[Progress]:
     hash_, workflow_id = b"", 0
     while True:
         began = time.monotonic()
         with _limited():
             rows = fetch_all(
-                _REMOVE,
+                sql,
                 {
                     "hash": hash_,
                     "workflow_id": workflow_id,

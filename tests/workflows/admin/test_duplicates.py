@@ -16,7 +16,7 @@ from tests.workflows.admin.tasks import words
 from workflows.features.business_key import holders
 from workflows.features.business_key.holders import FORMER, HOLDER, HOLDER_ENDED, WAITING
 from workflows.health import needs_a_person, recent_failures
-from workflows.models import Event, SearchKeyHash, Workflow
+from workflows.models import BusinessKeyHash, Event, Workflow
 
 SENT = {"patient": {"email": "jane@example.com"}, "checkout": {"program": "body"}}
 OF_FAILURE = {"status": "FAILED", "last_error_code": "duplicate_of"}
@@ -25,7 +25,7 @@ OF_FAILURE = {"status": "FAILED", "last_error_code": "duplicate_of"}
 def sent(role: str, **fields: Any) -> Workflow:
     row = rows.workflow(workflow_type="onboarding", payload=SENT, **fields)
     for each, key_id in holders.hashes_of(row):
-        SearchKeyHash.objects.create(hash=each, workflow_id=row.pk, key_id=key_id, role=role)
+        BusinessKeyHash.objects.create(hash=each, workflow_id=row.pk, key_id=key_id, role=role)
     return row
 
 
@@ -89,7 +89,7 @@ def test_a_lead_says_that_it_is_none_and_support_is_told_to_ask_one(as_: Login, 
     as_("support lead").post(url, {"reason": "Her daughter."})
     row.refresh_from_db()
     assert (row.status, row.invisible_until <= timezone.now()) == ("PENDING", True)
-    assert SearchKeyHash.objects.get(workflow=row).role == HOLDER
+    assert BusinessKeyHash.objects.get(workflow=row).role == HOLDER
     assert Event.objects.get().actor == "some-support lead"
 
 

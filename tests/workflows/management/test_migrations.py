@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
+
+from workflows.models import BusinessKeyHash, SearchKeyHash
+from workflows.postgres.statements import execute
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,3 +33,24 @@ def test_an_index_is_built_concurrently_and_what_cannot_be_tried_again_does_noth
             sql = [line for line in loader.collect_sql([(migration, False)]) if not line.startswith("--")]
             assert builds_under_a_lock(sql) == [], name
             assert migration.atomic or [each for each in sql if " CONCURRENTLY " not in each] == [], name
+
+
+def test_each_hash_of_a_business_key_moves_with_its_part_and_search_keys_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    migration = import_module("workflows.migrations.0018_business_keys_moved")
+    monkeypatch.setattr(migration, "SLICE", 2)
+    execute("ALTER TABLE workflows_searchkey ADD COLUMN former_role varchar(7)")
+    try:
+        execute(
+            """INSERT INTO workflows_searchkey (hash, workflow_id, key_id, former_role)
+               SELECT decode(md5(n::text), 'hex'), n, 7, (ARRAY['holder', 'waiting', 'former', NULL])[n %% 4 + 1]
+                 FROM generate_series(1, %s) n""",
+            [9],
+        )
+        for _ in range(2):  # it was stopped, and starts again
+            migration.move(None, SimpleNamespace(connection=connection))
+    finally:
+        execute("ALTER TABLE workflows_searchkey DROP COLUMN former_role")
+    assert set(SearchKeyHash.objects.values_list("workflow_id", flat=True)) == {3, 7}
+    moved = BusinessKeyHash.objects.values_list("workflow_id", "key_id", "role").order_by("workflow_id")
+    parts = ["waiting", "former", "holder", "waiting", "former", "holder", "waiting"]
+    assert list(moved) == [(n, 7, part) for n, part in zip([1, 2, 4, 5, 6, 8, 9], parts, strict=True)]

@@ -363,7 +363,7 @@ class Other(NamedTuple):
 OTHERS_SHOWN = 5
 _SAME = """
     SELECT w.id, k.role, w.status, w.last_error_code
-      FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
+      FROM workflows_businesskey k JOIN workflows_workflow w ON w.id = k.workflow_id
      WHERE k.hash = ANY (%(hashes)s::bytea[]) AND k.role {which} AND w.id <> %(workflow_id)s
      GROUP BY w.id, k.role ORDER BY w.id DESC LIMIT %(limit)s"""
 

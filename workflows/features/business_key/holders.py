@@ -1,27 +1,27 @@
 """HOLDERS of a business key: the workflows that may run, or have run, under it, and those that wait for their end.
 
-What part a workflow has stands beside its search keys (`SearchKeyHash.Role`). It is written under an advisory lock on
-the key, by a worker (`business_key.duplicates`, docs/adr/0020).
+A worker writes which part a workflow has (`BusinessKeyHash.Role`), under an advisory lock on the key
+(`business_key.duplicates`, docs/adr/0020).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions, value_at
-from workflows.models import SearchKeyHash, Workflow
+from workflows.models import BusinessKeyHash, Workflow
 from workflows.postgres.round_trips import session_of
-from workflows.postgres.statements import Parameters
+from workflows.postgres.statements import Parameters, execute
 from workflows.postgres.wire import Row
 from workflows.search import search_keys
 from workflows.signals.waking import Slice, slice_of
 from workflows.state.transitions import make_due_where
 
-HOLDER, WAITING, FORMER = SearchKeyHash.Role.HOLDER, SearchKeyHash.Role.WAITING, SearchKeyHash.Role.FORMER
+HOLDER, WAITING, FORMER = BusinessKeyHash.Role.HOLDER, BusinessKeyHash.Role.WAITING, BusinessKeyHash.Role.FORMER
 
 # By this name in `wake_on` a workflow that waits for the holder is known. No signal has it.
 HOLDER_ENDED = "holder:ended"
@@ -37,21 +37,21 @@ _HOLDERS = f"""
            w.payload::text, clock_timestamp() + interval '1 hour'
       FROM workflows_workflow w
      WHERE w.id IN (
-           SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%(hashes)s::bytea[]) AND role = 'holder'
+           SELECT workflow_id FROM workflows_businesskey WHERE hash = ANY (%(hashes)s::bytea[]) AND role = 'holder'
             UNION ALL
-           SELECT w.id FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
+           SELECT w.id FROM workflows_businesskey k JOIN workflows_workflow w ON w.id = k.workflow_id
             WHERE k.hash = ANY (%(hashes)s::bytea[]) AND k.role = 'former' AND w.id <> %(workflow_id)s
               AND {charges.LEFT})
      ORDER BY w.id"""  # noqa: S608 (ours)
 _WRITE = """
     WITH written AS (
-        INSERT INTO workflows_searchkey (hash, workflow_id, key_id, role)
+        INSERT INTO workflows_businesskey (hash, workflow_id, key_id, role)
         SELECT hash, %(workflow_id)s, key_id, %(role)s
           FROM unnest(%(hashes)s::bytea[], %(key_ids)s::int[]) AS own (hash, key_id) WHERE {allowed}
         ON CONFLICT (hash, workflow_id) DO UPDATE SET role = excluded.role
         RETURNING workflow_id),
     replaced AS (
-        UPDATE workflows_searchkey SET role = 'former'
+        UPDATE workflows_businesskey SET role = 'former'
          WHERE hash = ANY (%(hashes)s::bytea[]) AND workflow_id = ANY (%(replaced)s::bigint[]))
     SELECT FROM written"""
 
@@ -125,24 +125,43 @@ def write(
     return bool(run(_WRITE.format(allowed=allowed), {**parameters, "replaced": list(replaced), **more}))
 
 
+_FORGET = f"""
+    DELETE FROM workflows_businesskey k
+     USING unnest(%(hashes)s::bytea[], %(of)s::bigint[], %(within)s::interval[]) AS own (hash, id, within)
+      JOIN workflows_workflow w ON w.id = own.id
+     WHERE k.hash = own.hash AND k.workflow_id = own.id
+       AND CASE w.status WHEN 'COMPLETE' THEN w.completed_at + own.within < clock_timestamp()
+                         ELSE NOT {charges.LEFT} END"""  # noqa: S608 (ours)
+
+
+def forget(hashes: Sequence[tuple[bytes, int, timedelta]]) -> None:
+    """Forget hashes of workflows that are emptied, each with `within` of its definition, unless they decide something:
+
+    a failure left a charge, or another submission may still be a duplicate of what is COMPLETE.
+    """
+    if hashes:
+        own = dict(zip(("hashes", "of", "within"), map(list, zip(*hashes, strict=True)), strict=True))
+        execute(_FORGET, {**own, **charges.parameters()})
+
+
 # --- Woken by the holder's end ------------------------------------------------------------------------
 
 # The workflow `w` waits for a holder, and none is under way any more.
 _FREE = f"""
     '{HOLDER_ENDED}' = ANY (w.wake_on) AND NOT EXISTS (
-        SELECT FROM workflows_searchkey own
-          JOIN workflows_searchkey k ON k.hash = own.hash AND k.role = 'holder'
+        SELECT FROM workflows_businesskey own
+          JOIN workflows_businesskey k ON k.hash = own.hash AND k.role = 'holder'
           JOIN workflows_workflow holder ON holder.id = k.workflow_id AND holder.status = 'PENDING'
          WHERE own.workflow_id = w.id AND own.role = 'waiting')"""
 # And it is the first in line. When the holder has failed, the others would only find that this one runs now.
 _FIRST_IN_LINE = f"""
     {_FREE} AND NOT EXISTS (
-        SELECT FROM workflows_searchkey own
-          JOIN workflows_searchkey k ON k.hash = own.hash AND k.role = 'waiting' AND k.workflow_id < own.workflow_id
+        SELECT FROM workflows_businesskey own
+          JOIN workflows_businesskey k ON k.hash = own.hash AND k.role = 'waiting' AND k.workflow_id < own.workflow_id
           JOIN workflows_workflow earlier ON earlier.id = k.workflow_id AND earlier.status = 'PENDING'
          WHERE own.workflow_id = w.id AND own.role = 'waiting')"""
 
-_BEHIND = "SELECT workflow_id FROM workflows_searchkey WHERE hash = ANY (%(hashes)s::bytea[]) AND role = 'waiting'"
+_BEHIND = "SELECT workflow_id FROM workflows_businesskey WHERE hash = ANY (%(hashes)s::bytea[]) AND role = 'waiting'"
 
 
 def wake_those_behind(workflow: Workflow, *, is_complete: bool) -> None:
@@ -160,7 +179,7 @@ def wake_those_behind(workflow: Workflow, *, is_complete: bool) -> None:
 
 def wake_waiting(after: int = 0) -> Slice:
     """Maintenance: wake the first in line, after that id, behind a holder that has ended, whoever ended it."""
-    waiting = "SELECT workflow_id AS id FROM workflows_searchkey WHERE role = 'waiting' AND workflow_id > {}"
+    waiting = "SELECT workflow_id AS id FROM workflows_businesskey WHERE role = 'waiting' AND workflow_id > {}"
     last, next_after = slice_of(f"{waiting.format('%s')} ORDER BY workflow_id", after)
     if not last:
         return Slice(0)

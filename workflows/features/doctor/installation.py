@@ -19,6 +19,7 @@ from workflows.features.pace import health as paces
 from workflows.features.queues import undelivered
 from workflows.health import bounded, late, side_processes, surroundings, workers
 from workflows.models import ApiKey, WorkerProcess
+from workflows.models.business_key import BusinessKeyHash
 from workflows.models.search import SearchKeyHash
 from workflows.models.undelivered_message import REFUSED
 from workflows.postgres import server_log
@@ -161,7 +162,11 @@ def api_keys() -> Iterator[Finding]:
 def keys_of_search() -> Iterator[Finding]:
     """The search keys that are stored were made with keys that this environment has."""
     known = {key.id for key in keys()}
-    sample = SearchKeyHash.objects.order_by("hash").values_list("key_id", flat=True)[:KEYS_SAMPLED]  # hashes are random
+    sample = [
+        key_id
+        for model in (SearchKeyHash, BusinessKeyHash)
+        for key_id in model.objects.order_by("hash").values_list("key_id", flat=True)[:KEYS_SAMPLED]  # they are random
+    ]
     if lost := sum(key_id not in known for key_id in sample):
         share = f"{lost} of {len(sample)} search keys were made with a key that SEARCH_KEYS lacks here"
         what = f"{share}: Find misses workflows, and a patient who submits twice is onboarded twice."

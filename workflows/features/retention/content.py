@@ -14,7 +14,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from workflows import charges
 from workflows.definition import WorkflowDefinition, definitions, money_in, value_at
 from workflows.errors import WorkflowCancelled
 from workflows.extension import installed
@@ -48,13 +47,9 @@ _SIGNALS = """
            AND (%(later_too)s OR s.created_at <= w.completed_at) AND NOT EXISTS (
                SELECT FROM workflows_workflow other
                 WHERE other.linking_id = w.linking_id AND other.status = 'PENDING'))"""
-_KEYS = f"""
-    DELETE FROM workflows_searchkey k
-     USING unnest(%(hashes)s::bytea[], %(of)s::bigint[], %(within)s::interval[]) AS own (hash, id, within)
-      JOIN workflows_workflow w ON w.id = own.id
-     WHERE k.hash = own.hash AND k.workflow_id = own.id
-       AND (k.role IS NULL OR CASE w.status WHEN 'COMPLETE' THEN w.completed_at + own.within < clock_timestamp()
-                                            ELSE NOT {charges.LEFT} END)"""  # noqa: S608 (ours)
+_SEARCH_KEYS = """
+    DELETE FROM workflows_searchkey k USING unnest(%(hashes)s::bytea[], %(of)s::bigint[]) AS own (hash, id)
+     WHERE k.hash = own.hash AND k.workflow_id = own.id"""
 # Each is by an index that begins with the workflow. The triggers let events, corrections and accesses be changed like
 # this, once the row is emptied, and in no other way.
 _OURS = [
@@ -88,7 +83,7 @@ def empty(ids: Sequence[int], *, later_too: bool = False) -> None:
     `later_too`: also signals to their linking ids that came after their end, and may be for a workflow that comes yet.
     """
     parameters: dict[str, Any] = {"ids": list(ids), "references": _references(), "later_too": later_too}
-    payloads, business_keys, errors, hashes = [], [], [], []
+    payloads, business_keys, errors, found_by, compared_by = [], [], [], [], []
     columns = ("id", "last_error_message", "workflow_type", "tenant", "business_key", "payload")
     rows = Workflow.objects.filter(pk__in=ids).values_list(*columns)
     found = {pk: rest for pk, *rest in rows}
@@ -101,13 +96,15 @@ def empty(ids: Sequence[int], *, later_too: bool = False) -> None:
         payloads.append(json.dumps(money_in(definition, payload)))
         business_keys.append(business_key and spent_key(workflow_type, tenant, business_key))
         if definition:
-            found_by = {*_hashes(definition, tenant, payload), *_hashes(definition, tenant, as_first_sent.get(pk, {}))}
-            hashes += [(each, pk, definition.within) for each in found_by]
+            for sent in (payload, as_first_sent.get(pk, {})):
+                found_by += [(each, pk) for each in _hashes(definition, sent)]
+                hashes = holders.hashes_in(definition, tenant, sent)
+                compared_by += [(each, pk, definition.within) for each, _ in hashes]
     execute(_SIGNALS, parameters)
     transitions.empty(ids, payloads=payloads, business_keys=business_keys, errors=errors)
-    if hashes:
-        own = dict(zip(("hashes", "of", "within"), map(list, zip(*hashes, strict=True)), strict=True))
-        execute(_KEYS, {**own, **charges.parameters()})
+    if found_by:
+        execute(_SEARCH_KEYS, dict(zip(("hashes", "of"), map(list, zip(*found_by, strict=True)), strict=True)))
+    holders.forget(compared_by)
     for sql in _empty():
         execute(sql, parameters)
 
@@ -149,8 +146,7 @@ def _references() -> list[str]:
     return sorted({name for each in money for name in (each.reference, each.refund)})
 
 
-def _hashes(definition: WorkflowDefinition, tenant: str, payload: Mapping[str, Any]) -> Iterator[bytes]:
-    """By which the payload is found and compared, under each of SEARCH_KEYS."""
+def _hashes(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> Iterator[bytes]:
+    """By which the payload is found, under each of SEARCH_KEYS."""
     for kind, key in definition.search_keys.items():
         yield from search_keys.hashes_to_find(kind, key.read(value_at(payload, key.field))[:1])
-    yield from (each for each, _ in holders.hashes_in(definition, tenant, payload))

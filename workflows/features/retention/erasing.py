@@ -189,7 +189,7 @@ def _forget_what_was_first_sent(ids: Collection[int]) -> None:
     sent = OriginalPayload.objects.filter(workflow__in=ids)
     for pk, workflow_type, payload in sent.values_list("workflow_id", "workflow__workflow_type", "payload"):
         hashes = [*addresses_in(workflow_type, payload)]
-        SearchKeyHash.objects.filter(workflow_id=pk, hash__in=hashes, role=None).delete()
+        SearchKeyHash.objects.filter(workflow_id=pk, hash__in=hashes).delete()
     sent.delete()
 
 
@@ -211,7 +211,7 @@ def approve(erasure_id: int, *, user: User) -> Erasure:
         _forget_what_was_first_sent(former)
         whole = [pk for pk in left if pk not in former]
         # Also by keys that its payload has no more, or that this release does not know.
-        execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s) AND role IS NULL", [whole])
+        execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s)", [whole])
         empty(whole, later_too=True)
         messages.forget(left_messages, user=user, reason=f"Erasure {asked.pk}.")
     return asked

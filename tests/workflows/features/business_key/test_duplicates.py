@@ -23,7 +23,7 @@ from workflows.before_undo import ask
 from workflows.definition import Brake
 from workflows.errors import ClaimLost, NotAllowed, StepError
 from workflows.features.business_key import duplicates, holders
-from workflows.models import Attempt, Effect, Event, ManualTask, SearchKeyHash, Wait, Workflow
+from workflows.models import Attempt, BusinessKeyHash, Effect, Event, ManualTask, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.search import normalise, rows
 from workflows.search.search_keys import SearchKey
@@ -386,7 +386,7 @@ def test_a_no_counts_though_what_was_in_the_way_is_gone_meanwhile(world: World, 
     of_refunded, of_emptied, meant = send(), send(MIND, plan="x"), send(MIND, plan="y")
     run()
     Effect.objects.filter(workflow=refunded, undo=False).update(state="undone")
-    SearchKeyHash.objects.filter(workflow=emptied).delete()
+    BusinessKeyHash.objects.filter(workflow=emptied).delete()
     operations.run_now(of_emptied.pk, user=ada)
     run()
     assert standing(of_emptied) == ["waiting"], "what is complete is asked about until somebody answers"
@@ -599,10 +599,10 @@ def test_two_that_are_taken_up_at_once_are_judged_one_after_the_other() -> None:
     with somebody_judging(first):
         threads = [engine.draining(), engine.draining()]
         until_blocked(2)
-        assert not SearchKeyHash.objects.filter(role__isnull=False).exists()
+        assert not BusinessKeyHash.objects.exists()
     for thread in threads:
         thread.join(timeout=30)
-    assert sorted(SearchKeyHash.objects.filter(role__isnull=False).values_list("role", flat=True)) == [
+    assert sorted(BusinessKeyHash.objects.values_list("role", flat=True)) == [
         "holder",
         "waiting",
     ]
@@ -617,4 +617,4 @@ def test_a_worker_that_has_lost_the_row_makes_it_no_holder() -> None:
         (xid,) = cursor.fetchone()
     with pytest.raises(ClaimLost):
         duplicates.judge(engine.DEFINITION, workflow, OpenAttempt(1, 1, workflow.pk, claim_xid=xid))
-    assert not SearchKeyHash.objects.filter(role__isnull=False).exists()
+    assert not BusinessKeyHash.objects.exists()

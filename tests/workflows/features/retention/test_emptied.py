@@ -30,7 +30,7 @@ from workflows.features.corrections import operations as corrections
 from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.features.doctor import replay
 from workflows.features.retention import content, erasing, holds
-from workflows.models import Correction, Effect, Event, FollowUp, ManualTask, SearchKeyHash, Wait, Workflow
+from workflows.models import BusinessKeyHash, Correction, Effect, Event, FollowUp, ManualTask, Wait, Workflow
 
 __all__ = ["as_"]
 
@@ -266,7 +266,7 @@ def duplicate() -> Workflow:
     rows.event(row, "duplicate", detail={"first": first.pk})
     for each, key_id in holders.hashes_of(row):
         for of, role in ((first, "holder"), (row, "former")):
-            SearchKeyHash.objects.create(hash=each, workflow=of, key_id=key_id, role=role)
+            BusinessKeyHash.objects.create(hash=each, workflow=of, key_id=key_id, role=role)
     Workflow.objects.filter(pk=row.pk).update(acknowledged_failure=timezone.now())
     return row
 

@@ -21,7 +21,7 @@ from tests.workflows.features.retention.test_holds import of_a_patient, place
 from tests.workflows.features.retention.test_purge import CANARY, is_emptied, with_content
 from workflows.errors import NotAllowed
 from workflows.features.retention import content, erasing
-from workflows.models import Effect, Erasure, Event, OriginalPayload, SearchKeyHash, Signal, Workflow
+from workflows.models import BusinessKeyHash, Effect, Erasure, Event, OriginalPayload, SearchKeyHash, Signal, Workflow
 from workflows.search import rows as search_rows
 from workflows.search import search_keys
 
@@ -51,7 +51,7 @@ def test_all_of_the_address_is_emptied_and_the_record_says_by_whom(ada: User, bo
     child = rows.complete(parent=row, parent_wait="all", child_key=CANARY, payload={"n": CANARY})
     other = rows.complete(payload={"n": "other"})
     SearchKeyHash.objects.create(hash=b"of a field that was corrected", workflow=row, key_id=1)
-    business = SearchKeyHash.objects.create(hash=b"of its business key", workflow=row, key_id=1, role="holder")
+    business = BusinessKeyHash.objects.create(hash=b"of its business key", workflow=row, key_id=1, role="holder")
     Signal.objects.create(source="shop", dedupe_key="later", name="paid", linking_id=CANARY, payload={"n": CANARY})
     asked = ask(ada)
     assert asked.workflows == [row.pk, child.pk]
@@ -59,7 +59,8 @@ def test_all_of_the_address_is_emptied_and_the_record_says_by_whom(ada: User, bo
     assert not is_emptied(row)
     erasing.approve(asked.pk, user=bob)
     assert CANARY not in dump()
-    assert SearchKeyHash.objects.get(workflow=row) == business
+    assert not SearchKeyHash.objects.filter(workflow=row).exists()
+    assert BusinessKeyHash.objects.get(workflow=row) == business
     assert [is_emptied(each) for each in (row, child, other)] == [True, True, False]
     done = Erasure.objects.get()
     assert (done.state, done.asked_by, done.decided_by) == ("done", ada, bob)

@@ -25,7 +25,7 @@ from workflows.features.business_key import holders
 from workflows.features.retention import content
 from workflows.ingress import api_keys
 from workflows.intake.submissions import KeyReused, KeyTaken, enter, start
-from workflows.models import Effect, Event, SearchKeyHash, SpentKey, Workflow
+from workflows.models import BusinessKeyHash, Effect, Event, SpentKey, Workflow
 from workflows.postgres.jsonb import parse
 from workflows.postgres.statements import execute, fetch_all
 
@@ -76,13 +76,13 @@ def left_of(row: Workflow) -> dict[str, int]:
 def test_all_that_belongs_to_it_goes_an_hour_after_its_keys_were_set_aside_and_the_audit_stays() -> None:
     row = with_content(old(rows.failed, completed_at=long_ago(401)))
     rows.event(row, "failed")
-    SearchKeyHash.objects.create(hash=b"of its business key", workflow=row, key_id=1, role="holder")
+    BusinessKeyHash.objects.create(hash=b"of its business key", workflow=row, key_id=1, role="holder")
     assert (chore("empty old"), chore("delete old")) == (1, 0)
     assert chore("delete old") == 0
     an_hour_passes()
     assert chore("delete old") == 1
     assert not is_there(row)
-    assert left_of(row) == {"access": 1, "event": 1, "searchkey": 1, "spentkey": 1}
+    assert left_of(row) == {"access": 1, "event": 1, "businesskey": 1, "spentkey": 1}
     assert Event.objects.get().actor == "ada"
 
 
@@ -223,7 +223,7 @@ def test_of_its_business_key_stays_what_can_still_decide_something(
     row = old(make, workflow_type="onboarding", payload=sent, completed_at=long_ago(days))
     hashes = holders.hashes_of(row)
     for each, key_id in hashes:
-        SearchKeyHash.objects.create(hash=each, workflow=row, key_id=key_id, role="holder")
+        BusinessKeyHash.objects.create(hash=each, workflow=row, key_id=key_id, role="holder")
     if kept:
         Effect.objects.create(workflow=row, step="execute_checkout", state="kept", idempotency_key="k", attempt=1)
     with transaction.atomic():
@@ -231,7 +231,7 @@ def test_of_its_business_key_stays_what_can_still_decide_something(
     settings.SEARCH_KEYS = ["new" * 20, "old" * 20]
     call_command("searchkeys", "rotate", stdout=(out := StringIO()))
     assert ("1 hashes of business keys stay" in out.getvalue()) == stays
-    assert SearchKeyHash.objects.filter(workflow=row).exists() == stays
+    assert BusinessKeyHash.objects.filter(workflow=row).exists() == stays
     again = rows.workflow(workflow_type="onboarding", payload=sent)
     assert [each.counts for each in holders.read(fetch_all, ONBOARDING, again, hashes)] == [True] * stays
 

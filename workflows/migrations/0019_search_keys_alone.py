@@ -1,0 +1,9 @@
+from django.db import migrations
+
+
+class Migration(migrations.Migration):
+    """Only search keys are left in their table."""
+
+    dependencies = [("workflows", "0018_business_keys_moved")]
+
+    operations = [migrations.RemoveField(model_name="searchkeyhash", name="former_role")]
