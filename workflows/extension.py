@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from workflows.console.base import Verb
     from workflows.console.dialogues import Dialogue
+    from workflows.console.home import First
     from workflows.console.workflow_filters import OfFeature
     from workflows.engine.extension import Feature
     from workflows.health.bounded import Link
@@ -106,6 +107,10 @@ class Extension:
 
     def wanted(self, at: datetime) -> Sequence[Unattended]:
         """The `wanted` of its figures, for pages that need no others: a bounded statement or two."""
+        return ()
+
+    def first_lines(self, user: User) -> Sequence[First]:
+        """What stands first among the lines of Home that need this user; Home shows 5. One bounded read."""
         return ()
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:

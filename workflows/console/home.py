@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from workflows import operations
 from workflows.console import charts, failures, links, needs_a_person
 from workflows.console.charts import Bar
-from workflows.features.bulk import page as bulk_operation
+from workflows.extension import installed
 from workflows.health import bounded
 from workflows.health import needs_a_person as needs
 from workflows.health.bounded import Link
@@ -22,7 +22,7 @@ from workflows.health.failures import Group
 from workflows.health.health import Health
 from workflows.health.needs_a_person import Asked
 from workflows.health.reasons import Level, Piece
-from workflows.models import BulkOperation, ManualTask
+from workflows.models import ManualTask
 from workflows.models.manual_task import DUE
 from workflows.telling import words
 
@@ -76,10 +76,7 @@ def first_lines(user: User, groups: Sequence[Group]) -> list[First]:
     """The first lines of what needs a person, in its order."""
     rows = needs_a_person.lines(needs.page(Asked(user)).items[:FIRST])
     found = chain(
-        (
-            First(sentence, links.bulk_operation(row.pk), BulkOperation.State.ASKED.label, words.age_of(row.asked_at))
-            for row, sentence in bulk_operation.awaiting(user)
-        ),
+        *(each.first_lines(user) for each in installed()),
         (_of_group(each) for each in groups if each.charged),
         (First(each.asks, each.url, each.whose, words.age_of(each.since), "", each.is_overdue) for each in rows),
         (_of_group(each) for each in groups if not (each.charged or each.asks_nobody)),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from django.contrib.auth.models import User
 
+    from workflows.console.home import First
     from workflows.management.workflow.subcommand import Subcommand
 
 
@@ -28,6 +29,11 @@ class BulkExtension(Extension):
         from workflows.features.bulk import page
 
         return (page,)
+
+    def first_lines(self, user: User) -> Sequence[First]:
+        from workflows.features.bulk import page
+
+        return page.first_lines(user)
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.bulk import page  # a page: not where this is first imported

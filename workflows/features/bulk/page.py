@@ -17,6 +17,7 @@ from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
+from workflows.console import links
 from workflows.console.base import (
     KEPT,
     ConsoleAdmin,
@@ -27,6 +28,7 @@ from workflows.console.base import (
     reason_field,
     time_column,
 )
+from workflows.console.home import First
 from workflows.console.paging import KeysetList, is_number
 from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import results as bulk_results
@@ -292,6 +294,15 @@ def awaiting(user: User) -> list[tuple[BulkOperation, str]]:
     return [
         (row, f"{row.asked_by.get_username()} asks for the {bulk_operations.name_of(row)}: {words.ended(row.reason)}")
         for row in bulk.to_approve(user).select_related("asked_by")[:ITEMS_SHOWN]
+    ]
+
+
+def first_lines(user: User) -> list[First]:
+    """The same for Home."""
+    asked = BulkOperation.State.ASKED.label
+    return [
+        First(sentence, links.bulk_operation(row.pk), asked, words.age_of(row.asked_at))
+        for row, sentence in awaiting(user)
     ]
 
 
