@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from workflows.health.figures import Figures
     from workflows.health.needs_a_person import Source
     from workflows.health.side_processes import Unattended
+    from workflows.health.undecided import Undecided
     from workflows.management.workflow.subcommand import Subcommand
     from workflows.models import Attempt, Workflow
     from workflows.operations.bulk_verbs import BulkVerb
@@ -97,6 +98,9 @@ class Extension:
 
     # Its types of questions that are due within the hour, for money may be in doubt: words for one, and for many.
     urgent_questions: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    # Its rows that nobody but a person moves on, for Home's sentence.
+    undecided: ClassVar[Sequence[Undecided]] = ()
 
     def figures(self, at: datetime) -> Figures | None:
         """What Home, its sentence and `/metrics` say of the feature: read once for a request, which is at `at`.

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from workflows.extension import installed
 from workflows.health import bounded
 from workflows.health.bounded import Count, Link
 from workflows.postgres.statements import fetch_row
 
-# A second person is given a day.
-_ASKED = "state = 'asked' AND asked_at <= statement_timestamp() - interval '1 day'"
-_WAITED = ("has waited for a second person for a day", "have waited for a second person for a day")
-# What, the table and condition, where to see it, and what is said of one and of many.
-_KINDS = (
-    ("bulk operation", "bulkoperation", "state = 'paused'", Link("bulkoperation"), ("is paused", "are paused")),
-    ("bulk operation", "bulkoperation", _ASKED, Link("bulkoperation"), _WAITED),
-    ("erasure", "erasure", _ASKED, Link("erasure"), _WAITED),
-    ("correction", "correction", _ASKED, Link("workflow", filters=(("preset", "attention"),)), _WAITED),
-)
+
+class Undecided(NamedTuple):
+    """Rows of a feature that nobody but a person moves on; the lowest `place` is told of first.
+
+    `rows` is SQL behind FROM, of rows that an index has. `one` and `many` end the sentences "1 ..." and "2 ...".
+    """
+
+    place: int
+    rows: str
+    link: Link
+    one: str
+    many: str
+
+
+def lacks_a_second_person(place: int, table: str, link: Link, what: str) -> Undecided:
+    """What was asked for a day ago: so long is a second person given."""
+    return Undecided(
+        place,
+        f"{table} WHERE state = 'asked' AND asked_at <= statement_timestamp() - interval '1 day'",
+        link,
+        f"{what} has waited for a second person for a day",
+        f"{what}s have waited for a second person for a day",
+    )
 
 
 def read() -> list[tuple[Count, str]]:
-    """How many there are of each kind of which there are any, and the rest of the sentence."""
-    columns = ", ".join(
-        f"(SELECT count(*) FROM (SELECT FROM workflows_{table} WHERE {condition} LIMIT %(limit)s) each)"  # noqa: S608
-        for _, table, condition, _, _ in _KINDS
-    )
+    """How many there are of each kind of which there are any, and the rest of the sentence; all by one statement."""
+    kinds = sorted((each for extension in installed() for each in extension.undecided), key=lambda each: each.place)
+    columns = ", ".join(f"(SELECT count(*) FROM (SELECT FROM {each.rows} LIMIT %(limit)s) each)" for each in kinds)  # noqa: S608 (ours)
     numbers = fetch_row(f"SELECT {columns}", {"limit": bounded.limit() + 1})
     return [
-        (Count(number, link), f"{what} {one}" if number == 1 else f"{what}s {many}")
-        for number, (what, _, _, link, (one, many)) in zip(numbers, _KINDS, strict=True)
+        (Count(number, each.link), each.one if number == 1 else each.many)
+        for number, each in zip(numbers, kinds, strict=True)
         if number
     ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from workflows.extension import Extension, InBar
 from workflows.features.bulk.verbs import VERBS
 from workflows.health.bounded import Link
+from workflows.health.undecided import Undecided, lacks_a_second_person
 from workflows.operations.guards import VIEW_BULK
 
 if TYPE_CHECKING:
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 
 class BulkExtension(Extension):
     bulk_verbs = VERBS
+    undecided = (
+        Undecided(
+            10,
+            "workflows_bulkoperation WHERE state = 'paused'",
+            Link("bulkoperation"),
+            "bulk operation is paused",
+            "bulk operations are paused",
+        ),
+        lacks_a_second_person(20, "workflows_bulkoperation", Link("bulkoperation"), "bulk operation"),
+    )
     subcommand_groups = (("bulk", "many workflows at once, and what becomes of it"),)
 
     bar = (InBar(60, "Bulk operations", "admin:workflows_bulkoperation_changelist", [VIEW_BULK]),)

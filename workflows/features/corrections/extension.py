@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension, Note, Stay
+from workflows.health.bounded import Link
 from workflows.health.needs_a_person import Source
+from workflows.health.undecided import lacks_a_second_person
 from workflows.models import Correction
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ def _asks(row: Correction) -> str:
 
 
 class CorrectionsExtension(Extension):
+    undecided = (
+        lacks_a_second_person(
+            40, "workflows_correction", Link("workflow", filters=(("preset", "attention"),)), "correction"
+        ),
+    )
     needs_a_person = (
         Source(
             number=2,

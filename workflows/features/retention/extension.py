@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from workflows.extension import Extension
 from workflows.features.retention import holds
 from workflows.features.retention.checks import check_retention
+from workflows.health.bounded import Link
+from workflows.health.undecided import lacks_a_second_person
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -16,13 +18,13 @@ if TYPE_CHECKING:
 
     from workflows.console.base import Verb
     from workflows.extension import Note
-    from workflows.health.bounded import Link
     from workflows.management.workflow.subcommand import Subcommand
     from workflows.models import Workflow
 
 
 class RetentionExtension(Extension):
     deploy_checks = (check_retention,)
+    undecided = (lacks_a_second_person(30, "workflows_erasure", Link("erasure"), "erasure"),)
     subcommand_groups = (("erase", "what a person was found by and has sent, because they ask for it"),)
 
     def lists(self) -> Sequence[ModuleType]:
