@@ -5,23 +5,26 @@ What is asked for stands below the features, and names none of them: it asks `in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from django.contrib.auth.models import User
     from django.core.checks import CheckMessage
+    from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 
     from workflows.console.base import Verb
+    from workflows.console.charts import Chart
     from workflows.console.dialogues import Dialogue
     from workflows.console.home import First
     from workflows.console.workflow_filters import OfFeature
     from workflows.engine.extension import Feature
     from workflows.health.bounded import Link
+    from workflows.health.counts import Counts
     from workflows.health.figures import Figures
     from workflows.health.needs_a_person import Source
     from workflows.health.side_processes import Unattended
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from workflows.management.workflow.subcommand import Subcommand
     from workflows.models import Attempt, Workflow
     from workflows.operations.bulk_verbs import BulkVerb
+    from workflows.search.find import Found
     from workflows.telling import audited
 
 
@@ -51,6 +55,14 @@ class InBar(NamedTuple):
     label: str
     url: str
     permissions: Sequence[str]
+
+
+class Panel(NamedTuple):
+    """A part of a page: `place` is where the page has it. The template sees the page's context, and this one."""
+
+    place: str
+    template: str
+    context: Mapping[str, Any] = {}
 
 
 class Note(NamedTuple):
@@ -165,6 +177,29 @@ class Extension:
         """Sentences above every page, for users who may see workflows: three at most, by one statement."""
         return ()
 
+    def home(self, request: HttpRequest, read: Counts) -> Iterable[Panel]:
+        """Its parts of Home, for users who may see workflows: `well`, `needs`, `going` or `bars`.
+
+        `read` is what Home has read. What it has not is read here, bounded.
+        """
+        return ()
+
+    def first_lines(self, user: User) -> Sequence[First]:
+        """What Home tells this user before all failures and tasks: 50 at most, by one statement."""
+        return ()
+
+    def number_awaiting(self, user: User) -> int:
+        """How many wait for this user as their second person: one statement."""
+        return 0
+
+    def charts(self, shown: str, now: datetime, causes: Collection[tuple[str, str, str]]) -> Mapping[Any, Chart]:
+        """How often each type, step and code of these has failed, in the range of that key up to `now`."""
+        return {}
+
+    def found(self, found: Found, user: User) -> Sequence[tuple[str, str]]:
+        """What a search has found that is no workflow: a sentence, and an address if this user may follow it."""
+        return ()
+
     # --- A workflow, on its page, in lists and in commands ---
 
     def filters(self) -> Sequence[type[OfFeature]]:
@@ -185,6 +220,10 @@ class Extension:
 
     def notes(self, workflow: Workflow, user: User) -> Iterable[Note]:
         """Further lines of its page, as far as this user may see them."""
+        return ()
+
+    def panels(self, workflow: Workflow, user: User) -> Iterable[Panel]:
+        """Its parts of that page, as far as this user may see them: `caller`, or `connections`."""
         return ()
 
     def dialogues(self) -> Mapping[str, Dialogue]:

@@ -1,4 +1,4 @@
-"""Rows of other tables that a workflow's page shows: its waits, signals, children, and events for others."""
+"""Rows of other tables that a workflow's page shows: its waits, signals and children."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows.health.bounded import COUNT_LIMIT
-from workflows.models import ManualTask, OutboxEvent, Signal, State, Wait, Workflow
+from workflows.models import ManualTask, Signal, State, Wait, Workflow
 from workflows.telling import words
 
 WAITS_SHOWN = 50
 SIGNALS_SHOWN = 50
 CHILDREN_SHOWN = 100
-EVENTS_SHOWN = 50
 
 
 def related_rows(workflow: Workflow) -> dict[str, Any]:
@@ -32,7 +31,6 @@ def related_rows(workflow: Workflow) -> dict[str, Any]:
         "more_waits": len(waits) > WAITS_SHOWN,
         "signals": [(signal, _state(signal, waits)) for signal in signals[:SIGNALS_SHOWN]],
         "more_signals": len(signals) > SIGNALS_SHOWN,
-        "events": list(OutboxEvent.objects.defer("body").filter(workflow=workflow).order_by("-id")[:EVENTS_SHOWN]),
         **_children(workflow),
     }
 

@@ -20,12 +20,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from workflows import operations
-from workflows.console import links
+from workflows.console import links, ranges
 from workflows.console.base import OptionalReasonForm, colleague_field
 from workflows.console.charts import Chart
 from workflows.definition import definitions, wording_of_type
 from workflows.errors import NotAllowed
-from workflows.features.trends import page as trends
+from workflows.extension import installed
 from workflows.health import failures, recent_failures
 from workflows.health.failures import Group
 from workflows.models import Event
@@ -37,7 +37,7 @@ from workflows.wording import is_explained, words_for_code
 SEE = "workflows.view_workflow"
 PER_PAGE = 50
 # What the page can show: what nobody has acknowledged, or what failed in a time.
-TIMES = {each.key: each for each in trends.RANGES}
+TIMES = {each.key: each for each in ranges.RANGES}
 SHOWN = {
     "": "Not acknowledged",
     "24h": "All of the last 24 hours",
@@ -103,10 +103,11 @@ def _told(found: Sequence[Group]) -> str:
 
 
 def _lines(found: Sequence[Group], show: str, now: datetime) -> list[Line]:
-    charts = trends.of_failures(show, now, {each.cause[:3] for each in found})
+    causes = {each.cause[:3] for each in found}
+    charts = {of: chart for each in installed() for of, chart in each.charts(show, now, causes).items()}
     by = _acknowledged_by([each.newest[0] for each in found if not each.left])
     times = recent_failures.interval_text(TIMES[show].window(now)[0], now) if show else ""
-    return [line(each, times, by.get(each.newest[0], ""), charts[each.cause[:3]]) for each in found]
+    return [line(each, times, by.get(each.newest[0], ""), charts.get(each.cause[:3])) for each in found]
 
 
 def line(group: Group, times: str = "", acknowledged_by: str = "", chart: Chart | None = None) -> Line:

@@ -13,6 +13,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib.admin import AdminSite
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -20,8 +21,8 @@ from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
 from workflows.definition import definitions
-from workflows.features.queues import undelivered
-from workflows.models import Effect, State, UndeliveredMessage, Workflow
+from workflows.extension import installed
+from workflows.models import Effect, State, Workflow
 from workflows.search import find as finding
 from workflows.telling import words
 from workflows.telling.money import in_short
@@ -44,6 +45,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     """GET asks. POST searches: it opens one workflow, lists several, and for none says what was tried."""
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
+    assert isinstance(request.user, User)
     form = FindForm(request.POST if request.method == "POST" else None)
     shown: dict[str, Any] = {}
     if form.is_valid():
@@ -51,22 +53,9 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         if len(found.ids) == 1 and not found.refused:
             return HttpResponseRedirect(reverse("admin:workflows_workflow_change", args=found.ids))
         shown = {"found": found, "rows": rows_of(found), "limit": finding.SHOWN, "cells": cells()}
-        shown["refused"] = _refused(found, request.user.has_perm(undelivered.SEE_MESSAGES))
+        shown["refused"] = [line for each in installed() for line in each.found(found, request.user)]
     context = {**site.each_context(request), "title": "Find", "form": form, "kinds": finding.what_is_found(), **shown}
     return TemplateResponse(request, "admin/workflows/find.html", context)
-
-
-def _refused(found: finding.Found, with_link: bool) -> list[tuple[str, str]]:
-    """A sentence for each refused submission, and for who may see it its page."""
-    rows = UndeliveredMessage.objects.filter(pk__in=found.refused).defer("content", "hashes").order_by("-pk")
-    return [
-        (
-            f"Message {row.pk}, of {row.queue}, came {words.clock(row.created_at)} and was refused ({row.code}): "
-            f"{UndeliveredMessage.State(row.state).label.lower() if row.state else 'an engineer has to look at it'}.",
-            reverse("admin:workflows_undeliveredmessage_change", args=[row.pk]) if with_link else "",
-        )
-        for row in rows
-    ]
 
 
 def cells() -> list[tuple[str, str]]:

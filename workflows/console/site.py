@@ -14,16 +14,9 @@ from django.template.response import TemplateResponse
 from django.urls import path
 
 from workflows.extension import installed
-from workflows.features.bulk import operations as bulk
-from workflows.features.outages.circuits import CircuitState
-from workflows.features.outages.health import SEE_SERVICES, Services
-from workflows.features.retention import erasing
 from workflows.health import bounded, counts
 from workflows.health.health import judge
 from workflows.health.needs_a_person import Asked, count, groups
-
-# There are as many services as the code has clients for, and Home has those that are in trouble.
-TROUBLED_SHOWN = 20
 
 
 class ConsoleSite(admin.AdminSite):
@@ -70,28 +63,22 @@ class ConsoleSite(admin.AdminSite):
         return super().index(request, {**self._glance(request), **(extra_context or {})})
 
     def _glance(self, request: HttpRequest) -> dict[str, Any]:
-        from workflows.console import home, needs_a_person  # as above
-        from workflows.features.trends import page as trends  # as above
+        from workflows.console import home, needs_a_person, panels  # as above
 
         if not request.user.has_perm("workflows.view_workflow"):
             return {"glance": None}
         assert isinstance(request.user, User)
         read = counts.read()
-        # Services that are not called as usual, or may soon not be; and those that workflows wait for.
-        services = found.services if (found := read.of(Services)) else []
-        troubled = [each for each in services if each.state != CircuitState.CLOSED or each.parked.number]
-        sees_services = request.user.has_perm(SEE_SERVICES)
         failed = groups(Asked(request.user), most=bounded.limit())
-        to_approve = bulk.to_approve(request.user).count() + erasing.to_approve(request.user).count()
+        to_approve = sum(each.number_awaiting(request.user) for each in installed())
         causes = needs_a_person.number_of_causes(request.user, read)
         asking = sum(not each.asks_nobody for each in failed)
         return {
             "glance": read,
-            "services": troubled[:TROUBLED_SHOWN] if sees_services else [],
             "next_task": home.next_task(request.user),
             "health": home.health(judge(read), request.user),
-            "trends": trends.of_workflows(request.GET.get("range", ""), read.at),
             "states": home.states(read),
+            "panels": panels.by_place(panel for each in installed() for panel in each.home(request, read)),
             "numbers": home.numbers(read, request.user),
             "needs_a_person": bounded.text(causes + to_approve + count(Asked(request.user)) + asking),
             "first_lines": home.first_lines(request.user, failed),

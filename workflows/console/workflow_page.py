@@ -10,6 +10,7 @@ from workflows.console.attempts import last_full_attempt, listed
 from workflows.console.connections import related_rows
 from workflows.console.find import rows_of
 from workflows.console.paging import older
+from workflows.console.panels import by_place
 from workflows.console.phases import phases
 from workflows.definition import definitions, wording_of
 from workflows.extension import Note, installed
@@ -80,6 +81,7 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
         "attempts_left_out": attempts[-1].first - 1 if attempts else 0,
         "effects": [(each, title_of(wording, each.step), *_error_of(wording, each)) for each in effects],
         **related_rows(workflow),
+        "panels": by_place(panel for each in installed() for panel in each.panels(workflow, user)),
         "history": [history.line(event, wording) for event in events[:EVENTS_SHOWN]],
         "older": events[EVENTS_SHOWN - 1].pk if len(events) > EVENTS_SHOWN else None,
         "linking_id": words.masked_tail(workflow.linking_id),

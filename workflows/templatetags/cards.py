@@ -7,18 +7,28 @@ from datetime import datetime
 from typing import Any
 
 from django import template
+from django.template import RequestContext
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 from workflows import times
+from workflows.extension import Panel
 
 register = template.Library()
 
 
 register.filter("clock", times.clock)
 register.filter("utc", times.utc)
+
+
+@register.simple_tag(takes_context=True)
+def show(context: RequestContext, panel: Panel) -> SafeString:
+    """A part of the page that a feature brings."""
+    assert context.template is not None  # the page's: it is being rendered
+    with context.push(**panel.context):
+        return context.template.engine.get_template(panel.template).render(context)
 
 
 @register.filter

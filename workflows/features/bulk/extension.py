@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension, InBar
+from workflows.features.bulk import operations
 from workflows.features.bulk.verbs import VERBS
 from workflows.health.bounded import Link
 from workflows.health.undecided import Undecided, lacks_a_second_person
@@ -45,6 +46,9 @@ class BulkExtension(Extension):
         from workflows.features.bulk import page
 
         return page.first_lines(user)
+
+    def number_awaiting(self, user: User) -> int:
+        return operations.to_approve(user).count()
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.bulk import page  # a page: not where this is first imported

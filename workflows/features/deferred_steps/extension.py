@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from workflows.definition import wording_of_type
-from workflows.extension import Extension, Said, Stay
+from workflows.extension import Extension, Panel, Said, Stay
 from workflows.features.deferred_steps import telling
 from workflows.features.deferred_steps.bulk_verbs import RUN_EACH_AGAIN
 from workflows.features.deferred_steps.health import Deferred
@@ -17,9 +17,11 @@ from workflows.models import FollowUp, Workflow
 from workflows.wording import words_for_step
 
 if TYPE_CHECKING:
+    from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 
     from workflows.console.base import Verb
+    from workflows.health.counts import Counts
     from workflows.models import Attempt
 
 
@@ -71,3 +73,6 @@ class DeferredStepsExtension(Extension):
             return Said()
         is_running = attempt is not None and attempt.closed_at is None
         return Said(below=telling.lines(workflow, is_running=is_running))
+
+    def home(self, request: HttpRequest, read: Counts) -> Iterable[Panel]:
+        return [Panel("needs", "admin/workflows/left_undone_link.html")]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from workflows.extension import Extension, InBar
+from workflows.extension import Extension, InBar, Panel
 from workflows.features.outages import health
 from workflows.features.outages.checks import check_keys
 from workflows.health.bounded import Link
@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from django.contrib.auth.models import User
+    from django.http import HttpRequest
 
     from workflows.console.workflow_filters import OfFeature
+    from workflows.health.counts import Counts
+
+# There are as many services as the code has clients for, and Home has those that are in trouble.
+TROUBLED_SHOWN = 20
 
 
 class OutagesExtension(Extension):
@@ -42,6 +47,11 @@ class OutagesExtension(Extension):
         from workflows.features.outages import filters
 
         return (filters.ParkedFilter, filters.CauseFilter)
+
+    def home(self, request: HttpRequest, read: Counts) -> Iterable[Panel]:
+        found = read.of(health.Services)
+        troubled = found.troubled[:TROUBLED_SHOWN] if found and request.user.has_perm(health.SEE_SERVICES) else []
+        return [Panel("well", "admin/workflows/service/troubled.html", {"services": troubled})] if troubled else []
 
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.outages import cause_page  # a page: not where this is first imported

@@ -170,6 +170,11 @@ class Services(Figures):
         found = standings()
         return cls([each for each in found if not each.is_cause], [each for each in found if each.is_cause])
 
+    @property
+    def troubled(self) -> list[Standing]:
+        """Services that are not called as usual, or may soon not be; and those that workflows wait for."""
+        return [each for each in self.services if each.state != CircuitState.CLOSED or each.parked.number]
+
     def reasons(self, at: datetime) -> Mapping[About, Iterable[Reason]]:
         return {About.STEPS: self._of_causes(at), About.SERVICES: self._of_services(at)}
 

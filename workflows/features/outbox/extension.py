@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from workflows.extension import Extension, Stay
+from workflows.extension import Extension, Panel, Stay
 from workflows.features.outbox import health
 from workflows.features.outbox.bulk_verbs import DISCARD_EACH, REDELIVER_EACH
 from workflows.features.outbox.checks import check_outbox
 from workflows.features.outbox.relay import LEASE
+from workflows.models import OutboxEvent
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
     from workflows.health.bounded import Link
     from workflows.health.side_processes import Unattended
+    from workflows.models import Workflow
+
+# On the page of a workflow, the newest.
+EVENTS_SHOWN = 50
 
 
 class OutboxExtension(Extension):
@@ -42,6 +47,11 @@ class OutboxExtension(Extension):
         from workflows.features.outbox import page
 
         return (page,)
+
+    def panels(self, workflow: Workflow, user: User) -> Iterable[Panel]:
+        rows = OutboxEvent.objects.defer("body").filter(workflow=workflow).order_by("-id")
+        events = list(rows[:EVENTS_SHOWN])
+        return [Panel("connections", "admin/workflows/workflow/told.html", {"events": events})] if events else []
 
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
         return health.need_a_person(health.standings()) if user.has_perm(health.SEE_OUTBOX) else ()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from workflows.health.bounded import Link
     from workflows.health.side_processes import Unattended
+    from workflows.search.find import Found
 
 
 class QueuesExtension(Extension):
@@ -28,6 +29,11 @@ class QueuesExtension(Extension):
         from workflows.features.queues import page
 
         return (page,)
+
+    def found(self, found: Found, user: User) -> Sequence[tuple[str, str]]:
+        from workflows.features.queues import page
+
+        return page.found(found, user)
 
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
         return undelivered.need_a_person() if user.has_perm(undelivered.SEE_MESSAGES) else ()

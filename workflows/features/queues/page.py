@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from workflows import operations
@@ -16,6 +17,11 @@ from workflows.console.choosing import ChoosesMany
 from workflows.features.queues import bulk_verbs, messages, undelivered
 from workflows.models import UndeliveredMessage
 from workflows.telling import words
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+    from workflows.search.find import Found
 
 OF_REFUSED = (
     "No workflow was made of this submission. What it says is kept sealed, and shown nowhere. The sender can correct "
@@ -130,3 +136,20 @@ class UndeliveredMessageAdmin(ChoosesMany):
     @admin.display(description="State")
     def badge(self, row: UndeliveredMessage) -> SafeString:
         return words.badge(f"message-{row.state or 'open'}", UndeliveredMessage.State(row.state).label)
+
+
+# --- In words -----------------------------------------------------------------------------------
+
+
+def found(by_search: Found, user: User) -> list[tuple[str, str]]:
+    """A sentence for each refused submission that a search has found, and for who may see it its page."""
+    follows = user.has_perm(undelivered.SEE_MESSAGES)
+    rows = UndeliveredMessage.objects.filter(pk__in=by_search.refused).defer("content", "hashes").order_by("-pk")
+    return [
+        (
+            f"Message {row.pk}, of {row.queue}, came {words.clock(row.created_at)} and was refused ({row.code}): "
+            f"{UndeliveredMessage.State(row.state).label.lower() if row.state else 'an engineer has to look at it'}.",
+            reverse("admin:workflows_undeliveredmessage_change", args=[row.pk]) if follows else "",
+        )
+        for row in rows
+    ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension
-from workflows.features.retention import holds
+from workflows.features.retention import erasing, holds
 from workflows.features.retention.checks import check_retention
 from workflows.health.bounded import Link
 from workflows.health.undecided import lacks_a_second_person
@@ -31,6 +31,9 @@ class RetentionExtension(Extension):
         from workflows.features.retention import page
 
         return (page,)
+
+    def number_awaiting(self, user: User) -> int:
+        return erasing.to_approve(user).count()
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.retention import page  # a page: not where this is first imported

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from workflows.extension import Extension
+from workflows.extension import Extension, Panel
 from workflows.features.trends.health import Promises, slow
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+    from workflows.console.charts import Chart
+    from workflows.health.counts import Counts
 
 
 class TrendsExtension(Extension):
     def figures(self, at: datetime) -> Promises:
         return Promises(slow(at))
+
+    def home(self, request: HttpRequest, read: Counts) -> Iterator[Panel]:
+        from workflows.features.trends import page
+
+        trends = page.of_workflows(request.GET.get("range", ""), read.at)
+        bars = {"caption": "Failures, by step and code", "bars": trends["failures"], "none": "Nothing has failed."}
+        yield Panel("going", "admin/workflows/trends.html", {"trends": trends})
+        yield Panel("bars", "admin/workflows/bars.html", {**bars, "tone": "bad"})
+
+    def charts(self, shown: str, now: datetime, causes: Collection[tuple[str, str, str]]) -> Mapping[Any, Chart]:
+        from workflows.features.trends import page
+
+        return page.of_failures(shown, now, causes)

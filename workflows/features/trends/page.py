@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from workflows.console import charts, links
 from workflows.console.charts import Bar, Chart, Value
+from workflows.console.ranges import RANGES
 from workflows.definition import wording_of_type
 from workflows.errors import DUPLICATES
 from workflows.features.trends import rates
@@ -17,38 +17,17 @@ from workflows.features.trends.rates import Point
 from workflows.health import recent_failures
 from workflows.models import CircuitEvent
 from workflows.models.failure import Cause
-from workflows.models.rollup import Grain, Metric
+from workflows.models.rollup import Metric
 from workflows.telling import words
 from workflows.telling.steps import title_of
 from workflows.wording import length
 
-WEEK, DAY, HOUR = timedelta(days=7), timedelta(days=1), timedelta(hours=1)
+WEEK = timedelta(days=7)
 # Bars of failures: those that are the most. The list of workflows has all.
 BARS = 8
 P95 = 0.95
 OPENS = (CircuitEvent.Kind.OPENED, CircuitEvent.Kind.HELD)
 Columns = Sequence[Sequence[Point]]
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A time up to now, in columns that start at full hours, or days, of UTC."""
-
-    key: str
-    label: str
-    number: int
-    column: timedelta
-    grain: Grain
-
-    def window(self, now: datetime) -> tuple[datetime, datetime]:
-        return recent_failures.window(now, self.number, self.column)
-
-
-RANGES = (
-    Range("24h", "24 hours", 24, HOUR, Grain.HOUR),
-    Range("7d", "7 days", 28, 6 * HOUR, Grain.HOUR),
-    Range("30d", "30 days", 30, DAY, Grain.DAY),
-)
 
 
 class Trends:
