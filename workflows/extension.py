@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from django.contrib.auth.models import User
     from django.core.checks import CheckMessage
+    from django.db.models import QuerySet
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 
@@ -184,10 +185,6 @@ class Extension:
         """
         return ()
 
-    def first_lines(self, user: User) -> Sequence[First]:
-        """What Home tells this user before all failures and tasks: 50 at most, by one statement."""
-        return ()
-
     def number_awaiting(self, user: User) -> int:
         """How many wait for this user as their second person: one statement."""
         return 0
@@ -195,6 +192,13 @@ class Extension:
     def charts(self, shown: str, now: datetime, causes: Collection[tuple[str, str, str]]) -> Mapping[Any, Chart]:
         """How often each type, step and code of these has failed, in the range of that key up to `now`."""
         return {}
+
+    def choose(self, verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str) -> str:
+        """Store what a user has chosen in a list for one of all `bulk_verbs`: the rows of a query for ids, as of now.
+
+        The address of the page that says what would happen; empty if the feature stores none. Raises NotAllowed.
+        """
+        return ""
 
     def found(self, found: Found, user: User) -> Sequence[tuple[str, str]]:
         """What a search has found that is no workflow: a sentence, and an address if this user may follow it."""

@@ -11,13 +11,12 @@ from django.contrib.auth.models import User
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 
 from workflows.console import paging
 from workflows.console.base import ConsoleAdmin
 from workflows.errors import NotAllowed
-from workflows.features.bulk import operations as bulk
-from workflows.operations.bulk_verbs import BulkVerb, verbs
+from workflows.extension import installed
+from workflows.operations.bulk_verbs import MOST, BulkVerb, verbs
 
 # The button that chooses all that match: its name; its value is the verb.
 ALL = "bulk_all"
@@ -46,7 +45,7 @@ class ChoosesMany(ConsoleAdmin):
 
     def _permitted(self, request: HttpRequest, names: Sequence[str]) -> list[BulkVerb]:
         known = verbs()
-        return [known[name] for name in names if request.user.has_perm(known[name].permission)]
+        return [known[name] for name in names if name in known and request.user.has_perm(known[name].permission)]
 
     def _choose_all(self, request: HttpRequest, verb: str) -> HttpResponse:
         permitted = [each.name for each in self._permitted(request, self.bulk_verbs)]
@@ -58,8 +57,8 @@ class ChoosesMany(ConsoleAdmin):
             raise BadRequest("There is no such filter.") from error
         filters = [f"{title}: {label}" for title, label, _ in listed.chips]
         if listed.has_more:
-            filters.append(f"{bulk.MOST:,} of them, for there are more")
-        return choose(self, request, verb, listed.all_ids(request)[: bulk.MOST], "; ".join(filters) or "all")
+            filters.append(f"{MOST:,} of them, for there are more")
+        return choose(self, request, verb, listed.all_ids(request)[:MOST], "; ".join(filters) or "all")
 
 
 def choose(
@@ -68,11 +67,11 @@ def choose(
     """Store the choice, and go on to the page that says what would happen to these."""
     assert isinstance(request.user, User)
     try:
-        made = bulk.choose(verb, ids, user=request.user, chosen_by=chosen_by)
+        stored = (each.choose(verb, ids, user=request.user, chosen_by=chosen_by) for each in installed())
+        return HttpResponseRedirect(next(filter(None, stored)))
     except NotAllowed as refusal:
         admin.message_user(request, str(refusal), messages.WARNING)
         return HttpResponseRedirect(request.get_full_path())
-    return HttpResponseRedirect(reverse("admin:workflows_bulkoperation_start", args=[made.pk]))
 
 
 def _ticked(admin: ChoosesMany, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:

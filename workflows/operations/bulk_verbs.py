@@ -14,6 +14,9 @@ from workflows.models import BulkItem, BulkOperation, State, Workflow
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+# How many rows one bulk operation may have: as far as lists count.
+MOST = 10_000
+
 
 class Became(TextChoices):
     """What became of an item after the operation was carried out on it."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from django.urls import reverse
 
 from workflows.extension import Extension, InBar
 from workflows.features.bulk import operations
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from django.contrib.auth.models import User
+    from django.db.models import QuerySet
 
     from workflows.console.home import First
     from workflows.management.workflow.subcommand import Subcommand
@@ -41,6 +44,10 @@ class BulkExtension(Extension):
         from workflows.features.bulk import page
 
         return (page,)
+
+    def choose(self, verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str) -> str:
+        made = operations.choose(verb, rows, user=user, chosen_by=chosen_by)
+        return reverse("admin:workflows_bulkoperation_start", args=[made.pk])
 
     def first_lines(self, user: User) -> Sequence[First]:
         from workflows.features.bulk import page

@@ -25,7 +25,7 @@ from workflows.errors import NotAllowed
 from workflows.features.outages.operations import ALONE
 from workflows.models import BulkItem, BulkOperation, Chore
 from workflows.models.clock import ClockTimestamp
-from workflows.operations.bulk_verbs import verbs
+from workflows.operations.bulk_verbs import MOST, verbs
 from workflows.operations.chores import BULK_OPERATIONS as CHORE
 from workflows.operations.chores import forget_deaths
 from workflows.operations.guards import (
@@ -50,8 +50,6 @@ logger = logging.getLogger(__name__)
 
 State, Outcome = BulkOperation.State, BulkItem.Outcome
 
-# How many rows one bulk operation may have: as far as lists count.
-MOST = 10_000
 # How many one person may decide on alone, where nothing is taken away from a patient: an outage of some minutes.
 MANY_ALONE = 500
 # Items a second: what the services, and the workers beside their own work, take with ease.
