@@ -12,13 +12,15 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.conftest import Login, as_, parcels
 from tests.workflows.admin.tasks import words
 from tests.workflows.features.outages.services import circuit, open_circuit, trial_is_due
 from workflows import times
 from workflows.features.outages import health as services
 from workflows.features.outages import service_page as page_module
 from workflows.models import CircuitEvent, Service, Workflow
+
+__all__ = ["as_", "parcels"]
 
 SERVICES = "/admin/workflows/service/"
 PROGRAMS = f"{SERVICES}programs/change/"

@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.conftest import Login, as_, parcels
 from tests.workflows.admin.tasks import words
 from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import previews as bulk_previews
@@ -24,6 +24,8 @@ from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.models import BulkItem, BulkOperation, Effect, Event, FollowUp, Workflow
 from workflows.models.failure import Cause
 from workflows.models.rollup import Rollup
+
+__all__ = ["as_", "parcels"]
 
 pytestmark = pytest.mark.django_db
 

@@ -7,9 +7,11 @@ from datetime import timedelta
 from django.test import Client
 from django.utils import timezone
 
-from tests.workflows.admin.conftest import Login
-from tests.workflows.admin.test_services import at, parked, sentence, shown
+from tests.workflows.admin.conftest import Login, as_, parcels
+from tests.workflows.features.outages.test_service_pages import at, parked, sentence, shown
 from workflows.models import Service
+
+__all__ = ["as_", "parcels"]
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 

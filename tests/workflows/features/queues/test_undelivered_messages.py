@@ -8,10 +8,12 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.conftest import Login, as_, parcels
 from workflows.features.queues.undelivered import FOUND
 from workflows.models import UndeliveredMessage
 from workflows.models.undelivered_message import REFUSED
+
+__all__ = ["as_", "parcels"]
 
 UNDELIVERED = "/admin/workflows/undeliveredmessage/"
 

@@ -17,14 +17,16 @@ from django.utils import timezone
 from onboarding.samples import Kind, sample
 from tests.engine import again
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.conftest import Login, as_, parcels
 from tests.workflows.admin.tasks import words
-from tests.workflows.admin.test_services import SERVICES, at, shown
 from tests.workflows.features.outages.services import circuit, open_cause, open_circuit, trial_is_due
 from tests.workflows.features.outages.test_brake import Program, braked
+from tests.workflows.features.outages.test_service_pages import SERVICES, at, shown
 from workflows.features.outages import health, operations
 from workflows.models import CircuitEvent, Effect, Service, Workflow
 from workflows.telling.words import day
+
+__all__ = ["as_", "parcels"]
 
 WORKFLOWS = "/admin/workflows/workflow/"
 CAUSE = "onboarding/enroll_in_program: TypeError"

@@ -11,9 +11,11 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.conftest import Login, as_, parcels
 from tests.workflows.admin.targets import run_again
 from workflows.models import Effect, Event, FollowUp, Workflow
+
+__all__ = ["as_", "parcels"]
 
 HOUR = timedelta(hours=1)
 

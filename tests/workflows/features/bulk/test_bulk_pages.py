@@ -11,13 +11,15 @@ from django.test import Client
 
 from tests.plans import Plan, explained
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login, queries
+from tests.workflows.admin.conftest import Login, as_, parcels, queries
 from tests.workflows.admin.targets import chosen
 from tests.workflows.operations.test_bulk import carry_out, end
 from workflows.console.base import ConsoleAdmin
 from workflows.features.bulk import results as bulk_results
 from workflows.models import BulkItem, BulkOperation, Event, ManualTask, Workflow
 from workflows.operations.bulk_verbs import verbs
+
+__all__ = ["as_", "parcels"]
 
 LIST = "/admin/workflows/workflow/"
 

@@ -8,11 +8,13 @@ from typing import Any
 from django.test import Client
 from django.utils import timezone
 
-from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.conftest import Login, as_, parcels
 from workflows.console.charts import Chart, bars
 from workflows.features.trends import page as trends
 from workflows.models import CircuitEvent, Service
 from workflows.models.rollup import Grain, Metric, Rollup
+
+__all__ = ["as_", "parcels"]
 
 HOUR, DAY, WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
 

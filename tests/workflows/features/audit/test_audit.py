@@ -20,7 +20,7 @@ from django.utils import timezone
 from tests.plans import Plan, explained
 from tests.postgres import without_triggers
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.conftest import Login, as_, parcels
 from tests.workflows.admin.tasks import words
 from workflows.definition import definitions
 from workflows.features.audit import lines as audit
@@ -28,6 +28,8 @@ from workflows.features.audit import page as console
 from workflows.intake.submissions import enter
 from workflows.models import Access, CircuitEvent, Event, Search
 from workflows.postgres.jsonb import document_of
+
+__all__ = ["as_", "parcels"]
 
 AUDIT, EXPORT = "/admin/audit/", "/admin/audit-export/"
 AT = datetime(2026, 5, 20, 12, tzinfo=UTC)

@@ -11,12 +11,14 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.workflows import rows
-from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.conftest import Login, as_, parcels
 from tests.workflows.admin.tasks import words
 from workflows.features.business_key import holders
 from workflows.features.business_key.holders import FORMER, HOLDER, HOLDER_ENDED, WAITING
 from workflows.health import needs_a_person, recent_failures
 from workflows.models import BusinessKeyHash, Event, Workflow
+
+__all__ = ["as_", "parcels"]
 
 SENT = {"patient": {"email": "jane@example.com"}, "checkout": {"program": "body"}}
 OF_FAILURE = {"status": "FAILED", "last_error_code": "duplicate_of"}
