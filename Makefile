@@ -24,11 +24,11 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	DATA_KEYS=only-for-the-checks-yet-another-one-of-many-characters-0123456789 \
 	SEARCH_KEYS=only-for-the-checks-another-one-of-many-characters-0123456789
 
-.PHONY: help venv test test-all mutants bench bench-quick bench-big bench-console lint format demo pictures db-start db-stop clean
+.PHONY: help venv test test-all test-edges mutants bench bench-quick bench-big bench-console lint format demo pictures db-start db-stop clean
 .DEFAULT_GOAL := help
 
 # On the embedded PostgreSQL, unless there is a DATABASE_URL.
-test test-all mutants bench bench-quick bench-big bench-console lint demo pictures: export DEBUG = 1
+test test-all test-edges mutants bench bench-quick bench-big bench-console lint demo pictures: export DEBUG = 1
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +44,9 @@ test: $(INSTALLED) ## Run the tests that a change needs (some minutes), on the e
 
 test-all: $(INSTALLED) ## Run all tests: with real processes that are killed and hang, with Kafka, and in a browser (chromium)
 	@$(VENV) -m pytest -m "" -n $(TESTS_AT_ONCE) $(ARGS)
+
+test-edges: $(INSTALLED) ## Run a tenth of the tests with the oldest and the newest Python and Django that are here
+	@$(VENV) -m tests.edges $(ARGS)
 
 mutants: $(INSTALLED) ## Take fences, locks and orders out in turn (an hour), or conditions of a change, and see a test fail
 	@$(VENV) -m tests.mutants $(ARGS)
