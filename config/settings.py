@@ -1,5 +1,6 @@
 """Settings, from the environment only (django-environ); `.env` in the project's folder is read when it is there."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -69,7 +70,8 @@ AUTHENTICATION_BACKENDS = [
 # A sign-in that was asked to lead to another site leads here.
 LOGIN_REDIRECT_URL = "admin:index"
 
-# The throttle's are in staff/defaults.py.
+# The throttle's others are in staff/defaults.py.
+AXES_COOLOFF_TIME = timedelta(minutes=15)
 
 # Sign-ins, sign-outs and failures are kept for so many days.
 SIGN_INS_KEPT_DAYS = env.int("SIGN_INS_KEPT_DAYS", default=365)
