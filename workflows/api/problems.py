@@ -8,7 +8,7 @@ from functools import wraps
 from http import HTTPStatus
 from typing import Any, Concatenate, ParamSpec
 
-from django.db import DataError
+from django.db import DataError, transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
@@ -64,6 +64,7 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
     allowed = [*methods, "HEAD"] if "GET" in methods else [*methods]
 
     def decorate(view: Callable[Concatenate[HttpRequest, P], HttpResponse]) -> View:
+        @transaction.non_atomic_requests  # what a 202 promises is committed before it is answered
         @csrf_exempt  # no cookie authenticates anybody here
         @wraps(view)
         def wrapper(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:

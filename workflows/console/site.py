@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import path
 
+from workflows.console.transactions import non_atomic
 from workflows.extension import installed
 from workflows.health import bounded, counts
 from workflows.health.health import judge
@@ -57,7 +57,8 @@ class ConsoleSite(admin.AdminSite):
             for name, view in pages.items()
         ]
         # No row has a page elsewhere; and the admin's redirect would ask PostgreSQL for whatever stands in it.
-        return [*ours, *(each for each in super().get_urls() if getattr(each, "name", "") != "view_on_site")]
+        djangos = (each for each in super().get_urls() if getattr(each, "name", "") != "view_on_site")
+        return [*non_atomic([*ours, *djangos])]
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         return super().index(request, {**self._glance(request), **(extra_context or {})})
@@ -67,7 +68,7 @@ class ConsoleSite(admin.AdminSite):
 
         if not request.user.has_perm("workflows.view_workflow"):
             return {"glance": None}
-        assert isinstance(request.user, User)
+        assert request.user.is_authenticated
         read = counts.read()
         failed = groups(Asked(request.user), most=bounded.limit())
         to_approve = sum(each.number_awaiting(request.user) for each in installed())
