@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -41,6 +42,10 @@ def run(*command: object, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+def append(path: Path, text: str) -> None:
+    path.write_text(path.read_text() + text)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
@@ -64,8 +69,7 @@ def project(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     run(python.parent / "django-admin", "startproject", "shop", ".", cwd=folder)
     settings, workflow = re.findall(r"```python\n(.*?)```", (ROOT / "docs/install.md").read_text(), flags=re.S)
-    with (folder / "shop/settings.py").open("a") as end:
-        end.write(settings)
+    append(folder / "shop/settings.py", settings)
     (folder / "shop/workflow.py").write_text(workflow)
     return folder
 
@@ -106,22 +110,31 @@ def test_a_fresh_project_passes_the_checks_and_runs_a_workflow(python: Path, pro
     for settings in ("bare", "shop.settings"):
         seconds = float(run(python, "-c", taken, cwd=project, DJANGO_SETTINGS_MODULE=settings))
         print(f"django.setup() with {settings}: {seconds:.2f} s")  # noqa: T201 (for people: it depends on the machine)
-    with empty_database(f"{connection.settings_dict['NAME']}_shop"):
-        server = connection.connection.info
-        address = {"NAME": f"{connection.settings_dict['NAME']}_shop", "HOST": server.host, "PORT": str(server.port)}
-        address |= {"USER": server.user, "PASSWORD": server.password}
-        with (project / "shop/settings.py").open("a") as end:
-            end.write(f"\nDATABASES['default'] |= {address!r}\nALLOWED_HOSTS = ['*']\n")
-        with (project / "shop/urls.py").open("a") as end:
-            end.write(
-                '\nfrom django.urls import include\nurlpatterns.append(path("", include("workflows.api.urls")))\n'
-            )
+    append(project / "shop/urls.py", URLS)
+    with a_database(project):
         run(python, "manage.py", "migrate", "-v0", cwd=project)
         run(python, "manage.py", "shell", "-v0", "-c", ENTER, cwd=project)
         run(python, "manage.py", "runworker", "--drain", cwd=project)
         assert run(python, "manage.py", "shell", "-v0", "-c", LOOK, cwd=project).split() == SEEN
 
 
+@contextmanager
+def a_database(project: Path) -> Iterator[None]:
+    """One on the server of the tests, for this project."""
+    name = f"{connection.settings_dict['NAME']}_shop"
+    connection.ensure_connection()
+    server = connection.connection.info
+    address = {"NAME": name, "HOST": server.host, "PORT": str(server.port)}
+    address |= {"USER": server.user, "PASSWORD": server.password}
+    with empty_database(name):
+        append(project / "shop/settings.py", f"\nDATABASES['default'] |= {address!r}\nALLOWED_HOSTS = ['*']\n")
+        yield
+
+
+URLS = """
+from django.urls import include
+urlpatterns.append(path("", include("workflows.api.urls")))
+"""
 ENTER = """
 from workflows.definition import definitions
 from workflows.intake.submissions import start
@@ -141,6 +154,87 @@ for page in ("", "workflows/workflow/", f"workflows/workflow/{row.pk}/change/", 
 print(client.get("/metrics").status_code, client.get("/healthz").status_code)
 """
 SEEN = ["COMPLETE", "parcel_of_A-1", *["200"] * 5, "501", "200"]
+
+
+# Users who sign in by their address, with tables and columns of their own names; and each request a transaction.
+MODELS = """
+from django.contrib.auth.models import AbstractUser, UserManager
+from django.db import models
+
+class People(UserManager):
+    def get_by_natural_key(self, name):
+        return self.get(email=name)
+
+class Person(AbstractUser):
+    username = None
+    email = models.EmailField(unique=True)
+    USERNAME_FIELD, REQUIRED_FIELDS = "email", []
+    objects = People()
+"""
+SETTINGS = """
+AUTH_USER_MODEL = "people.Person"
+INSTALLED_APPS.append("people")
+DATABASES["default"]["ATOMIC_REQUESTS"] = True
+"""
+ASKS = """
+from datetime import timedelta
+from pydantic import BaseModel
+from workflows.definition import WorkflowDefinition
+from workflows.waits import require_approval
+class OrderContext(BaseModel):
+    by: str | None = None
+def ask(*, workflow, context):
+    said = require_approval(workflow, "ship", question="Ship it?", team="operations", timeout=timedelta(days=1))
+    return {"by": said.decided_by}
+ORDER = WorkflowDefinition(name="order", steps=[ask], context_class=OrderContext)
+"""
+DECIDE = """
+from datetime import timedelta
+from django.contrib.auth.models import Group, Permission
+from django.test import Client
+from django.utils import timezone
+from people.models import Person
+from workflows.models import ManualTask, Workflow
+ada = Person.objects.create(email="ada@example.com", is_staff=True, date_joined=timezone.now() - timedelta(days=2))
+ada.user_permissions.set(Permission.objects.filter(content_type__app_label="workflows"))
+ada.groups.add(Group.objects.get(name="operations"))
+task, row = ManualTask.objects.get(), Workflow.objects.get()
+client = Client()
+client.force_login(ada)
+for page in ("", "needs-a-person/", "audit/", "failures/", "workflows/manualtask/", "workflows/bulkoperation/"):
+    print(client.get(f"/admin/{page}").status_code)
+print(client.get(f"/admin/workflows/manualtask/{task.pk}/change/").status_code)
+print(client.post(f"/admin/workflows/manualtask/{task.pk}/decide/", {"decision": "approve"}).status_code)
+task.refresh_from_db()
+print(task.state)
+from django.db import connection
+with connection.cursor() as cursor:
+    cursor.execute("SELECT workflows_may_correct(%s)", [ada.pk])
+    print(cursor.fetchone()[0])
+"""
+
+
+def test_a_project_with_users_of_its_own_and_atomic_requests(python: Path, project: Path) -> None:
+    run(python, "manage.py", "startapp", "people", cwd=project)
+    (project / "people/models.py").write_text(MODELS)
+    (project / "shop/workflow.py").write_text(ASKS)
+    append(project / "shop/settings.py", SETTINGS)
+    with a_database(project):
+        assert "no issues" in run(python, "manage.py", "check", cwd=project)
+        run(python, "manage.py", "makemigrations", "people", "-v0", cwd=project)
+        run(python, "manage.py", "migrate", "-v0", cwd=project)
+        run(python, "manage.py", "shell", "-v0", "-c", ENTER, cwd=project)
+        run(python, "manage.py", "runworker", "--drain", cwd=project)
+        told = run(python, "manage.py", "shell", "-v0", "-c", DECIDE, cwd=project).split()
+        assert told == [*["200"] * 7, "302", "approved", "True"]
+        run(python, "manage.py", "runworker", "--drain", cwd=project)
+        by = "from workflows.models import Workflow as W; print(W.objects.get().status, W.objects.get().context['by'])"
+        assert run(python, "manage.py", "shell", "-v0", "-c", by, cwd=project).split() == [
+            "COMPLETE",
+            "ada@example.com",
+        ]
+        shown = ["workflow", "show", "1", "--actor", "ada@example.com"]
+        assert "COMPLETE" in run(python, "manage.py", *shown, cwd=project).upper()
 
 
 def test_another_package_of_the_name_is_noticed(python: Path, project: Path, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def check_users(**kwargs: Any) -> Messages:
     """The users of the project can be given rights, and numbers for keys."""
     model = get_user_model()
     lacking = [name for name in FIELDS if not _has_field(model, name)]
-    if not hasattr(model._default_manager, "with_perm"):
+    if not hasattr(getattr(model, "objects", None), "with_perm"):
         lacking.append("objects.with_perm")
     if lacking:
         yield Error(

@@ -48,7 +48,7 @@ COLLEAGUES_SHOWN = 500
 
 def colleague_field(users: Any, help_text: str = "") -> forms.TypedChoiceField:
     """One of these users. Nobody is chosen beforehand."""
-    shown = users.order_by("username")[:COLLEAGUES_SHOWN]
+    shown = users.order_by(users.model.USERNAME_FIELD)[:COLLEAGUES_SHOWN]
     return forms.TypedChoiceField(
         label="Colleague",
         coerce=int,

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.auth.models import User
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -65,7 +64,7 @@ def choose(
     admin: ConsoleAdmin, request: HttpRequest, verb: str, ids: QuerySet[Any, Any], chosen_by: str
 ) -> HttpResponse:
     """Store the choice, and go on to the page that says what would happen to these."""
-    assert isinstance(request.user, User)
+    assert request.user.is_authenticated
     try:
         stored = (each.choose(verb, ids, user=request.user, chosen_by=chosen_by) for each in installed())
         return HttpResponseRedirect(next(filter(None, stored)))

@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.admin import AdminSite
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -190,7 +189,7 @@ def assign(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         raise Http404("No group of failures is named.")
     form = AssignForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
-        assert isinstance(request.user, User)
+        assert request.user.is_authenticated
         try:
             messages.success(request, operations.assign_cause(cause, user=request.user, **form.cleaned_data))
         except NotAllowed as refusal:

@@ -177,7 +177,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         return row.workflow_id
 
     def page(self, request: HttpRequest, row: ManualTask) -> dict[str, Any]:
-        assert isinstance(request.user, User)
+        assert request.user.is_authenticated
         row.workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=row.workflow_id)
         late = row.state == OPEN and row.is_over
         open_to_decide = row.state == OPEN and not late and row.workflow.status == Workflow.Status.PENDING

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.admin import AdminSite
+from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db.models import QuerySet
@@ -103,7 +104,7 @@ class Line:
 
 @require_safe
 def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON) -> HttpResponse:
-    assert isinstance(request.user, User)
+    assert request.user.is_authenticated
     if not any(map(request.user.has_perm, of.permissions)):
         raise PermissionDenied
     choices = {name: _choices(name, request) for name in of.filters}
@@ -145,7 +146,7 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
 
 def all_tasks(request: HttpRequest) -> tuple[QuerySet[Any, Any], str]:
     """The keys of the open tasks that the filters of the inbox let through, and these filters in words."""
-    assert isinstance(request.user, User)
+    assert request.user.is_authenticated
     choices = {name: _choices(name, request) for name in INBOX.filters}
     given = _given(request, choices)
     if not given or not _is_open(given):
@@ -251,10 +252,11 @@ def _rows(source: int, pks: list[int]) -> dict[int, Any]:
     rows: Any
     match source:
         case needs.OF_TASKS:
+            name = get_user_model().USERNAME_FIELD
             rows = ManualTask.objects.with_claims().select_related("assignee", "decided_by", "workflow")
             rows = rows.only(
                 *("state", "team", "task_type", "created_at", "due_at", "expires_at", "decided_at", "lead_asked_at"),
-                *("assignee__username", "decided_by__username", "workflow__workflow_type"),
+                *(f"assignee__{name}", f"decided_by__{name}", "workflow__workflow_type"),
             )
         case needs.OF_WAITS:
             rows = Wait.objects.with_due_time().select_related("workflow")

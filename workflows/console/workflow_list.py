@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.auth.models import User
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
@@ -152,7 +151,7 @@ class WorkflowAdmin(ChoosesMany):
         return row.pk
 
     def page(self, request: HttpRequest, row: Workflow) -> dict[str, Any]:
-        assert isinstance(request.user, User)
+        assert request.user.is_authenticated
         return workflow_page.page(row, request.user, before=request.GET.get("before", ""))
 
     # --- Columns --------------------------------------------------------------------------------

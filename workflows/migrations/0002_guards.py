@@ -3,6 +3,7 @@
 An application's role could set whatever a session is asked: so no setting opens these, and the database looks at ages itself.
 """
 
+from django.conf import settings
 from django.db import migrations
 
 # Of an event the engine corrects one thing: how an attempt ended that it knew nothing of (`state.attempt_log`), and nothing
@@ -88,16 +89,16 @@ GUARD = """
 # Whether a user may ask or approve: active staff with an e-mail address, who was made a day ago or earlier, and to whom
 # somebody gave the permission, directly or by a group. To be a superuser is not enough.
 MAY_CORRECT = """
-CREATE FUNCTION workflows_may_correct(who integer) RETURNS boolean STABLE LANGUAGE sql AS $$
+CREATE FUNCTION workflows_may_correct(who {key}) RETURNS boolean STABLE LANGUAGE sql AS $$
     SELECT EXISTS (
-        SELECT FROM auth_user u, auth_permission p JOIN django_content_type t ON t.id = p.content_type_id
+        SELECT FROM {users} u, auth_permission p JOIN django_content_type t ON t.id = p.content_type_id
          WHERE u.id = who AND u.is_active AND u.is_staff AND btrim(u.email) <> ''
            AND u.date_joined <= clock_timestamp() - interval '24 hours'
            AND t.app_label = 'workflows' AND p.codename = 'correct_workflow'
-           AND (EXISTS (SELECT FROM auth_user_user_permissions own
-                         WHERE own.user_id = u.id AND own.permission_id = p.id)
-             OR EXISTS (SELECT FROM auth_user_groups g JOIN auth_group_permissions gp ON gp.group_id = g.group_id
-                         WHERE g.user_id = u.id AND gp.permission_id = p.id)))
+           AND (EXISTS (SELECT FROM {rights} own
+                         WHERE own.{of_rights} = u.id AND own.permission_id = p.id)
+             OR EXISTS (SELECT FROM {groups} g JOIN auth_group_permissions gp ON gp.group_id = g.group_id
+                         WHERE g.{of_groups} = u.id AND gp.permission_id = p.id)))
 $$"""
 
 # Its messages hold no value of the row: the server may log them.
@@ -122,7 +123,7 @@ BEGIN
         IF NEW.decided_by_id IS NULL OR NOT workflows_may_correct(NEW.decided_by_id) THEN
             RAISE EXCEPTION 'this user may not approve a correction' USING ERRCODE = 'check_violation';
         END IF;
-        IF EXISTS (SELECT FROM auth_user a JOIN auth_user b ON lower(btrim(a.email)) = lower(btrim(b.email))
+        IF EXISTS (SELECT FROM {users} a JOIN {users} b ON lower(btrim(a.email)) = lower(btrim(b.email))
                     WHERE a.id = NEW.asked_by_id AND b.id = NEW.decided_by_id) THEN
             RAISE EXCEPTION 'another person approves a correction' USING ERRCODE = 'check_violation';
         END IF;
@@ -140,6 +141,23 @@ END $$;
                      NEW.decided_by_id, NEW.decided_at)
                  OR NEW.told <> '[]' OR NEW.reason <> '' OR NOT workflows_may_be_emptied(OLD.workflow_id))
            EXECUTE FUNCTION workflows_guard_correction()"""
+
+
+def guard_corrections(apps, schema_editor):
+    """The users are those of AUTH_USER_MODEL, whatever its tables and columns are called."""
+    quoted, user = schema_editor.quote_name, apps.get_model(settings.AUTH_USER_MODEL)
+    rights, groups = user._meta.get_field("user_permissions"), user._meta.get_field("groups")
+    names = {
+        "key": user._meta.pk.rel_db_type(schema_editor.connection),
+        "users": quoted(user._meta.db_table),
+        "rights": quoted(rights.m2m_db_table()),
+        "of_rights": quoted(rights.m2m_column_name()),
+        "groups": quoted(groups.m2m_db_table()),
+        "of_groups": quoted(groups.m2m_column_name()),
+    }
+    for made in (MAY_CORRECT, CORRECTIONS):
+        schema_editor.execute(made.format(**names), params=None)
+
 
 FUNCTIONS = [
     *["workflows_stays", "workflows_may_be_emptied", "workflows_may_correct", "workflows_guard_correction"],
@@ -160,11 +178,16 @@ MADE_BY = """
 
 class Migration(migrations.Migration):
     replaces = [("workflows", name) for name in MADE_BY.split()]
-    dependencies = [("workflows", "0001_initial"), ("auth", "0012_alter_user_first_name_max_length")]
+    dependencies = [
+        ("workflows", "0001_initial"),
+        ("auth", "0012_alter_user_first_name_max_length"),
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
+    ]
 
     operations = [
         migrations.RunSQL(
-            [STAYS, DELETIONS, *(GUARD.format(*guarded) for guarded in GUARDED.items()), MAY_CORRECT, CORRECTIONS],
+            [STAYS, DELETIONS, *(GUARD.format(*guarded) for guarded in GUARDED.items())],
             [f"DROP FUNCTION {name} CASCADE" for name in FUNCTIONS],
-        )
+        ),
+        migrations.RunPython(guard_corrections, migrations.RunPython.noop),
     ]

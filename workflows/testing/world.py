@@ -93,9 +93,10 @@ def _answer(task: ManualTask, this: Run, decide: Decide) -> None:
 
 
 def _user(name: str) -> User:
-    from django.contrib.auth.models import User
+    from django.contrib.auth import get_user_model
 
-    return User.objects.get_or_create(username=name, is_superuser=True)[0]
+    known: dict[str, Any] = {get_user_model().USERNAME_FIELD: name, "is_superuser": True}
+    return get_user_model().objects.get_or_create(**known)[0]
 
 
 def let_time_pass(workflow: Workflow) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
-from django.contrib.auth import get_user_model
 from pydantic import BaseModel, RootModel, ValidationError
 
 from workflows.errors import RetryableStepError
@@ -17,6 +16,7 @@ from workflows.models import ManualTask, Wait, Workflow
 from workflows.redaction import field_errors
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
+from workflows.users import named
 from workflows.waits.team import is_group, team_for_the_engine
 from workflows.waits.wait import (
     INSERT_WAIT,
@@ -372,8 +372,7 @@ def _user_id(username: str) -> int | None:
     """The id of the user of that name, read on the attempt log: the claim's locks do not matter to it."""
     if not username:
         return None
-    table = get_user_model()._meta.db_table
-    rows = attempt_log.execute(f"SELECT id FROM {table} WHERE username = %s", [username])  # noqa: S608 (the table's name)
+    rows = attempt_log.execute(*named(username).values("pk").query.sql_with_params())
     return rows[0][0] if rows else None
 
 

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from workflows.models.manual_task import OPERATIONS
-from workflows.state import attempt_log
+from django.contrib.auth import get_user_model
 
-# Superusers are in every team, but no question is left to them.
-_HAS_MEMBERS = """
-SELECT EXISTS (SELECT FROM auth_group WHERE name = %s) AND EXISTS (
-    SELECT FROM auth_user u, auth_permission p JOIN django_content_type c ON c.id = p.content_type_id
-     WHERE u.is_active AND u.is_staff AND c.app_label = 'workflows' AND p.codename = 'resolve_manualtask'
-       AND (EXISTS (SELECT FROM auth_user_user_permissions own WHERE own.user_id = u.id AND own.permission_id = p.id)
-         OR EXISTS (
-            SELECT FROM auth_user_groups g JOIN auth_group_permissions of_group ON of_group.group_id = g.group_id
-             WHERE g.user_id = u.id AND of_group.permission_id = p.id)))
-"""
+from workflows.models.manual_task import OPERATIONS, PERMISSION_BACKEND, RESOLVE
+from workflows.state import attempt_log
 
 
 def team_for_the_engine(preferred: str = "") -> str:
@@ -24,8 +15,13 @@ def team_for_the_engine(preferred: str = "") -> str:
     """
     if is_group(preferred):
         return preferred
-    ((has_members,),) = attempt_log.execute(_HAS_MEMBERS, [OPERATIONS])
-    return OPERATIONS if has_members else ""
+    return OPERATIONS if is_group(OPERATIONS) and _has_members() else ""
+
+
+def _has_members() -> bool:
+    """Superusers are in every team, but no question is left to them."""
+    users = get_user_model().objects.with_perm(RESOLVE, include_superusers=False, backend=PERMISSION_BACKEND)
+    return bool(attempt_log.execute(*users.filter(is_staff=True).values("pk")[:1].query.sql_with_params()))
 
 
 def is_group(name: str) -> bool:

@@ -14,7 +14,6 @@ from heapq import merge
 from typing import Any, NamedTuple
 
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
 from django.db.models import F
 from django.db.models.fields.tuple_lookups import Tuple, TupleLessThan
 from django.utils import timezone
@@ -23,6 +22,7 @@ from workflows.extension import installed
 from workflows.health import bounded
 from workflows.models import Access, Event, Search
 from workflows.telling.audited import DID, LOOKED, Rows, Source, by_people
+from workflows.users import named
 
 
 class Place(NamedTuple):
@@ -45,7 +45,7 @@ class Asked:
 
 
 def _logged_by(rows: Rows, name: str) -> Rows:
-    user = User.objects.filter(username=name).values_list("pk", flat=True).first()
+    user = named(name).values_list("pk", flat=True).first()
     return rows.filter(user_id=user)
 
 

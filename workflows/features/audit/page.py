@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from django.contrib.admin import AdminSite
 from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
-from django.contrib.auth.models import User
+from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.template.response import TemplateResponse
@@ -132,7 +132,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
 def export(request: HttpRequest, *, site: AdminSite) -> HttpResponse | StreamingHttpResponse:
     """The lines that the filters ask for, as CSV, and a line in the audit that says who took them."""
     _require(request)
-    assert isinstance(request.user, User)
+    assert request.user.is_authenticated
     filters = Filters.of(request.POST.dict())
     asked, _ = _asked(filters)
     operations.record_export(request.user, chosen=str(filters), workflow_id=int(filters.patient or 0) or None)
@@ -156,7 +156,8 @@ def _require(request: HttpRequest) -> None:
 
 def _people(chosen: str) -> list[str]:
     """Who can be chosen; the one who is chosen may have left."""
-    known = User.objects.filter(is_staff=True).order_by("username").values_list("username", flat=True)[:USERS_SHOWN]
+    users, name = get_user_model().objects, get_user_model().USERNAME_FIELD
+    known = users.filter(is_staff=True).order_by(name).values_list(name, flat=True)[:USERS_SHOWN]
     return sorted({*known, chosen} - {""})
 
 

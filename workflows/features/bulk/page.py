@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import Count, QuerySet
@@ -186,7 +187,7 @@ class BulkOperationAdmin(ConsoleAdmin):
         return super().render(request, template, row, **context)
 
     def page(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
-        assert isinstance(request.user, User)
+        assert request.user.is_authenticated
         counted, became = bulk.outcomes(row)[row.pk], bulk_results.became(row)[row.pk]
         chosen = {name: request.GET[name] for name in ("outcome", "became") if name in request.GET}
         items = list(_items(row, chosen, request.GET.get("after", ""))[: ITEMS_SHOWN + 1])
@@ -311,7 +312,10 @@ def facts(row: BulkOperation) -> list[tuple[str, str]]:
         ("Chosen by", row.chosen_by),
         ("Asked by", f"{row.asked_by.get_username()}, at {words.clock(row.asked_at)}"),
         ("Approved by", row.approved_by.get_username() if row.approved_by else ""),
-        ("To", to.get_username() if (to := User.objects.filter(pk=row.arguments.get("to")).first()) else ""),
+        (
+            "To",
+            to.get_username() if (to := get_user_model().objects.filter(pk=row.arguments.get("to")).first()) else "",
+        ),
         ("Reason", row.reason),
         ("Pace", f"{row.pace} a second at the most"),
         ("Ended", words.clock(row.ended_at) if row.ended_at else ""),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from django.contrib import messages
 from django.contrib.admin import AdminSite
-from django.contrib.auth.models import User
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -77,7 +76,7 @@ def _line(group: Group) -> Line:
 
 def _choose(request: HttpRequest) -> HttpResponse:
     """Store which workflows of a group these are, and go on to the page that says what would happen."""
-    assert isinstance(request.user, User)
+    assert request.user.is_authenticated
     given = [request.POST.get(name) for name in ("workflow_type", "step", "code")]
     if None in given or any("\x00" in (each or "") for each in given):
         raise BadRequest("No group is named.")

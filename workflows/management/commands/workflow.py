@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.core.management.base import CommandError
 
@@ -21,6 +20,7 @@ from workflows.management.database import DatabaseCommand
 from workflows.management.workflow import subcommands
 from workflows.management.workflow.subcommand import DONE, REFUSED, Subcommand
 from workflows.operations import looking
+from workflows.users import named
 
 HELP = """\
 What people do in the console, from a shell: the same operations, rights and records.
@@ -75,7 +75,7 @@ class Command(DatabaseCommand, HelpInLines):
             its.set_defaults(subcommand=subcommand)
 
     def handle(self, *args: Any, subcommand: Subcommand, actor: str, dry_run: bool, **options: Any) -> None:
-        user = User.objects.filter(username=actor, is_active=True, is_staff=True).first()
+        user = named(actor).filter(is_active=True, is_staff=True).first()
         if user is None:
             raise CommandError(f"There is no active user {actor} of the console.")
         options |= {"dry_run": dry_run, "say": lambda line: self._say(line)}
