@@ -214,6 +214,13 @@ class Extension:
         """What people may do with a workflow. The buttons stand in the order of the features, before the rare ones."""
         return ()
 
+    def why_not_retry(self, workflow_id: int) -> str:
+        """Why nobody may retry this failed workflow: a sentence, empty if somebody may. By a statement at the most.
+
+        The operation asks it in its transaction, which holds the row.
+        """
+        return ""
+
     def foretells(self, verb: str, workflow: Workflow) -> Iterable[str]:
         """What an engine's verb, `retry` or `cancel`, does with what the feature has, in sentences."""
         return ()

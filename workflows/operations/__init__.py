@@ -60,10 +60,8 @@ from workflows.operations.tasks import (
 from workflows.operations.workflows import (
     cancel,
     ended_at,
-    not_a_duplicate,
     retry,
     run_now,
     why_not_cancel,
     why_not_retry,
-    why_not_tell_apart,
 )

@@ -1,4 +1,4 @@
-"""What people may do with a workflow: retry, run now, cancel, say that it is not a duplicate."""
+"""What people may do with a workflow: retry, run now, cancel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from workflows.engine import compensation, reopening, undo_question
 from workflows.engine.extension import Hooks
 from workflows.engine.results import describe_engine_error, last_error
 from workflows.errors import NotAllowed, WorkflowCancelled
-from workflows.features.business_key import duplicates
 from workflows.models import Correction, Event, ManualTask, State, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
 from workflows.operations import families, payments
@@ -100,36 +99,6 @@ def start_again(workflow: Workflow, *, begun: bool = True) -> None:
     store.restore_signals(workflow.pk)
 
 
-def not_a_duplicate(workflow_id: int, *, user: User, reason: str) -> None:
-    """Let a workflow run beside the others of its business key: it waits for one of them, or ended as its duplicate.
-
-    It then counts as one of them: a later one waits for both. A patient may be charged a second time, which takes the
-    permission to charge again.
-    """
-    require(user, RETRY)
-    require_reason(reason, "what is not a duplicate")
-    with short_transaction():
-        workflow, state = lock_workflow(workflow_id)
-        if not duplicates.is_one(workflow):
-            raise NotAllowed(
-                "Only one that waits for another with the same business key, or has ended as its duplicate, can be "
-                f"said not to be one; this one is {state.label.lower()}."
-            )
-        if refusal := why_not_tell_apart(user):
-            raise NotAllowed(refusal)
-        duplicates.make_holder(workflow)
-        if workflow.status == Workflow.Status.PENDING:
-            transitions.make_due(workflow_id)
-        else:
-            start_again(workflow)
-        record_event(workflow_id, Event.Kind.NOT_A_DUPLICATE, user, reason=reason)
-
-
-def why_not_tell_apart(user: User) -> str:
-    """Why `user`, who may retry, may not say that a workflow is not a duplicate: a sentence, empty if they may."""
-    return "" if user.has_perm(CANCEL_PAID) else "The patient may be charged a second time: ask a support lead."
-
-
 def ended_at(workflow: Workflow) -> list[int]:
     """When a workflow finished, in microseconds, which identifies its end; empty while it has not finished."""
     return [microseconds(workflow.completed_at)] if workflow.completed_at else []
@@ -145,9 +114,8 @@ def why_not_retry(workflow_id: int, user: User) -> str:
 
 
 def _why_not_this_user(workflow_id: int, user: User) -> str:
-    if duplicates.done_by_another(workflow_id):
-        return "Another workflow has done the same. If this one is to be carried out as well, say Not a duplicate."
-    return why_not_charge_again(workflow_id, user)
+    refused = (each.why_not_retry(workflow_id) for each in extension.installed())
+    return next(filter(None, refused), "") or why_not_charge_again(workflow_id, user)
 
 
 def why_not_charge_again(workflow_id: int, user: User) -> str:

@@ -16,6 +16,7 @@ from tests.workflows.operations import correcting
 from tests.workflows.refusing import lose
 from workflows import operations
 from workflows.definition import Retry, Step
+from workflows.features.business_key.operations import not_a_duplicate
 from workflows.models import Attempt, Effect, Event, ManualTask, Wait, Workflow
 
 pytestmark = engine.ENGINE
@@ -117,7 +118,7 @@ def correct(row: Workflow) -> None:
 
 def tell_apart(row: Workflow) -> None:
     Workflow.objects.filter(pk=row.pk).update(last_error_code="duplicate_of")
-    operations.not_a_duplicate(row.pk, user=User.objects.create_superuser("ada"), reason="Her daughter.")
+    not_a_duplicate(row.pk, user=User.objects.create_superuser("ada"), reason="Her daughter.")
 
 
 @pytest.mark.parametrize("reopen", [retry, correct, tell_apart])

@@ -27,6 +27,11 @@ class BusinessKeyExtension(Extension):
 
         return (page.NOT_A_DUPLICATE,)
 
+    def why_not_retry(self, workflow_id: int) -> str:
+        if not duplicates.done_by_another(workflow_id):
+            return ""
+        return "Another workflow has done the same. If this one is to be carried out as well, say Not a duplicate."
+
     def foretells(self, verb: str, workflow: Workflow) -> Iterable[str]:
         return telling.of_cancel(workflow) if verb == "cancel" else ()
 

@@ -14,6 +14,7 @@ from workflows.extension import Note
 from workflows.features.business_key import duplicates
 from workflows.features.business_key.duplicates import Other
 from workflows.features.business_key.holders import HOLDER
+from workflows.features.business_key.operations import not_a_duplicate, why_not_tell_apart
 from workflows.models import Workflow
 
 
@@ -49,9 +50,9 @@ NOT_A_DUPLICATE = Verb(
     slug="not_a_duplicate",
     label="Not a duplicate",
     permission=operations.RETRY,
-    operation=operations.not_a_duplicate,
+    operation=not_a_duplicate,
     applies=duplicates.is_one,
-    why_not=lambda row, user: operations.why_not_tell_apart(user),
+    why_not=lambda row, user: why_not_tell_apart(user),
     consequences=_consequences,
     done="It goes on.",
     dangerous=True,

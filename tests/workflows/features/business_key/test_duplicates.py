@@ -23,6 +23,7 @@ from workflows.before_undo import ask
 from workflows.definition import Brake
 from workflows.errors import ClaimLost, NotAllowed, StepError
 from workflows.features.business_key import duplicates, holders
+from workflows.features.business_key.operations import not_a_duplicate
 from workflows.models import Attempt, BusinessKeyHash, Effect, Event, ManualTask, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.search import normalise, rows
@@ -347,7 +348,7 @@ def test_the_answer_decides_and_is_not_asked_for_again(ada: User, payload: Any) 
     answer(meant, ada, approve=True)
     answer(meant_too, ada, approve=True)
     assert standing(first, meant, meant_too) == ["complete", "complete", "waiting"], "it is the same as the other"
-    operations.not_a_duplicate(not_meant.pk, user=ada, reason="She did mean it.")
+    not_a_duplicate(not_meant.pk, user=ada, reason="She did mean it.")
     run()
     assert standing(not_meant) == ["complete"]
 
@@ -484,7 +485,7 @@ def test_a_person_may_say_that_it_is_no_duplicate_and_a_third_is_one_of_both(ada
         go_on(first)
     second = send(pauses=True)
     run()
-    operations.not_a_duplicate(second.pk, user=ada, reason="Her daughter.")
+    not_a_duplicate(second.pk, user=ada, reason="Her daughter.")
     third = send()
     run()
     assert reread(second).waiting_for == "the signal go"
@@ -503,14 +504,14 @@ def test_only_what_waits_for_another_or_was_a_duplicate_can_be_said_to_be_none(a
     run()
     for workflow, state in ((first, "waiting"), (failed, "failed")):
         with pytest.raises(NotAllowed, match=f"this one is {state}"):
-            operations.not_a_duplicate(workflow.pk, user=ada, reason="Her daughter.")
+            not_a_duplicate(workflow.pk, user=ada, reason="Her daughter.")
     operations.retry(failed.pk, user=ada)
     Workflow.objects.filter(pk=failed.pk).update(last_error_code="duplicate_of")
     with pytest.raises(NotAllowed, match="this one is queued"):
-        operations.not_a_duplicate(failed.pk, user=ada, reason="Her daughter.")
+        not_a_duplicate(failed.pk, user=ada, reason="Her daughter.")
     support = user_who_may("retry_workflow")
     with pytest.raises(NotAllowed, match="ask a support lead"):
-        operations.not_a_duplicate(second.pk, user=support, reason="Her daughter.")
+        not_a_duplicate(second.pk, user=support, reason="Her daughter.")
 
 
 def user_who_may(permission: str) -> User:
@@ -591,7 +592,7 @@ def test_a_person_does_not_say_so_while_a_worker_finds_out_who_may_run(ada: User
     second = send()
     run()
     with somebody_judging(second), pytest.raises(NotAllowed, match="Somebody is changing it at this moment"):
-        operations.not_a_duplicate(second.pk, user=ada, reason="Her daughter.")
+        not_a_duplicate(second.pk, user=ada, reason="Her daughter.")
 
 
 def test_two_that_are_taken_up_at_once_are_judged_one_after_the_other() -> None:

@@ -26,6 +26,7 @@ from workflows.errors import NotAllowed
 from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import previews as bulk_previews
 from workflows.features.business_key import holders
+from workflows.features.business_key.operations import not_a_duplicate
 from workflows.features.corrections import operations as corrections
 from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.features.doctor import replay
@@ -123,7 +124,7 @@ CALLS: dict[str, Callable[[Workflow, User], Any]] = {
     "correct": lambda row, user: corrections.ask(row.pk, user=user, reason="So.", values={}, seen=[]),
     "approve_correction": lambda row, user: corrections.approve(row.pk, user=user, values={}, seen=[]),
     "close_correction": lambda row, user: corrections.close(row.pk, user=user, reason="So.", seen=[]),
-    "not_a_duplicate": lambda row, user: operations.not_a_duplicate(row.pk, user=user, reason="So."),
+    "not_a_duplicate": lambda row, user: not_a_duplicate(row.pk, user=user, reason="So."),
     "follow_up": lambda row, user: deferred_steps.follow_up(row.pk, user=user, step="thank"),
     "acknowledge": lambda row, user: operations.acknowledge(row.pk, user=user, reason="So.", seen=[]),
     "reveal": lambda row, user: operations.reveal(row.pk, user=user, fields=["patient.email"], reason="So."),
