@@ -317,9 +317,10 @@ def told(client: Client, row: Workflow) -> list[str]:
     waits = [(wait.waiting_for, outcome) for wait, outcome in said["waits"]]
     tasks = [f"/admin/workflows/manualtask/{pk}/change/" for pk in row.manual_tasks.values_list("pk", flat=True)]
     answers = [client.get(each).context.get("said") for each in tasks]
-    names = ("money", "to_tell", "acknowledged", "corrections", "same_business", "passed_over", "small_print")
+    notes = [note for note in said["notes"] if "deleted for its age" not in note.text]
+    names = ("money", "to_tell", "small_print")
     of_all = {name: said[name] for name in names} | {"standing": said["standing"].partition(f"\n{WHY[:16]}")[0]}
-    return [str(each) for each in (*of_all.items(), *lines, *steps, *effects, *waits, *answers)]
+    return [str(each) for each in (*of_all.items(), *notes, *lines, *steps, *effects, *waits, *answers)]
 
 
 # What somebody has said, or an author has written, in these rows: nothing else is deleted.
