@@ -189,6 +189,10 @@ class Extension:
         """How many wait for this user as their second person: one statement."""
         return 0
 
+    def failures(self) -> Iterable[Panel]:
+        """Its parts of the page of failures: `below` the groups."""
+        return ()
+
     def charts(self, shown: str, now: datetime, causes: Collection[tuple[str, str, str]]) -> Mapping[Any, Chart]:
         """How often each type, step and code of these has failed, in the range of that key up to `now`."""
         return {}
@@ -234,7 +238,7 @@ class Extension:
         return ()
 
     def panels(self, workflow: Workflow, user: User) -> Iterable[Panel]:
-        """Its parts of that page, as far as this user may see them: `caller`, or `connections`."""
+        """Its parts of that page, as far as this user may see them: `standing`, `caller` or `connections`."""
         return ()
 
     def dialogues(self) -> Mapping[str, Dialogue]:

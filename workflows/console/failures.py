@@ -22,6 +22,7 @@ from workflows import operations
 from workflows.console import links, ranges
 from workflows.console.base import OptionalReasonForm, colleague_field
 from workflows.console.charts import Chart
+from workflows.console.panels import by_place
 from workflows.definition import definitions, wording_of_type
 from workflows.errors import NotAllowed
 from workflows.extension import installed
@@ -90,6 +91,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "page": page,
         "query": urlencode({name: value for name, value in given.items() if value}),
         "charted": show or "24h",
+        "panels": by_place(panel for each in installed() for panel in each.failures()),
     }
     return TemplateResponse(request, "admin/workflows/failures.html", context)
 

@@ -76,3 +76,6 @@ class DeferredStepsExtension(Extension):
 
     def home(self, request: HttpRequest, read: Counts) -> Iterable[Panel]:
         return [Panel("needs", "admin/workflows/left_undone_link.html")]
+
+    def failures(self) -> Iterable[Panel]:
+        return [Panel("below", "admin/workflows/left_undone_below.html")]

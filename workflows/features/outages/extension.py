@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from workflows.console.workflow_filters import OfFeature
     from workflows.health.counts import Counts
+    from workflows.models import Workflow
 
 # There are as many services as the code has clients for, and Home has those that are in trouble.
 TROUBLED_SHOWN = 20
@@ -47,6 +48,10 @@ class OutagesExtension(Extension):
         from workflows.features.outages import filters
 
         return (filters.ParkedFilter, filters.CauseFilter)
+
+    def panels(self, workflow: Workflow, user: User) -> Iterable[Panel]:
+        sees_it = workflow.parked_on and user.has_perm(health.SEE_SERVICES)
+        return [Panel("standing", "admin/workflows/service/link.html")] if sees_it else []
 
     def home(self, request: HttpRequest, read: Counts) -> Iterable[Panel]:
         found = read.of(health.Services)
