@@ -85,6 +85,29 @@ MESSAGES_KEPT_DAYS = env.int("MESSAGES_KEPT_DAYS", default=90)
 # or sets it: with any other, a guesser chooses what they are counted by.
 CLIENT_ADDRESS_HEADER = env.str("CLIENT_ADDRESS_HEADER", default="")
 
+# --- Second factor (staff/second_factor.py, docs/adr/0038) --------------------------------------
+
+ACCOUNT_ADAPTER = "staff.accounts.AccountAdapter"
+MFA_ADAPTER = "staff.second_factor.FactorAdapter"
+# Of allauth's limits only this one, by user: an office shares an address. As many as AXES_FAILURE_LIMIT, for as long.
+ACCOUNT_RATE_LIMITS = {"login_failed": "5/900s/key"}
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_EMAIL_NOTIFICATIONS = False
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+# The code of the half minute before and after counts, too: phones are some seconds off, and people type.
+MFA_TOTP_TOLERANCE = 1
+MFA_TOTP_ISSUER = "Onramp"
+
+# Codes that were used, and how often a wrong one was: for all processes, so in the database (staff/migrations). 10,000
+# are more than a day's; beyond that Django deletes a third of them, which would forget used codes.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "LOCATION": "staff_cache",
+        "OPTIONS": {"MAX_ENTRIES": 10_000},
+    }
+}
+
 # --- Sessions (staff/sessions.py) ---------------------------------------------------------------
 
 SESSION_ENGINE = "staff.session_store"
@@ -147,6 +170,10 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "axes",
+    "allauth.account",
+    "allauth.socialaccount",
+    "allauth.mfa",
+    "allauth.usersessions",
     "django_linear_migrations",  # two branches that each add a migration conflict in git, not at `migrate`
     "workflows.features.doctor",  # these rooms have commands
     "workflows.features.outbox",
@@ -166,6 +193,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "staff.sessions.limit_sessions",

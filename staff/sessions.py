@@ -21,6 +21,9 @@ from django.views.decorators.http import require_http_methods
 # A request that a page makes by itself, such as its own refresh, has this header: it is no activity.
 BACKGROUND = "X-Background"
 
+# The pages that are sent by a user who is not signed in yet.
+FOR_NOBODY = ("admin:login", "mfa_authenticate")
+
 BEGAN, SEEN = "session_began", "session_seen"
 
 # The part of the idle time that `SEEN` may lag behind (5 s of 15 minutes): a burst of requests is one UPDATE.
@@ -91,7 +94,7 @@ def _note_activity(session: SessionBase) -> None:
 
 
 def _needs_session(request: HttpRequest) -> bool:
-    return request.path.startswith(reverse("admin:index")) and request.path != reverse("admin:login")
+    return request.path.startswith(reverse("admin:index")) and request.path not in map(reverse, FOR_NOBODY)
 
 
 def _is_background(request: HttpRequest) -> bool:

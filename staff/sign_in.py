@@ -9,6 +9,7 @@ from datetime import timedelta
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 
+from allauth.usersessions.models import UserSession
 from axes.handlers.database import AxesDatabaseHandler
 from axes.models import AccessAttempt, AccessFailureLog, AccessLog
 from django.conf import settings
@@ -19,6 +20,7 @@ from django.contrib.auth.signals import user_login_failed
 from django.contrib.auth.views import PasswordChangeView
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
+from django.db import connection
 from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -173,8 +175,11 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
 
 
 def prune() -> None:
-    """Delete old records of sign-ins, and the sessions that are over."""
+    """Delete old records of sign-ins, the sessions that are over, and used codes that no longer count."""
     now = timezone.now()
     for model in (AccessLog, AccessFailureLog):
         model.objects.filter(attempt_time__lt=now - timedelta(days=settings.SIGN_INS_KEPT_DAYS)).delete()
     Session.objects.filter(expire_date__lt=now).delete()
+    UserSession.objects.exclude(session_key__in=Session.objects.values("session_key")).delete()
+    with connection.cursor() as cursor:  # the cache deletes none before it is full
+        cursor.execute("DELETE FROM staff_cache WHERE expires < now()")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django.contrib.admin import AdminSite
-from django.http import HttpRequest
+from django.contrib.auth import REDIRECT_FIELD_NAME
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path, reverse
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
@@ -19,6 +20,30 @@ class StaffSite(ConsoleSite):
     login_form = SignInForm
     # The only page with the user's bar that Django lets a browser keep, for the next user to see.
     password_change_done = method_decorator(never_cache)(AdminSite.password_change_done)
+
+    def register(self, model_or_iterable: Any, *args: Any, **options: Any) -> None:
+        """Register a page. allauth's have none: they would show client secrets, and edit factors."""
+        models = [model_or_iterable] if isinstance(model_or_iterable, type) else list(model_or_iterable)
+        ours = [each for each in models if not each.__module__.startswith("allauth.")]
+        super().register(ours, *args, **options)
+
+    @method_decorator(never_cache)
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """The admin's page, with a view of our own: it asks for a second factor, too."""
+        from staff.second_factor import SignInView  # needs the models
+
+        if request.method == "GET" and self.has_permission(request):
+            return HttpResponseRedirect(reverse("admin:index", current_app=self.name))
+        context = {"title": "Log in", "app_path": request.get_full_path(), "username": request.user.get_username()}
+        if REDIRECT_FIELD_NAME not in {*request.GET, *request.POST}:
+            context[REDIRECT_FIELD_NAME] = reverse("admin:index", current_app=self.name)
+        request.current_app = self.name
+        view = SignInView.as_view(
+            extra_context=self.each_context(request) | context | (extra_context or {}),
+            authentication_form=self.login_form,
+            template_name="admin/login.html",
+        )
+        return cast(HttpResponse, view(request))
 
     @method_decorator(never_cache)
     def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:

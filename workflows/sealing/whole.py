@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Model, Q
 
 from workflows.models import OutboxEvent, UndeliveredMessage, WebhookSecret
 from workflows.sealing import envelopes
@@ -34,15 +34,15 @@ class Table(NamedTuple):
     """Where such a value stands, and which rows have one: it is emptied once the row is settled, and not held."""
 
     name: str
-    model: type[WebhookSecret | UndeliveredMessage | OutboxEvent]
+    model: type[Model]
     column: str
     which: Q = Q()
 
 
 # While a legal hold is on a refused submission it keeps its hashes, and what it says.
 _KEPT = Q(left_with_broker=0) & (Q(state=UndeliveredMessage.State.OPEN) | Q(hashes__isnull=False))
-TABLES = (
+TABLES = [  # `staff` adds its own
     Table("webhook secret", WebhookSecret, "secret"),
     Table("undelivered message", UndeliveredMessage, "content", _KEPT),
     Table("event", OutboxEvent, "body", Q(state__in=(OutboxEvent.State.OPEN, OutboxEvent.State.GIVEN_UP))),
-)
+]

@@ -1,0 +1,24 @@
+"""What sign-ins keep, beside Django's, django-axes' and allauth's tables."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+from django.db import models
+
+
+class FactorSecret(models.Model):
+    """What a second factor is checked by, sealed under DATA_KEYS. Of allauth's row it has the key alone."""
+
+    key = models.UUIDField(default=uuid4, unique=True, editable=False)
+    sealed = models.TextField()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"The secret {self.key}"
+
+    @property
+    def sealed_for(self) -> tuple[UUID, str]:
+        return self.key, "second factor"

@@ -1,0 +1,87 @@
+"""The second factor: allauth's, with our storage for its secrets, our page, and our count of failures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from allauth.account.internal.flows.login import perform_password_login
+from allauth.account.models import Login
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.base.views import AuthenticateView
+from allauth.mfa.models import Authenticator
+from allauth.mfa.signals import authentication_failed
+from django.contrib import admin
+from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_login_failed
+from django.contrib.auth.views import LoginView
+from django.core.exceptions import ValidationError
+from django.db.models.signals import post_delete
+from django.http import HttpRequest, HttpResponse
+
+from staff.models import FactorSecret
+from workflows.sealing import key_register, whole
+from workflows.sealing.envelopes import Unreadable
+
+if TYPE_CHECKING:
+    SignIn = LoginView[AuthenticationForm]
+else:
+    SignIn = LoginView
+
+
+class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
+    """Secrets are rows of our own, sealed: an envelope opens for its row alone."""
+
+    def encrypt(self, text: str) -> str:
+        """Store a secret; returns the key of its row, which allauth keeps in place of it."""
+        key_register.register()
+        secret = FactorSecret()
+        secret.sealed = whole.seal(secret, text)
+        secret.save()
+        return str(secret.key)
+
+    def decrypt(self, encrypted_text: str) -> str:
+        """The secret. Raises ValidationError, for the form, while it cannot be read."""
+        secret = FactorSecret.objects.filter(key=UUID(encrypted_text)).first()
+        try:
+            if secret is not None:
+                return str(whole.unseal(secret, secret.sealed))
+        except Unreadable:
+            pass
+        raise ValidationError("Your second factor cannot be read. Tell the person who administers your account.")
+
+
+def connect() -> None:
+    authentication_failed.connect(_count, dispatch_uid="staff.second_factor")
+    post_delete.connect(_forget, sender=Authenticator, dispatch_uid="staff.second_factor")
+
+
+def _count(sender: Any, request: HttpRequest, user: User, **kwargs: Any) -> None:
+    """A wrong code counts as a wrong password: otherwise whoever has the password could guess codes for days."""
+    user_login_failed.send(sender=__name__, credentials={"username": user.get_username()}, request=request)
+
+
+def _forget(sender: Any, instance: Authenticator, **kwargs: Any) -> None:
+    keys = [instance.data[name] for name in ("secret", "seed") if name in instance.data]
+    FactorSecret.objects.filter(key__in=keys).delete()
+
+
+class SignInView(SignIn):
+    """The admin's sign-in. With a second factor the right password leads on to `CodeView`, and signs nobody in."""
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        user = form.get_user()
+        login = Login(user=user, redirect_url=self.get_success_url())
+        answer: HttpResponse = perform_password_login(self.request, {"username": user.get_username()}, login)
+        return answer
+
+
+class CodeView(AuthenticateView):  # type: ignore[misc]
+    """Asks whoever has typed the right password for a code. Only then is anybody signed in."""
+
+    template_name = "staff/second_factor.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        about = {"title": "Second factor", "has_permission": False}
+        return {**super().get_context_data(**kwargs), **admin.site.each_context(self.request), **about}

@@ -1,0 +1,13 @@
+"""The pages of signing in that allauth names: only those that the console uses, below /admin/."""
+
+from __future__ import annotations
+
+from django.urls import path
+from django.views.generic import RedirectView
+
+from staff.second_factor import CodeView
+
+urlpatterns = [
+    path("sign-in/", RedirectView.as_view(pattern_name="admin:login", query_string=True), name="account_login"),
+    path("second-factor/", CodeView.as_view(), name="mfa_authenticate"),
+]
