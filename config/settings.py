@@ -85,6 +85,25 @@ MESSAGES_KEPT_DAYS = env.int("MESSAGES_KEPT_DAYS", default=90)
 # or sets it: with any other, a guesser chooses what they are counted by.
 CLIENT_ADDRESS_HEADER = env.str("CLIENT_ADDRESS_HEADER", default="")
 
+# --- Single sign-on (staff/single_sign_on.py, docs/adr/0038) --------------------------------------
+
+# The OpenID provider: its issuer, as it spells it itself. Empty: people sign in by passwords.
+OIDC_ISSUER = env.str("OIDC_ISSUER", default="")
+OIDC_CLIENT_ID = env.str("OIDC_CLIENT_ID", default="")
+OIDC_CLIENT_SECRET = env.str("OIDC_CLIENT_SECRET", default="")
+OIDC_SCOPES = env.list("OIDC_SCOPES", default=["openid", "profile", "email"])
+# A JSON object: values of the claim `groups`, each with the name of our group.
+OIDC_GROUPS: dict[str, str] = env.json("OIDC_GROUPS", default={})
+# The accounts that still sign in by a password, with a second factor, while the provider is down.
+OIDC_BREAK_GLASS = [name.strip() for name in env.list("OIDC_BREAK_GLASS", default=[]) if name.strip()]
+if OIDC_ISSUER:
+    if not (OIDC_CLIENT_ID and OIDC_CLIENT_SECRET and OIDC_GROUPS):
+        raise ImproperlyConfigured("With OIDC_ISSUER set OIDC_CLIENT_ID, OIDC_CLIENT_SECRET and OIDC_GROUPS, too.")
+    if not DEBUG and not OIDC_ISSUER.startswith("https://"):
+        raise ImproperlyConfigured("OIDC_ISSUER must be https: over http anybody on the way could sign in as anybody.")
+
+SOCIALACCOUNT_ADAPTER = "staff.single_sign_on.Adapter"
+
 # --- Second factor (staff/second_factor.py, docs/adr/0038) --------------------------------------
 
 ACCOUNT_ADAPTER = "staff.accounts.AccountAdapter"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
-from django.http import HttpRequest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from staff import single_sign_on
 from staff.sign_in import address_of
 
 # An entry of the list of sessions has an address in any case.
@@ -35,4 +38,14 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return url_has_allowed_host_and_scheme(url, {request.get_host()}, require_https=request.is_secure())
 
     def get_login_stages(self) -> list[str]:
-        return ["allauth.mfa.stages.AuthenticateStage"]
+        return ["staff.second_factor.CodeStage"]
+
+    def post_login(
+        self, request: HttpRequest, user: User, *, signal_kwargs: dict[str, Any] | None, **kwargs: Any
+    ) -> HttpResponse:
+        answer: HttpResponse = super().post_login(request, user, signal_kwargs=signal_kwargs, **kwargs)
+        if login := (signal_kwargs or {}).get("sociallogin"):
+            single_sign_on.remember(request, login)
+        elif settings.OIDC_ISSUER:
+            single_sign_on.tell_of_password(user, address_of(request))
+        return answer

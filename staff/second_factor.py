@@ -11,6 +11,7 @@ from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.base.views import AuthenticateView
 from allauth.mfa.models import Authenticator
 from allauth.mfa.signals import authentication_failed
+from allauth.mfa.stages import AuthenticateStage
 from django.contrib import admin
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import User
@@ -75,6 +76,14 @@ class SignInView(SignIn):
         login = Login(user=user, redirect_url=self.get_success_url())
         answer: HttpResponse = perform_password_login(self.request, {"username": user.get_username()}, login)
         return answer
+
+
+class CodeStage(AuthenticateStage):  # type: ignore[misc]
+    """After a password. The provider of single sign-on asks for its own."""
+
+    def _should_handle(self, request: HttpRequest) -> bool:
+        by_provider = "sociallogin" in (self.login.signal_kwargs or {})
+        return not by_provider and bool(super()._should_handle(request))
 
 
 class CodeView(AuthenticateView):  # type: ignore[misc]

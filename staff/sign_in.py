@@ -35,10 +35,10 @@ ADDRESS_KNOWN_FOR = timedelta(days=30)
 
 
 class SignInForm(AdminAuthenticationForm):
-    """The admin's form. It says when sign-ins are refused, and counts a user who may not use the console as a failure.
+    """The admin's form. It says when sign-ins are refused, and counts a user who may not get in so as a failure.
 
-    Otherwise the throttle would not count the guess that finds such a user's password. The error stands beside the
-    password, which has to be typed again in any case.
+    Otherwise the throttle would not count the guess that finds such a user's password. They are told what a wrong
+    password is told. The error stands beside the password, which has to be typed again in any case.
     """
 
     def get_invalid_login_error(self) -> ValidationError:
@@ -47,6 +47,8 @@ class SignInForm(AdminAuthenticationForm):
     def confirm_login_allowed(self, user: User) -> None:
         try:
             super().confirm_login_allowed(user)
+            if not may_use_password(user):
+                raise ValidationError("")
         except ValidationError:
             credentials = {"username": user.get_username()}
             user_login_failed.send(sender=__name__, credentials=credentials, request=self.request)
@@ -77,6 +79,11 @@ class OwnPasswordView(PasswordChangeView):
 
     def get_form_kwargs(self) -> dict[str, Any]:
         return super().get_form_kwargs() | {"request": self.request}
+
+
+def may_use_password(user: User) -> bool:
+    """With single sign-on only the named accounts may, for the day that the provider is down."""
+    return not settings.OIDC_ISSUER or user.username in settings.OIDC_BREAK_GLASS
 
 
 def _refusal(request: HttpRequest | None) -> ValidationError | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from django.conf import settings
 from django.contrib.admin import AdminSite
 from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -35,6 +36,7 @@ class StaffSite(ConsoleSite):
         if request.method == "GET" and self.has_permission(request):
             return HttpResponseRedirect(reverse("admin:index", current_app=self.name))
         context = {"title": "Log in", "app_path": request.get_full_path(), "username": request.user.get_username()}
+        context["single_sign_on"] = settings.OIDC_ISSUER
         if REDIRECT_FIELD_NAME not in {*request.GET, *request.POST}:
             context[REDIRECT_FIELD_NAME] = reverse("admin:index", current_app=self.name)
         request.current_app = self.name

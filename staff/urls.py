@@ -5,9 +5,12 @@ from __future__ import annotations
 from django.urls import path
 from django.views.generic import RedirectView
 
+from staff import single_sign_on
 from staff.second_factor import CodeView
 
 urlpatterns = [
     path("sign-in/", RedirectView.as_view(pattern_name="admin:login", query_string=True), name="account_login"),
+    path("single-sign-on/", single_sign_on.start, name="single_sign_on"),
+    path("single-sign-on/callback/", single_sign_on.callback, name="openid_connect_callback"),
     path("second-factor/", CodeView.as_view(), name="mfa_authenticate"),
 ]

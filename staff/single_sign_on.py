@@ -1,0 +1,302 @@
+"""Single sign-on: who gets in by the OpenID provider, as whom, with which groups. docs/adr/0038 says why so."""
+
+from __future__ import annotations
+
+import logging
+from hmac import compare_digest
+from secrets import token_urlsafe
+from time import time
+from typing import Any, NoReturn, cast
+
+from allauth.account.adapter import get_adapter as account_adapter
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialLogin, SocialToken
+from allauth.socialaccount.providers.base.constants import AuthProcess
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
+from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
+from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
+from allauth.usersessions.models import UserSession
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import Group, User
+from django.contrib.auth.views import redirect_to_login
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+from requests import RequestException, Session
+
+from staff import oidc
+
+logger = logging.getLogger(__name__)
+
+# What a question to the provider is for.
+SIGN_IN = "sign in"
+
+# In a session: that it came by single sign-on, and what the provider calls it.
+KEY = "single_sign_on"
+
+DOWN = "Single sign-on does not answer. Try again in a few minutes, or ask the person who administers your account."
+NOT_DONE = "Single sign-on did not work. Try again; if it goes on, tell the person who administers your account."
+
+
+class Refused(Exception):
+    """The provider's user does not get in. The message is a sentence for them."""
+
+
+# --- The provider, to allauth -------------------------------------------------------------------
+
+
+class Endpoints(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
+    @property
+    def openid_config(self) -> dict[str, Any]:
+        return oidc.kept_document()
+
+    def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
+        return request.build_absolute_uri(reverse("openid_connect_callback"))
+
+    def get_access_token_data(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        try:
+            return cast(dict[str, Any], super().get_access_token_data(*args, **kwargs))
+        except (KeyError, ValueError) as wrong:  # it is no JSON, or has no type
+            raise oidc.NotBelieved("The provider's answer to a code is no JSON.") from wrong
+
+    def parse_token(self, data: dict[str, Any]) -> SocialToken:
+        """Nothing: no token is kept."""
+        return SocialToken()
+
+    def complete_login(self, request: HttpRequest, app: SocialApp, token: SocialToken, **kwargs: Any) -> SocialLogin:
+        answer = kwargs["response"]
+        claims = oidc.of_user(oidc.claims_of(answer.get("id_token")), answer["access_token"])
+        return self.get_provider().sociallogin_from_response(request, claims)
+
+
+class Provider(OpenIDConnectProvider):  # type: ignore[misc]
+    oauth2_adapter_class = Endpoints
+
+    def get_default_scope(self) -> list[str]:
+        return list(settings.OIDC_SCOPES)
+
+    def sociallogin_from_response(self, request: HttpRequest, response: dict[str, Any]) -> SocialLogin:
+        login = super().sociallogin_from_response(request, response)
+        login.claims = response
+        return login
+
+    # Of what it tells nothing is kept but its name for the user.
+    def extract_uid(self, data: dict[str, Any]) -> str:
+        return str(data["sub"])
+
+    def extract_extra_data(self, data: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def extract_common_fields(self, data: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def extract_email_addresses(self, data: dict[str, Any]) -> list[Any]:
+        return []
+
+
+class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
+    """The setting SOCIALACCOUNT_ADAPTER: our rules of who gets in."""
+
+    def get_provider(self, request: HttpRequest, provider: str, client_id: str | None = None) -> Provider:
+        """The one of the settings: its secret is in no table."""
+        app = SocialApp(
+            provider=Provider.id,
+            provider_id=settings.OIDC_ISSUER,  # what `sub` is unique within
+            name="Single sign-on",
+            client_id=settings.OIDC_CLIENT_ID,
+            secret=settings.OIDC_CLIENT_SECRET,
+            settings={"oauth_pkce_enabled": True},
+        )
+        return Provider(request, app=app)
+
+    def get_requests_session(self) -> Session:
+        return oidc.Session()
+
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
+        return False  # whoever gets in has an account before: see `admit`
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
+        asked = sociallogin.state["data"]
+        if not compare_digest(str(sociallogin.claims.get("nonce")), asked["nonce"]):
+            raise oidc.NotBelieved("The token answers another question.")
+        try:
+            sociallogin.account = admit(sociallogin.claims)
+        except Refused as refused:
+            _refuse(request, sociallogin.state, str(refused))
+        sociallogin.user = sociallogin.account.user
+
+    def on_authentication_error(
+        self,
+        request: HttpRequest,
+        provider: Any,
+        error: Any = None,
+        exception: Exception | None = None,
+        extra_context: dict[str, Any] | None = None,
+    ) -> None:
+        logger.warning("Single sign-on: %s", _words(exception, request))
+        state = (extra_context or {}).get("state") or {}
+        _refuse(request, state, DOWN if isinstance(exception, RequestException) else NOT_DONE)
+
+
+def _words(wrong: Exception | None, request: HttpRequest) -> str:
+    """Why it did not work, for the log. What others' exceptions say may hold what the provider sent."""
+    if wrong is None:
+        return f"the provider says {request.GET.get('error', 'nothing')[:50]!r}."
+    return str(wrong) if isinstance(wrong, oidc.NotBelieved) else type(wrong).__name__
+
+
+def _refuse(request: HttpRequest, state: dict[str, Any], why: str) -> NoReturn:
+    raise ImmediateHttpResponse(to_sign_in(request, why, state.get("next")))
+
+
+def to_sign_in(request: HttpRequest, why: str, back: str | None) -> HttpResponse:
+    messages.error(request, why)
+    return redirect_to_login(back or reverse("admin:index"), reverse("admin:login"))
+
+
+# --- Who gets in --------------------------------------------------------------------------------
+
+
+def admit(claims: dict[str, Any]) -> SocialAccount:
+    """The account of the provider's user, with the groups that the provider gives. Raises Refused."""
+    given = _groups_of(claims)
+    try:
+        account = _account(claims, may_begin=bool(given))
+    except IntegrityError:  # the same user, signing in for the first time twice at once
+        account = _account(claims, may_begin=bool(given))
+    user = account.user
+    if user.is_superuser or not user.is_active:
+        raise Refused("Your account cannot sign in by single sign-on. Ask the person who administers it.")
+    if not _set_groups(user, given):
+        raise Refused("Single sign-on gives you no group that may use this console. Ask who administers your account.")
+    return account
+
+
+def _groups_of(claims: dict[str, Any]) -> set[str]:
+    """The names of our groups for the provider's."""
+    told = claims.get("groups")
+    theirs = told if isinstance(told, list) else [told]
+    return {settings.OIDC_GROUPS[each] for each in theirs if isinstance(each, str) and each in settings.OIDC_GROUPS}
+
+
+@transaction.atomic
+def _account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
+    accounts = SocialAccount.objects.select_related("user")
+    found = accounts.filter(provider=settings.OIDC_ISSUER, uid=claims["sub"]).first()
+    return found or _first_account(claims, may_begin=may_begin)
+
+
+def _first_account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
+    """That of a user who comes for the first time: linked to the user of that name, once, or to a new one."""
+    if not may_begin:
+        raise Refused("Single sign-on gives you no group that may use this console. Ask who administers your account.")
+    new = User(username=User.normalize_username(str(claims.get("preferred_username") or "")), is_staff=True)
+    new.email, new.first_name, new.last_name = (
+        str(claims.get(name) or "")[:most] for name, most in (("email", 254), ("given_name", 150), ("family_name", 150))
+    )
+    new.set_unusable_password()
+    user = User.objects.select_for_update().filter(username=new.username).first()
+    if user is None:
+        try:
+            new.full_clean(validate_unique=False)
+        except ValidationError:
+            raise Refused("Single sign-on gives you a user name that cannot be one here.") from None
+        new.save()
+        _record(new, "Made by single sign-on.")
+    elif user.is_superuser or not user.is_active or SocialAccount.objects.filter(user=user).exists():
+        raise Refused("Your user name is another account's here. Ask the person who administers your account.")
+    else:
+        _record(user, "Linked to single sign-on, by user name.")
+    return SocialAccount.objects.create(user=user or new, provider=settings.OIDC_ISSUER, uid=claims["sub"])
+
+
+@transaction.atomic
+def _set_groups(user: User, given: set[str]) -> set[str]:
+    """Of the groups in OIDC_GROUPS the user is in the given ones alone, which it returns; others are left to people."""
+    ours = Group.objects.filter(name__in=settings.OIDC_GROUPS.values())
+    before = set(ours.filter(user=user).values_list("name", flat=True))
+    found = set(ours.filter(name__in=given).values_list("name", flat=True))
+    if missing := given - found:
+        logger.error("OIDC_GROUPS names groups that do not exist: %s", ", ".join(sorted(missing)))
+    user.groups.add(*ours.filter(name__in=found - before))
+    user.groups.remove(*ours.filter(name__in=before - found))
+    if found and not user.is_staff:
+        user.is_staff = True
+        user.save(update_fields=["is_staff"])
+    changes = [f"+{name}" for name in sorted(found - before)] + [f"-{name}" for name in sorted(before - found)]
+    if changes:
+        _record(user, f"Groups by single sign-on: {', '.join(changes)}.")
+    return found
+
+
+def _record(user: User, what: str) -> None:
+    """In the log of changes to users, which the audit shows."""
+    LogEntry.objects.create(
+        user=user,
+        content_type=ContentType.objects.get_for_model(User),
+        object_id=str(user.pk),
+        object_repr=user.username,
+        action_flag=CHANGE,
+        change_message=what,
+    )
+
+
+def remember(request: HttpRequest, login: SocialLogin) -> None:
+    """A session has begun by single sign-on: by the provider's name for it the provider may end it."""
+    request.session[KEY] = {"at": time()}
+    data = {"iss": settings.OIDC_ISSUER, "sid": login.claims.get("sid")}
+    UserSession.objects.filter(session_key=request.session.session_key).update(data=data)
+
+
+# --- Passwords ----------------------------------------------------------------------------------
+
+
+def tell_of_password(user: User, address: str | None) -> None:
+    """A password was used though there is single sign-on: an alert. It is in the audit, too."""
+    logger.critical("Break-glass: %s has signed in with a password, from %s.", user.username, address)
+    _record(user, "Signed in with a password, as a break-glass account.")
+
+
+# --- Pages --------------------------------------------------------------------------------------
+
+
+@never_cache
+@require_GET
+def start(request: HttpRequest) -> HttpResponse:
+    """To the provider, and back. By a link: `form-action 'self'` blocks a form that leads elsewhere."""
+    if not settings.OIDC_ISSUER:
+        raise Http404
+    # Its own session may be no older than ours may get: then it has to ask who it is.
+    return ask(request, SIGN_IN, request.GET.get("next"), max_age=settings.SESSION_COOKIE_AGE)
+
+
+def ask(request: HttpRequest, purpose: str, back: str | None, **parameters: Any) -> HttpResponse:
+    back = back if back and account_adapter().is_safe_url(back) else reverse("admin:index")
+    data = {"for": purpose, "at": time(), "nonce": token_urlsafe(24)}
+    try:
+        oidc.document()  # or the browser would wait for a host that is down
+        provider = Adapter().get_provider(request, settings.OIDC_ISSUER)
+        answer: HttpResponse = provider.redirect(
+            request, AuthProcess.LOGIN, back, data, auth_params={"nonce": data["nonce"], **parameters}
+        )
+    except (OAuth2Error, RequestException) as wrong:
+        logger.warning("Single sign-on: %s", _words(wrong, request))
+        return to_sign_in(request, DOWN, back)
+    return answer
+
+
+@never_cache
+@require_GET
+def callback(request: HttpRequest) -> HttpResponse:
+    if not settings.OIDC_ISSUER:
+        raise Http404
+    answer: HttpResponse = OAuth2CallbackView.adapter_view(Endpoints(request, settings.OIDC_ISSUER))(request)
+    return answer

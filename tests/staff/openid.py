@@ -1,0 +1,113 @@
+"""npm's `oidc-provider` in a process of its own, and a browser that signs in there. Tests with it are marked `node`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from django.conf import settings
+from django.test import Client
+
+HERE = Path(__file__).parent / "provider"
+START, CALLBACK = "/admin/single-sign-on/", "/admin/single-sign-on/callback/"
+SITE = "http://testserver"
+
+
+def installed() -> Path:
+    """Where Node 22 and the provider are installed, once for all. Skips the test where that cannot be had."""
+    place: Path = settings.VAR_DIR / "oidc-provider"
+    node = place / "node_modules/.bin/node"
+    if not node.exists():
+        if not shutil.which("npm"):
+            pytest.skip("npm is not here, so no OpenID provider either")
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copy(HERE / "package.json", place)
+        try:
+            command = ["npm", "install", "--no-audit", "--no-fund", "--silent"]
+            subprocess.run(command, cwd=place, timeout=60, check=True, capture_output=True)
+        except (subprocess.SubprocessError, OSError) as why:
+            shutil.rmtree(place)
+            pytest.skip(f"Node 22 and npm's oidc-provider cannot be installed: {type(why).__name__}")
+    shutil.copy(HERE / "provider.mjs", place)
+    return place
+
+
+class OpenIdProvider:
+    def __init__(self, folder: Path, **state: Any) -> None:
+        self.place, self.file = installed(), folder / "state.json"
+        self.state: dict[str, Any] = {"users": {}, "clock": 0, "logout": f"{SITE}/", **state}
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.issuer = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self) -> None:
+        self.tell()
+        command = ["node_modules/.bin/node", "provider.mjs", str(self.file), str(self.port)]
+        self.process = subprocess.Popen(command, cwd=self.place, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert self.process.stdout
+        assert self.process.stdout.readline().decode().strip() == self.issuer
+
+    def tell(self, **state: Any) -> None:
+        """From now on these are its users, its clock."""
+        self.state |= state
+        self.file.write_text(json.dumps(self.state))
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def hang(self) -> None:
+        """It takes connections, and answers nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+
+
+class Browser:
+    """One with cookies of both sites: of the console's (Django's test client), and of the provider's (real HTTP)."""
+
+    def __init__(self) -> None:
+        self.console = Client(raise_request_exception=True)
+        self.web = httpx.Client(timeout=10, limits=httpx.Limits(max_keepalive_connections=0))
+
+    def start(self, back: str = "/admin/jsi18n/") -> Any:
+        return self.console.get(START, {"next": back})
+
+    def at_provider(self, url: str, name: str = "ada", *, agrees: bool = True) -> str:
+        """Follow the provider's pages, signing in where it asks, to the address in the console that it leads to."""
+        answer = self.web.get(url)
+        for _ in range(20):
+            to = answer.headers.get("Location", "")
+            if to.startswith(SITE):
+                return str(to)
+            if to:
+                answer = self.web.get(answer.url.join(to))
+                continue
+            assert answer.status_code == 200, answer.text
+            form = dict(re.findall(r'name="(\w+)" value="(\w+)"', answer.text))
+            action = re.findall(r'action="([^"]+)"', answer.text)[0]
+            leave = re.findall(r'href="([^"]+/abort)"', answer.text)
+            answer = self.web.post(action, data={**form, "login": name}) if agrees else self.web.get(leave[0])
+        raise LookupError("The provider goes on asking.")
+
+    def sign_in(self, name: str = "ada", back: str = "/admin/jsi18n/", **how: Any) -> Any:
+        """The console's answer to what the provider sends the browser back with."""
+        return self.console.get(self.at_provider(self.start(back)["Location"], name, **how).removeprefix(SITE))
+
+    def said(self, answer: Any) -> str:
+        """What the page says that an answer leads to, the sign-in."""
+        assert answer.status_code == 302
+        assert answer["Location"].startswith("/admin/login/"), answer["Location"]
+        return str(self.console.get(answer["Location"]).content.decode())
+
+    @property
+    def is_signed_in(self) -> bool:
+        return bool(self.console.get("/admin/session/").status_code == 200)

@@ -1,0 +1,255 @@
+"""Single sign-on with a certified OpenID provider, over real HTTP."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from allauth.socialaccount.models import SocialAccount, SocialToken
+from allauth.usersessions.models import UserSession
+from axes.models import AccessFailureLog, AccessLog
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Group, User
+from django.db import connection
+
+from tests.staff.conftest import PASSWORD, sign_in
+from tests.staff.openid import CALLBACK, SITE, START, Browser, OpenIdProvider
+from tests.staff.test_second_factor import code
+
+pytestmark = pytest.mark.node
+
+ADA = {"groups": ["staff", "onramp-support"]}
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenIdProvider]:
+    provider = OpenIdProvider(tmp_path_factory.mktemp("openid"))
+    yield provider
+    provider.stop()
+
+
+@pytest.fixture
+def provider(process: OpenIdProvider, db: None, hasher: Any, settings: Any) -> OpenIdProvider:
+    process.tell(users={"ada": ADA}, clock=0, asks=False)
+    settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID = process.issuer, "onramp"
+    settings.OIDC_CLIENT_SECRET = "secret of onramp"
+    settings.OIDC_GROUPS = {"onramp-support": "support", "onramp-leads": "support lead"}
+    return process
+
+
+@pytest.fixture
+def browser(provider: OpenIdProvider) -> Browser:
+    return Browser()
+
+
+def groups(name: str = "ada") -> set[str]:
+    return set(User.objects.get(username=name).groups.values_list("name", flat=True))
+
+
+def test_a_new_user_gets_in_with_the_groups_of_the_provider_and_nothing_of_theirs_is_kept(browser: Browser) -> None:
+    answer = browser.sign_in()
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/jsi18n/")
+    assert browser.is_signed_in
+    ada = User.objects.get()
+    assert (ada.username, ada.is_staff, ada.is_superuser, ada.has_usable_password()) == ("ada", True, False, False)
+    assert groups() == {"support"}
+    account = SocialAccount.objects.get()
+    assert (account.user, account.uid, account.extra_data) == (ada, "ada", {})
+    assert not SocialToken.objects.exists()
+    assert AccessLog.objects.get().username == "ada"
+    assert UserSession.objects.get().data["sid"]
+
+
+def test_it_asks_with_pkce_a_nonce_and_a_state(browser: Browser) -> None:
+    asked = {name: value for name, (value,) in parse_qs(urlsplit(browser.start()["Location"]).query).items()}
+    assert asked["code_challenge_method"] == "S256"
+    assert {"code_challenge", "nonce", "state", "max_age"} <= asked.keys()
+    assert (asked["response_type"], asked["redirect_uri"]) == ("code", SITE + CALLBACK)
+
+
+def test_nothing_in_the_address_changes_what_is_asked_or_where_it_leads(browser: Browser) -> None:
+    answer = browser.console.get(
+        START, {"next": "https://evil.example/", "process": "connect", "scope": "admin", "auth_params": "prompt=none"}
+    )
+    assert not {"admin", "none"} & set(re.split(r"\W+", answer["Location"]))
+    back = browser.at_provider(answer["Location"])
+    assert browser.console.get(back.removeprefix(SITE))["Location"] == "/admin/"
+    assert browser.console.post(START).status_code == 405
+
+
+def test_an_account_of_before_is_linked_once_by_its_name_and_then_by_what_the_provider_calls_it(
+    browser: Browser, provider: OpenIdProvider, ada: User
+) -> None:
+    ada.groups.add(Group.objects.get(name="auditor"))
+    browser.sign_in()
+    assert SocialAccount.objects.get().user == ada
+    assert groups() == {"support", "auditor"}  # of a group that OIDC_GROUPS lacks the provider knows nothing
+    User.objects.update(username="adele")
+    assert Browser().sign_in()["Location"] == "/admin/jsi18n/"
+    assert User.objects.get() == ada
+    # Somebody else who gets that name at the provider gets nothing of hers.
+    User.objects.update(username="bob")
+    provider.tell(users={"bob": ADA})
+    other = Browser()
+    assert "user name is another account" in other.said(other.sign_in("bob"))
+    assert SocialAccount.objects.count() == User.objects.count() == 1
+
+
+def test_no_superuser_gets_in_by_a_name_nor_by_having_become_one(browser: Browser, ada: User) -> None:
+    User.objects.update(is_superuser=True)
+    assert "another account" in browser.said(browser.sign_in())
+    User.objects.update(is_superuser=False)
+    browser.sign_in()
+    User.objects.update(is_superuser=True)
+    again = Browser()
+    assert "cannot sign in by single sign-on" in again.said(again.sign_in())
+    assert not again.is_signed_in
+
+
+def test_groups_change_both_ways_and_without_one_nobody_gets_in(browser: Browser, provider: OpenIdProvider) -> None:
+    browser.sign_in()
+    provider.tell(users={"ada": {"groups": ["onramp-leads", "constructor"]}})
+    Browser().sign_in()
+    assert groups() == {"support lead"}
+    provider.tell(users={"ada": {"groups": ["staff"]}, "bob": {"groups": "onramp-supp"}, "eve": {}})
+    for name in ("ada", "bob", "eve"):
+        none_left = Browser()
+        assert "gives you no group" in none_left.said(none_left.sign_in(name))
+        assert not none_left.is_signed_in
+    assert groups() == set()
+    assert User.objects.get().username == "ada"
+    changes = list(LogEntry.objects.order_by("id").values_list("change_message", flat=True))
+    assert changes[1:] == [
+        "Groups by single sign-on: +support.",
+        "Groups by single sign-on: +support lead, -support.",
+        "Groups by single sign-on: -support lead.",
+    ]
+
+
+def test_a_deactivated_user_does_not_get_in(browser: Browser) -> None:
+    browser.sign_in()
+    User.objects.update(is_active=False)
+    again = Browser()
+    assert "cannot sign in" in again.said(again.sign_in())
+    assert not browser.is_signed_in
+
+
+def test_a_user_who_does_not_agree_is_back_at_the_sign_in(browser: Browser, provider: OpenIdProvider) -> None:
+    provider.tell(asks=True)
+    assert "did not work" in browser.said(browser.sign_in(agrees=False))
+    assert browser.sign_in().status_code == 302
+    assert browser.is_signed_in
+
+
+# --- What is sent by somebody else, or twice ----------------------------------------------------
+
+
+def test_an_answer_counts_once_and_in_the_browser_that_asked(browser: Browser) -> None:
+    back = browser.at_provider(browser.start()["Location"]).removeprefix(SITE)
+    eve = Browser()
+    assert "did not work" in eve.said(eve.console.get(back))  # a code that was stolen, or that is to sign in another
+    assert "did not work" in eve.said(eve.console.get(back.replace("code=", "code=x&no=")))
+    assert browser.console.get(back)["Location"] == "/admin/jsi18n/"
+    browser.console.logout()
+    assert "did not work" in browser.said(browser.console.get(back))
+    assert not browser.is_signed_in
+    assert not eve.is_signed_in
+
+
+def test_the_code_of_another_question_is_refused(browser: Browser) -> None:
+    """A code that Eve was given, with the state of Ada's own question: PKCE binds the code to Eve's."""
+    eve = Browser()
+    eves = parse_qs(urlsplit(eve.at_provider(eve.start()["Location"])).query)
+    adas = parse_qs(urlsplit(browser.at_provider(browser.start()["Location"])).query)
+    answer = browser.console.get(CALLBACK, {"code": eves["code"][0], "state": adas["state"][0]})
+    assert "did not work" in browser.said(answer)
+
+
+@pytest.mark.parametrize("clock", [-600, 600])
+def test_clocks_ten_minutes_apart_are_no_error(browser: Browser, provider: OpenIdProvider, clock: int) -> None:
+    provider.tell(clock=clock)
+    assert browser.sign_in()["Location"] == "/admin/jsi18n/"
+    assert browser.is_signed_in
+
+
+def test_a_token_that_is_over_is_refused_with_a_sentence(
+    browser: Browser, provider: OpenIdProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    back = browser.at_provider(browser.start()["Location"])
+    provider.tell(clock=-3 * 3600)
+    assert "did not work" in browser.said(browser.console.get(back.removeprefix(SITE)))
+    assert "compare the provider's clock with ours" in caplog.text
+
+
+# --- The provider is away -----------------------------------------------------------------------
+
+
+def test_a_provider_that_is_down_or_hangs_is_a_sentence_within_five_seconds(browser: Browser, process: Any) -> None:
+    for away in (process.hang, process.stop):
+        back = browser.at_provider(browser.start()["Location"]).removeprefix(SITE)
+        away()
+        for ask in (browser.start, lambda: browser.console.get(back)):  # noqa: B023 (at once)
+            began = time.monotonic()
+            assert "does not answer" in browser.said(ask())
+            assert time.monotonic() - began < 6
+        if away == process.stop:
+            process.start()
+        else:
+            process.stop()
+            process.start()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_sign_in_at_once(provider: OpenIdProvider) -> None:
+    """Four times as many threads as users: the same user for the first time twice at once, too."""
+    provider.tell(users={f"user{number}": ADA for number in range(50)})
+
+    def one(number: int) -> bool:
+        browser = Browser()
+        try:
+            browser.sign_in(f"user{number % 50}")
+            return browser.is_signed_in
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(one, range(200)))
+    assert User.objects.count() == SocialAccount.objects.count() == 50
+
+
+# --- Passwords ----------------------------------------------------------------------------------
+
+
+def test_with_single_sign_on_passwords_are_off_and_guessing_tells_nothing(provider: OpenIdProvider, ada: User) -> None:
+    right, wrong = sign_in().content.decode(), sign_in(password="guess").content.decode()
+    token = re.compile(r'name="csrfmiddlewaretoken" value="[^"]*"')
+    assert token.sub("", right) == token.sub("", wrong)
+    assert "Sign in with single sign-on" in right
+    assert AccessFailureLog.objects.count() == 2
+
+
+def test_a_break_glass_account_gets_in_and_that_is_an_alert(
+    provider: OpenIdProvider, ada: User, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.OIDC_BREAK_GLASS = ["ada"]
+    secret = generate_totp_secret()
+    TOTP.activate(ada, secret)
+    browser = Browser()
+    browser.console.post("/admin/login/", {"username": "ada", "password": PASSWORD}, REMOTE_ADDR="192.0.2.1")
+    assert not browser.is_signed_in
+    browser.console.post("/admin/second-factor/", {"code": code(secret)}, REMOTE_ADDR="192.0.2.1")
+    assert browser.is_signed_in
+    assert "CRITICAL" in caplog.text
+    assert "Break-glass: ada has signed in with a password, from 192.0.2.1." in caplog.text
+    assert LogEntry.objects.get().change_message == "Signed in with a password, as a break-glass account."
+
+
+def test_without_single_sign_on_it_has_no_page(db: None) -> None:
+    assert Browser().console.get(START).status_code == 404
+    assert Browser().console.get(CALLBACK).status_code == 404
