@@ -216,6 +216,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "staff.sessions.limit_sessions",
+    "staff.single_sign_on.ask_again",
     "axes.middleware.AxesMiddleware",
 ]
 

@@ -17,11 +17,12 @@ class StaffConfig(AppConfig):
         fill_in(DEFAULTS)
 
     def ready(self) -> None:
-        from staff import checks, second_factor, sessions
+        from staff import checks, second_factor, sessions, single_sign_on
         from staff.models import FactorSecret
         from workflows.sealing import whole
 
         register(checks.proxy_tells_the_address, Tags.security, deploy=True)
         sessions.count_from_sign_in()
         second_factor.connect()
+        single_sign_on.connect()
         whole.TABLES.append(whole.Table("second factor", FactorSecret, "sealed"))  # for `manage.py datakeys`

@@ -22,7 +22,7 @@ from django.views.decorators.http import require_http_methods
 BACKGROUND = "X-Background"
 
 # The pages that are sent by a user who is not signed in yet.
-FOR_NOBODY = ("admin:login", "mfa_authenticate")
+FOR_NOBODY = ("admin:login", "mfa_authenticate", "single_sign_on_end")
 
 BEGAN, SEEN = "session_began", "session_seen"
 
@@ -51,7 +51,7 @@ def limit_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Calla
         if why := _over(request.session):
             logout(request)
             return _to_sign_in(request, why)
-        if not _is_background(request):
+        if not is_background(request):
             _note_activity(request.session)
         return get_response(request)
 
@@ -97,13 +97,13 @@ def _needs_session(request: HttpRequest) -> bool:
     return request.path.startswith(reverse("admin:index")) and request.path not in map(reverse, FOR_NOBODY)
 
 
-def _is_background(request: HttpRequest) -> bool:
+def is_background(request: HttpRequest) -> bool:
     return BACKGROUND in request.headers or (request.method == "GET" and request.path == reverse("admin:session"))
 
 
 def _to_sign_in(request: HttpRequest, why: str) -> HttpResponse:
     """Redirect to the sign-in page, and from there back to the page that the user was on."""
-    if _is_background(request) or request.path == reverse("admin:session"):
+    if is_background(request) or request.path == reverse("admin:session"):
         messages.warning(request, f"{why} Sign in to go on.")
         return HttpResponse(status=401)
     sent = request.method == "POST"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from hmac import compare_digest
 from secrets import token_urlsafe
 from time import time
@@ -21,27 +22,46 @@ from allauth.usersessions.models import UserSession
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth import logout
 from django.contrib.auth.models import Group, User
+from django.contrib.auth.signals import user_logged_out
 from django.contrib.auth.views import redirect_to_login
 from django.contrib.contenttypes.models import ContentType
+from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import reverse
+from django.utils.crypto import salted_hmac
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_GET, require_POST
 from requests import RequestException, Session
 
 from staff import oidc
+from staff.sessions import is_background
 
 logger = logging.getLogger(__name__)
 
 # What a question to the provider is for.
-SIGN_IN = "sign in"
+SIGN_IN, STILL_IN = "sign in", "still signed in"
 
-# In a session: that it came by single sign-on, and what the provider calls it.
+# In a session that came by single sign-on: the user's name at the provider, when it was asked last, when it last said
+# yes, and how often it was asked since, without an answer.
 KEY = "single_sign_on"
 
+# Seconds after which the provider is asked again whether the user may still be signed in; and where it did not answer.
+ASKED_EACH = 60 * 60
+ASKED_AGAIN_EACH = 5 * 60
+# So often a browser may not come back from a provider that is up: a user who is locked out there could see to that.
+UNANSWERED_AT_MOST = 3
+
+LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
+
+# OAuth's errors that are a no to "still signed in?", and not a fault of the provider.
+NO = ("login_required", "interaction_required", "consent_required", "account_selection_required", "access_denied")
+
+ENDED = "Single sign-on has ended your session. Sign in to go on."
 DOWN = "Single sign-on does not answer. Try again in a few minutes, or ask the person who administers your account."
 NOT_DONE = "Single sign-on did not work. Try again; if it goes on, tell the person who administers your account."
 
@@ -127,10 +147,18 @@ class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         asked = sociallogin.state["data"]
         if not compare_digest(str(sociallogin.claims.get("nonce")), asked["nonce"]):
             raise oidc.NotBelieved("The token answers another question.")
+        if asked["for"] != SIGN_IN and request.session.get(KEY, {}).get("sub") != sociallogin.claims["sub"]:
+            logout(request)
+            _refuse(request, sociallogin.state, "Single sign-on knows you as another user than this session's.")
         try:
             sociallogin.account = admit(sociallogin.claims)
         except Refused as refused:
+            logout(request)
             _refuse(request, sociallogin.state, str(refused))
+        if asked["for"] == STILL_IN:
+            request.session[KEY] |= {"answered": time(), "unanswered": 0}
+            request.session.modified = True
+            raise ImmediateHttpResponse(HttpResponseRedirect(sociallogin.state["next"]))
         sociallogin.user = sociallogin.account.user
 
     def on_authentication_error(
@@ -143,6 +171,11 @@ class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     ) -> None:
         logger.warning("Single sign-on: %s", _words(exception, request))
         state = (extra_context or {}).get("state") or {}
+        if state and state["data"]["for"] == STILL_IN:
+            if request.GET.get("error") not in NO:
+                raise ImmediateHttpResponse(HttpResponseRedirect(state["next"]))  # no answer: it goes on
+            logout(request)
+            _refuse(request, state, ENDED)
         _refuse(request, state, DOWN if isinstance(exception, RequestException) else NOT_DONE)
 
 
@@ -251,9 +284,90 @@ def _record(user: User, what: str) -> None:
 
 def remember(request: HttpRequest, login: SocialLogin) -> None:
     """A session has begun by single sign-on: by the provider's name for it the provider may end it."""
-    request.session[KEY] = {"at": time()}
-    data = {"iss": settings.OIDC_ISSUER, "sid": login.claims.get("sid")}
+    now = time()
+    request.session[KEY] = {"sub": login.claims["sub"], "asked": now, "answered": now, "unanswered": 0}
+    data = {"iss": settings.OIDC_ISSUER, "sub": login.claims["sub"], "sid": login.claims.get("sid")}
     UserSession.objects.filter(session_key=request.session.session_key).update(data=data)
+
+
+def connect() -> None:
+    user_logged_out.connect(_forget, dispatch_uid="staff.single_sign_on")
+
+
+def _forget(sender: Any, request: HttpRequest, **kwargs: Any) -> None:
+    UserSession.objects.filter(session_key=request.session.session_key).delete()
+
+
+# --- Whether they are still in ------------------------------------------------------------------
+
+
+def ask_again(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """Each hour ask the provider whether the user may still be signed in, between two pages, and without a question.
+
+    A no ends the session. Without an answer it goes on to its eight hours, and they are asked about every five minutes.
+    """
+
+    def respond(request: HttpRequest) -> HttpResponse:
+        if not _is_due(request):
+            return get_response(request)
+        known = request.session[KEY]
+        known["asked"] = time()
+        request.session.modified = True
+        try:
+            answer = ask(request, STILL_IN, request.get_full_path(), prompt="none")
+        except (OAuth2Error, RequestException) as wrong:
+            logger.warning("Single sign-on: %s", _words(wrong, request))
+            return get_response(request)
+        if known["unanswered"] >= UNANSWERED_AT_MOST:
+            logout(request)
+            return to_sign_in(request, ENDED, request.get_full_path())
+        request.session[KEY] = {**known, "unanswered": known["unanswered"] + 1}
+        return answer
+
+    return respond
+
+
+def _is_due(request: HttpRequest) -> bool:
+    """Whether it is a page that somebody has opened: nothing else leads to another host, and back."""
+    known = request.session.get(KEY)
+    if not (known and settings.OIDC_ISSUER and request.user.is_authenticated):
+        return False
+    is_page = request.method == "GET" and request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
+    if not is_page or is_background(request) or request.path == reverse("openid_connect_callback"):
+        return False
+    now = time()
+    return bool(now - known["answered"] >= ASKED_EACH and now - known["asked"] >= ASKED_AGAIN_EACH)
+
+
+@csrf_exempt
+@require_POST
+@never_cache
+def end_by_provider(request: HttpRequest) -> HttpResponse:
+    """Back-channel logout: the provider itself, signed, ends a session, or all of a user.
+
+    https://openid.net/specs/openid-connect-backchannel-1_0.html
+    """
+    if not settings.OIDC_ISSUER:
+        raise Http404
+    try:
+        claims = oidc.claims_of(request.POST.get("logout_token"), needs=("exp", "jti"))
+        if "nonce" in claims or LOGOUT_EVENT not in (claims.get("events") or {}):
+            raise oidc.NotBelieved("The token is of another use.")  # such as an ID token
+        sub, sid = claims.get("sub"), claims.get("sid")
+        once = f"oidc:{salted_hmac(__name__, str(claims['jti']), algorithm='sha256').hexdigest()}"
+        if not (sub or sid) or not cache.add(once, "y", claims["exp"] - time() + 2 * oidc.LEEWAY):
+            raise oidc.NotBelieved("The token ends nothing, or was sent before.")
+    except (OAuth2Error, RequestException) as wrong:
+        logger.warning("Single sign-on: %s", _words(wrong, request))
+        return JsonResponse({"error": "invalid_request"}, status=400)
+    ended = UserSession.objects.filter(data__iss=settings.OIDC_ISSUER)
+    if sub:
+        ended = ended.filter(data__sub=sub)
+    if sid:
+        ended = ended.filter(data__sid=sid)
+    for session in ended:
+        session.end()
+    return HttpResponse()
 
 
 # --- Passwords ----------------------------------------------------------------------------------
@@ -275,21 +389,23 @@ def start(request: HttpRequest) -> HttpResponse:
     if not settings.OIDC_ISSUER:
         raise Http404
     # Its own session may be no older than ours may get: then it has to ask who it is.
-    return ask(request, SIGN_IN, request.GET.get("next"), max_age=settings.SESSION_COOKIE_AGE)
-
-
-def ask(request: HttpRequest, purpose: str, back: str | None, **parameters: Any) -> HttpResponse:
+    back = request.GET.get("next")
     back = back if back and account_adapter().is_safe_url(back) else reverse("admin:index")
-    data = {"for": purpose, "at": time(), "nonce": token_urlsafe(24)}
     try:
-        oidc.document()  # or the browser would wait for a host that is down
-        provider = Adapter().get_provider(request, settings.OIDC_ISSUER)
-        answer: HttpResponse = provider.redirect(
-            request, AuthProcess.LOGIN, back, data, auth_params={"nonce": data["nonce"], **parameters}
-        )
+        return ask(request, SIGN_IN, back, max_age=settings.SESSION_COOKIE_AGE)
     except (OAuth2Error, RequestException) as wrong:
         logger.warning("Single sign-on: %s", _words(wrong, request))
         return to_sign_in(request, DOWN, back)
+
+
+def ask(request: HttpRequest, purpose: str, back: str, **parameters: Any) -> HttpResponse:
+    """The way to the provider; `back` is an address of ours. Raises as `oidc.document` while it is away."""
+    oidc.document()  # or the browser would wait for a host that is down
+    data = {"for": purpose, "at": time(), "nonce": token_urlsafe(24)}
+    provider = Adapter().get_provider(request, settings.OIDC_ISSUER)
+    answer: HttpResponse = provider.redirect(
+        request, AuthProcess.LOGIN, back, data, auth_params={"nonce": data["nonce"], **parameters}
+    )
     return answer
 
 

@@ -12,5 +12,6 @@ urlpatterns = [
     path("sign-in/", RedirectView.as_view(pattern_name="admin:login", query_string=True), name="account_login"),
     path("single-sign-on/", single_sign_on.start, name="single_sign_on"),
     path("single-sign-on/callback/", single_sign_on.callback, name="openid_connect_callback"),
+    path("single-sign-on/end/", single_sign_on.end_by_provider, name="single_sign_on_end"),
     path("second-factor/", CodeView.as_view(), name="mfa_authenticate"),
 ]

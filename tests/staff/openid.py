@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import queue
 import re
 import shutil
 import signal
 import socket
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 import pytest
@@ -19,6 +23,8 @@ from django.test import Client
 HERE = Path(__file__).parent / "provider"
 START, CALLBACK = "/admin/single-sign-on/", "/admin/single-sign-on/callback/"
 SITE = "http://testserver"
+
+ADA = {"groups": ["staff", "onramp-support"]}
 
 
 def installed() -> Path:
@@ -40,10 +46,30 @@ def installed() -> Path:
     return place
 
 
+def _listener(heard: queue.Queue[dict[str, str]]) -> HTTPServer:
+    """Takes the forms that the provider sends to its clients by itself."""
+
+    class Listener(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heard.put(dict(parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode())))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *args: Any) -> None:
+            """Nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Listener)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
 class OpenIdProvider:
     def __init__(self, folder: Path, **state: Any) -> None:
         self.place, self.file = installed(), folder / "state.json"
-        self.state: dict[str, Any] = {"users": {}, "clock": 0, "logout": f"{SITE}/", **state}
+        self.logouts = queue.Queue[dict[str, str]]()
+        self.listener = _listener(self.logouts)
+        logout = f"http://127.0.0.1:{self.listener.server_port}/"
+        self.state: dict[str, Any] = {"users": {}, "clock": 0, "logout": logout, **state}
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -65,6 +91,11 @@ class OpenIdProvider:
     def stop(self) -> None:
         self.process.kill()
         self.process.communicate()
+
+    def close(self) -> None:
+        self.stop()
+        self.listener.shutdown()
+        self.listener.server_close()
 
     def hang(self) -> None:
         """It takes connections, and answers nothing."""
@@ -101,6 +132,12 @@ class Browser:
     def sign_in(self, name: str = "ada", back: str = "/admin/jsi18n/", **how: Any) -> Any:
         """The console's answer to what the provider sends the browser back with."""
         return self.console.get(self.at_provider(self.start(back)["Location"], name, **how).removeprefix(SITE))
+
+    def leave_provider(self, issuer: str) -> None:
+        """Sign out there, on its own page."""
+        page = self.web.get(f"{issuer}/session/end").text
+        form = dict(re.findall(r'name="(\w+)" value="(\w+)"', page))
+        self.web.post(f"{issuer}/session/end/confirm", data={**form, "logout": "yes"})
 
     def said(self, answer: Any) -> str:
         """What the page says that an answer leads to, the sign-in."""

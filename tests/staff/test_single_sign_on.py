@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -19,33 +18,10 @@ from django.contrib.auth.models import Group, User
 from django.db import connection
 
 from tests.staff.conftest import PASSWORD, sign_in
-from tests.staff.openid import CALLBACK, SITE, START, Browser, OpenIdProvider
+from tests.staff.openid import ADA, CALLBACK, SITE, START, Browser, OpenIdProvider
 from tests.staff.test_second_factor import code
 
 pytestmark = pytest.mark.node
-
-ADA = {"groups": ["staff", "onramp-support"]}
-
-
-@pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenIdProvider]:
-    provider = OpenIdProvider(tmp_path_factory.mktemp("openid"))
-    yield provider
-    provider.stop()
-
-
-@pytest.fixture
-def provider(process: OpenIdProvider, db: None, hasher: Any, settings: Any) -> OpenIdProvider:
-    process.tell(users={"ada": ADA}, clock=0, asks=False)
-    settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID = process.issuer, "onramp"
-    settings.OIDC_CLIENT_SECRET = "secret of onramp"
-    settings.OIDC_GROUPS = {"onramp-support": "support", "onramp-leads": "support lead"}
-    return process
-
-
-@pytest.fixture
-def browser(provider: OpenIdProvider) -> Browser:
-    return Browser()
 
 
 def groups(name: str = "ada") -> set[str]:
