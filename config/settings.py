@@ -106,13 +106,16 @@ SOCIALACCOUNT_ADAPTER = "staff.single_sign_on.Adapter"
 
 # --- Second factor (staff/second_factor.py, docs/adr/0038) --------------------------------------
 
+# Who may move money, sees health data in clear, or administers users needs a second factor (staff/enrolment.py).
+SECOND_FACTOR_REQUIRED = env.bool("SECOND_FACTOR_REQUIRED", default=not DEBUG)
+
 ACCOUNT_ADAPTER = "staff.accounts.AccountAdapter"
 MFA_ADAPTER = "staff.second_factor.FactorAdapter"
 # Of allauth's limits only this one, by user: an office shares an address. As many as AXES_FAILURE_LIMIT, for as long.
 ACCOUNT_RATE_LIMITS = {"login_failed": "5/900s/key"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_NOTIFICATIONS = False
-MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 # The code of the half minute before and after counts, too: phones are some seconds off, and people type.
 MFA_TOTP_TOLERANCE = 1
 MFA_TOTP_ISSUER = "Onramp"

@@ -38,7 +38,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return url_has_allowed_host_and_scheme(url, {request.get_host()}, require_https=request.is_secure())
 
     def get_login_stages(self) -> list[str]:
-        return ["staff.second_factor.CodeStage"]
+        return ["staff.second_factor.CodeStage", "staff.enrolment.EnrolStage"]
 
     def post_login(
         self, request: HttpRequest, user: User, *, signal_kwargs: dict[str, Any] | None, **kwargs: Any

@@ -8,10 +8,14 @@ from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import admin as django_admin
 from django.contrib.auth.models import Group, Permission, User
+from django.core.exceptions import PermissionDenied
 from django.db.models import ManyToManyField, QuerySet
 from django.forms import ModelMultipleChoiceField
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import path
 
+from staff.enrolment import new_link
 from staff.rights import groups_of, may_administer, may_administer_group, may_be_forgotten, permissions_of
 
 if TYPE_CHECKING:
@@ -85,6 +89,22 @@ class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         may = super().has_change_permission(request, obj)
         return may and (obj is None or may_administer(_user(request), obj))
+
+    def get_urls(self) -> list[Any]:
+        page = self.admin_site.admin_view(self.second_factor)
+        return [path("<int:pk>/second-factor/", page, name="auth_user_second_factor"), *super().get_urls()]
+
+    def second_factor(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """A link for a colleague to enrol a second factor. Theirs are removed: they have none, or have lost it.
+
+        Nobody does that for themselves: with an open session of theirs somebody else could.
+        """
+        user = self.get_object(request, str(pk))
+        if user is None or user == request.user or not self.has_change_permission(request, user):
+            raise PermissionDenied
+        link = request.build_absolute_uri(new_link(user, by=_user(request), lost=True)) if request.POST else ""
+        about = {"title": f"Second factor of {user}", "original": user, "opts": self.opts, "link": link}
+        return render(request, "staff/factor_link.html", {**self.admin_site.each_context(request), **about})
 
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         may = super().has_delete_permission(request, obj)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
+from django.contrib.auth.models import User
 from django.db import models
 
 
@@ -22,3 +23,17 @@ class FactorSecret(models.Model):
     @property
     def sealed_for(self) -> tuple[UUID, str]:
         return self.key, "second factor"
+
+
+class EnrolmentLink(models.Model):
+    """A link by which a user may enrol a second factor. It is deleted when it is used."""
+
+    user = models.ForeignKey(User, models.CASCADE)
+    digest = models.CharField(max_length=64, unique=True)
+    made_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"A link for {self.user}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -12,6 +14,7 @@ from allauth.mfa.base.views import AuthenticateView
 from allauth.mfa.models import Authenticator
 from allauth.mfa.signals import authentication_failed
 from allauth.mfa.stages import AuthenticateStage
+from allauth.mfa.webauthn.forms import AuthenticateWebAuthnForm
 from django.contrib import admin
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import User
@@ -86,10 +89,26 @@ class CodeStage(AuthenticateStage):  # type: ignore[misc]
         return not by_provider and bool(super()._should_handle(request))
 
 
+@contextmanager
+def a_passkey() -> Iterator[None]:
+    """Refuse, in a form, what no browser sends for a passkey: the libraries raise what they meet first."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ValidationError("That is no passkey of yours.") from None
+
+
+class PasskeyForm(AuthenticateWebAuthnForm):  # type: ignore[misc]
+    def clean_credential(self) -> Authenticator:
+        with a_passkey():
+            return super().clean_credential()
+
+
 class CodeView(AuthenticateView):  # type: ignore[misc]
     """Asks whoever has typed the right password for a code. Only then is anybody signed in."""
 
     template_name = "staff/second_factor.html"
+    webauthn_form_class = PasskeyForm
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         about = {"title": "Second factor", "has_permission": False}

@@ -22,7 +22,7 @@ from django.views.decorators.http import require_http_methods
 BACKGROUND = "X-Background"
 
 # The pages that are sent by a user who is not signed in yet.
-FOR_NOBODY = ("admin:login", "mfa_authenticate", "single_sign_on_end")
+FOR_NOBODY = ("admin:login", "mfa_authenticate", "second_factor_enrol", "single_sign_on_end")
 
 BEGAN, SEEN = "session_began", "session_seen"
 

@@ -21,12 +21,10 @@ from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOA
 from allauth.usersessions.models import UserSession
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth import logout
 from django.contrib.auth.models import Group, User
 from django.contrib.auth.signals import user_logged_out
 from django.contrib.auth.views import redirect_to_login
-from django.contrib.contenttypes.models import ContentType
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
@@ -39,6 +37,7 @@ from django.views.decorators.http import require_GET, require_POST
 from requests import RequestException, Session
 
 from staff import oidc
+from staff.records import record
 from staff.sessions import is_background
 
 logger = logging.getLogger(__name__)
@@ -243,11 +242,11 @@ def _first_account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
         except ValidationError:
             raise Refused("Single sign-on gives you a user name that cannot be one here.") from None
         new.save()
-        _record(new, "Made by single sign-on.")
+        record(new, "Made by single sign-on.")
     elif user.is_superuser or not user.is_active or SocialAccount.objects.filter(user=user).exists():
         raise Refused("Your user name is another account's here. Ask the person who administers your account.")
     else:
-        _record(user, "Linked to single sign-on, by user name.")
+        record(user, "Linked to single sign-on, by user name.")
     return SocialAccount.objects.create(user=user or new, provider=settings.OIDC_ISSUER, uid=claims["sub"])
 
 
@@ -266,20 +265,8 @@ def _set_groups(user: User, given: set[str]) -> set[str]:
         user.save(update_fields=["is_staff"])
     changes = [f"+{name}" for name in sorted(found - before)] + [f"-{name}" for name in sorted(before - found)]
     if changes:
-        _record(user, f"Groups by single sign-on: {', '.join(changes)}.")
+        record(user, f"Groups by single sign-on: {', '.join(changes)}.")
     return found
-
-
-def _record(user: User, what: str) -> None:
-    """In the log of changes to users, which the audit shows."""
-    LogEntry.objects.create(
-        user=user,
-        content_type=ContentType.objects.get_for_model(User),
-        object_id=str(user.pk),
-        object_repr=user.username,
-        action_flag=CHANGE,
-        change_message=what,
-    )
 
 
 def remember(request: HttpRequest, login: SocialLogin) -> None:
@@ -376,7 +363,7 @@ def end_by_provider(request: HttpRequest) -> HttpResponse:
 def tell_of_password(user: User, address: str | None) -> None:
     """A password was used though there is single sign-on: an alert. It is in the audit, too."""
     logger.critical("Break-glass: %s has signed in with a password, from %s.", user.username, address)
-    _record(user, "Signed in with a password, as a break-glass account.")
+    record(user, "Signed in with a password, as a break-glass account.")
 
 
 # --- Pages --------------------------------------------------------------------------------------

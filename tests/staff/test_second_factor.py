@@ -104,6 +104,13 @@ def test_five_wrong_codes_lock_the_account_and_the_right_one_is_refused(secret: 
     assert sign_in().status_code == 429
 
 
+def test_what_is_no_passkey_is_refused(secret: str) -> None:
+    client = after_password()
+    for sent in ("{}", "x", "[]", '{"id": 1}', '{"rawId": "AA", "response": {}, "type": "public-key"}'):
+        assert client.post(ASKS, {"credential": sent}).status_code == 200
+    assert not is_signed_in(client)
+
+
 def test_a_user_who_was_deactivated_meanwhile_does_not_get_in(ada: User, secret: str) -> None:
     client = after_password()
     User.objects.update(is_active=False)
