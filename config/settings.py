@@ -220,6 +220,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "staff.sessions.limit_sessions",
     "staff.single_sign_on.ask_again",
+    "staff.step_up.AskFirst",
     "axes.middleware.AxesMiddleware",
 ]
 

@@ -25,6 +25,8 @@ BACKGROUND = "X-Background"
 FOR_NOBODY = ("admin:login", "mfa_authenticate", "second_factor_enrol", "single_sign_on_end")
 
 BEGAN, SEEN = "session_began", "session_seen"
+# When its user last showed that it is them: see `step_up`.
+CONFIRMED = "session_confirmed"
 
 # The part of the idle time that `SEEN` may lag behind (5 s of 15 minutes): a burst of requests is one UPDATE.
 LAG = 1 / 180
@@ -37,7 +39,7 @@ def count_from_sign_in() -> None:
 
 
 def _begin(sender: Any, request: HttpRequest, **kwargs: Any) -> None:
-    request.session[BEGAN] = request.session[SEEN] = time()
+    request.session[BEGAN] = request.session[SEEN] = request.session[CONFIRMED] = time()
 
 
 def limit_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
@@ -108,11 +110,11 @@ def _to_sign_in(request: HttpRequest, why: str) -> HttpResponse:
         return HttpResponse(status=401)
     sent = request.method == "POST"
     messages.warning(request, f"{why} {NOTHING_DONE if sent else 'Sign in to go on.'}")
-    back = _page_of(request) if sent else request.get_full_path()
+    back = page_of(request) if sent else request.get_full_path()
     return redirect_to_login(back, reverse("admin:login"))
 
 
-def _page_of(request: HttpRequest) -> str:
+def page_of(request: HttpRequest) -> str:
     """The page of the form: the form's own address may have no page."""
     home = reverse("admin:index")
     try:

@@ -67,11 +67,16 @@ class OwnPasswordForm(AdminPasswordChangeForm):
 
     @sensitive_variables("old_password")
     def clean_old_password(self) -> str:
-        old_password: str = self.cleaned_data["old_password"]
-        if authenticate(self.request, username=self.user.get_username(), password=old_password) is None:
-            wrong = ValidationError(self.error_messages["password_incorrect"], code="password_incorrect")
-            raise _refusal(self.request) or wrong
-        return old_password
+        wrong = ValidationError(self.error_messages["password_incorrect"], code="password_incorrect")
+        return check_own_password(self.request, self.user, self.cleaned_data["old_password"], wrong)
+
+
+@sensitive_variables("password")
+def check_own_password(request: HttpRequest, user: User, password: str, wrong: ValidationError) -> str:
+    """The password, if it is the user's. Raises `wrong`, or the refusal after too many of them."""
+    if authenticate(request, username=user.get_username(), password=password) is None:
+        raise _refusal(request) or wrong
+    return password
 
 
 class OwnPasswordView(PasswordChangeView):

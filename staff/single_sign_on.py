@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from hmac import compare_digest
+from math import inf
 from secrets import token_urlsafe
 from time import time
 from typing import Any, NoReturn, cast
@@ -38,12 +39,12 @@ from requests import RequestException, Session
 
 from staff import oidc
 from staff.records import record
-from staff.sessions import is_background
+from staff.sessions import CONFIRMED, is_background
 
 logger = logging.getLogger(__name__)
 
 # What a question to the provider is for.
-SIGN_IN, STILL_IN = "sign in", "still signed in"
+SIGN_IN, STILL_IN, STEP_UP = "sign in", "still signed in", "step up"
 
 # In a session that came by single sign-on: the user's name at the provider, when it was asked last, when it last said
 # yes, and how often it was asked since, without an answer.
@@ -56,6 +57,9 @@ ASKED_AGAIN_EACH = 5 * 60
 UNANSWERED_AT_MOST = 3
 
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
+
+# Seconds that a provider's clock, which counts whole ones, may be behind itself.
+AT_ONCE = 2
 
 # OAuth's errors that are a no to "still signed in?", and not a fault of the provider.
 NO = ("login_required", "interaction_required", "consent_required", "account_selection_required", "access_denied")
@@ -154,7 +158,11 @@ class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         except Refused as refused:
             logout(request)
             _refuse(request, sociallogin.state, str(refused))
-        if asked["for"] == STILL_IN:
+        if asked["for"] != SIGN_IN:
+            if asked["for"] == STEP_UP and _age_of_sign_in(sociallogin.claims) > time() - asked["at"] + AT_ONCE:
+                _not_confirmed(request, "Single sign-on did not ask you who you are.")
+            if asked["for"] == STEP_UP:
+                request.session[CONFIRMED] = time()
             request.session[KEY] |= {"answered": time(), "unanswered": 0}
             request.session.modified = True
             raise ImmediateHttpResponse(HttpResponseRedirect(sociallogin.state["next"]))
@@ -175,7 +183,20 @@ class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
                 raise ImmediateHttpResponse(HttpResponseRedirect(state["next"]))  # no answer: it goes on
             logout(request)
             _refuse(request, state, ENDED)
+        if state and state["data"]["for"] == STEP_UP:
+            _not_confirmed(request, DOWN if isinstance(exception, RequestException) else NOT_DONE)
         _refuse(request, state, DOWN if isinstance(exception, RequestException) else NOT_DONE)
+
+
+def _age_of_sign_in(claims: dict[str, Any]) -> float:
+    """How long before the token the user showed the provider who they are, by its clock alone. Unknown is for ever."""
+    made, at = claims["iat"], claims.get("auth_time")
+    return float(made - at) if isinstance(at, int | float) else inf
+
+
+def _not_confirmed(request: HttpRequest, why: str) -> NoReturn:
+    messages.error(request, why)
+    raise ImmediateHttpResponse(HttpResponseRedirect(reverse("admin:index")))
 
 
 def _words(wrong: Exception | None, request: HttpRequest) -> str:
@@ -272,6 +293,7 @@ def _set_groups(user: User, given: set[str]) -> set[str]:
 def remember(request: HttpRequest, login: SocialLogin) -> None:
     """A session has begun by single sign-on: by the provider's name for it the provider may end it."""
     now = time()
+    request.session[CONFIRMED] = now - min(now, _age_of_sign_in(login.claims))
     request.session[KEY] = {"sub": login.claims["sub"], "asked": now, "answered": now, "unanswered": 0}
     data = {"iss": settings.OIDC_ISSUER, "sub": login.claims["sub"], "sid": login.claims.get("sid")}
     UserSession.objects.filter(session_key=request.session.session_key).update(data=data)

@@ -4,6 +4,7 @@ from typing import Any
 
 from django import template
 from django.conf import settings
+from django.urls import reverse
 
 from staff.sessions import left
 
@@ -12,10 +13,13 @@ register = template.Library()
 
 @register.inclusion_tag("staff/session.html", takes_context=True)
 def session_script(context: dict[str, Any]) -> dict[str, Any]:
-    """The script that warns before a session ends, and keeps what was typed. On the sign-in page it has no user."""
+    """The script that warns before a session ends, and keeps what was typed.
+
+    Where a form may lead that was not taken it has no user, so it keeps what was sent: the sign-in, and `step_up`.
+    """
     request = context.get("request")
     user = getattr(request, "user", None)
-    if request is None or user is None or not user.is_authenticated:
+    if request is None or user is None or not user.is_authenticated or request.path == reverse("step_up"):
         return {"user_id": ""}
     return {
         "user_id": user.pk,

@@ -1,0 +1,162 @@
+"""Before what cannot be taken back a user shows again that it is them; not within ten minutes of the last time.
+
+Before the form opens: a form that is sent later than that is not kept and sent again, but has to be sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import time
+from typing import Any
+
+from allauth.account.adapter import get_adapter as account_adapter
+from allauth.mfa.base.forms import ReauthenticateForm
+from allauth.mfa.models import Authenticator
+from allauth.mfa.webauthn.forms import ReauthenticateWebAuthnForm
+from allauth.mfa.webauthn.internal.auth import begin_authentication
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+from requests import RequestException
+
+from staff import single_sign_on
+from staff.second_factor import a_passkey
+from staff.sessions import CONFIRMED, NOTHING_DONE, page_of
+from staff.sign_in import check_own_password
+from workflows.models import BulkOperation
+
+# Seconds for which it counts: a patient's call, and what has to be done during it.
+LASTS = 10 * 60
+
+Asked = Callable[[HttpRequest, dict[str, Any]], bool]
+
+
+def _always(request: HttpRequest, arguments: dict[str, Any]) -> bool:
+    return True
+
+
+def _may_cancel_charged(request: HttpRequest, arguments: dict[str, Any]) -> bool:
+    """Whoever lacks that cannot cancel a charged one; and one that is charged while the form is open counts, too."""
+    return request.user.has_perm("workflows.cancel_paid_workflow")
+
+
+def _cancels(request: HttpRequest, arguments: dict[str, Any]) -> bool:
+    row_id = str(arguments.get("row_id", ""))
+    verb = BulkOperation.objects.filter(pk=row_id).values_list("verb", flat=True) if row_id.isdecimal() else []
+    return _may_cancel_charged(request, arguments) and "cancel" in verb
+
+
+# The pages of the console that ask first, by their names there.
+ASK_FIRST: dict[str, Asked] = {
+    "admin:workflows_workflow_reveal": _always,
+    "admin:workflows_workflow_cancel": _may_cancel_charged,
+    "admin:workflows_workflow_ask_erasure": _always,
+    "admin:workflows_workflow_approve_correction": _always,
+    "admin:workflows_erasure_approve": _always,
+    "admin:workflows_bulkoperation_approve": _always,
+    "admin:workflows_bulkoperation_start": _cancels,
+    "admin:workflows_manualtask_decide": _always,
+    "admin:auth_user_second_factor": _always,
+}
+
+
+class AskFirst:
+    """Leads to `confirm`, and from there back, where a page asks first."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]) -> HttpResponse | None:
+        asked = ASK_FIRST.get(request.resolver_match.view_name) if request.resolver_match else None
+        if asked is None or not request.user.is_authenticated or is_fresh(request) or not asked(request, kwargs):
+            return None
+        back = request.get_full_path()
+        if request.method != "GET":
+            messages.warning(request, f"Confirm first that it is you. {NOTHING_DONE}")
+            back = page_of(request)
+        return HttpResponseRedirect(f"{reverse('step_up')}?{urlencode({'next': back})}")
+
+
+def is_fresh(request: HttpRequest) -> bool:
+    return bool(0 <= time() - request.session.get(CONFIRMED, 0) < LASTS)
+
+
+# --- The page -----------------------------------------------------------------------------------
+
+
+class CodeForm(ReauthenticateForm):  # type: ignore[misc]
+    """An app's code, or a recovery code. A wrong one counts as a wrong password."""
+
+
+class PasskeyForm(ReauthenticateWebAuthnForm):  # type: ignore[misc]
+    def clean_credential(self) -> Authenticator:
+        with a_passkey():
+            return super().clean_credential()
+
+
+class PasswordForm(forms.Form):
+    """For users without a second factor. A wrong password counts, as at the sign-in."""
+
+    password = forms.CharField(widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}))
+
+    def __init__(self, *args: Any, user: User, request: HttpRequest, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.user, self.request = user, request
+
+    def clean_password(self) -> str:
+        wrong = ValidationError("That is not your password.")
+        return check_own_password(self.request, self.user, self.cleaned_data["password"], wrong)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def confirm(request: HttpRequest) -> HttpResponse:
+    """Ask for the user's second factor, for their password if they have none, or have their provider ask."""
+    back = request.GET.get("next", "")
+    back = back if account_adapter().is_safe_url(back) else reverse("admin:index")
+    user = request.user
+    if not isinstance(user, User) or not user.is_staff:
+        return HttpResponseRedirect(reverse("admin:login"))
+    if single_sign_on.KEY in request.session:
+        return _by_provider(request, back)
+    form, passkey = _forms(request, user)
+    for each in (form, passkey):
+        if each is not None and each.is_bound and each.is_valid():
+            if hasattr(each, "save"):
+                each.save()
+            request.session[CONFIRMED] = time()
+            return HttpResponseRedirect(back)
+    context = {**admin.site.each_context(request), "title": "Confirm that it is you", "form": form, "passkey": passkey}
+    if passkey is not None:
+        context["options"] = begin_authentication(user)
+    return render(request, "staff/step_up.html", context)
+
+
+def _forms(request: HttpRequest, user: User) -> tuple[forms.Form, forms.Form | None]:
+    """The form of a code or a password, and that of a passkey, if the user has one. The one that was sent is bound."""
+    types = set(Authenticator.objects.filter(user=user).values_list("type", flat=True))
+    sent = request.POST or None
+    if not types & {Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN}:
+        return PasswordForm(sent, user=user, request=request), None
+    is_passkey = "credential" in request.POST
+    passkey = PasskeyForm(sent if is_passkey else None, user=user) if Authenticator.Type.WEBAUTHN in types else None
+    return CodeForm(None if is_passkey else sent, user=user), passkey
+
+
+def _by_provider(request: HttpRequest, back: str) -> HttpResponse:
+    try:
+        return single_sign_on.ask(request, single_sign_on.STEP_UP, back, prompt="login", max_age=0)
+    except (OAuth2Error, RequestException):
+        messages.error(request, single_sign_on.DOWN)
+        return HttpResponseRedirect(reverse("admin:index"))
