@@ -21,7 +21,7 @@ from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnec
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from allauth.usersessions.models import UserSession
 from django.conf import settings
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.contrib.auth import logout
 from django.contrib.auth.models import Group, User
 from django.contrib.auth.signals import user_logged_out
@@ -30,7 +30,9 @@ from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import render
 from django.urls import reverse
+from django.utils.cache import add_never_cache_headers
 from django.utils.crypto import salted_hmac
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
@@ -331,7 +333,7 @@ def ask_again(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[
             logout(request)
             return to_sign_in(request, ENDED, request.get_full_path())
         request.session[KEY] = {**known, "unanswered": known["unanswered"] + 1}
-        return answer
+        return onward(request, answer)
 
     return respond
 
@@ -416,6 +418,14 @@ def ask(request: HttpRequest, purpose: str, back: str, **parameters: Any) -> Htt
         request, AuthProcess.LOGIN, back, data, auth_params={"nonce": data["nonce"], **parameters}
     )
     return answer
+
+
+def onward(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
+    """A page that leads where `answer` does, also when a form has led here."""
+    context = {**admin.site.each_context(request), "title": "Single sign-on", "address": answer["Location"]}
+    page = render(request, "staff/onward.html", context)
+    add_never_cache_headers(page)
+    return page
 
 
 @never_cache

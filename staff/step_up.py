@@ -156,7 +156,8 @@ def _forms(request: HttpRequest, user: User) -> tuple[forms.Form, forms.Form | N
 
 def _by_provider(request: HttpRequest, back: str) -> HttpResponse:
     try:
-        return single_sign_on.ask(request, single_sign_on.STEP_UP, back, prompt="login", max_age=0)
+        answer = single_sign_on.ask(request, single_sign_on.STEP_UP, back, prompt="login", max_age=0)
+        return single_sign_on.onward(request, answer)
     except (OAuth2Error, RequestException):
         messages.error(request, single_sign_on.DOWN)
         return HttpResponseRedirect(reverse("admin:index"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import html
 import json
 import queue
 import re
@@ -30,6 +32,13 @@ ADA = {"groups": ["staff", "onramp-support"]}
 def installed() -> Path:
     """Where Node 22 and the provider are installed, once for all. Skips the test where that cannot be had."""
     place: Path = settings.VAR_DIR / "oidc-provider"
+    settings.VAR_DIR.mkdir(exist_ok=True)
+    with (settings.VAR_DIR / "oidc-provider.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run side by side
+        return _install(place)
+
+
+def _install(place: Path) -> Path:
     node = place / "node_modules/.bin/node"
     if not node.exists():
         if not shutil.which("npm"):
@@ -100,6 +109,11 @@ class OpenIdProvider:
     def hang(self) -> None:
         """It takes connections, and answers nothing."""
         self.process.send_signal(signal.SIGSTOP)
+
+
+def leads_to(page: Any) -> str:
+    """The address of the provider that a page of the console leads to by itself."""
+    return html.unescape(re.findall(r'http-equiv="refresh" content="0; url=([^"]+)"', page.content.decode())[0])
 
 
 class Browser:
