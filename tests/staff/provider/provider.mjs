@@ -13,7 +13,7 @@ const provider = new Provider(issuer, {
   clients: ["onramp", "another"].map((client_id) => ({
     client_id,
     client_secret: `secret of ${client_id}`,
-    redirect_uris: ["http://testserver/admin/single-sign-on/callback/"],
+    redirect_uris: read().redirects || ["http://testserver/admin/single-sign-on/callback/"],
     backchannel_logout_uri: read().logout,
     backchannel_logout_session_required: true,
   })),
