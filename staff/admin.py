@@ -13,7 +13,7 @@ from django.db.models import ManyToManyField, QuerySet
 from django.forms import ModelMultipleChoiceField
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import path
+from django.urls import path as route
 
 from staff.enrolment import new_link
 from staff.rights import groups_of, may_administer, may_administer_group, may_be_forgotten, permissions_of
@@ -92,7 +92,7 @@ class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
 
     def get_urls(self) -> list[Any]:
         page = self.admin_site.admin_view(self.second_factor)
-        return [path("<int:pk>/second-factor/", page, name="auth_user_second_factor"), *super().get_urls()]
+        return [route("<int:pk>/second-factor/", page, name="auth_user_second_factor"), *super().get_urls()]
 
     def second_factor(self, request: HttpRequest, pk: int) -> HttpResponse:
         """A link for a colleague to enrol a second factor. Theirs are removed: they have none, or have lost it.
@@ -102,7 +102,9 @@ class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
         user = self.get_object(request, str(pk))
         if user is None or user == request.user or not self.has_change_permission(request, user):
             raise PermissionDenied
-        link = request.build_absolute_uri(new_link(user, by=_user(request), lost=True)) if request.POST else ""
+        link = (
+            request.build_absolute_uri(new_link(user, by=_user(request), lost=True)) if request.POST.get("sure") else ""
+        )
         about = {"title": f"Second factor of {user}", "original": user, "opts": self.opts, "link": link}
         return render(request, "staff/factor_link.html", {**self.admin_site.each_context(request), **about})
 

@@ -166,7 +166,7 @@ auth_user_password_change lead                         | p ------ - - ss | A ---
 auth_user_password_change boss                         | p ------ 0 - ss | A ------ 0 - ss
 auth_user_second_factor colleague                      | p ------ p - ss | A ------ A - ss
 auth_user_second_factor lead                           | p ------ - - ss | A ------ - - ss
-auth_user_second_factor boss                           | - ------ - - ss | - ------ - - ss
+auth_user_second_factor boss                           | p ------ - - ss | A ------ - - ss
 auth_user_delete colleague                             | p ------ p - ss | A ------ A - ss
 auth_user_delete lead                                  | p ------ - - ss | p ------ - - ss
 auth_user_delete boss                                  | p ------ > - ss | p ------ > - ss
@@ -322,7 +322,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     **{f"auth_user_change {name}": CHANGED_USER | {"username": name} for name in ("colleague", "lead", "boss")},
     "auth_user_password_change": {**USER, "set-password": "1"},
     "auth_user_delete": {"post": "yes"},
-    "auth_user_second_factor": {"make": "1"},
+    "auth_user_second_factor": {"sure": "on"},
     "auth_group_add": {"name": "night shift"},
     "auth_group_change reception": {"name": "reception desk"},
     "auth_group_change engineers": {"name": "engineer"},
