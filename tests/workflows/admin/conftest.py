@@ -16,7 +16,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from staff.sessions import BEGAN, SEEN
+from staff.sessions import BEGAN, CONFIRMED, SEEN
 from tests.groups import make_groups
 from workflows.definition import definitions
 
@@ -63,7 +63,7 @@ def session_of(user: User) -> str:
     session = SessionStore()
     session[SESSION_KEY], session[HASH_SESSION_KEY] = str(user.pk), user.get_session_auth_hash()
     session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
-    session[BEGAN] = session[SEEN] = time()
+    session[BEGAN] = session[SEEN] = session[CONFIRMED] = time()
     session.create()
     return str(session.session_key)
 
