@@ -68,6 +68,7 @@ lint: $(INSTALLED) ## Check style, types, imports, settings, migrations and the 
 	$(VENV) -m ruff format --check
 	$(VENV) -m mypy
 	$(VENV) .venv/bin/lint-imports --no-logo
+	$(VENV) -m tests.bounds
 	.venv/bin/hadolint Dockerfile
 	$(VENV) manage.py check
 	$(PRODUCTION) $(VENV) manage.py check --deploy --fail-level WARNING

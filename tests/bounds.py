@@ -1,0 +1,37 @@
+"""How many lines of Python the parts of `workflows` may have; `make lint` asks (docs/adr/0037).
+
+A part that outgrows its bound is split, or gives something up. Whoever raises a bound says why in the commit.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent / "workflows"
+# What a reader of the engine has to know, and no feature is in.
+ENGINE = ("definition.py", "errors.py", "engine", "effects", "waits", "signals", "models", "state", "postgres")
+MOST_OF_THE_ENGINE = 12_600
+MOST_OF_A_FEATURE = 1_500
+# Larger than that already: each may only get smaller.
+LARGER = {"doctor": 1_670, "outages": 2_600, "outbox": 1_570, "queues": 1_830}
+
+
+def lines_of(*paths: Path) -> int:
+    files = [each for path in paths for each in ([path] if path.is_file() else path.rglob("*.py"))]
+    return sum(len(each.read_text().splitlines()) for each in files if "migrations" not in each.parts)
+
+
+def main() -> int:
+    """Print each part with its bound. Return 1 if one has more."""
+    parts = {"the engine": (lines_of(*(ROOT / each for each in ENGINE)), MOST_OF_THE_ENGINE)}
+    for room in sorted(path.parent for path in (ROOT / "features").glob("*/__init__.py")):
+        parts[room.name] = lines_of(room), LARGER.get(room.name, MOST_OF_A_FEATURE)
+    for name, (lines, most) in parts.items():
+        told = "" if lines <= most else "  TOO MANY"
+        sys.stdout.write(f"{name:16} {lines:6,} of {most:6,} lines{told}\n")
+    return int(any(lines > most for lines, most in parts.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
