@@ -102,23 +102,12 @@ if OIDC_ISSUER:
     if not DEBUG and not OIDC_ISSUER.startswith("https://"):
         raise ImproperlyConfigured("OIDC_ISSUER must be https: over http anybody on the way could sign in as anybody.")
 
-SOCIALACCOUNT_ADAPTER = "staff.single_sign_on.Adapter"
-
 # --- Second factor (staff/second_factor.py, docs/adr/0038) --------------------------------------
 
 # Who may move money, sees health data in clear, or administers users needs a second factor (staff/enrolment.py).
 SECOND_FACTOR_REQUIRED = env.bool("SECOND_FACTOR_REQUIRED", default=not DEBUG)
 
-ACCOUNT_ADAPTER = "staff.accounts.AccountAdapter"
-MFA_ADAPTER = "staff.second_factor.FactorAdapter"
-# Of allauth's limits only this one, by user: an office shares an address. As many as AXES_FAILURE_LIMIT, for as long.
-ACCOUNT_RATE_LIMITS = {"login_failed": "5/900s/key"}
-ACCOUNT_EMAIL_VERIFICATION = "none"
-ACCOUNT_EMAIL_NOTIFICATIONS = False
-MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
-# The code of the half minute before and after counts, too: phones are some seconds off, and people type.
-MFA_TOTP_TOLERANCE = 1
-MFA_TOTP_ISSUER = "Onramp"
+# What allauth asks besides is in staff/defaults.py.
 
 # Codes that were used, and how often a wrong one was: for all processes, so in the database (staff/migrations). 10,000
 # are more than a day's; beyond that Django deletes a third of them, which would forget used codes.

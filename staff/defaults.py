@@ -1,4 +1,6 @@
-"""DEFAULTS of the settings that this package reads, and of those by which django-axes finds its functions here."""
+"""DEFAULTS of the settings that this package reads, and of those by which django-axes and django-allauth find
+their functions here.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,27 @@ from datetime import timedelta
 from typing import Any
 
 DEFAULTS: dict[str, Any] = {
+    # Single sign-on (single_sign_on.py): without an issuer people sign in by passwords.
+    "OIDC_ISSUER": "",
+    "OIDC_CLIENT_ID": "",
+    "OIDC_CLIENT_SECRET": "",
+    "OIDC_SCOPES": ["openid", "profile", "email"],
+    "OIDC_GROUPS": {},
+    "OIDC_BREAK_GLASS": [],
+    "SOCIALACCOUNT_ADAPTER": "staff.single_sign_on.Adapter",
+    # The second factor (second_factor.py).
+    "SECOND_FACTOR_REQUIRED": True,
+    "ACCOUNT_ADAPTER": "staff.accounts.AccountAdapter",
+    "MFA_ADAPTER": "staff.second_factor.FactorAdapter",
+    # Of allauth's limits only this one, by user: an office shares an address. As many as AXES_FAILURE_LIMIT, for as
+    # long.
+    "ACCOUNT_RATE_LIMITS": {"login_failed": "5/900s/key"},
+    "ACCOUNT_EMAIL_VERIFICATION": "none",
+    "ACCOUNT_EMAIL_NOTIFICATIONS": False,
+    "MFA_SUPPORTED_TYPES": ["totp", "webauthn", "recovery_codes"],
+    # The code of the half minute before and after counts, too: phones are some seconds off, and people type.
+    "MFA_TOTP_TOLERANCE": 1,
+    "MFA_TOTP_ISSUER": "Onramp",
     "SIGN_INS_KEPT_DAYS": 365,
     "CLIENT_ADDRESS_HEADER": "",
     "SESSION_IDLE_SECONDS": 15 * 60,
