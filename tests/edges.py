@@ -23,7 +23,7 @@ TENTH = [
     "tests/workflows/test_checks.py",
     "tests/workflows/test_checks_of_settings.py",
     "tests/workflows/test_submissions.py",
-    "tests/workflows/admin/test_bulk_operations.py",
+    "tests/workflows/features/bulk",
     "tests/workflows/admin/test_home.py",
     "tests/workflows/admin/test_lists.py",
     "tests/workflows/admin/test_paging.py",
