@@ -40,6 +40,7 @@ class WorkflowsConfig(AppConfig):
         register(checks_of_settings.check_database)
         register(console.check_site)
         register(checks_of_settings.check_named_definitions)
+        register(checks_of_settings.check_rooms)
         register(checks_of_settings.check_users)
         register(checks_of_settings.check_sealing)
         register(checks.check_definitions)

@@ -14,7 +14,7 @@ from django.db import connections
 from staff.defaults import DEFAULTS as OF_STAFF
 from tests.servers import ROOT
 from workflows import checks_of_settings, defaults
-from workflows.checks_of_settings import check_database, check_named_definitions, check_users
+from workflows.checks_of_settings import check_database, check_named_definitions, check_rooms, check_users
 from workflows.console.checks import check_site
 
 
@@ -32,8 +32,21 @@ def test_each_setting_that_the_packages_read_has_a_default() -> None:
     assert not [(path, name) for path, name in read if name not in known]
 
 
+def test_users_are_never_taken_for_djangos_own() -> None:
+    of_django = ("isinstance(request.user, User)", "User.objects", "__username", 'order_by("username")')
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "workflows").rglob("*.py")}
+    assert not [(path, each) for path, text in texts.items() for each in of_django if each in text]
+
+
 def test_this_project_has_no_issue() -> None:
-    checks = (check_database, check_named_definitions, check_users, check_site, checks_of_settings.check_sealing)
+    checks = (
+        check_database,
+        check_rooms,
+        check_named_definitions,
+        check_users,
+        check_site,
+        checks_of_settings.check_sealing,
+    )
     assert not [message for check in checks for message in check()]
 
 
@@ -54,6 +67,12 @@ def test_a_missing_app_and_a_foreign_site_are_errors(monkeypatch: pytest.MonkeyP
     assert [(each.id, "'workflows.console.apps.ConsoleConfig'" in each.hint) for each in check_site()] == [
         ("workflows.E032", True)
     ]
+
+
+def test_features_whose_commands_are_not_known_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks_of_settings.apps, "is_installed", lambda name: not name.endswith("retention"))
+    (told,) = check_rooms()
+    assert (told.id, "'workflows.features.retention'" in told.msg) == ("workflows.W035", True)
 
 
 def test_nothing_to_run_and_naive_times_are_told(settings: Any) -> None:

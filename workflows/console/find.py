@@ -13,7 +13,6 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib.admin import AdminSite
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -45,7 +44,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     """GET asks. POST searches: it opens one workflow, lists several, and for none says what was tried."""
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
-    assert isinstance(request.user, User)
+    assert request.user.is_authenticated
     form = FindForm(request.POST if request.method == "POST" else None)
     shown: dict[str, Any] = {}
     if form.is_valid():
