@@ -26,10 +26,20 @@ def move(apps: Any, schema_editor: Any) -> None:
             last = cursor.fetchone()
 
 
+BACK = """
+    WITH gone AS (DELETE FROM workflows_businesskey RETURNING *)
+    INSERT INTO workflows_searchkey (hash, workflow_id, key_id, former_role)
+    SELECT hash, workflow_id, key_id, role FROM gone"""
+
+
+def move_back(apps: Any, schema_editor: Any) -> None:
+    schema_editor.execute(BACK)
+
+
 class Migration(migrations.Migration):
     """The hashes of business keys leave the table of search keys."""
 
     atomic = False
     dependencies = [("workflows", "0017_business_keys")]
 
-    operations = [migrations.RunPython(move)]
+    operations = [migrations.RunPython(move, move_back)]
