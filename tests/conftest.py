@@ -18,9 +18,9 @@ SLOW = {
     Path(__file__).parent / path
     for path in (
         *("acceptance", "concurrency", "config/embedded", "console", "scenarios", "staff"),
-        *("workflows/admin/walk", "workflows/doctor", "workflows/testing", "onboarding/test_reconcile.py"),
+        *("workflows/admin/walk", "workflows/features/doctor", "workflows/testing", "onboarding/test_reconcile.py"),
         *("workflows/admin/test_indexes.py", "workflows/admin/test_statements.py"),
-        *("workflows/outbox/test_kafka.py", "workflows/queues/test_kafka.py"),
+        *("workflows/features/outbox/test_kafka.py", "workflows/features/queues/test_kafka.py"),
         *("workflows/intake/test_contended_keys.py", "workflows/model"),
     )
 }

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 # Before the trouble, and so many again in its midst: however fast the machine is, there is load.
 LOAD = 100
-TABLE = "workflows_attempt"  # of the others: tests/workflows/test_refusals.py
+TABLE = "workflows_attempt"  # of the others: tests/workflows/engine/test_refusals.py
 
 
 @pytest.fixture
