@@ -12,7 +12,7 @@ MOVE = """
          WHERE k.hash = slice.hash AND k.workflow_id = slice.workflow_id AND slice.former_role IS NOT NULL
         RETURNING k.*),
     moved AS (
-        INSERT INTO workflows_businesskey (hash, workflow_id, key_id, role)
+        INSERT INTO workflows_businesskey_unmoved (hash, workflow_id, key_id, role)
         SELECT hash, workflow_id, key_id, former_role FROM gone)
     SELECT hash, workflow_id FROM slice ORDER BY hash DESC, workflow_id DESC LIMIT 1"""
 

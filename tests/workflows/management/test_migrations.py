@@ -19,6 +19,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def builds_under_a_lock(sql: list[str]) -> list[str]:
     """The statements that build an index, for a constraint too, while nobody may write to the table."""
     new = {table for each in sql for table in re.findall(r'^CREATE TABLE "(\w+)"', each)}
+    renamed = [names for each in sql for names in re.findall(r'^ALTER TABLE "(\w+)" RENAME TO "(\w+)"', each)]
+    new |= {to for table, to in renamed if table in new}
     index = r'^CREATE (?:UNIQUE )?INDEX (?!CONCURRENTLY).*? ON "(\w+)"'
     constraint = r'^ALTER TABLE "(\w+)" (?:.* )?(?:UNIQUE|EXCLUDE|PRIMARY KEY)\b(?! USING INDEX)'
     return [each for each in sql if {*re.findall(index, each), *re.findall(constraint, each)} - new]
@@ -39,6 +41,7 @@ def test_each_hash_of_a_business_key_moves_with_its_part_and_search_keys_stay(mo
     migration = import_module("workflows.migrations.0018_business_keys_moved")
     monkeypatch.setattr(migration, "SLICE", 2)
     execute("ALTER TABLE workflows_searchkey ADD COLUMN former_role varchar(7)")
+    execute("ALTER TABLE workflows_businesskey RENAME TO workflows_businesskey_unmoved")
     try:
         execute(
             """INSERT INTO workflows_searchkey (hash, workflow_id, key_id, former_role)
@@ -53,7 +56,15 @@ def test_each_hash_of_a_business_key_moves_with_its_part_and_search_keys_stay(mo
         migration.move(None, SimpleNamespace(connection=connection))
     finally:
         execute("ALTER TABLE workflows_searchkey DROP COLUMN former_role")
+        execute("ALTER TABLE workflows_businesskey_unmoved RENAME TO workflows_businesskey")
     assert set(SearchKeyHash.objects.values_list("workflow_id", flat=True)) == {3, 7}
     moved = BusinessKeyHash.objects.values_list("workflow_id", "key_id", "role").order_by("workflow_id")
     parts = ["waiting", "former", "holder", "waiting", "former", "holder", "waiting"]
     assert list(moved) == [(n, 7, part) for n, part in zip([1, 2, 4, 5, 6, 8, 9], parts, strict=True)]
+
+
+def test_no_worker_compares_business_keys_before_each_hash_has_moved() -> None:
+    """It would not find the holder, and charge a patient a second time: so it finds no table, and decides nothing."""
+    moving = MigrationLoader(connection).project_state(("workflows", "0018_business_keys_moved"))
+    table = moving.models["workflows", "businesskeyhash"].options["db_table"]
+    assert table != BusinessKeyHash._meta.db_table
