@@ -34,7 +34,6 @@ TENTH = [
     "tests/workflows/effects/test_ledger.py",
     "tests/workflows/waits/test_signal.py",
     "tests/workflows/management/test_migrations.py",
-    "tests/workflows/features/bulk/test_bulk_pages.py",
     "tests/workflows/sealing",
     "tests/config/test_foreign_parts.py",
     "tests/config/test_settings.py",
