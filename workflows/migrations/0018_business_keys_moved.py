@@ -27,7 +27,7 @@ def move(apps: Any, schema_editor: Any) -> None:
 
 
 BACK = """
-    WITH gone AS (DELETE FROM workflows_businesskey RETURNING *)
+    WITH gone AS (DELETE FROM workflows_businesskey_unmoved RETURNING *)
     INSERT INTO workflows_searchkey (hash, workflow_id, key_id, former_role)
     SELECT hash, workflow_id, key_id, role FROM gone"""
 
