@@ -103,6 +103,7 @@ class DueWorkflows:
         self._full_look_at, self._luck = monotonic(), random.expovariate(1)
         self._watermarks.clear()
         if FRESH in self._pools:
+            self.lanes.read()
             self.lanes.look()
         return self._look()
 

@@ -54,7 +54,8 @@ _FRESH = "status = 'PENDING' AND NOT begun AND queue = %(queue)s"
 _LANES = f"""
     WITH RECURSIVE {skip_scan("lanes", "workflows_workflow", _FRESH, *Lane._fields, downward=True)}
     SELECT priority, workflow_type, tenant FROM lanes
-     WHERE EXISTS (SELECT FROM workflows_workflow w
+     WHERE 'type:' || workflow_type <> ALL (%(held)s) AND 'tenant:' || tenant <> ALL (%(held)s)
+       AND EXISTS (SELECT FROM workflows_workflow w
                     WHERE {_FRESH} AND w.priority = lanes.priority AND w.workflow_type = lanes.workflow_type
                       AND w.tenant = lanes.tenant AND invisible_until <= now())
      LIMIT %(most)s"""  # noqa: S608 (ours)
@@ -100,14 +101,19 @@ class Lanes:
         services = {key: at_once for key, _, _, at_once in rows if key.startswith(_SERVICE)}
         self.service_caps = {key.removeprefix(_SERVICE): at_once for key, at_once in services.items()}
         rows = [row for row in rows if row[0] == self._key or not row[0].startswith((_QUEUE, _SERVICE))]
-        self._held = {key for key, held, _, _ in rows if held}
+        was_held, self._held = self._held, {key for key, held, _, _ in rows if held}
         self._paces = {key: pace for key, _, pace, _ in rows if pace is not None}
         self._caps = {key: at_once for key, _, _, at_once in rows if at_once is not None}
+        if was_held - self._held:
+            self.look()
 
     def look(self) -> None:
-        """Which lanes have something due; those of the highest priorities, if there are more than `MOST_LANES`."""
+        """Find the lanes with something due that are not held: `MOST_LANES` at most, those of the highest priorities.
+
+        So held lanes keep no other from beginning, however many there are.
+        """
         self._looked_at = monotonic()
-        found = session_of().run(_LANES, {"queue": self._queue, "most": MOST_LANES})
+        found = session_of().run(_LANES, {"queue": self._queue, "most": MOST_LANES, "held": list(self._held)})
         self._due = {Lane(*row): None for row in found}
 
     @property
