@@ -96,7 +96,7 @@ class ServiceBusy(ServiceUnavailable):
 
 
 class Braked(ServiceUnavailable):
-    """Many workflows fail at this step for a reason that nobody explains, so this one is parked (`outages.brake`)."""
+    """Many workflows fail at this step for a reason that nobody explains, so this one is parked (`features.brake`)."""
 
     CODE = "braked"
 
@@ -183,6 +183,11 @@ def unavailable_service(error: BaseException | None) -> str:
 def is_busy(error: BaseException | None) -> bool:
     """Whether a call was not made because its service has as many as it may have."""
     return any(isinstance(each, ServiceBusy) for each in error_chain(error))
+
+
+def is_braked(error: BaseException | None) -> bool:
+    """Whether many fail at the step, for a cause that it names as its unavailable service."""
+    return any(isinstance(each, Braked) for each in error_chain(error))
 
 
 # More than any policy needs. A much larger number fits neither a float nor a row.

@@ -12,7 +12,8 @@ from django.test import Client
 from prometheus_client import generate_latest
 
 from tests.workflows import rows
-from tests.workflows.features.outages.services import open_cause, open_circuit
+from tests.workflows.features.brake.causes import open_cause
+from tests.workflows.features.outages.services import open_circuit
 
 FOLDER = settings.BASE_DIR / "deploy" / "prometheus"
 RULES = FOLDER / "onramp.rules.yml"

@@ -12,7 +12,8 @@ from onboarding.samples import Kind, sample
 from tests.workflows import rows
 from tests.workflows.admin.tasks import task
 from tests.workflows.admin.test_connections import child, signal, wait
-from tests.workflows.features.outages.services import open_cause, open_circuit
+from tests.workflows.features.brake.causes import open_cause
+from tests.workflows.features.outages.services import open_circuit
 from workflows.definition import definitions
 from workflows.intake.submissions import enter
 from workflows.models import Chore, CircuitEvent, ManualTask, Service, Workflow

@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from tests.workflows import rows
+from workflows.features.brake.health import Causes
 from workflows.features.outages.circuits import CircuitState
 from workflows.features.outages.health import Services, Standing
 from workflows.features.queues.health import Messages
@@ -78,7 +79,8 @@ def counts(**fields: Any) -> Counts:
     numbers = {name: number(fields.pop(name, usual)) for name, usual in counted.items()}
     by_topic = {"facts": fields.pop("undelivered", 0), "submissions:orders": fields.pop("refused", 0)}
     figures = [
-        Services(fields.pop("services", []), fields.pop("causes", [])),
+        Services(fields.pop("services", [])),
+        Causes(fields.pop("causes", [])),
         Messages(Numbers(by_topic, {"orders": fields.pop("left_with_broker", 0)})),
         Promises(fields.pop("slow", [])),
     ]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from workflows.engine.extension import Feature
 from workflows.extension import Extension
 from workflows.features.audit.extension import AuditExtension
+from workflows.features.brake.extension import BrakeExtension
+from workflows.features.brake.hooks import Brake
 from workflows.features.bulk.extension import BulkExtension
 from workflows.features.bulk.hooks import Bulk
 from workflows.features.business_key.extension import BusinessKeyExtension
@@ -32,6 +34,7 @@ from workflows.features.trends.hooks import Trends
 
 FEATURES: tuple[Feature, ...] = (
     Outages(),
+    Brake(),
     BusinessKey(),
     DeferredSteps(),
     Corrections(),
@@ -45,6 +48,7 @@ FEATURES: tuple[Feature, ...] = (
 # Of the pages, metrics, checks and commands.
 EXTENSIONS: tuple[Extension, ...] = (
     OutagesExtension(),
+    BrakeExtension(),
     PaceExtension(),
     DeferredStepsExtension(),
     OutboxExtension(),

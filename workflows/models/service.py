@@ -18,7 +18,7 @@ LONGEST_NAME = 410
 class Service(models.Model):
     """One service, or one cause, and its circuit: closed, suspected (`since`) or open (`opened_at`). No row: closed.
 
-    A cause (`workflows.features.outages.brake`) has a `step`, a service has none.
+    A cause (`workflows.features.brake`) has a `step`, a service has none.
     """
 
     name = models.CharField(max_length=LONGEST_NAME, primary_key=True)
@@ -44,7 +44,7 @@ class Service(models.Model):
     step = models.CharField(max_length=100, db_default="")
     code = models.CharField(max_length=200, db_default="")
     traceback = models.TextField(db_default="")  # of the last failure: files, lines and functions
-    # What workers of each release have met lately, see `outages.brake`; and for which it is open: none is all of them.
+    # What workers of each release have met lately, see `brake.causes`; and for which it is open: none is all of them.
     tallies = models.JSONField(db_default=Value({}, models.JSONField()))
     releases = ArrayField(models.CharField(max_length=100), db_default=Value("{}"))
     # A live worker is of another release: what is parked is for such workers only.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.utils.text import capfirst
+
 from workflows.definition import titled_step
 from workflows.models import Service
 from workflows.models.workflow import PARKED_SQL
@@ -12,8 +14,15 @@ _NAMES = skip_scan("parked", "workflows_workflow", PARKED_SQL, "parked_on")
 
 
 def names() -> list[str]:
-    """The services on which workflows are parked: by as many steps down the index as there are services."""
+    """On what workflows are parked, services and causes: by as many steps down the index as there are names."""
     return [name for (name,) in fetch_all(f"WITH RECURSIVE {_NAMES} SELECT parked_on FROM parked")]  # noqa: S608 (ours)
+
+
+def services() -> list[str]:
+    """As `names`, without the causes."""
+    no_cause = "NOT EXISTS (SELECT FROM workflows_service WHERE name = parked_on AND step <> '')"
+    found = fetch_all(f"WITH RECURSIVE {_NAMES} SELECT parked_on FROM parked WHERE {no_cause}")  # noqa: S608 (ours)
+    return [name for (name,) in found]
 
 
 def turn_at(service: str) -> str:
@@ -24,3 +33,8 @@ def turn_at(service: str) -> str:
 def mend_of(row: Service) -> str:
     """What workflows wait for that are parked on a cause, in words; empty for a service."""
     return f"the mend of {titled_step(row.workflow_type, row.step)}, where many fail" if row.is_cause else ""
+
+
+def label_of(row: Service) -> str:
+    """On what workflows are parked, in a list to choose from."""
+    return f"{capfirst(titled_step(row.workflow_type, row.step))}: {row.code}" if row.is_cause else row.name

@@ -16,7 +16,8 @@ from tests.rollup import look
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.api.test_metrics import told
-from tests.workflows.features.outages.services import open_cause, open_circuit
+from tests.workflows.features.brake.causes import open_cause
+from tests.workflows.features.outages.services import open_circuit
 from workflows.features.retention import content
 from workflows.models import State, Workflow
 from workflows.models.xids import CurrentTransactionId

@@ -15,7 +15,8 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, ours
-from tests.workflows.features.outages.services import open_cause, open_circuit
+from tests.workflows.features.brake.causes import open_cause
+from tests.workflows.features.outages.services import open_circuit
 from workflows.console.base import ConsoleAdmin
 from workflows.models import CircuitEvent, Workflow
 

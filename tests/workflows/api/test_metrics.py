@@ -16,7 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.servers import connecting_to
 from tests.workflows import rows
-from tests.workflows.features.outages.services import open_cause, open_circuit
+from tests.workflows.features.brake.causes import open_cause
+from tests.workflows.features.outages.services import open_circuit
 from workflows.api import metrics, urls
 from workflows.health import series
 from workflows.models import Chore, Workflow

@@ -16,6 +16,7 @@ from django.utils import timezone
 from tests.workflows import rows
 from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.features.brake import operations as causes
 from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.features.outages import operations as services
 from workflows.features.outbox import operations as outbox_operations
@@ -167,7 +168,7 @@ VERBS: list[tuple[tuple[str, ...], Callable[..., Any], dict[str, Any]]] = [
     ((operations.FOLLOW_UP,), deferred_steps.follow_up, {"step": "confirm"}),
     ((operations.HOLD,), services.hold, {"until": timezone.now(), "reason": "They migrate."}),
     ((operations.TRY_NOW,), services.try_now, {"reason": "It is back."}),
-    ((operations.LET_FAIL,), services.let_fail, {"reason": "They are told."}),
+    ((operations.LET_FAIL,), causes.let_fail, {"reason": "They are told."}),
     (operations.MAY_DECIDE, operations.claim_task, {}),
     (operations.MAY_DECIDE, operations.retract, {"reason": "Wrong."}),
     (operations.MAY_DECIDE, operations.approve, {}),

@@ -22,7 +22,7 @@ from django.db.models import Case, Count, QuerySet, When
 
 from workflows.engine.maintenance import DEATHS
 from workflows.errors import NotAllowed
-from workflows.features.outages.operations import ALONE
+from workflows.features.brake.operations import ALONE
 from workflows.models import BulkItem, BulkOperation, Chore
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.bulk_verbs import MOST, verbs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from django.conf import settings
@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.text import capfirst
 
 from workflows.definition import definitions
+from workflows.features.brake import health as causes
 from workflows.features.doctor.findings import Finding, Level
 from workflows.features.outages import health as services
 from workflows.features.pace import health as paces
@@ -106,19 +107,25 @@ def releases() -> Iterator[Finding]:
 
 
 def outages() -> Iterator[Finding]:
-    """Each service is called, and no brake is on."""
-    for each in services.standings():
-        if each.is_called or not each.since:
-            continue
-        since = f"since {each.since:%Y-%m-%d %H:%M} UTC; {each.parked} workflows wait"
-        if each.is_cause:
-            what = f"Many fail at {each.titled} ({each.service.code}), and nobody knows why: {since}."
-            cure = "Find the cause and mend it, then Try now: docs/operations.md, OnrampBrakeOn."
-            yield Finding(Level.CRITICAL, "brake", what, cure)
-        else:
-            what = f"The service {each.pk} is down, or held by a person: {since}."
-            cure = "They go on when it answers: docs/operations.md, OnrampCircuitOpen."
-            yield Finding(Level.WARNING, "service", what, cure)
+    """Each service is called."""
+    for each, since in _not_called(services.standings()):
+        what = f"The service {each.pk} is down, or held by a person: {since}."
+        cure = "They go on when it answers: docs/operations.md, OnrampCircuitOpen."
+        yield Finding(Level.WARNING, "service", what, cure)
+
+
+def brakes() -> Iterator[Finding]:
+    """No brake is on."""
+    for each, since in _not_called(causes.standings()):
+        what = f"Many fail at {causes.titled(each)} ({each.service.code}), and nobody knows why: {since}."
+        cure = "Find the cause and mend it, then Try now: docs/operations.md, OnrampBrakeOn."
+        yield Finding(Level.CRITICAL, "brake", what, cure)
+
+
+def _not_called(found: Iterable[services.Standing]) -> Iterator[tuple[services.Standing, str]]:
+    for each in found:
+        if not each.is_called and each.since:
+            yield each, f"since {each.since:%Y-%m-%d %H:%M} UTC; {each.parked} workflows wait"
 
 
 def maintenance_set_aside() -> Iterator[Finding]:
@@ -177,6 +184,7 @@ def keys_of_search() -> Iterator[Finding]:
 # Once all migrations are applied.
 LOOKS = [
     outages,
+    brakes,
     maintenance_set_aside,
     system_checks,
     queues,

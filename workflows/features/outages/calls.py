@@ -157,8 +157,7 @@ class WorkersCalls:
         self.trying.clear()
         self.known = {
             name: Known(is_open, monotonic() if circuits.is_over(seconds or 0.0, held=held) else monotonic() + seconds)
-            for name, is_open, seconds, held, _, step, *_ in not_closed or ()
-            if not step
+            for name, is_open, seconds, held in not_closed or ()
         }
         suspected = {name for name, circuit in self.known.items() if not circuit.open}
         self.unvoted = {name: met for name, met in self.unvoted.items() if name in suspected}

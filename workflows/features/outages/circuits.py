@@ -58,22 +58,13 @@ TRIAL = timedelta(seconds=15)
 
 _COLUMNS = [field.name for field in Service._meta.fields if not field.primary_key]
 
-# The circuits that are not closed, as JSON for `WorkersCalls.begin` and `WorkersBrake.of`: how long until the next
-# trial is due, whether a hold is on, and of a cause where it is, for which releases, and what is let fail, which goes
-# on when it is closed. The claim reads it.
+# The services whose circuits are not closed, as JSON for `WorkersCalls.begin`: how long until the next trial is due,
+# and whether a hold is on. The claim reads it.
 NOT_CLOSED = """
     SELECT json_agg(json_build_array(
-               name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> '',
-               workflow_type, step, code, releases, let_fail_until, let_fail_by, let_fail_reason))
+               name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> ''))
       FROM workflows_service
-     WHERE opened_at IS NOT NULL OR let_fail_until IS NOT NULL
-        OR since IS NOT NULL AND (step = '' OR failed_at > clock_timestamp() - interval '1 hour')"""
-
-# What is parked on a cause that this release has met, and others live that have not: else it would be taken up, and
-# parked again, in turns with them.
-LEFT_TO_OTHERS = """
-    parked_on <> ''
-    AND parked_on = ANY (ARRAY(SELECT name FROM workflows_service WHERE elsewhere AND %(release)s = ANY (releases)))"""
+     WHERE step = '' AND (opened_at IS NOT NULL OR since IS NOT NULL)"""
 
 
 @contextmanager
@@ -253,16 +244,18 @@ def was_released_to_try(service: Service) -> bool:
     return service.released_at is not None and service.released_at >= service.retry_at
 
 
+def is_open_for_long(service: Service) -> bool:
+    return service.opened_at is not None and service.opened_at < _now(service) - STUBBORN
+
+
 def is_stubborn(service: Service, *, using: str = DEFAULT_DB_ALIAS) -> bool:
     """Whether it has been open for so long that the few workflows that make its trials may be to blame.
 
     Workflows that failed at it are due within an hour, those that only need it later, released ones now.
     """
-    now = _now(service)
-    if service.opened_at is None or service.opened_at >= now - STUBBORN:
+    if not is_open_for_long(service):
         return False
-    if service.is_cause:  # more than a few have opened it, and all of these may be of one odd kind
-        return True
+    now = _now(service)
     parked = Workflow.objects.using(using).filter(is_parked_on(service.name))
     failed = parked.filter(invisible_until__gt=now, invisible_until__lte=now + HOUR)
     return failed[: SUSPECTS + 1].count() <= SUSPECTS
@@ -288,9 +281,9 @@ def take_trial(service: Service) -> bool:
 
 
 def hold(service: Service, *, until: datetime, by: str, reason: str) -> None:
-    """Open the circuit, or keep it open: no workflow calls the service before `until`. Then it is tried.
+    """Open the circuit, or keep it open, for workers of all releases: no workflow calls the service before `until`.
 
-    So a cause is held for all releases, also for those that have not met it.
+    Then it is tried.
     """
     service.opened_at = service.opened_at or _now(service)
     service.releases, service.elsewhere = [], False

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from workflows.extension import Extension, InBar, Panel
 from workflows.features.outages import health
 from workflows.features.outages.checks import check_keys
-from workflows.health.bounded import Link
 from workflows.models import CircuitEvent
 from workflows.telling.audited import DID, Source, by_people
 
@@ -47,7 +46,7 @@ class OutagesExtension(Extension):
     def filters(self) -> Sequence[type[OfFeature]]:
         from workflows.features.outages import filters
 
-        return (filters.ParkedFilter, filters.CauseFilter)
+        return (filters.ParkedFilter,)
 
     def panels(self, workflow: Workflow, user: User) -> Iterable[Panel]:
         sees_it = workflow.parked_on and user.has_perm(health.SEE_SERVICES)
@@ -58,11 +57,5 @@ class OutagesExtension(Extension):
         troubled = found.troubled[:TROUBLED_SHOWN] if found and request.user.has_perm(health.SEE_SERVICES) else []
         return [Panel("well", "admin/workflows/service/troubled.html", {"services": troubled})] if troubled else []
 
-    def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
-        from workflows.features.outages import cause_page  # a page: not where this is first imported
-
-        braked = health.braked() if user.has_perm(health.SEE_SERVICES) else []
-        return [(cause_page.sentence(row), Link("service", pk=row.pk)) for row in braked]
-
     def figures(self, at: datetime) -> health.Services:
-        return health.Services.read()
+        return health.Services(health.standings())

@@ -1,17 +1,16 @@
-"""SERVICES: how each service, and each cause, stands, as its circuit and what is parked on it say."""
+"""SERVICES: how each service stands, as its circuit and what is parked on it say."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
-from django.db.models import F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.utils import timezone
 
 from workflows import times
-from workflows.definition import titled_step
 from workflows.features.outages import circuits, metrics
 from workflows.features.outages.circuits import CircuitState
 from workflows.features.outbox.destinations import SERVICES
@@ -26,20 +25,15 @@ from workflows.models.workflow import PARKED_SQL, is_parked_on
 from workflows.postgres.statements import fetch_row
 from workflows.state import parking
 
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
 SEE_SERVICES = "workflows.view_service"
 
 # There are as many services as the code has clients for.
 SERVICES_SHOWN = 200
-# A cause whose brake is off is shown for so long, or while workflows are parked on it.
-LATELY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a service, or a cause, stands: its circuit, what waits for it, and the last entry of its history.
+    """How a circuit stands: whether it is closed, what waits for it, and the last entry of its history.
 
     `service` has the attribute `now`, and may be unsaved: workflows can be parked on a name that has no row. `longest`
     is the number of the workflow that has been parked the longest, since `longest_since`. `cap`: so many of its calls
@@ -59,22 +53,13 @@ class Standing:
         return self.service.name
 
     @property
-    def is_cause(self) -> bool:
-        return self.service.is_cause
-
-    @property
     def is_destination(self) -> bool:
         """Whether events are sent to it, and no workflow calls it."""
         return self.service.name.startswith(SERVICES)
 
     @property
-    def titled(self) -> str:
-        """The step of a cause, in a sentence."""
-        return titled_step(self.service.workflow_type, self.service.step)
-
-    @property
     def is_called(self) -> bool:
-        """Whether it is called as usual; of a cause, whether the brake is off."""
+        """Whether it is called as usual."""
         return self.state in (CircuitState.CLOSED, CircuitState.SUSPECTED)
 
     @property
@@ -89,46 +74,40 @@ class Standing:
 
 
 def standings() -> list[Standing]:
-    """All services that a worker has met unavailable, or that workflows are parked on; those in trouble come first.
+    """All services that a worker has met unavailable, or that workflows are parked on; those in trouble come first."""
+    return by_trouble(Service.objects.filter(step=""), parking.services())
 
-    And the causes whose brake is on, or was lately, or on which workflows are parked.
-    """
-    parked_on = parking.names()
-    is_news = Q(opened_at__isnull=False) | Q(closed_at__gt=timezone.now() - LATELY) | Q(name__in=parked_on)
-    rows = Service.objects.filter(Q(step="") | is_news)
+
+def by_trouble(rows: QuerySet[Service], parked_on: Sequence[str] = ()) -> list[Standing]:
+    """How these circuits stand, those in trouble first: 200 of them, and what stands for `parked_on` without a row."""
     rows = rows.order_by(F("opened_at").desc(nulls_last=True), F("since").desc(nulls_last=True), "name")
-    found = _standings(list(_told(rows)[:SERVICES_SHOWN]), parked_on)
+    found = standings_of(rows, parked_on)
     return sorted(found, key=lambda each: (list(CircuitState).index(each.state), -each.parked.number, each.pk))
 
 
-def braked() -> list[Standing]:
-    """The causes whose brake is on, the oldest first."""
-    rows = Service.objects.exclude(step="").filter(opened_at__isnull=False).order_by("opened_at", "name")
-    return _standings(list(_told(rows)[:SERVICES_SHOWN]), [])
-
-
 def standing(name: str) -> Standing | None:
-    """How one service, or cause, stands; None if no worker has met it and nothing is parked on it."""
-    rows = list(_told(Service.objects.filter(name=name)))
+    """How one circuit stands; None if no worker has met it and nothing is parked on it."""
+    rows = Service.objects.filter(name=name)
     waited_for = Workflow.objects.filter(is_parked_on(name))
-    return next(iter(_standings(rows, [name] if rows or waited_for.exists() else [])), None)
+    return next(iter(standings_of(rows, [name] if waited_for.exists() else [])), None)
 
 
-def _told(rows: QuerySet[Service]) -> QuerySet[Service]:
+def standings_of(found: QuerySet[Service], parked_on: Sequence[str] = ()) -> list[Standing]:
+    """As `by_trouble`, in the order of the query."""
     story = CircuitEvent.objects.filter(service=OuterRef("name")).order_by("-id")
-    return rows.annotate(now=ClockTimestamp(), last_event=Subquery(story.values("pk")[:1]))
-
-
-def _standings(rows: Sequence[Any], parked_on: Sequence[str]) -> list[Standing]:
+    told = found.annotate(now=ClockTimestamp(), last_event=Subquery(story.values("pk")[:1]))
+    rows: list[Any] = list(told[:SERVICES_SHOWN])
     rows = [*rows, *map(_without_row, sorted(set(parked_on) - {row.name for row in rows}))]
-    told = _parked_and_cap([row.name for row in rows])
+    if not rows:
+        return []
+    parked_and_cap = _parked_and_cap([row.name for row in rows])
     events = CircuitEvent.objects.in_bulk([row.last_event for row in rows if row.last_event])
-    found = []
+    standings = []
     for row in rows:
-        parked, longest, since, cap = told[row.name]
+        parked, longest, since, cap = parked_and_cap[row.name]
         event = events.get(row.last_event)
-        found.append(Standing(row, circuits.state_of(row), parked, longest, since, event, cap))
-    return found
+        standings.append(Standing(row, circuits.state_of(row), parked, longest, since, event, cap))
+    return standings
 
 
 def _without_row(name: str) -> Service:
@@ -163,12 +142,6 @@ def _parked_and_cap(names: Sequence[str]) -> dict[str, tuple[Count, int | None, 
 @dataclass(frozen=True, slots=True)
 class Services(Figures):
     services: list[Standing] = field(default_factory=list)
-    causes: list[Standing] = field(default_factory=list)
-
-    @classmethod
-    def read(cls) -> Services:
-        found = standings()
-        return cls([each for each in found if not each.is_cause], [each for each in found if each.is_cause])
 
     @property
     def troubled(self) -> list[Standing]:
@@ -176,22 +149,7 @@ class Services(Figures):
         return [each for each in self.services if each.state != CircuitState.CLOSED or each.parked.number]
 
     def reasons(self, at: datetime) -> Mapping[About, Iterable[Reason]]:
-        return {About.STEPS: self._of_causes(at), About.SERVICES: self._of_services(at)}
-
-    def _of_causes(self, at: datetime) -> Iterator[Reason]:
-        """What many fail at, until somebody mends it."""
-        troubled = [each for each in self.causes if not each.is_called or each.parked.number]
-        for each in troubled[:NAMED]:
-            step = Piece(each.titled, Link("service", pk=each.pk))
-            if each.is_called:
-                yield reason(Level.SLOW, step, Piece(" goes on again, "), of(each.parked, "still parked"))
-                continue
-            how = "has been held" if each.state == CircuitState.HELD else "has failed for many"
-            left = [Piece(", left to workers of another release")] if each.service.elsewhere else []
-            since = f" {how}{_since(each, at)} ({each.service.code})"
-            yield reason(Level.TROUBLE, step, Piece(since), *_parked(each), *left)
-        if any(not each.is_called for each in troubled[NAMED:]):
-            yield reason(Level.TROUBLE, Piece("other steps", Link("service")), Piece(" have failed for many, too"))
+        return {About.SERVICES: self._of_services(at)}
 
     def _of_services(self, at: datetime) -> Iterator[Reason]:
         troubled = [each for each in self.services if not each.is_called or each.parked.number]
@@ -202,21 +160,18 @@ class Services(Figures):
                 yield reason(Level.SLOW, service, Piece(again), of(each.parked, "still parked"))
                 continue
             how = "held" if each.state == CircuitState.HELD else "down"
-            since = f" has been {how}{_since(each, at)}" if each.since else f" is {how}"
-            yield reason(Level.SLOW, service, Piece(since), *_parked(each))
+            is_down = f" has been {how}{since(each, at)}" if each.since else f" is {how}"
+            yield reason(Level.SLOW, service, Piece(is_down), *parked(each))
         if len(troubled) > NAMED:
             yield reason(Level.SLOW, Piece("other services", Link("service")), Piece(" are in trouble, too"))
 
-    def number_that_stand_still(self, user: User) -> int:
-        return sum(not each.is_called for each in self.causes) if user.has_perm(SEE_SERVICES) else 0
-
     def families(self, at: datetime) -> Mapping[Section, Iterable[Family]]:
-        return {Section.SERVICES: metrics.of_services(self.services), Section.STEPS: metrics.of_causes(self.causes)}
+        return {Section.SERVICES: metrics.of_services(self.services)}
 
 
-def _since(each: Standing, at: datetime) -> str:
+def since(each: Standing, at: datetime) -> str:
     return f" since {times.brief(each.since, at)}" if each.since else ""
 
 
-def _parked(each: Standing) -> list[Piece]:
+def parked(each: Standing) -> list[Piece]:
     return [Piece(", "), of(each.parked, "parked")] if each.parked.number else []

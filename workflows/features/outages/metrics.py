@@ -1,4 +1,4 @@
-"""What `/metrics` says of services, and of the steps where many fail."""
+"""What `/metrics` says of services."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from workflows.health.families import Family
 
 if TYPE_CHECKING:
     from workflows.features.outages.health import Standing
-
-_CAUSE = ("workflow_type", "step", "code")
 
 
 def of_services(services: Sequence[Standing]) -> Iterator[Family]:
@@ -25,26 +23,4 @@ def of_services(services: Sequence[Standing]) -> Iterator[Family]:
         "Workflows that wait for a service.",
         ["service"],
         [([each.pk], each.parked.number) for each in services],
-    )
-
-
-def of_causes(causes: Sequence[Standing]) -> Iterator[Family]:
-    found = [([getattr(each.service, label) for label in _CAUSE], each) for each in causes]
-    yield Family(
-        "onramp_brake_on",
-        "1: many fail at the step, and further workflows are parked; 0: no more.",
-        _CAUSE,
-        [(labels, float(not each.is_called)) for labels, each in found],
-    )
-    yield Family(
-        "onramp_brake_parked_workflows",
-        "Workflows that wait for the mend.",
-        _CAUSE,
-        [(labels, each.parked.number) for labels, each in found],
-    )
-    yield Family(
-        "onramp_brake_failed_workflows",
-        "Those that failed before, 50 at most.",
-        _CAUSE,
-        [(labels, len(each.service.judged)) for labels, each in found],
     )

@@ -15,21 +15,20 @@ or one bad payload would make every trial (see also `circuits.STUBBORN`).
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
-from django.db.models import Q
-
 from workflows import failpoints
-from workflows.errors import Braked, ServiceUnavailable, error_chain, is_busy, unavailable_service
-from workflows.features.outages import causes, circuits, places
+from workflows.errors import ServiceUnavailable, error_chain, is_braked, is_busy, unavailable_service
+from workflows.features.outages import circuits, places
 from workflows.features.outages.circuits import HOUR
 from workflows.models import Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import is_parked_on
 from workflows.signals.waking import Slice
 from workflows.state import transitions
-from workflows.state.parking import mend_of, names, turn_at
+from workflows.state.parking import services, turn_at
 from workflows.state.transitions import Parking
 
 # One that only needs the service is parked behind all that have failed at it: they make the trial.
@@ -55,68 +54,72 @@ def find_parking(workflow: Workflow, error: BaseException) -> Parking | None:
     service = unavailable_service(error)
     if service and is_busy(error):  # however long: its turn comes
         return Parking(service, HOUR, mend=turn_at(service))
-    circuit = circuits.find_open(service) if service else None
-    if circuit is None:  # the brake was let go since the vote: that is not a verdict on this one
-        return Parking(service, HOUR) if service and isinstance(error, Braked) else None
-    needs_only = any(isinstance(each, ServiceUnavailable) and each.needed for each in error_chain(error))
-    longest = DAY if needs_only else HOUR
-    mend = mend_of(circuit)
+    circuit = circuits.find_open(service) if service and not is_braked(error) else None
+    if circuit is None:
+        return None
+    longest = longest_of(error)
     if workflow.parked_on != service:
-        return Parking(service, longest, mend=mend)
-    if mend:  # nobody is failed by the hundred: a person is asked about the cause
-        return Parking(service, longest, since=workflow.parked_at, mend=mend)
+        return Parking(service, longest)
     was_parked = Workflow.objects.filter(pk=workflow.pk, parked_at__lte=ClockTimestamp() - longest)
     is_over = not circuit.held_by and was_parked.exists()
     return Parking(service, longest, since=None if is_over else workflow.parked_at, is_over=is_over)
 
 
+def longest_of(error: BaseException) -> timedelta:
+    """How long to park what has ended with `error`: one that only needs the service, behind those that met it."""
+    needs_only = any(isinstance(each, ServiceUnavailable) and each.needed for each in error_chain(error))
+    return DAY if needs_only else HOUR
+
+
 def release_parked(after: int = 0) -> Slice:
     """Make due what may call its service again. A maintenance task."""
-    waited_for = names()
-    on = Q(opened_at__isnull=False) | Q(let_fail_until__isnull=False)
-    braked = Service.objects.exclude(step="").filter(on).values_list("name", flat=True)
-    everything = sorted({*waited_for, *braked})
-    released = sum(_release(name) for name in everything)
+    waited_for = services()
+    released = sum(map(_release, waited_for))
     return Slice(released, rest=0.0 if waited_for or released else UNTIL_PARKED)
 
 
 def _release(name: str) -> int:
-    """Make the next workflows due that are parked on a service; how many."""
     with circuits.locked(name) as service:
         if service is None:
             return 0
-        if service.is_cause:
-            causes.look_around(service)
-        if causes.is_let_fail(service):
-            return transitions.release_parked(name, limit=LARGEST_BATCH, over=PACE, parked_by=service.let_fail_until)
-        if circuits.waits_for_trial(service) and not circuits.is_trial_due(service):
-            return 0
-        if _is_too_soon(service) or _is_batch_under_way(service):
-            return 0
-        if circuits.waits_for_trial(service) and circuits.was_released_to_try(service) and not _is_undecided(service):
-            # Its attempt is over, and did not call the service.
-            close = causes.let_go if service.is_cause else circuits.close
-            close(service, "The workflow that was to try it made no call.", on_probation=True)
-        what, size = ("trial", 1) if circuits.waits_for_trial(service) else ("cohort", _next_batch(service))
-        failpoints.reach("before_release", what)
-        released = _try_in_earnest(service) or transitions.release_parked(name, limit=size, over=PACE)
-        failpoints.reach("after_release", what)
-        if released:
-            service.cohort, service.released_at = size, service.now  # type: ignore[attr-defined]  # annotated
-        return released
+        return release_next(service, close=circuits.close, in_earnest=_try_in_earnest)
+
+
+def release_next(service: Service, *, close: Callable[..., None], in_earnest: Callable[[Service], int]) -> int:
+    """Make the next workflows due that are parked on a locked circuit; how many.
+
+    `close` closes it, on probation. `in_earnest` is asked before a trial: it may release one, and returns how many.
+    """
+    if circuits.waits_for_trial(service) and not circuits.is_trial_due(service):
+        return 0
+    if _is_too_soon(service) or _is_batch_under_way(service):
+        return 0
+    if circuits.waits_for_trial(service) and circuits.was_released_to_try(service) and not _is_undecided(service):
+        # Its attempt is over, and did not call the service.
+        close(service, "The workflow that was to try it made no call.", on_probation=True)
+    what, size = ("trial", 1) if circuits.waits_for_trial(service) else ("cohort", _next_batch(service))
+    failpoints.reach("before_release", what)
+    released = in_earnest(service) if circuits.waits_for_trial(service) else 0
+    released = released or transitions.release_parked(service.name, limit=size, over=PACE)
+    failpoints.reach("after_release", what)
+    if released:
+        service.cohort, service.released_at = size, service.now  # type: ignore[attr-defined]  # annotated
+    return released
 
 
 def _try_in_earnest(service: Service) -> int:
-    """Release one that has not met the trouble itself, to try an open circuit; now and then, long after it opened."""
-    if not circuits.waits_for_trial(service):
-        return 0
-    every = causes.in_earnest_every(service) if service.is_cause else 0
-    every = every or (circuits.IN_EARNEST_EVERY if circuits.is_stubborn(service) else 0)
-    if not every or random.randrange(every) != 0:  # noqa: S311 (no secret)
+    return try_in_earnest(service, circuits.IN_EARNEST_EVERY) if circuits.is_stubborn(service) else 0
+
+
+def try_in_earnest(service: Service, every: int, *, not_of: str | None = None) -> int:
+    """For one of so many trials, release one that has not met the trouble itself; of another client, if there is one.
+
+    Returns how many were released.
+    """
+    if random.randrange(every) != 0:  # noqa: S311 (no secret)
         return 0
     release = partial(transitions.release_parked, service.name, limit=1, over=PACE, due_after=HOUR)
-    client = causes.only_client(service)
-    return (release(not_of=client) if client is not None else 0) or release()
+    return (release(not_of=not_of) if not_of is not None else 0) or release()
 
 
 def _is_too_soon(service: Service) -> bool:

@@ -1,4 +1,4 @@
-"""The services, and the steps where many fail: what is down, what waits, and what was done about it?"""
+"""The services: what is down, what waits, and what was done about it?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from django.utils import timezone
 from workflows.console.base import StandingsAdmin, Verb
 from workflows.console.hold_form import HoldForm
 from workflows.console.paging import older
-from workflows.features.outages import cause_page as cause
 from workflows.features.outages import circuits, health, operations
 from workflows.features.outages.circuits import CircuitState
 from workflows.features.outages.health import Standing
@@ -31,7 +30,7 @@ HOLD = Verb(
     permission=guards.HOLD,
     operation=operations.hold,
     applies=lambda row: True,
-    consequences=lambda row: cause.of_hold(row) if row.is_cause else _once_held(row),
+    consequences=lambda row: _once_held(row),
     done="",
     form=HoldForm,
 )
@@ -46,21 +45,8 @@ TRY_NOW = Verb(
         and not circuits.is_trial_due(row.service)
         and not row.service.elsewhere
     ),
-    consequences=lambda row: cause.of_try_now(row) if row.is_cause else _once_tried(row),
+    consequences=lambda row: _once_tried(row),
     done="The next workflow that needs it tries it.",
-)
-LET_FAIL = Verb(
-    slug="let_fail",
-    label="Let fail",
-    asks="Let fail what is parked at {}",
-    permission=guards.LET_FAIL,
-    operation=operations.let_fail,
-    applies=lambda row: row.is_cause and not row.is_called,
-    seen=(("decides", lambda row: [int(operations.lets_fail(row.service))]),),
-    consequences=cause.of_let_fail,
-    why_not=lambda row, user: operations.why_not_let_fail(row.service, user),
-    done="",
-    dangerous=True,
 )
 
 
@@ -95,20 +81,13 @@ def _once_tried(row: Standing) -> list[str]:
 class ServiceAdmin(StandingsAdmin):
     list_template = "admin/workflows/service/list.html"
     page_template = "admin/workflows/service/page.html"
-    verbs = (HOLD, TRY_NOW, LET_FAIL)
+    verbs: tuple[Verb, ...] = (HOLD, TRY_NOW)
 
     def lines(self) -> dict[str, Any]:
-        found = health.standings()
-        return {
-            "lines": [self._line(row, columns) for row in found if not row.is_cause],
-            "causes": [self._line(row, cause.columns) for row in found if row.is_cause],
-        }
+        return {"lines": [self.line(row, columns) for row in health.standings()]}
 
-    def _line(self, row: Standing, columns_of: Callable[[Standing], dict[str, Any]]) -> dict[str, Any]:
+    def line(self, row: Standing, columns_of: Callable[[Standing], dict[str, Any]]) -> dict[str, Any]:
         return {"row": row, "url": self.url_of("change", row), **columns_of(row)}
-
-    def name_of(self, row: Standing) -> str:
-        return row.titled if row.is_cause else super().name_of(row)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         """How the service stands: workflows may be parked on one that has no row."""
@@ -117,20 +96,25 @@ class ServiceAdmin(StandingsAdmin):
     def page(self, request: HttpRequest, row: Standing) -> dict[str, Any]:
         events = CircuitEvent.objects.filter(service=row.pk)
         story = list(older(events, request.GET.get("before", ""))[: EVENTS_SHOWN + 1])
-        kinds = cause.KINDS if row.is_cause else KINDS
+        words_of, kinds = self.words_for(row)
         return {
-            **(cause.page(row) if row.is_cause else page_of(row)),
+            **words_of(row),
             "story": [(event, label_of(event, kinds)) for event in story[:EVENTS_SHOWN]],
             "trends": trends.of_service(row.pk, request.GET.get("range", ""), timezone.now()),
             "older": story[EVENTS_SHOWN - 1].pk if len(story) > EVENTS_SHOWN else None,
         }
+
+    def words_for(self, row: Standing) -> tuple[Callable[[Standing], dict[str, Any]], Mapping[str, str]]:
+        """What the page says of the row, and the words of its story."""
+        return page_of, KINDS
 
 
 # --- In words -----------------------------------------------------------------------------------
 
 
 def page_of(row: Standing) -> dict[str, Any]:
-    return {**columns(row), "title": f"Service {row.pk}", "standing": sentence(row), "facts": facts(row)}
+    told = {"title": f"Service {row.pk}", "standing": sentence(row), "none_yet": "It has never been down."}
+    return {**columns(row), **told, "facts": facts(row)}
 
 
 def columns(row: Standing) -> dict[str, Any]:
@@ -181,8 +165,18 @@ def _waiting(row: Standing) -> str:
         if not number:
             return ""
         last = f", the last {service.cohort} of them at {words.clock(service.released_at)}" if service.cohort else ""
-        return f"{cause.workflows(row)} {'is' if number == 1 else 'are'} being released{last}."
-    return f"{cause.workflows(row)} {'waits' if number < 2 else 'wait'} for it."
+        return f"{workflows(row)} {'is' if number == 1 else 'are'} being released{last}."
+    return f"{workflows(row)} {'waits' if number < 2 else 'wait'} for it."
+
+
+def workflows(row: Standing) -> str:
+    """How many are parked on it, as the start of a sentence."""
+    match row.parked.number:
+        case 0:
+            return "No workflow"
+        case 1:
+            return "1 workflow"
+    return f"{row.parked} workflows"
 
 
 def _next(row: Standing) -> str:

@@ -17,7 +17,8 @@ from django.utils import timezone
 
 from tests.groups import make_groups
 from tests.workflows import rows
-from tests.workflows.features.outages.services import open_cause, open_circuit
+from tests.workflows.features.brake.causes import open_cause
+from tests.workflows.features.outages.services import open_circuit
 from workflows import operations
 from workflows.models import (
     ApiKey,

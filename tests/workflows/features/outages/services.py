@@ -11,7 +11,6 @@ from django.utils import timezone
 from tests.engine import define, submit, worker
 from workflows.effects import key_for
 from workflows.errors import RetryableStepError, StepError, UnknownOutcome
-from workflows.features.outages import causes
 from workflows.models import CircuitEvent, Service, Workflow
 from workflows.outages import call_to
 
@@ -99,14 +98,3 @@ def due() -> int:
 
 
 def ends_at_once(*, workflow: Workflow, context: Any) -> None: ...
-
-
-def open_cause(step: str = "enroll_in_program", code: str = "TypeError", **fields: Any) -> Service:
-    """A cause whose brake five failures of onboarding have put on, in release r7."""
-    now = timezone.now()
-    name = causes.name_of("onboarding", step, code)
-    given = {"workflow_type": "onboarding", "step": step, "code": code, "releases": ["r7"], "opened_at": now - SECOND}
-    service, _ = Service.objects.update_or_create(
-        name=name, defaults={**given, "retry_at": now + 60 * SECOND, "failed_at": now - SECOND, **fields}
-    )
-    return service

@@ -57,6 +57,23 @@ MOST_SUSPECTED = 20
 LIVE = timedelta(seconds=60)
 
 
+# The causes that are not closed, as JSON for `WorkersBrake.of`: as `circuits.NOT_CLOSED`, and where it is, for which
+# releases, and what is let fail, which goes on when it is closed. The claim reads it.
+NOT_CLOSED = """
+    SELECT json_agg(json_build_array(
+               name, opened_at IS NOT NULL, extract(epoch FROM retry_at - clock_timestamp()), held_by <> '',
+               workflow_type, step, code, releases, let_fail_until, let_fail_by, let_fail_reason))
+      FROM workflows_service
+     WHERE step <> '' AND (opened_at IS NOT NULL OR let_fail_until IS NOT NULL
+        OR since IS NOT NULL AND failed_at > clock_timestamp() - interval '1 hour')"""
+
+# What is parked on a cause that this release has met, and others live that have not: else it would be taken up, and
+# parked again, in turns with them.
+LEFT_TO_OTHERS = """
+    parked_on <> ''
+    AND parked_on = ANY (ARRAY(SELECT name FROM workflows_service WHERE elsewhere AND %(release)s = ANY (releases)))"""
+
+
 class Outcome(NamedTuple):
     """Workflows that have passed the step, or one that has failed there: when (epoch seconds), and which client's.
 

@@ -19,10 +19,12 @@ from tests.engine import again
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_, parcels
 from tests.workflows.admin.tasks import words
-from tests.workflows.features.outages.services import circuit, open_cause, open_circuit, trial_is_due
-from tests.workflows.features.outages.test_brake import Program, braked
+from tests.workflows.features.brake.causes import open_cause
+from tests.workflows.features.brake.test_brake import Program, braked
+from tests.workflows.features.outages.services import circuit, open_circuit, trial_is_due
 from tests.workflows.features.outages.test_service_pages import SERVICES, at, shown
-from workflows.features.outages import health, operations
+from workflows.features.brake import operations
+from workflows.features.outages import health
 from workflows.models import CircuitEvent, Effect, Service, Workflow
 from workflows.telling.words import day
 

@@ -38,10 +38,12 @@ from tests.workflows.features.outages.services import (
 )
 from workflows.definition import Step
 from workflows.errors import NotAllowed, RetryableStepError, StepError, UnknownOutcome
-from workflows.features.outages import causes, circuits, parking
+from workflows.features.brake import causes, operations
+from workflows.features.brake.brake import WorkersBrake
+from workflows.features.brake.causes import Outcome
+from workflows.features.brake.release import release_braked
+from workflows.features.outages import circuits
 from workflows.features.outages import operations as services
-from workflows.features.outages.brake import WorkersBrake
-from workflows.features.outages.causes import Outcome
 from workflows.models import Attempt, Effect, ManualTask, Service, WorkerProcess, Workflow
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
@@ -123,7 +125,7 @@ def statuses(workflows: list[Workflow]) -> list[str]:
 
 def work_all() -> None:
     this = worker()
-    while parking.release_parked().changed or this.process_next():
+    while release_braked().changed or this.process_next():
         pass
 
 
@@ -158,7 +160,7 @@ def test_a_failure_that_the_wording_explains_is_no_vote(program: Program, bug: S
 def test_what_has_passed_a_moment_before_the_first_failure_counts(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workflows.features.outages.brake.JUST_NOW", 60.0)
+    monkeypatch.setattr("workflows.features.brake.brake.JUST_NOW", 60.0)
     program.bug = TypeError("for a few")
     well, odd = [submit({"well": True}) for _ in range(10)], [submit() for _ in range(5)]
     work_due()
@@ -179,13 +181,13 @@ def test_a_trial_that_passes_lets_all_go_on_and_each_is_charged_once(program: Pr
 def test_a_trial_in_vain_parks_again_and_the_next_one_comes_later(program: Program) -> None:
     fifth, sixth = met(program, 2)
     trial_is_due(CAUSE)
-    assert parking.release_parked().changed == 1
+    assert release_braked().changed == 1
     work_due()
     fifth.refresh_from_db()
     assert (fifth.parked_on, fifth.last_error_class, fifth.retry_count) == (CAUSE, "TypeError", 0)
     assert circuit(CAUSE).cool_off == 10.0
     assert sixth.pk not in program.charged
-    assert parking.release_parked().changed == 0
+    assert release_braked().changed == 0
 
 
 def test_a_trial_in_vain_shows_what_it_has_met_last(program: Program) -> None:
@@ -210,9 +212,9 @@ def test_a_worker_of_another_release_tries_at_once_and_the_others_take_up_nothin
     workflows = braked(program, 6)
     work_due()
     WorkerProcess.objects.create(name="bad", host="h", pid=1, release="bad", queue="default")
-    assert parking.release_parked().changed == 0
+    assert release_braked().changed == 0
     WorkerProcess.objects.create(name="good", host="h", pid=2, release="good", queue="default")
-    assert parking.release_parked().changed == 1
+    assert release_braked().changed == 1
     assert not worker().process_next(), "it is for the other"
     settings.RELEASE, program.bug = "good", None
     work_all()
@@ -224,7 +226,7 @@ def test_a_worker_of_another_release_tries_at_once_and_the_others_take_up_nothin
     settings.RELEASE, program.bug = "good", None
     work_all()
     WorkerProcess.objects.filter(release="bad").update(stopped_at=timezone.now())
-    parking.release_parked()
+    release_braked()
     assert circuit(CAUSE).opened_at is None
 
 
@@ -232,7 +234,7 @@ def test_a_release_whose_first_one_fails_joins_those_that_have_met_it(program: P
     settings.RELEASE = "bad"
     (fifth,) = met(program)
     WorkerProcess.objects.create(name="new", host="h", pid=2, release="new", queue="default")
-    assert parking.release_parked().changed == 1
+    assert release_braked().changed == 1
     settings.RELEASE = "new"
     work_due()
     assert Workflow.objects.get(pk=fifth.pk).parked_on == CAUSE
@@ -294,7 +296,7 @@ def test_a_step_that_crashes_the_workers_of_five_workflows_is_not_tried_again_by
     crashed = circuit("test/enroll: worker_crashed")
     assert crashed.opened_at
     assert crashed.retry_at is None
-    assert parking.release_parked().changed == 0
+    assert release_braked().changed == 0
     trial_is_due(crashed.name)  # a person has it tried, in vain
     crash(workflows[5], number=9)
     again(workflows[5])
@@ -318,18 +320,18 @@ def may_let_fail(name: str) -> User:
 def test_what_people_let_fail_fails_is_refunded_and_what_is_parked_later_is_not(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workflows.features.outages.operations.ALONE", 2)
+    monkeypatch.setattr("workflows.features.brake.operations.ALONE", 2)
     (fifth,) = met(program)
     lead, engineer = may_let_fail("lead"), may_let_fail("engineer")
     with pytest.raises(PermissionDenied):
-        services.let_fail(CAUSE, user=User.objects.create_user("support"), reason="They are told.")
+        operations.let_fail(CAUSE, user=User.objects.create_user("support"), reason="They are told.")
     submit_and_drain(2)
-    services.let_fail(CAUSE, user=lead, reason="They are told.")
+    operations.let_fail(CAUSE, user=lead, reason="They are told.")
     work_all()
     assert Workflow.objects.filter(parked_on=CAUSE).count() == 3, "two people decide that of many"
     with pytest.raises(NotAllowed, match="four eyes"):
-        services.let_fail(CAUSE, user=lead, reason="They are told.")
-    services.let_fail(CAUSE, user=engineer, reason="They are told, yes.")
+        operations.let_fail(CAUSE, user=lead, reason="They are told.")
+    operations.let_fail(CAUSE, user=engineer, reason="They are told, yes.")
     (late,) = submit_and_drain()
     assert again(late).status == "PENDING", "it was parked later"
     work_all()
@@ -380,7 +382,7 @@ def test_a_held_cause_is_held_for_every_release(program: Program, settings: Any)
     settings.RELEASE = "bad"
     workflows = braked(program, 6)
     WorkerProcess.objects.create(name="good", host="h", pid=2, release="good", queue="default")
-    parking.release_parked()
+    release_braked()
     hold()
     settings.RELEASE, program.bug = "good", None
     work_all()
@@ -421,11 +423,11 @@ def test_what_is_let_fail_fails_though_the_trial_that_runs_passes(program: Progr
     fifth, sixth = met(program, 2)
     lead = may_let_fail("lead")
     trial_is_due(CAUSE)
-    parking.release_parked()
+    release_braked()
 
     class Enrolled(list[int]):
         def let_fail(self) -> None:
-            services.let_fail(CAUSE, user=lead, reason="They are told.")
+            operations.let_fail(CAUSE, user=lead, reason="They are told.")
 
         def append(self, pk: int) -> None:
             super().append(pk)
@@ -436,7 +438,7 @@ def test_what_is_let_fail_fails_though_the_trial_that_runs_passes(program: Progr
     program.bug, program.enrolled = None, Enrolled()
     work_due()
     with pytest.raises(NotAllowed, match="off"):
-        services.let_fail(CAUSE, user=lead, reason="Once more.")
+        operations.let_fail(CAUSE, user=lead, reason="Once more.")
     work_all()
     assert statuses([fifth, sixth]) == ["COMPLETE", "FAILED"]
     assert circuit(CAUSE).let_fail_until is None
@@ -450,7 +452,7 @@ def test_what_is_let_fail_fails_though_it_has_crashed_its_worker_once_more(progr
     work_due()
     fifth, name = workflows[4], "test/enroll: worker_crashed"
     crash(fifth, number=9)  # as a person had it tried; poison would park it again
-    services.let_fail(name, user=may_let_fail("lead"), reason="They are told.")
+    operations.let_fail(name, user=may_let_fail("lead"), reason="They are told.")
     fifth = again(fifth)
     assert (fifth.status, fifth.last_error_code) == ("FAILED", "let_fail")
 
@@ -484,7 +486,7 @@ def test_a_burst_of_one_client_holds_up_the_others_for_two_trials(program: Progr
     assert {each.parked_on for each in Workflow.objects.filter(pk__in=[other.pk for other in others])} >= {CAUSE}
     for _ in range(2):
         Service.objects.filter(name=CAUSE).update(retry_at=timezone.now())  # after the trial before
-        parking.release_parked()
+        release_braked()
         work_due()
     assert circuit(CAUSE).opened_at is None
     work_all()
@@ -500,7 +502,7 @@ def test_a_step_that_is_renamed_meanwhile_has_its_cause_still(program: Program) 
 
 
 def test_the_outcome_of_a_trial_is_written_at_once(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.features.outages.brake.VOTE_EVERY", 3600.0)
+    monkeypatch.setattr("workflows.features.brake.brake.VOTE_EVERY", 3600.0)
     program.bug, this = TypeError("a bug"), worker()
     for payload in ({"n": 0}, {"well": True}, {"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}):
         submit(payload)
@@ -508,7 +510,7 @@ def test_the_outcome_of_a_trial_is_written_at_once(program: Program, monkeypatch
             pass
     assert circuit(CAUSE).opened_at
     trial_is_due(CAUSE)
-    parking.release_parked()
+    release_braked()
     program.bug = None
     assert this.process_next()
     assert circuit(CAUSE).opened_at is None
@@ -528,7 +530,7 @@ def test_a_worker_of_another_release_that_takes_nothing_of_it_leaves_it_to_the_o
     met(program)
     named = {"name": "new", "host": "h", "pid": 2, "release": "new", "queue": "default"}
     WorkerProcess.objects.create(**{**named, **other})
-    assert parking.release_parked().changed == 0
+    assert release_braked().changed == 0
     assert not circuit(CAUSE).elsewhere
 
 
@@ -536,7 +538,7 @@ def test_while_no_worker_is_live_the_brake_stays_on(program: Program) -> None:
     met(program)
     Workflow.objects.update(parked_on="", parked_at=None)
     WorkerProcess.objects.update(stopped_at=timezone.now())
-    parking.release_parked()
+    release_braked()
     assert circuit(CAUSE).opened_at
 
 
@@ -587,7 +589,7 @@ def test_that_nobody_can_tell_yet_whether_there_is_something_to_reverse_is_no_fa
 def test_before_a_suspicion_the_passes_of_the_same_type_just_now_are_taken(
     monkeypatch: pytest.MonkeyPatch, just_now: float, of_type: str, counted: int
 ) -> None:
-    monkeypatch.setattr("workflows.features.outages.brake.JUST_NOW", just_now)
+    monkeypatch.setattr("workflows.features.brake.brake.JUST_NOW", just_now)
     define([Step(ends_at_once, name="enroll")])
     brake = WorkersBrake()
     brake.of(Workflow(workflow_type=of_type, submitted_by="web"), None, [{"step": "enroll", "outcome": "ran"}])

@@ -10,11 +10,14 @@ from django.urls import reverse
 from django.utils.text import capfirst
 
 from workflows.console import links
-from workflows.definition import titled_step, undo_of
-from workflows.features.outages import causes, circuits
-from workflows.features.outages import operations as services
+from workflows.definition import undo_of
+from workflows.features.brake import causes
+from workflows.features.brake import operations as services
+from workflows.features.brake.health import titled
+from workflows.features.outages import circuits
 from workflows.features.outages.circuits import CircuitState
 from workflows.features.outages.health import SEE_SERVICES, Standing
+from workflows.features.outages.service_page import workflows
 from workflows.health import bounded
 from workflows.models import CircuitEvent, Service
 from workflows.models.failure import Cause
@@ -23,11 +26,6 @@ from workflows.telling import consequences, words
 # Where the words for a service's circuit do not fit.
 LABELS = {CircuitState.OPEN: "Stopped", CircuitState.SUSPECTED: "Going on", CircuitState.CLOSED: "Going on"}
 KINDS: Mapping[str, str] = {CircuitEvent.Kind.OPENED: "Stopped", CircuitEvent.Kind.CLOSED: "Going on"}
-
-
-def label_of(service: Service) -> str:
-    """A cause in a list to choose from."""
-    return f"{capfirst(titled_step(service.workflow_type, service.step))}: {service.code}"
 
 
 def named(name: str | None, user: Any) -> Service | None:
@@ -42,7 +40,7 @@ def is_undo(service: Service) -> bool:
 def columns(row: Standing) -> dict[str, Any]:
     """What the list, and the page, say of a cause."""
     return {
-        "name": capfirst(row.titled),
+        "name": capfirst(titled(row)),
         "type": words.workflow_type(row.service.workflow_type),
         "badge": words.badge(f"circuit-{row.state}", LABELS.get(row.state, row.state.label)),
         "since": "" if row.since is None else words.clock(row.since),
@@ -78,7 +76,7 @@ def _brake(row: Standing) -> str:
             until = words.until(service.retry_at)
             return f"Held by {service.held_by} until {until}: {words.ended(service.held_reason)}"
         case CircuitState.OPEN | CircuitState.TRIED:
-            return f"Many workflows have failed at {row.titled}{since}{_in_releases(service)} ({service.code})."
+            return f"Many workflows have failed at {titled(row)}{since}{_in_releases(service)} ({service.code})."
     return f"Workflows go on{since if row.state == CircuitState.CLOSED else ''}."
 
 
@@ -94,16 +92,6 @@ def _waiting(row: Standing) -> str:
     if row.parked.number and is_undo(row.service):
         return f"{workflows(row)} {waits} to be reversed, and for refunds, until that is mended."
     return f"{workflows(row)} {waits} for the mend."
-
-
-def workflows(row: Standing) -> str:
-    """How many are parked on it, as the start of a sentence."""
-    match row.parked.number:
-        case 0:
-            return "No workflow"
-        case 1:
-            return "1 workflow"
-    return f"{row.parked} workflows"
 
 
 def _is(row: Standing) -> str:
@@ -138,7 +126,7 @@ def page(row: Standing) -> dict[str, Any]:
     service = row.service
     return {
         **columns(row),
-        "title": f"Many fail at {row.titled}",
+        "title": f"Many fail at {titled(row)}",
         "standing": sentence(row),
         "asked": asked(service),
         "facts": facts(row),
@@ -147,6 +135,8 @@ def page(row: Standing) -> dict[str, Any]:
         "failed_url": f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({'cause': row.pk})}",
         "is_undo": is_undo(service),
         "tries_by_itself": service.code != causes.CRASHED,
+        "about": "admin/workflows/brake/cause.html",
+        "none_yet": "It was never stopped.",
     }
 
 

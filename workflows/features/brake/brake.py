@@ -18,7 +18,8 @@ from django.conf import settings
 
 from workflows.definition import definitions
 from workflows.errors import Braked, LetFail, mark_unavailable
-from workflows.features.outages import causes, circuits
+from workflows.features.brake import causes
+from workflows.features.outages import circuits
 from workflows.features.outages.calls import VOTE_EVERY
 from workflows.models import StepOutcome, Workflow
 from workflows.redaction import frames
@@ -60,7 +61,7 @@ class WorkersBrake:
         self._workflow: Workflow | None = None
 
     def of(self, workflow: Workflow, not_closed: list[Any] | None, steps: Steps) -> None:
-        """Before the steps of a workflow: what its claim has read of the circuits (`circuits.NOT_CLOSED`).
+        """Before the steps of a workflow: what its claim has read of the causes (`causes.NOT_CLOSED`).
 
         `steps` is the attempt's list of what each step did, which it fills.
         """
@@ -71,7 +72,7 @@ class WorkersBrake:
         known = [_known(*each) for each in not_closed or ()]
         names = {each.name for each in known}
         self._passed = {name: passed for name, passed in self._passed.items() if name in names}
-        self.known = [each for each in known if each.step and each.workflow_type == workflow.workflow_type]
+        self.known = [each for each in known if each.workflow_type == workflow.workflow_type]
 
     def require_free(self, step_names: Iterable[str], *, needed: bool = False) -> None:
         """Raise Braked while the brake is on for the step of these names. `needed`: another step needs it."""
@@ -210,7 +211,7 @@ def _known(
     by: str,
     reason: str,
 ) -> KnownCause:
-    """A row of `circuits.NOT_CLOSED`. Held by a person, a cause may concern all releases."""
+    """A row of `causes.NOT_CLOSED`. Held by a person, a cause may concern all releases."""
     is_on = is_open and (not releases or settings.RELEASE in releases)
     wait = inf if seconds is None else 0.0 if circuits.is_over(seconds, held=held) else seconds
     let_fail_until = datetime.fromisoformat(until) if until else None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from workflows.definition import Brake
-from workflows.features.outages import causes
+from workflows.features.brake import causes
 from workflows.models import Service, Workflow
 from workflows.wording import Wording, is_explained
 

@@ -1,0 +1,76 @@
+"""CAUSES: at which steps many fail, as the circuits of these causes and what is parked on them say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from django.db.models import Q
+from django.utils import timezone
+
+from workflows.definition import titled_step
+from workflows.features.brake import metrics
+from workflows.features.outages import health
+from workflows.features.outages.circuits import CircuitState
+from workflows.features.outages.health import SEE_SERVICES, Standing
+from workflows.health.bounded import Link
+from workflows.health.families import Family, Section
+from workflows.health.figures import Figures
+from workflows.health.reasons import NAMED, About, Level, Piece, Reason, of, reason
+from workflows.models import Service
+from workflows.state import parking
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+# A cause whose brake is off is shown for so long, or while workflows are parked on it.
+LATELY = timedelta(days=1)
+
+
+def standings() -> list[Standing]:
+    """The causes whose brake is on, or was lately, or on which workflows are parked; those in trouble come first."""
+    lately, parked_on = Q(closed_at__gt=timezone.now() - LATELY), Q(name__in=parking.names())
+    causes = Service.objects.exclude(step="")
+    return health.by_trouble(causes.filter(Q(opened_at__isnull=False) | lately | parked_on))
+
+
+def braked() -> list[Standing]:
+    """The causes whose brake is on, the oldest first."""
+    causes = Service.objects.exclude(step="").filter(opened_at__isnull=False)
+    return health.standings_of(causes.order_by("opened_at", "name"))
+
+
+def titled(row: Standing) -> str:
+    """The step of a cause, in a sentence."""
+    return titled_step(row.service.workflow_type, row.service.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Causes(Figures):
+    causes: list[Standing] = field(default_factory=list)
+
+    def reasons(self, at: datetime) -> Mapping[About, Iterable[Reason]]:
+        return {About.STEPS: self._reasons(at)}
+
+    def _reasons(self, at: datetime) -> Iterator[Reason]:
+        """What many fail at, until somebody mends it."""
+        troubled = [each for each in self.causes if not each.is_called or each.parked.number]
+        for each in troubled[:NAMED]:
+            step = Piece(titled(each), Link("service", pk=each.pk))
+            if each.is_called:
+                yield reason(Level.SLOW, step, Piece(" goes on again, "), of(each.parked, "still parked"))
+                continue
+            how = "has been held" if each.state == CircuitState.HELD else "has failed for many"
+            left = [Piece(", left to workers of another release")] if each.service.elsewhere else []
+            since = f" {how}{health.since(each, at)} ({each.service.code})"
+            yield reason(Level.TROUBLE, step, Piece(since), *health.parked(each), *left)
+        if any(not each.is_called for each in troubled[NAMED:]):
+            yield reason(Level.TROUBLE, Piece("other steps", Link("service")), Piece(" have failed for many, too"))
+
+    def number_that_stand_still(self, user: User) -> int:
+        return sum(not each.is_called for each in self.causes) if user.has_perm(SEE_SERVICES) else 0
+
+    def families(self, at: datetime) -> Mapping[Section, Iterable[Family]]:
+        return {Section.STEPS: metrics.of_causes(self.causes)}
