@@ -45,8 +45,7 @@ class WorkersBoundary(Boundary):
         self._asked = [part for part, read in parts if part.begin(claim, read, attempt, caps)]
 
     def end(self) -> None:
-        for part in self._parts:
-            part.end()
+        _end_all(self._parts)
 
     def before(self, step: Step) -> None:
         if self._must_stop():
@@ -96,3 +95,12 @@ class WorkersBoundary(Boundary):
     def after(self) -> None:
         for part in self._parts:
             part.after()
+
+
+def _end_all(parts: Sequence[Part]) -> None:
+    """Also those that follow one which raises."""
+    if parts:
+        try:
+            parts[0].end()
+        finally:
+            _end_all(parts[1:])
