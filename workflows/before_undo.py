@@ -1,4 +1,4 @@
-"""BEFORE UNDO: whom a definition asks before its failed workflows are reversed (`workflows.engine.undo_question`)."""
+"""BEFORE UNDO: the team that decides before a failed workflow is undone (`workflows.engine.undo_question`)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import timedelta
 
 from workflows.errors import DUPLICATES
 
-# Whoever waits for money waits a day at the most.
+# A person who waits for their money back waits a day at most.
 LONGEST = timedelta(hours=24)
-# A person has decided already, or nobody has: what was done is reversed at once.
+# After these codes nothing is asked: a person has already decided, or the time is up. The calls are undone at once.
 NEVER_ASKED = frozenset(
     {"approval_expired", "approval_rejected", "cancelled", *DUPLICATES, "expired", "let_fail", "wait_expired"}
 )
@@ -18,7 +18,7 @@ NEVER_ASKED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BeforeUndo:
-    """The group `team` is asked when a workflow fails with a code of `when`; unanswered, it is reversed."""
+    """When a workflow fails with a code in `when`, the group `team` is asked; without an answer it is undone."""
 
     team: str
     when: tuple[str, ...]
@@ -26,11 +26,11 @@ class BeforeUndo:
 
 
 def ask(team: str, *, when: Sequence[str] = (), timeout: timedelta = LONGEST) -> BeforeUndo:
-    """Ask a member of the group `team` before a workflow that has failed is reversed: `before_undo=ask("billing")`.
+    """Ask a member of the group `team` before a failed workflow is undone: `before_undo=ask("billing")`.
 
-    `when` are the error codes after which it is asked; empty, it is asked after every failure of the workflow's own.
-    After `timeout` it is reversed without an answer. Raises ValueError for no team, what is no code, and a time that is
-    not within a day.
+    `when` holds the error codes after which to ask; empty means after every failure of the workflow's own. After
+    `timeout` the workflow is undone without an answer. Raises ValueError for an empty or long team, for what is no
+    code, and for a time that is not within a day.
     """
     if not team or len(team) > 150:
         raise ValueError("A question before a reversal is for a team: a group's name, of up to 150 characters.")

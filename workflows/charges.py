@@ -1,9 +1,10 @@
-"""CHARGES: what became of each call that takes money, and whether money is held. All that tells of money asks here.
+"""CHARGES: what became of each call that takes money, and whether money is held. Every report on money uses this.
 
-A definition's words say which step charges, and which field of its result names the charge (`wording.Money`). A call
-whose result names none has charged nothing: a coupon, or a bill for later. One without a result may have charged.
+A definition's wording says which step charges, and which field of its result identifies the charge (`wording.Money`).
+A call whose result leaves the field empty has charged nothing: a coupon, or a bill for later. A call without a result
+may have charged.
 
-Lists ask the same in SQL, of a row `e` of the ledger and its workflow `w`, behind `JOIN` and with `parameters()`.
+The SQL below does the same for lists, on a ledger row `e` and its workflow `w`, with `JOIN` and `parameters()`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from workflows.definition import WorkflowDefinition, definitions, is_to_be_undon
 from workflows.models import Effect, Workflow
 
 State = Effect.State
-# How the ledger has learned a call's state, where no person has said it.
+# Values of `settled_by` that name no person.
 _NOBODY = ("", "call", "lookup")
 
 
 class ChargeState(StrEnum):
     """What became of a charge. Money is held in all states but NOTHING, NEVER and REFUNDED."""
 
-    NOTHING = "nothing"  # not called, refused, or not found; or its result names no charge
+    NOTHING = "nothing"  # not called, refused, or not found; or its result identifies no charge
     NEVER = "never"  # a person has said that nothing was charged
     UNCLEAR = "unclear"  # it may have been charged
     CHARGED = "charged"
@@ -42,9 +43,9 @@ _NOT_HELD = (ChargeState.NOTHING, ChargeState.NEVER, ChargeState.REFUNDED)
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """A call that charges, and the call that gives it back if that was started.
+    """A call that charges, and the undo that gives the money back if that was started.
 
-    `reference` names the charge; empty if it is not known. `is_reversible`: it is given back if the workflow fails.
+    `reference` identifies the charge; empty if it is not known. `is_reversible`: it is undone if the workflow fails.
     """
 
     call: Effect
@@ -65,7 +66,7 @@ class Charge:
 
 
 def charges_of(workflow: Workflow) -> list[Charge]:
-    """The workflow's charges, oldest first; none if its type is not known here, or charges nothing. One statement."""
+    """The workflow's charges, oldest first; none if its type is unknown here or charges nothing. One statement."""
     definition = definitions().get(workflow.workflow_type)
     if definition is None or not definition.charge_names:
         return []
@@ -74,7 +75,7 @@ def charges_of(workflow: Workflow) -> list[Charge]:
 
 
 def judged(definition: WorkflowDefinition | None, effects: Iterable[Effect], *, reversing: bool) -> list[Charge]:
-    """The charges among a workflow's `effects`, in their order. `reversing`: the workflow's calls are being undone."""
+    """The charges among a workflow's `effects`, in the same order. `reversing`: the workflow is being compensated."""
     if definition is None or not definition.charge_names:
         return []
     calls = [effect for effect in effects if effect.step in definition.charge_names]
@@ -110,7 +111,7 @@ def _judge(definition: WorkflowDefinition, call: Effect, undo: Effect | None, re
 
 
 def _of_done(call: Effect, undo: Effect | None, *, refunds: bool) -> ChargeState:
-    """How far its refund is. One that was sent may have gone through, however often it failed."""
+    """The state of a charge that happened. A refund that was sent may have gone through, even if it failed often."""
     if _is_in_doubt(undo):
         return ChargeState.REFUND_UNCLEAR
     if call.undo_failures or call.undo_unavailable:
@@ -127,7 +128,7 @@ def _is_in_doubt(undo: Effect | None) -> bool:
 JOIN = """LEFT JOIN unnest(%(types)s::text[], %(steps)s::text[], %(references)s::text[], %(reversible)s::bool[])
                      AS charge (type, step, reference, is_reversible)
              ON charge.type = w.workflow_type AND charge.step = e.step"""
-# Of a type that this release does not know, any call may charge.
+# If this release does not know the type, any call may have charged.
 _MAY_CHARGE = "NOT e.undo AND (charge.step IS NOT NULL OR w.workflow_type <> ALL (%(known)s::text[]))"
 _IS_NAMED = "coalesce(e.result ->> charge.reference, '') <> ''"
 _SAYS_NOTHING = "(e.result IS NULL OR charge.step IS NULL)"
@@ -139,15 +140,15 @@ HELD = f"({_MAY_CHARGE} AND (e.state IN ('intent', 'unknown') OR e.state IN ('do
 REFUNDED = f"({_MAY_CHARGE} AND e.state = 'undone' AND {_CHARGED})"
 REVERSIBLE = "(e.state <> 'kept' AND (e.has_undo OR coalesce(charge.is_reversible, false)))"
 
-# A workflow that failed has left money held, or another call by a person's word: nothing may do it a second time, and
-# its ledger stays. No EXISTS: beside an OR, PostgreSQL would read the whole ledger for it.
+# A failed workflow that still holds money, or has a call that a person left as it is. Nothing may repeat it, and its
+# ledger stays. No EXISTS: next to an OR, PostgreSQL would read the whole ledger for it.
 LEFT = f"""(
     SELECT true FROM workflows_effect e {JOIN}
      WHERE e.workflow_id = w.id AND (e.state = 'kept' AND NOT e.undo OR {HELD}) LIMIT 1) IS NOT NULL"""  # noqa: S608 (ours)
 
 
 def parameters(*of: WorkflowDefinition) -> dict[str, Any]:
-    """What these definitions, or all of this release, say of the steps that charge: for SQL."""
+    """SQL parameters: the charging steps of these definitions, or of all definitions of this release."""
     charges = [
         (definition.name, step, money.reference, is_to_be_undone(definition, step, False))
         for definition in of or definitions().values()

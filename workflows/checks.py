@@ -1,4 +1,4 @@
-"""System checks of the definitions: errors that the first workflow to run would otherwise meet."""
+"""System checks of the definitions: errors that would otherwise appear when the first workflow runs."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from workflows.search.search_keys import SearchKey
 from workflows.signals.store import is_name
 from workflows.wording import known_words_for_code
 
-# Of the failed workflows, newest first.
+# The newest failed workflows that one check reads.
 FAILURES_CHECKED = 5_000
 
-# Characters of a secret for search keys: 128 bits and more, however it is written.
+# Characters of a secret: at least 128 bits in any notation.
 SHORTEST_KEY = 32
 
 
@@ -83,7 +83,7 @@ def _check_definition(definition: WorkflowDefinition) -> Messages:
 
 
 def _wrong_before_undo(definition: WorkflowDefinition, asks: BeforeUndo) -> Iterator[str]:
-    """Something can be reversed, and a person can read why it failed: else nobody could decide."""
+    """Yield what would keep the question from being asked or answered: nothing to undo, or no words for the failure."""
     if not any(step.undo for step in definition.steps):
         yield "is never asked: no step has an undo."
     if never := ", ".join(sorted(NEVER_ASKED.intersection(asks.when))):
@@ -95,7 +95,7 @@ def _wrong_before_undo(definition: WorkflowDefinition, asks: BeforeUndo) -> Iter
 
 
 def _unfit(definition: WorkflowDefinition) -> CheckMessage | None:
-    """What is wrong with the definition as a whole; then its steps are not checked."""
+    """A fault of the definition as a whole; its steps are then not checked."""
     if not definition.steps:
         return Error(f"The definition {definition.name!r} has no steps.", obj=definition, id="workflows.E004")
     required = [name for name, field in definition.context_class.model_fields.items() if field.is_required()]
@@ -109,14 +109,14 @@ def _unfit(definition: WorkflowDefinition) -> CheckMessage | None:
         if len(name) > limit:
             message = f"The {what} {name[:20]!r}... of a definition is longer than its column: {limit} characters."
             return Error(message, obj=definition, id="workflows.E007")
-        if not name or not name.isprintable():  # PostgreSQL keeps no NUL and no surrogate, and people read the rest
+        if not name or not name.isprintable():  # PostgreSQL stores no NUL or surrogate, and people read the others
             message = f"The {what} {name!r} of a definition is empty, or has characters that cannot be printed."
             return Error(message, obj=definition, id="workflows.E007")
     return None
 
 
 def _check_keys(definition: WorkflowDefinition) -> Messages:
-    """Each search key is a SearchKey of a field, and its kind a word: it is part of each hash, and recorded."""
+    """Each search key is a SearchKey of a field. Its kind is a plain word, because hashes and records contain it."""
     wrong = [
         str(kind)[:20]
         for kind, key in definition.search_keys.items()
@@ -132,16 +132,16 @@ def _check_keys(definition: WorkflowDefinition) -> Messages:
         yield Error(message, hint=hint, obj=definition, id="workflows.E014")
 
 
-# What is wrong with a step: the severity, the number of the check, the rest of a sentence about the step, a hint.
+# A fault of a step: the severity, the number of the check, the rest of a sentence about the step, and a hint.
 Faults = Iterator[tuple[type[Error] | type[Warning], str, str, str]]
 
 
 def _check_repeats(step: Step, definition: WorkflowDefinition) -> Faults:
-    """A best-effort step that others follow says whether its call may come again, and no step says both."""
+    """No step is both once and repeatable; a best-effort step that is not the last says which of the two it is."""
     if step.once and step.repeatable:
         message = "is once and repeatable: its call is not made again, and may be made again."
         yield Error, "E009", message, "Leave out repeatable=True: what is once is never repeated without need."
-    # A later step may fail or wait, and then even a workflow that completes has run this step twice.
+    # A later step may fail or wait; then this step has run twice even in a workflow that completes.
     if step.best_effort and not step.once and not step.repeatable and step is not definition.steps[-1]:
         message = "is best effort and stands before others: whenever one of them fails or waits, it runs again."
         hint = "Make it Step(..., once=True); or say that this does no harm, Step(..., repeatable=True)."
@@ -149,7 +149,7 @@ def _check_repeats(step: Step, definition: WorkflowDefinition) -> Faults:
 
 
 def _check_best_effort(step: Step, definition: WorkflowDefinition) -> Faults:
-    """Only a best-effort step may say that it is parked instead of passed over, or deferred."""
+    """Only a best-effort step may have `parks` or `follow_up`."""
     stated = [name for name, value in (("parks", step.parks), ("follow_up", step.follow_up)) if value]
     if stated and not step.best_effort:
         hint = "Any other step is parked in an outage, and never let go: leave it out, or say best_effort=True."
@@ -157,7 +157,7 @@ def _check_best_effort(step: Step, definition: WorkflowDefinition) -> Faults:
 
 
 def _check_policy(step: Step, definition: WorkflowDefinition) -> Faults:
-    """A step's call can keep what the step's policy promises."""
+    """A step's call can do what the step's policy promises."""
     if not step.once:
         if step.undo or step.lookup or step.undo_lookup or step.key_ttl is not None:
             message = "has an undo, a lookup or a key_ttl, and is not once."
@@ -181,7 +181,7 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> Faults:
 
 
 def _check_returns(step: Step, definition: WorkflowDefinition) -> Faults:
-    """A person can fill in the fields that a step returns, and the context can keep them."""
+    """The context has the fields that a step returns, so a person can fill them in."""
     if step.returns is None:
         if step.once:
             message = "is once, and does not say what it returns: a person who is asked about its call writes JSON."
@@ -198,7 +198,7 @@ def _check_returns(step: Step, definition: WorkflowDefinition) -> Faults:
 
 
 def check_options(**kwargs: Any) -> Messages:
-    """Each option of a definition is the engine's, or that of a feature that is installed."""
+    """Each option of a definition belongs to the engine or to an installed feature."""
     off = {option: each for each, options in OPTIONS_OF_FEATURES.items() if _is_off(each) for option in options}
     for definition in readable_definitions().values():
         of_steps = {option for step in definition.steps for option in off if getattr(step, option, None)}
@@ -213,7 +213,7 @@ def check_options(**kwargs: Any) -> Messages:
 
 
 def _is_off(feature: str) -> bool:
-    """Whether a door of its room is not listed in `workflows.features.installed`, so that nobody asks it."""
+    """Whether the feature is absent, or `workflows.features.installed` does not list all of its doors."""
     listed = {type(each).__module__ for each in (*of_workers(), *installed())}
     room = f"workflows.features.{feature}"
     doors = [f"{room}.{door}" for door in ("hooks", "extension") if find_spec(room) and find_spec(f"{room}.{door}")]
@@ -221,7 +221,7 @@ def _is_off(feature: str) -> bool:
 
 
 def check_wording(**kwargs: Any) -> Messages:
-    """A definition with words has some for each step, and none for a step that it does not have."""
+    """A wording with words for steps has words for each step of its definition, and for no other."""
     for definition in readable_definitions().values():
         lacking, known = wordless_steps(definition), {name for step in definition.steps for name in step.names}
         misspelt = [name for name in definition.wording.steps if name not in {*known, *definition.retired}]
@@ -236,15 +236,14 @@ def check_wording(**kwargs: Any) -> Messages:
 
 
 def wordless_steps(definition: WorkflowDefinition) -> list[str]:
-    """The steps of a definition that its wording leaves out."""
+    """The steps of a definition for which its wording has no words."""
     return [step.name for step in definition.steps if step.name not in definition.wording.steps]
 
 
 def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:
-    """Each code that a workflow has failed with has words for staff and patients.
+    """Each code with which a workflow has failed has words for staff and patients.
 
-    This check runs with `manage.py check --database default`. It reads some thousands of failed workflows, newest
-    first.
+    Runs with `manage.py check --database default`. It reads the newest FAILURES_CHECKED failed workflows.
     """
     known = readable_definitions()
     newest = Workflow.objects.filter(status=Workflow.Status.FAILED).exclude(last_error_code="").order_by("-id")
@@ -258,7 +257,7 @@ def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs
 
 
 def check_teams(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:
-    """Who is asked before a reversal is a group. This check runs with `manage.py check --database default`."""
+    """The team that is asked before an undo is a group. Runs with `manage.py check --database default`."""
     asked = {each.before_undo.team: each for each in readable_definitions().values() if each.before_undo}
     groups = _read(Group.objects.values_list("name", flat=True), databases)
     for team, definition in asked.items() if groups else ():
@@ -272,7 +271,7 @@ def check_teams(*, databases: Collection[str] | None = None, **kwargs: Any) -> M
 
 
 def check_submission_workflow(**kwargs: Any) -> Messages:
-    """SUBMISSION_WORKFLOW is the name of a definition, or empty: the intake does not start with another."""
+    """SUBMISSION_WORKFLOW is empty or the name of a definition; with any other value the intake does not start."""
     try:
         known = definitions()
     except (ImportError, AttributeError):  # check_definitions reports it
@@ -288,7 +287,7 @@ def check_submission_workflow(**kwargs: Any) -> Messages:
 
 
 def check_search_keys(**kwargs: Any) -> Messages:
-    """SEARCH_KEYS is set, and cannot be guessed: with the key, lists of addresses are hashed in a minute."""
+    """SEARCH_KEYS is set and cannot be guessed: with the key, anybody can hash a list of addresses in a minute."""
     lost = "search keys are made with SECRET_KEY, and once that changes nobody is found by e-mail or phone any more"
     return _check_setting("SEARCH_KEYS", settings.SEARCH_KEYS, lost, "searchkeys", ids=("W016", "W017"))
 
@@ -303,7 +302,7 @@ def check_data_keys(**kwargs: Any) -> Messages:
 
 
 def _check_setting(name: str, texts: Collection[str], lost: str, command: str, *, ids: tuple[str, str]) -> Messages:
-    """The secrets of a setting are there, long, and different."""
+    """The secrets of a setting exist, are long enough, and differ."""
     hint = 'Set it to a secret: python -c "import secrets; print(secrets.token_urlsafe(32))". '
     then = f"Then see manage.py {command} --help."
     if not texts:
@@ -316,7 +315,7 @@ def _check_setting(name: str, texts: Collection[str], lost: str, command: str, *
 
 
 def check_series(**kwargs: Any) -> Messages:
-    """All steps and codes of all definitions, as labels of one family of `/metrics`, are no more than are told."""
+    """The definitions have no more combinations of step and code than one metric family of `/metrics` reports."""
     declared = sum(series.declared(definition) for definition in readable_definitions().values())
     if declared > series.MOST_SERIES:
         yield Warning(
@@ -329,10 +328,10 @@ def check_series(**kwargs: Any) -> Messages:
 
 
 def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:
-    """The ledgers of workflows under way hold no call of a step that this release does not declare.
+    """No workflow under way has a call on its ledger of a step that this release does not declare.
 
-    A workflow with such a call starts no new one (see `workflows.effects.reconcile`). This check runs with
-    `manage.py check --database default`.
+    A workflow with such a call makes no new call (`workflows.effects.reconcile`). Runs with `manage.py check --database
+    default`.
     """
     effects = Effect.objects.filter(undo=False, state__in=MAY_HAVE_HAPPENED, workflow__status=Workflow.Status.PENDING)
     called = effects.values_list("workflow__workflow_type", "step").order_by("workflow__workflow_type", "step")
@@ -350,15 +349,14 @@ def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs
 
 
 def check_server_log(*, databases: Collection[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """PostgreSQL's log holds no values of our statements. It runs with `manage.py check --database default`."""
+    """PostgreSQL's log holds no values of our statements. Runs with `manage.py check --database default`."""
     if DEFAULT_DB_ALIAS not in (databases or ()):
         return []
     return [Warning(leak.what, hint=leak.cure, id=server_log.CHECK) for leak in server_log.leaks()]
 
 
 def _read(rows: QuerySet[Any, Any], databases: Collection[str] | None) -> list[Any]:
-    """The rows; none unless the database is to be checked, and none before this release's migrations: `migrate` checks,
-    too."""
+    """The rows; none if the database is not checked or not migrated yet, because `migrate` runs checks too."""
     if not databases or DEFAULT_DB_ALIAS not in databases:
         return []
     try:
@@ -368,7 +366,7 @@ def _read(rows: QuerySet[Any, Any], databases: Collection[str] | None) -> list[A
 
 
 def readable_definitions() -> Mapping[str, WorkflowDefinition]:
-    """The definitions by name; none if one of them cannot be imported, which check_definitions reports."""
+    """The definitions by name; empty if one cannot be imported, which check_definitions reports."""
     try:
         return definitions()
     except (ImportError, AttributeError):
@@ -380,7 +378,7 @@ def _repeated(names: Iterable[str]) -> list[str]:
 
 
 def check_signal_sources(**kwargs: Any) -> Messages:
-    """Each path in SIGNAL_SOURCES leads to a SignalSource that can take an event, and no two are for the same door."""
+    """Each path in SIGNAL_SOURCES leads to a valid SignalSource, and no two share a webhook or topic."""
     known: list[SignalSource] = []
     for path in settings.SIGNAL_SOURCES:
         try:
@@ -415,7 +413,7 @@ def _wrong_in_source(source: SignalSource) -> Iterator[tuple[str, str]]:
 
 
 def check_sources_have_secrets(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:
-    """Each declared source has a secret that it may sign with. Runs with `manage.py check --database default`."""
+    """Each declared source has a signing secret. Runs with `manage.py check --database default`."""
     if not databases:
         return
     valid = _read(WebhookSecret.objects.filter(revoked_at=None).values_list("source", flat=True), databases)

@@ -1,4 +1,4 @@
-"""System checks of the project around the package: what its settings lack, and what to write there."""
+"""System checks of the project's settings: what is missing, and what to add."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from workflows.sealing.key_register import needs_extra
 
 Messages = Iterator[CheckMessage]
 
-# What is asked of a user, in Python and by the guards of the database (migrations/0002_guards.py).
+# What the code and the guards of the database (migrations/0002_guards.py) need of a user.
 FIELDS = ("email", "is_active", "is_staff", "is_superuser", "date_joined", "groups", "user_permissions")
 
 
 def check_database(**kwargs: Any) -> Messages:
-    """The tables are in PostgreSQL, and Django is told of its types."""
+    """The database is PostgreSQL, and its Django app is installed."""
     engine, vendor = connections.settings[DEFAULT_DB_ALIAS]["ENGINE"], connections[DEFAULT_DB_ALIAS].vendor
     if vendor != "postgresql":
         yield Error(
@@ -53,7 +53,7 @@ def check_rooms(**kwargs: Any) -> Messages:
 
 
 def check_named_definitions(**kwargs: Any) -> Messages:
-    """There is something to run."""
+    """WORKFLOWS is set, and times are aware."""
     if not settings.WORKFLOWS:
         yield Warning(
             "WORKFLOWS is not set, so there is no workflow to run.",
@@ -65,7 +65,7 @@ def check_named_definitions(**kwargs: Any) -> Messages:
 
 
 def check_users(**kwargs: Any) -> Messages:
-    """The users of the project can be given rights, and numbers for keys."""
+    """The user model has permissions, and a number as its primary key."""
     model = get_user_model()
     lacking = [name for name in FIELDS if not _has_field(model, name)]
     if not hasattr(getattr(model, "objects", None), "with_perm"):
@@ -92,7 +92,7 @@ def _has_field(model: Any, name: str) -> bool:
 
 
 def check_sealing(**kwargs: Any) -> Messages:
-    """What is to be sealed can be: nothing secret is ever stored in clear."""
+    """The sealing package is installed if a definition needs it: nothing secret is ever stored in clear."""
     try:
         needed = needs_extra()
     except (ImportError, AttributeError):  # check_definitions reports it

@@ -14,17 +14,17 @@ from uuid import UUID
 from pydantic import BaseModel, RootModel
 from pydantic.fields import FieldInfo
 
-# What one field of a form can hold. No secret is among them: pydantic's are no texts.
+# Types that one form field can hold. Pydantic's secret types are not among them.
 VALUES = (str, int, float, Decimal, UUID, date, datetime, Enum)
 NUMBERS = (int, float, Decimal)
 
 
 @dataclass(frozen=True, slots=True)
 class Correctable:
-    """The fields (dotted), each with the names of the `once` steps whose calls pass it on: `()` if none does.
+    """The correctable fields (dotted), each with the names of the `once` steps whose calls use it; `()` for none.
 
-    `model` reads the payload as the first step does; a RootModel where there are several kinds. Raises ValueError for a
-    field that it does not have, or that is not a single value, or a secret.
+    `model` is what the first step parses the payload with; a RootModel if there are several kinds. Raises ValueError
+    for a field that the model lacks, a secret, or a field that is not a single value.
     """
 
     model: type[BaseModel]
@@ -39,7 +39,7 @@ class Correctable:
                 raise ValueError(f"{field!r} cannot be corrected: it is a secret, or no single value.")
 
     def find(self, field: str) -> FieldInfo | None:
-        """What the model says of a field; None if it has none of that name, or knows it by an alias."""
+        """The model's field; None if the model has no field of that name or reads it by an alias."""
         return _find(self.model, field.split("."))
 
     def is_number(self, field: str) -> bool:
@@ -47,7 +47,7 @@ class Correctable:
         return info is not None and _holds(info.annotation, NUMBERS)
 
     def passed_on_by(self, fields: Collection[str]) -> set[str]:
-        """The names of the steps that pass on one of these fields."""
+        """The names of the steps whose calls use one of these fields."""
         return {step for field in fields for step in self.fields.get(field, ())}
 
 
@@ -63,7 +63,7 @@ def _find(kind: Any, path: Sequence[str]) -> FieldInfo | None:
 
 
 def _models(kind: Any) -> Iterator[type[BaseModel]]:
-    """The models that a type can mean: that of a RootModel, each one of a union."""
+    """The models that a type may stand for: those of a RootModel, and each member of a union."""
     if get_origin(kind) in (Annotated, Union, UnionType):
         for each in get_args(kind):
             yield from _models(each)
@@ -74,7 +74,7 @@ def _models(kind: Any) -> Iterator[type[BaseModel]]:
 
 
 def _holds(kind: Any, values: tuple[type, ...]) -> bool:
-    """Whether a type is one of these, or None beside one."""
+    """Whether a type is one of these, optionally with None."""
     match get_origin(kind):
         case origin if origin is Annotated:
             return _holds(get_args(kind)[0], values)

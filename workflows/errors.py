@@ -1,6 +1,6 @@
-"""What a step may raise. The class says what the engine does next (docs/writing-workflows.md).
+"""The errors that a step may raise. The class decides what the engine does next (docs/writing-workflows.md).
 
-Messages are for support staff and never hold what a person typed; the engine masks them nevertheless.
+Messages are for support staff and must not contain what a person typed; the engine masks them as well.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from math import isnan
 from typing import Any
 
-# The codes of a workflow that was a duplicate: the same again, or one that came later, and differs.
+# Error codes of a duplicate: the same business again, or a later workflow with the same key and different content.
 DUPLICATE, DIFFERS = "duplicate_of", "duplicate_differs"
 DUPLICATES = (DUPLICATE, DIFFERS)
 
@@ -18,12 +18,12 @@ DUPLICATES = (DUPLICATE, DIFFERS)
 class StepError(Exception):
     """The workflow cannot go on: it becomes FAILED.
 
-    `code` is a stable word for the kind of failure ("card_declined"), by which the console groups and explains it.
-    `answers_key`: the service has looked the call's idempotency key up, and answers for it. Only then does the error of
-    a repeat say that the first call did not happen either.
+    `code` is a stable word for the kind of failure ("card_declined"); the console groups and explains failures by it.
+    `answers_key`: the service has checked the call's idempotency key. Only then does an error on a repeat show that the
+    first call did not happen either.
     """
 
-    # For a step's own error class that does not call our __init__.
+    # For an error class of a step that does not call this __init__.
     code = ""
     answers_key = False
 
@@ -36,17 +36,17 @@ class StepError(Exception):
 class PublishError(StepError):
     """An event cannot be published as requested (`workflows.outbox`).
 
-    In a `once` step it does not say whether the step's call was made before it.
+    In a `once` step the error does not show whether the step had already made its call.
     """
 
 
 class RetryableStepError(StepError):
-    """The error may pass with time: roll back, keep the lock, try again from step 1 after a delay.
+    """The error may pass with time: roll back, keep the lock, and start again from step 1 after a delay.
 
-    `base_delay` and `max_delay` are seconds (or timedeltas), `jitter_factor` a share of the delay (0.2 is plus or minus
-    20 %), `max_attempts` how many failures of one step in a row make it FAILED. What is left out is decided by the
-    step's policy, then by the definition's. A signal named in `wake_on` that this attempt has not seen cuts the delay
-    short. Raises TypeError or ValueError, naming the argument, for a value that is not a number or no name.
+    `base_delay` and `max_delay` are seconds (or timedeltas). `jitter_factor` is a share of the delay (0.2 is plus or
+    minus 20%). After `max_attempts` failures of one step in a row the workflow is FAILED. The step's policy decides
+    what is left out, then the definition's. A signal named in `wake_on` that this attempt has not seen ends the delay
+    early. Raises TypeError or ValueError, naming the argument, for a value that is not a number or not a name.
     """
 
     wake_on: Sequence[str] = ()
@@ -76,13 +76,13 @@ class RetryableStepError(StepError):
 
 
 class UnknownOutcome(RetryableStepError):
-    """The call was sent and may have happened. It is tried again; its idempotency key makes the second one harmless."""
+    """The call was sent and may have happened. It is tried again; its idempotency key makes a second call harmless."""
 
 
 class ServiceUnavailable(RetryableStepError):
     """The call was not made: its service is known to be unavailable (`workflows.outages`).
 
-    `needed`: the step needs the service, and does not call it itself; the step was not started.
+    `needed`: the step did not start, because it needs a service that it does not call itself.
     """
 
     CODE = "service_unavailable"
@@ -90,26 +90,26 @@ class ServiceUnavailable(RetryableStepError):
 
 
 class ServiceBusy(ServiceUnavailable):
-    """The call was not made: as many calls to its service are under way as people let (`features.outages.places`)."""
+    """The call was not made: its service already has as many calls as people allow (`features.outages.places`)."""
 
     CODE = "service_busy"
 
 
 class Braked(ServiceUnavailable):
-    """Many workflows fail at this step for a reason that nobody explains, so this one is parked (`features.brake`)."""
+    """Many workflows fail at this step for an unexplained reason, so this one is parked (`features.brake`)."""
 
     CODE = "braked"
 
 
 class LetFail(StepError):
-    """People have let it fail, with all that waited for a cause. Raised by the engine, before any step."""
+    """A person has let all workflows fail that were parked on a cause. The engine raises this, before any step."""
 
     def __init__(self, *, by: str, reason: str, cause: str) -> None:
         super().__init__(f"Many failed at {cause}, and {by} has let this fail: {reason}", code="let_fail")
 
 
 class WorkflowCancelled(StepError):
-    """A person has asked for the workflow to be cancelled. Raised by the engine only, between steps."""
+    """A person has asked to cancel the workflow. Only the engine raises this, between steps."""
 
     BY = "Cancelled by "
 
@@ -120,7 +120,7 @@ class WorkflowCancelled(StepError):
 
 
 class WorkflowExpired(StepError):
-    """The workflow did not finish in time (`expires_after`). Raised by the engine, between steps."""
+    """The workflow has taken longer than `expires_after`. Only the engine raises this, between steps."""
 
     def __init__(self) -> None:
         super().__init__("It was not done in the time that it may take.", code="expired")
@@ -129,8 +129,8 @@ class WorkflowExpired(StepError):
 class Suspend(BaseException):
     """Raised by the waits (`workflows.waits`): the workflow cannot go on before the event that it waits for.
 
-    A BaseException, so that a step's own `except Exception` does not swallow it. A signal of a name in `wake_on` wakes
-    the workflow if its payload has the fields `matching` with these values.
+    It is a BaseException, so that `except Exception` in a step does not catch it. A signal whose name is in `wake_on`
+    wakes the workflow if the signal's payload has the fields `matching` with these values.
     """
 
     def __init__(
@@ -144,20 +144,20 @@ class Suspend(BaseException):
 
 
 class ClaimLost(BaseException):
-    """This worker may have lost the row: it stops, decides nothing and writes nothing. Steps never raise this."""
+    """This worker may have lost the row: it stops, and writes no decision. Steps never raise this."""
 
 
 class NotAllowed(Exception):
-    """The workflow's state, or a rule, does not allow the operation. The message is for the user."""
+    """The workflow's state, or a rule, forbids the operation. The message is for the user."""
 
 
 def error_chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, each error that it was raised from or while handling, and the members of groups, each once."""
+    """The error, its causes and contexts, and the members of groups; each once."""
     met: set[int] = set()
     ahead = [error]
     while ahead:
         each = ahead.pop()
-        if each is not None and id(each) not in met:  # `raise error from error` is a ring
+        if each is not None and id(each) not in met:  # `raise error from error` makes a loop
             met.add(id(each))
             yield each
             ahead += [each.__context__, each.__cause__]
@@ -168,12 +168,12 @@ _MARK = "unavailable_service"
 
 
 def mark_unavailable(error: BaseException, service: str) -> None:
-    """Say of an error by which service, or for which cause, the step failed."""
+    """Mark the error with the service, or the cause, because of which the step failed."""
     setattr(error, _MARK, service)
 
 
 def unavailable_service(error: BaseException | None) -> str:
-    """The unavailable service by which the step failed: of the error, or of one in its chain; empty if none."""
+    """The unavailable service with which the error, or one in its chain, is marked; empty if there is none."""
     for each in error_chain(error):
         if name := getattr(each, _MARK, ""):
             return str(name)
@@ -181,7 +181,7 @@ def unavailable_service(error: BaseException | None) -> str:
 
 
 def is_busy(error: BaseException | None) -> bool:
-    """Whether a call was not made because its service has as many as it may have."""
+    """Whether a call was not made because its service has as many calls as it may."""
     return any(isinstance(each, ServiceBusy) for each in error_chain(error))
 
 
@@ -190,12 +190,12 @@ def is_braked(error: BaseException | None) -> bool:
     return any(isinstance(each, Braked) for each in error_chain(error))
 
 
-# More than any policy needs. A much larger number fits neither a float nor a row.
+# More than any policy needs. A much larger number fits neither in a float nor in a row.
 _MOST = 10**9
 
 
 def policy_number(field: str, value: object) -> Any:
-    """The value of a retry policy's `field` as a number: delays in seconds. None leaves it to the next policy.
+    """The value of a retry policy's `field` as a number; delays in seconds. None leaves it to the next policy.
 
     Raises TypeError or ValueError for a value from which no delay can be computed.
     """

@@ -1,6 +1,6 @@
-"""EXTENSION: what a feature brings to pages, metrics, checks and commands. To workers it brings `engine.extension`.
+"""EXTENSION: what a feature brings to pages, metrics, checks and commands. For workers see `engine.extension`.
 
-What is asked for stands below the features, and names none of them: it asks `installed()`.
+Pages, metrics, checks and commands name no feature: they call `installed()` and ask each extension.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 
 
 class Stay(NamedTuple):
-    """Why a workflow keeps its content: SQL on its row `w`, and the end of the sentence "It cannot be deleted: ...".
+    """A reason to keep a workflow's content: SQL on its row `w`, and the end of the sentence "It cannot be deleted:
+    ...".
 
-    The condition is asked of the slice that is emptied, once its rows are locked: it is by an index that begins with
-    the workflow.
+    The SQL runs for each slice that is emptied, after its rows are locked. It uses an index that begins with the
+    workflow.
     """
 
     reason: str
@@ -50,7 +51,7 @@ class Stay(NamedTuple):
 
 
 class InBar(NamedTuple):
-    """A page in the bar of the console, for users with one of the permissions; the lowest `place` comes first."""
+    """A page in the console's bar, for users with one of the permissions; the lowest `place` comes first."""
 
     place: int
     label: str
@@ -59,7 +60,7 @@ class InBar(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A part of a page: `place` is where the page has it. The template sees the page's context, and this one."""
+    """A part of a page; `place` names the position. The template gets the page's context and `context`."""
 
     place: str
     template: str
@@ -67,7 +68,7 @@ class Panel(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A line of its own on the page of a workflow; where it leads, if it has a `url`. `is_plain`: it is not marked."""
+    """A separate line on the page of a workflow, with a link if it has a `url`. `is_plain`: it is not highlighted."""
 
     text: str
     url: str = ""
@@ -76,9 +77,9 @@ class Note(NamedTuple):
 
 
 class Said(NamedTuple):
-    """Where a workflow stands, as a feature says it: `instead` of the engine's own sentence, or lines `below` it.
+    """A feature's description of a workflow: `instead` of the engine's own sentence, or lines `below` it.
 
-    The `notes` are for pages alone: they read what they need when they are shown.
+    The `notes` are for pages only; they fetch their data when they are shown.
     """
 
     instead: str = ""
@@ -87,12 +88,12 @@ class Said(NamedTuple):
 
 
 class Extension:
-    """What a feature brings beside the workers. Each method has an answer that brings nothing."""
+    """What a feature brings outside the workers. Each default brings nothing."""
 
-    # What can be done to many rows at once. Each has a name of its own, of 20 characters at most: rows keep it.
+    # Operations on many rows at once. Each needs a unique name of at most 20 characters, which rows store.
     bulk_verbs: ClassVar[Sequence[BulkVerb]] = ()
 
-    # System checks, and those for `check --deploy` alone; none of them reads the database.
+    # System checks, and those for `check --deploy` only. None of them queries the database.
     checks: ClassVar[Sequence[Callable[..., Iterable[CheckMessage]]]] = ()
     deploy_checks: ClassVar[Sequence[Callable[..., Iterable[CheckMessage]]]] = ()
 
@@ -103,158 +104,160 @@ class Extension:
     needs_a_person: ClassVar[Sequence[Source]] = ()
 
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:
-        """What keeps many waiting until somebody acts, if this user may see it: a sentence, and where one acts.
+        """What blocks many workflows until somebody acts, if this user may see it: a sentence, and a link to act.
 
-        It stands above that list. It costs a bounded read or two, and nothing for a user who may not see it.
+        Shown above that list. Cost: at most two bounded queries, and none for a user who may not see it.
         """
         return ()
 
-    # Its types of questions that are due within the hour, for money may be in doubt: words for one, and for many.
+    # Question types to answer within the hour, because money may be in doubt: words for one, and for many.
     urgent_questions: ClassVar[Mapping[str, tuple[str, str]]] = {}
 
-    # Its rows that nobody but a person moves on, for Home's sentence.
+    # Rows that only a person can move on, for Home's sentence.
     undecided: ClassVar[Sequence[Undecided]] = ()
 
     def figures(self, at: datetime) -> Figures | None:
-        """What Home, its sentence and `/metrics` say of the feature: read once for a request, which is at `at`.
+        """The feature's figures at the time `at`, for Home, its sentence and `/metrics`; read once for each request.
 
-        A few bounded statements on the request's own connection, without a lock. Raises database errors.
+        A few bounded statements on the request's connection, without a lock. Raises database errors.
         """
         return None
 
     def wanted(self, at: datetime) -> Sequence[Unattended]:
-        """The `wanted` of its figures, for pages that need no others: a bounded statement or two."""
+        """The `wanted` of its figures, for pages that need no others: one or two bounded statements."""
         return ()
 
     def first_lines(self, user: User) -> Sequence[First]:
-        """What stands first among the lines of Home that need this user; Home shows 5. One bounded read."""
+        """The first rows of Home's list for this user; Home shows 5. One bounded query."""
         return ()
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
-        """What waits for this user as its second person: a sentence, and where to approve it; 50 at most."""
+        """Requests that this user may approve as the second person: a sentence, and a link; at most 50."""
         return ()
 
-    # Why a workflow keeps its content, whatever its age and whoever asks (docs/data.md). The first that holds is told.
+    # Reasons to keep a workflow's content at any age, for any request (docs/data.md). The first that holds is shown.
     stays: ClassVar[Sequence[Stay]] = ()
-    # Statements that empty what it has on record of a person, for the workflows `%(ids)s`: in the transaction that
-    # empties these, which holds their rows. Each is by an index that begins with the workflow.
+    # Statements that empty the feature's personal data of the workflows `%(ids)s`. They run in the transaction that
+    # empties these workflows and has locked their rows. Each uses an index that begins with the workflow.
     empties: ClassVar[Sequence[str]] = ()
     # Tables whose rows are deleted with their workflow, in its transaction: "workflows_correction WHERE workflow_id".
-    # An emptied workflow has rows in no other table of the feature.
+    # In other tables of the feature an emptied workflow has no rows.
     belongs: ClassVar[Sequence[str]] = ()
 
-    # Of `manage.py workflow`: a word before the names of several subcommands, and what they are about.
+    # For `manage.py workflow`: the first word of several subcommands, and a sentence about them.
     subcommand_groups: ClassVar[Sequence[tuple[str, str]]] = ()
 
     def subcommands(self) -> Mapping[str, Subcommand]:
-        """By name, in the order of `--help`. A method: what they need is loaded for that command alone."""
+        """Subcommands by name, in the order of `--help`. It is a method so that only that command imports them."""
         return {}
 
     def hash_again(self) -> str:
-        """Make again, with the first of SEARCH_KEYS, each hash that it keeps beside the search keys.
+        """Renew, with the first of SEARCH_KEYS, each hash that the feature stores apart from the search keys.
 
-        In transactions of its own, as often as it is called. Returns how many, a sentence; empty if none was made.
+        Uses its own transactions; may be called repeatedly. Returns a sentence with the number, empty if there was
+        none.
         """
         return ""
 
     def needs_old_keys(self) -> str:
-        """Why an older one of SEARCH_KEYS has to stay when all is made again: a sentence, empty if it need not."""
+        """Why an old key of SEARCH_KEYS must stay after all hashes are renewed: a sentence, or empty."""
         return ""
 
-    # --- The console: asked in its process alone, so the pages are imported in these methods ---
+    # --- The console. Only its process calls these, so they import the pages themselves ---
 
-    # Its pages in the bar.
+    # Its pages in the console's bar.
     bar: ClassVar[Sequence[InBar]] = ()
 
     def lists(self) -> Sequence[ModuleType]:
-        """Modules whose pages of rows are registered in the admin as they are imported."""
+        """Modules that register list pages in the admin when they are imported."""
         return ()
 
     def views(self) -> Mapping[str, Callable[..., HttpResponseBase]]:
-        """Its other pages, by the names of their URLs. Each gets the request, and `site`; it checks the permission."""
+        """Other pages, by URL name. Each view gets the request and `site`, and checks the permission itself."""
         return {}
 
     def banners(self) -> Sequence[str]:
-        """Sentences above every page, for users who may see workflows: three at most, by one statement."""
+        """Sentences above every page, for users who may see workflows: at most three, from one statement."""
         return ()
 
     def home(self, request: HttpRequest, read: Counts) -> Iterable[Panel]:
-        """Its parts of Home, for users who may see workflows: `well`, `needs`, `going` or `bars`.
+        """Parts of Home, for users who may see workflows: `well`, `needs`, `going` or `bars`.
 
-        `read` is what Home has read. What it has not is read here, bounded.
+        `read` holds what Home has already read. Anything else is read here, with a bound.
         """
         return ()
 
     def number_awaiting(self, user: User) -> int:
-        """How many wait for this user as their second person: one statement."""
+        """The number of requests that this user may approve as the second person: one statement."""
         return 0
 
     def failures(self) -> Iterable[Panel]:
-        """Its parts of the page of failures: `below` the groups."""
+        """Parts of the failures page: `below` the groups."""
         return ()
 
     def charts(self, shown: str, now: datetime, causes: Collection[tuple[str, str, str]]) -> Mapping[Any, Chart]:
-        """How often each type, step and code of these has failed, in the range of that key up to `now`."""
+        """For each of these types, steps and codes: how often it failed, in the range `shown` up to `now`."""
         return {}
 
     def choose(self, verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str) -> str:
-        """Store what a user has chosen in a list for one of all `bulk_verbs`: the rows of a query for ids, as of now.
+        """Store a user's selection for a bulk verb of any feature: `rows`, a query for ids, as it is now.
 
-        The address of the page that says what would happen; empty if the feature stores none. Raises NotAllowed.
+        Returns the address of the page that previews the effect; empty if the feature stores no selections. Raises
+        NotAllowed.
         """
         return ""
 
     def found(self, found: Found, user: User) -> Sequence[tuple[str, str]]:
-        """What a search has found that is no workflow: a sentence, and an address if this user may follow it."""
+        """Search results that are not workflows: a sentence, and an address if this user may open it."""
         return ()
 
     # --- A workflow, on its page, in lists and in commands ---
 
     def filters(self) -> Sequence[type[OfFeature]]:
-        """Filters of the list of workflows, after those of its state and type."""
+        """Filters of the list of workflows; they follow those for status and type."""
         return ()
 
     def verbs(self) -> Sequence[Verb]:
-        """What people may do with a workflow. The buttons stand in the order of the features, before the rare ones."""
+        """Operations on one workflow. Buttons are in the order of the features, before the rare ones."""
         return ()
 
     def why_not_retry(self, workflow_id: int) -> str:
-        """Why nobody may retry this failed workflow: a sentence, empty if somebody may. By a statement at the most.
+        """Why nobody may retry this failed workflow: a sentence, empty if it may be retried. At most one statement.
 
-        The operation asks it in its transaction, which holds the row.
+        The operation calls this in its transaction, after locking the row.
         """
         return ""
 
     def foretells(self, verb: str, workflow: Workflow) -> Iterable[str]:
-        """What an engine's verb, `retry` or `cancel`, does with what the feature has, in sentences."""
+        """Sentences on what the engine's verb, `retry` or `cancel`, will do with the feature's data."""
         return ()
 
     def says(self, workflow: Workflow, attempt: Attempt | None) -> Said:
-        """Where the workflow stands. `attempt` is its newest. The first feature with something `instead` is heard."""
+        """Where the workflow stands; `attempt` is its newest. The first feature that has an `instead` wins."""
         return Said()
 
     def notes(self, workflow: Workflow, user: User) -> Iterable[Note]:
-        """Further lines of its page, as far as this user may see them."""
+        """Further lines of the workflow's page that this user may see."""
         return ()
 
     def panels(self, workflow: Workflow, user: User) -> Iterable[Panel]:
-        """Its parts of that page, as far as this user may see them: `standing`, `caller` or `connections`."""
+        """Parts of the workflow's page that this user may see: `standing`, `caller` or `connections`."""
         return ()
 
     def dialogues(self) -> Mapping[str, Dialogue]:
-        """The questions that the feature asks people: how each type of task is shown."""
+        """How to show the feature's questions to people, by task type."""
         return {}
 
 
 def installed() -> tuple[Extension, ...]:
-    """The extensions of this release, in the order in which they are asked."""
-    from workflows.features.installed import EXTENSIONS  # the one import from below, when it is first needed
+    """The extensions of this release, in the order in which they are called."""
+    from workflows.features.installed import EXTENSIONS  # imported late: the only import from a lower layer
 
     return EXTENSIONS
 
 
 def of_workers() -> tuple[Feature, ...]:
-    """What takes part in the claims of this release, in the order in which it is asked."""
+    """The features that take part in claims in this release, in the order in which they are called."""
     from workflows.features.installed import FEATURES  # as above
 
     return FEATURES
