@@ -24,10 +24,10 @@ class Policy(NamedTuple):
     jitter_factor: float
 
     def due_after(self, failures: int) -> CombinedExpression:
-        """When a workflow with so many failures in a row (1 or more) is due again, by the database's clock.
+        """When a workflow with this many failures in a row (1 or more) is due again, by the database's clock.
 
-        It is SQL, because the database compares it: a worker's clock may be wrong, and `now()` is the start of the
-        transaction: after 3 s of steps, a 2 s back-off would be over already.
+        The result is SQL, because a worker's clock may be wrong. `now()` will not do: it is the start of the
+        transaction, so after 3 s of steps a 2 s back-off would already be over.
         """
         _, base_delay, max_delay, jitter_factor = self
         seconds = delay_seconds(failures, base_delay=base_delay, max_delay=max_delay, jitter_factor=jitter_factor)
@@ -37,7 +37,7 @@ class Policy(NamedTuple):
 # 2 s doubling to 300 s: ten attempts span about 13.5 minutes, longer than a deploy or a failover of a downstream.
 DEFAULT = Policy(max_attempts=10, base_delay=2.0, max_delay=300.0, jitter_factor=0.2)
 
-# Seconds, a year: past any delay that makes sense. The database cannot hold a time that is much later.
+# Seconds: a year, longer than any sensible delay. The database cannot store a time that is much later.
 LONGEST = 365 * 86_400.0
 
 
@@ -47,7 +47,7 @@ def merge_policies(*stated: RetryableStepError | Retry | None) -> Policy:
 
 
 def _first(field: str, policies: Sequence[RetryableStepError | Retry | None]) -> Any:
-    """A value that is not a number counts as not stated: a step's own error class may hold anything, unchecked."""
+    """The first number that a policy states. Other values are skipped: a step's own error class may hold anything."""
     for policy in policies:
         with suppress(Exception):
             if (value := policy_number(field, getattr(policy, field, None))) is not None:
@@ -58,17 +58,17 @@ def _first(field: str, policies: Sequence[RetryableStepError | Retry | None]) ->
 def delay_seconds(failures: int, *, base_delay: float, max_delay: float, jitter_factor: float) -> float:
     """Seconds to wait after the `failures`-th failure in a row (1 for the first): base, 2 base, 4 base, ... max.
 
-    Jitter is added on both sides and after the cap, so that a thousand workflows that failed in one outage do not
-    come back in the same moment.
+    Jitter is added in both directions after the cap, so that a thousand workflows that failed in one outage do not
+    return at the same moment.
     """
-    # 2 ** 63 is past any cap that makes sense; without the bound a long poll overflows a float at 1,024 failures.
+    # 2 ** 63 is past any sensible cap; without the bound, 1,024 failures of a long poll would overflow a float.
     delay = min(base_delay * 2.0 ** min(failures - 1, 63), max_delay)
     delay *= 1 + random.uniform(-jitter_factor, jitter_factor)  # noqa: S311 (no secret depends on it)
     return min(max(0.0, delay), LONGEST)  # in this order a NaN is 0
 
 
 class Delay:
-    """Seconds to sleep: doubling from `first` to `longest`, each plus or minus 20 % so that workers spread out."""
+    """Seconds to sleep: doubling from `first` to `longest`, each plus or minus 20% so that workers spread out."""
 
     def __init__(self, first: float, longest: float) -> None:
         self.first, self.longest = first, longest

@@ -18,27 +18,27 @@ from workflows.models import Workflow
 from workflows.postgres.round_trips import session_of
 from workflows.signals import store
 
-# A full look, from the oldest due row on, this often, by one of all workers: at once a second, rows that became due
-# behind the watermark were woken 0.5 to 1 s late in a backlog.
+# Seconds between full looks, from the oldest due row on; all workers share them. At once a second, in a backlog, rows
+# that became due behind the watermark were found 0.5 to 1 s late.
 FULL_LOOK_EVERY = 0.25
 
-# One of so many claims takes what has not started before what has: else a flood of retries would let nothing new start.
+# Every fourth claim prefers workflows that have not started: otherwise a flood of retries would let none start.
 FRESH_EVERY = 4
 
-# A row is seen a moment after the time that it is due at: when its transaction commits. So a look that has found
-# nothing is not believed of the last second. The dead entries of a second are few.
+# A row becomes visible when its transaction commits, a moment after its due time. So an empty look says nothing about
+# the last second. One second has few dead index entries.
 SEEN_AFTER = "1 second"
 
 COMPENSATION = "compensation"
 
-# A due time and an id, as text: one type for all of them, and so one plan. The first lies before all rows.
+# A due time and an id, as text: the types never vary, so there is one plan. The first watermark precedes all rows.
 Watermark = tuple[str, str]
 THE_START: Watermark = ("-infinity", "0")
 
-# The pools in which a worker looks, and which rows each has.
+# The pools in which a worker looks, and the condition for the rows of each.
 POOLS = {"begun": "begun", "fresh": "NOT begun", "compensating": "compensating"}
 FRESH = "fresh"
-# In its place, one lane of it: see workflows.engine.lanes.
+# One lane, looked at in place of the whole pool: see workflows.engine.lanes.
 LANE = "lane"
 _IN = {
     **POOLS,
@@ -46,31 +46,31 @@ _IN = {
                        AND tenant = %(tenant)s::text""",
 }
 
-# Named one by one: the plan of a prepared statement that selects all columns fails when a migration adds one.
+# All columns by name: the plan of a prepared statement with `SELECT *` fails when a migration adds a column.
 _FIELDS = Workflow._meta.concrete_fields
 _COLUMNS = ", ".join(f"due.{field.column}" for field in _FIELDS)
 _NAMES = [field.attname for field in _FIELDS]
 _JSON = [isinstance(field, models.JSONField) for field in _FIELDS]
-# Only spans need it. It is not set on the row: that would cost each claim a call.
+# Only spans need it, so it is not set on the row: reading it there would cost each claim a call.
 _TRACEPARENT = _NAMES.index("traceparent")
 
 
 class Claim(NamedTuple):
-    """A workflow whose row is locked, by the transaction in which it was claimed."""
+    """A workflow whose row is locked by the transaction that claimed it."""
 
     workflow: Workflow
     xid: str  # of that transaction
     cancelled: bool  # a person has asked to cancel it
     expires_in: float  # seconds; infinite unless its definition says `expires_after`
-    reads: Sequence[Any]  # what the worker's features have read with it: see `engine.extension.Part`
+    reads: Sequence[Any]  # the results of the features' SQL: see `engine.extension.Part`
     traceparent: str = ""
 
 
 class DueWorkflows:
-    """The due workflows of one queue, in the order in which a worker takes them. `only`: none but "compensation".
+    """The due workflows of one queue, in the order in which a worker takes them. `only` may be "compensation".
 
-    `reads` is the SQL of what its features read with a claim, `leaves` that of what they leave to other workers.
-    `live_workers` are the workers that take the same of the queue, this one included: they share the full looks.
+    `reads` is SQL that features want run with a claim; `leaves` is SQL for the rows that they leave to other workers.
+    `live_workers` counts the workers of the same queue, including this one; they share the full looks.
     """
 
     def __init__(self, queue: str, *, only: str = "", reads: Sequence[str] = (), leaves: Sequence[str] = ()) -> None:
@@ -81,17 +81,17 @@ class DueWorkflows:
         self._queue = queue
         self._pools = ["compensating"] if only == COMPENSATION else ["begun", FRESH]
         self._claims = 0
-        # Of each pool: no row is due, unless another worker holds it, that became due before this pair.
+        # For each pool or lane: no row that became due before this is due, except rows that other workers hold.
         self._watermarks: dict[str | Lane, Watermark] = {}
         self._full_look_at = float("-inf")
-        self._is_full_look = False  # the last one was, or goes on with one that was
+        self._is_full_look = False  # about the last look, or the full look that it continues
         self._luck = 1.0
 
     def claim_next(self, *, thorough: bool = True) -> Claim | None:
-        """Lock the next due row; None when other workers hold every due row, or none is due.
+        """Lock the next due row; None when none is due or other workers hold all due rows.
 
-        Not `thorough`, None may also be said of rows behind the watermark, until the next full look. A look that is cut
-        short goes on with the next call, until it has passed over all lanes.
+        Unless `thorough`, rows behind the watermark may be missed until the next full look. A look that was cut short
+        continues with the next call, until it has tried all lanes.
         """
         goes_on = self.is_cut_short
         if goes_on or monotonic() < self._full_look_at + self._full_look_every():
@@ -108,13 +108,14 @@ class DueWorkflows:
         return self._look()
 
     def _full_look_every(self) -> float:
-        """Seconds. By chance: workers that were started together would all look at once, and then none for long."""
+        """Seconds, at random: workers that start together would otherwise all look at once, and then none for long."""
         return FULL_LOOK_EVERY * (1 + (self.live_workers - 1) * self._luck)
 
     def _look(self) -> Claim | None:
-        """One statement, whether the first pool is empty or not; and one for each lane that proves empty.
+        """Run one statement, even if the first pool is empty, and one more for each lane that proves empty.
 
-        A place that was taken in vain cuts it short: another transaction may find more (`is_cut_short`).
+        If a place under a cap was taken in vain, the look is cut short (`is_cut_short`): the next transaction may find
+        more.
         """
         self.is_cut_short = False
         pools = self._pools[::-1] if (self._claims + 1) % FRESH_EVERY == 0 else self._pools
@@ -132,7 +133,7 @@ class DueWorkflows:
                     return claim
                 if full:
                     self.lanes.leave_out(lane, full)
-                if len(full) < len(places):  # these last until this transaction ends: nothing may take them with it
+                if len(full) < len(places):  # places last until this transaction ends: it must claim nothing else
                     self.is_cut_short = self.lanes.may_begin()
                     return None
                 pools = pools if pools[0] == FRESH else [FRESH]
@@ -140,7 +141,7 @@ class DueWorkflows:
             if claim := self._look_in([LANE if pool == FRESH else pool for pool in pools], lane):
                 return claim
             pools = [FRESH]
-        if self.lanes.are_used:  # and nothing may begin
+        if self.lanes.are_used:  # and none of them may start
             pools = [pool for pool in pools if pool != FRESH]
         return self._look_in(pools) if pools else None
 
@@ -154,7 +155,7 @@ class DueWorkflows:
         return self._taken(keys, found)
 
     def _taken(self, keys: Mapping[str, str | Lane], found: Sequence[Any]) -> Claim | None:
-        """What a look has found, in the first of these pools that had a due row; and their watermarks, by key."""
+        """Turn the result of a look into a Claim, from the first pool that had a due row, and move the watermarks."""
         found_in, looked_at, xid, cancelled, expires_in, *row = found
         for pool, key in keys.items():
             if found_in == pool:
@@ -178,7 +179,7 @@ class DueWorkflows:
 
 @cache
 def _sql_of(pools: tuple[str, ...], reads: tuple[str, ...], leaves: tuple[str, ...]) -> str:
-    """The statement that looks in these pools, one after the other, each from its watermark on."""
+    """The statement that looks in these pools in turn, each from its watermark on."""
     reading = "".join(f"CASE WHEN due.id IS NOT NULL THEN ({sql}) END, " for sql in reads)
     looks = " UNION ALL ".join(_sql_in(pool, leaves) for pool in pools)
     return f"""
@@ -194,7 +195,7 @@ def _sql_of(pools: tuple[str, ...], reads: tuple[str, ...], leaves: tuple[str, .
 def _sql_in(pool: str, leaves: Sequence[str]) -> str:
     """The next due row of a pool, locked."""
     left = "".join(f"AND ({sql}) IS NOT TRUE " for sql in leaves)
-    # NO KEY UPDATE: inserts that refer to the row, with their KEY SHARE locks, need not wait for us.
+    # NO KEY UPDATE does not block inserts that refer to the row: they take KEY SHARE locks.
     return f"""SELECT *, '{pool}' AS pool FROM (
                 SELECT * FROM workflows_workflow
                  WHERE status = 'PENDING' AND queue = %(queue)s AND {_IN[pool]} AND invisible_until <= now()

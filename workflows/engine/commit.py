@@ -1,4 +1,4 @@
-"""COMMIT: the claim's transaction either was committed, or has decided nothing."""
+"""COMMIT: either the claim's transaction was committed, or nothing is decided."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def transaction_or_claim_lost(announce_hooks: Callable[[], None]) -> Iterator[None]:
-    """A transaction. Raises ClaimLost when it ended without a commit.
+    """Open a transaction. Raises ClaimLost when it ended without a commit.
 
-    `announce_hooks` is called right after the commit, before the on_commit hooks of steps.
+    Calls `announce_hooks` right after the commit, before the on_commit hooks of steps.
 
-    `atomic()` alone raises nothing when its connection was closed in its midst; and the error of a step's on_commit
-    hook escapes from it although the outcome is stored.
+    `atomic()` alone is not enough. It raises nothing when its connection was closed inside it; and an error in a step's
+    on_commit hook would escape although the outcome is committed.
     """
     committed = has_hooks = False
 
@@ -35,10 +35,10 @@ def transaction_or_claim_lost(announce_hooks: Callable[[], None]) -> Iterator[No
 
     try:
         with transaction.atomic(durable=True):
-            transaction.on_commit(mark_committed)  # the first hook: it runs before any of a step
+            transaction.on_commit(mark_committed)  # registered first, so it runs before the hooks of steps
             yield
-            has_hooks = wrap_hooks(connection, call_in_this_process) > 1  # some of steps
-            session_of().commit()  # with the decision; Django finds nothing to commit then
+            has_hooks = wrap_hooks(connection, call_in_this_process) > 1  # more than ours: some are of steps
+            session_of().commit()  # sent with the decision; Django then finds nothing to commit
     except Exception as error:
         if not committed:
             raise

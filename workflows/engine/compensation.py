@@ -1,9 +1,9 @@
 """UNDO: when a workflow fails for good, is cancelled or expires, its calls are undone, newest first.
 
-docs/internals/ledger.md ("Undoing") says how. A question to a person about an undo may answer itself: the step's
-`lookup`, if the call is in doubt, or its `undo_lookup`, if the undo has failed, is asked again every hour and, after an
-outage, when the service is back. An effect that has been undone is UNDONE. One that still stands, and whose undo failed
-only for an outage, is undone now, once. Else the question stays.
+See docs/internals/ledger.md, "Undoing". A question to a person about an undo may answer itself. Every hour, and when a
+service is back after an outage, the engine calls the step's `lookup` if the call is in doubt, or its `undo_lookup` if
+the undo has failed. An effect that turns out to be undone becomes UNDONE. An effect that still stands, and whose undo
+failed only because of an outage, is undone now, but only once. Otherwise the question stays.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from workflows.wording import words_for_step
 MAX_UNDO_FAILURES = 3
 
 UNDO_TASK_TYPE = "undo_in_doubt"
-# The codes of the errors by which an undo is given up without a call (`engine.poison`). A lookup might do the same.
+# Codes with which `engine.poison` gives up an undo before calling it. No lookup is made: it may kill workers, too.
 DEATHS_TASK_TYPE, LOSSES_TASK_TYPE = "keeps_dying", "keeps_being_lost"
-# Questions that a person has to answer though the workflow is cancelled.
+# Questions that stay open when the workflow is cancelled.
 KEPT_ON_CANCEL = (DOUBT_TASK_TYPE, UNDO_TASK_TYPE)
-# The names of the waits for an answer about an undo start with it.
+# The prefix of the names of waits for an answer about an undo.
 QUESTION_PREFIX = "undo:"
 
 
 def parked_untried(definition: WorkflowDefinition, workflow: Workflow, error: StepError, hooks: Hooks) -> UndoFailed:
-    """The outcome of a compensation that is parked by this error of a feature's, before any undo is called."""
+    """The outcome of a compensation that a feature's error parks before any undo is called."""
     step, parking = definition.find_or_removed_step(workflow.current_step), hooks.find_parking(workflow, error)
     verdict = retry_budget.judge(error, NONE, allowed=MAX_UNDO_FAILURES, parking=parking)
     return UndoFailed(step, error, describe_engine_error(error), verdict, parking)
@@ -62,10 +62,10 @@ def fail_or_compensate(
     failures: transitions.Failures | transitions.Unchanged = UNCHANGED,
     extra_columns: ExtraColumns,
 ) -> bool:
-    """Fail a workflow for good: it is FAILED, or due at once for its compensation. Returns whether it has one.
+    """Fail a workflow for good: it becomes FAILED, or due at once for its compensation. Returns whether it has one.
 
-    Called in the transaction that holds the row. Questions that people are still asked are closed with it. `step` and
-    `failures` say where it failed, and how often in a row; `extra_columns` holds the other columns to be written.
+    The caller's transaction holds the row lock. Open questions to people are closed. `step` and `failures` say where
+    the workflow failed, and how often in a row; `extra_columns` are written with the row.
     """
     compensates = _is_needed(workflow)
     if compensates:
@@ -78,24 +78,24 @@ def fail_or_compensate(
 
 
 def close_questions(workflow_id: int) -> None:
-    """Close the questions to people, except whether an effect happened: the compensation has to know that.
+    """Close the questions to people, except those about calls in doubt: the compensation needs their answers.
 
-    The questions of a compensation stay open too, for the workflow may have failed by itself just now: without an
-    answer, its compensation would never come to an end.
+    Questions of a compensation stay open too, because the workflow may just have failed by itself; without an answer
+    its compensation would never end.
     """
     _close_tasks(ManualTask.objects.filter(workflow=workflow_id).exclude(task_type__in=KEPT_ON_CANCEL))
 
 
 def _close_tasks(tasks: QuerySet[ManualTask]) -> None:
-    """Close the tasks in the order in which a cancellation locks them, for both may happen at the same time."""
+    """Close the tasks in the order in which a cancellation locks them, because both may run at the same time."""
     in_order = tasks.filter(state=ManualTask.State.OPEN).order_by("pk").select_for_update(no_key=True)
     ManualTask.objects.filter(pk__in=in_order.values("pk")).update(state=ManualTask.State.CLOSED)
 
 
 def close_pending_work(workflow: Workflow) -> None:
-    """The workflow finishes: its questions to people are closed, and its unused signals are ignored."""
+    """When the workflow finishes, close its questions to people and ignore its unused signals."""
     _close_tasks(ManualTask.objects.filter(workflow=workflow.pk))
-    # A retry makes a new wait for the children; until then no maintenance task need look whether they have finished.
+    # A retry waits for the children anew; until then maintenance need not check whether they have finished.
     Wait.objects.filter(workflow=workflow.pk, kind=Wait.Kind.CHILDREN, outcome="").update(superseded=True)
     store.ignore_signals(workflow.pk)
 
@@ -114,9 +114,9 @@ def run(
     *,
     give_up: StepError | None = None,
 ) -> UndoOutcome:
-    """Undo the effects that are to be undone, until one fails or waits. Adds what was done to `attempt.steps`.
+    """Undo the effects that have to be undone, until one fails or waits. Adds what was done to `attempt.steps`.
 
-    `give_up` says why the first undo is not called, but a person asked about it.
+    With `give_up` the first undo is not called: a person is asked, and `give_up` is the reason.
     """
     outcome = _Compensation(definition, workflow, attempt, hooks).run(give_up)
     finish_tries(attempt, rolled_back=not isinstance(outcome, Compensated))
@@ -124,7 +124,7 @@ def run(
 
 
 class _Compensation:
-    """One pass over what is to be undone."""
+    """One pass over the effects that have to be undone."""
 
     def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, hooks: Hooks) -> None:
         self.definition = definition
@@ -134,7 +134,7 @@ class _Compensation:
         self.workflow = self.results.workflow_copy
         self.ledger = Ledger(definition, self.workflow, attempt)
         self.parking: Parking | None = None
-        self.left_by: str | None = None  # once a person was asked before the first undo, or need not be
+        self.left_by: str | None = None  # set when a person has decided about the first undo, or need not
 
     def _to_undo(self) -> list[KnownEffect]:
         effects = reversed(self.ledger.rows.latest())
@@ -156,7 +156,7 @@ class _Compensation:
                 case StartAgain():
                     self.attempt.steps.pop()  # nothing was undone
                     return ended_by
-            self.attempt.boundary.after()  # if that opens the circuit, the workflow is parked
+            self.attempt.boundary.after()  # if this opens the circuit, the workflow is parked
             if ended_by is not None:
                 return self._failed(step, effect, ended_by)
             give_up = None
@@ -176,7 +176,7 @@ class _Compensation:
         return self.hooks.park_instead(self.workflow, undo_of(step.name), error, description, judges=False)
 
     def _undo(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> None:
-        """Deal with one effect; its outcome is an entry of the attempt's steps."""
+        """Handle one effect, and record its outcome as an entry of the attempt's steps."""
         self.attempt.boundary.before(replace(step, name=undo_of(step.name)))
         attempt_log.flush(self.attempt)
         entry: dict[str, Any] = {"step": step.name, "undo": True, "outcome": StepOutcome.UNDO_FAILED}
@@ -186,16 +186,16 @@ class _Compensation:
         step_session.reset(self.attempt)
 
     def _deal_with(self, step: Step, effect: KnownEffect, give_up: StepError | None) -> str:
-        """Have a person decide, or find out whether the effect happened and undo it. Returns its state after that."""
+        """Let a person decide, or find out whether the effect happened and undo it. Returns its new state."""
         if effect.state == Effect.State.DONE and self._is_left(effect):
             return Effect.State.KEPT
         if broken := step_session.find_broken(self.attempt.past, at=undo_of(step.name)):
             give_up = step_session.failure_of(broken)
-        if give_up:  # written down, for a later attempt gets the person's answer
+        if give_up:  # written to the ledger, because a later attempt handles the person's answer
             effect = self.ledger.rows.set_undo_failures(
                 effect, Failures(MAX_UNDO_FAILURES), describe_engine_error(give_up)
             )
-        # The person comes first: else what cannot be reconciled would be tried for ever, and no person would know.
+        # The person comes first: otherwise a call that cannot be reconciled would be tried for ever, unseen.
         while not step.undo or self._has_failed_too_often(effect):
             effect = self._ask_or_find_out(step, effect)
             if effect.state not in MAY_HAVE_HAPPENED:
@@ -213,7 +213,7 @@ class _Compensation:
         return Effect.State.UNDONE
 
     def _is_left(self, effect: KnownEffect) -> bool:
-        """Whether a person, asked before the first undo, leaves what was done as it is: the effect is then KEPT."""
+        """Whether a person, asked before the first undo, leaves the calls as they are. The effect is then KEPT."""
         if self.left_by is None:
             to_undo = [each.step for each in self._to_undo()]
             self.left_by = undo_question.who_leaves_it(self.definition, self.workflow, to_undo)
@@ -230,7 +230,7 @@ class _Compensation:
         self.ledger.undo(effect, call, lambda error: describe(error, self.results))
 
     def _context(self) -> Any:
-        """The context as the ledger alone gives it: the results of the `once` steps that happened."""
+        """The context from the ledger alone: the results of the `once` steps that happened."""
         with attempt_log.attribute_to_step(self.attempt):  # the context's model may query the database
             for effect in self.ledger.rows.latest():
                 if effect.result:
@@ -238,9 +238,9 @@ class _Compensation:
         return self.results.context
 
     def _ask_or_find_out(self, step: Step, effect: KnownEffect) -> KnownEffect:
-        """Have a person decide; until their answer has come, the lookup of the step may.
+        """Ask a person; until the answer comes, try the step's lookup.
 
-        Returns the effect: UNDONE, KEPT or NOT_DONE, or one that may have happened, and is to be undone now.
+        Returns the effect: UNDONE, KEPT or NOT_DONE, or one that may have happened and is to be undone now.
         """
         try:
             return self._ask(step, effect)
@@ -251,25 +251,26 @@ class _Compensation:
             return found
 
     def _find_out(self, step: Step, effect: KnownEffect) -> KnownEffect | None:
-        """Look up an effect that a person is asked about; None if that decides nothing, and the question stays.
+        """Look up an effect that a person is being asked about; None if the question stays.
 
-        A lookup that fails is not a failure of the undo: the person is asked already.
+        A failed lookup is not a failure of the undo, because a person is being asked anyway.
         """
-        self.attempt.suspended = None  # by the question; the lookup may not wait
+        self.attempt.suspended = None  # the question has set it; a lookup may not wait
         found: list[KnownEffect | None] = []
         failed = run_in_savepoint(self.attempt, lambda: found.append(self._look_up(step, effect)), transaction.atomic())
         if failed is None:
             return found[0]
-        self.attempt.steps[-1].update(describe(failed, self.results))  # else nobody would know of it
-        self.attempt.boundary.after()  # if that opens the circuit, the workflow is parked
+        self.attempt.steps[-1].update(describe(failed, self.results))  # the only record of this error
+        self.attempt.boundary.after()  # if this opens the circuit, the workflow is parked
         self.parking = self.hooks.find_parking(self.workflow, failed)
         return None
 
     def _look_up(self, step: Step, effect: KnownEffect) -> KnownEffect | None:
-        """What the service says of the effect, written on the ledger; None when a person goes on being asked.
+        """Ask the service about the effect and write the answer on the ledger; None when the person's question stays.
 
-        The question is withdrawn first, unless it has been answered meanwhile: then it is the answer that counts, or
-        what a person has undone by hand would be undone again. What a person has claimed is not undone again either.
+        The question is withdrawn first. If a person has answered it meanwhile, their answer counts: otherwise a call
+        that was undone by hand would be undone again. A call whose question a person has claimed is not undone again
+        either.
         """
         rows, reconciler, question = self.ledger.rows, self.ledger.reconciler, _question(effect)
         lookup, context = step.undo_lookup, self._context()
@@ -279,7 +280,7 @@ class _Compensation:
             ensure_sound(f"The lookup of {step.name}", self.attempt)
             if not waits.withdraw_unanswered(self.workflow, question):
                 return None
-            # The failures first: a retry may make this very call, and its undo has not failed.
+            # The failures are reset first: a retry may make this very call, and its undo has not failed.
             return reconciler.record_found(rows.set_undo_failures(effect, NONE), found)
         assert lookup is not None
         result = call_in_time(step, self.attempt, lookup, workflow=self.workflow, context=context, effect=effect)
@@ -295,15 +296,16 @@ class _Compensation:
         return rows.decide_undo(effect, Effect.State.UNDONE, by="lookup", result=result)
 
     def _may_be_undone_now(self, effect: KnownEffect) -> bool:
-        """Whether what still stands is undone without a person's word: after an outage, and once.
+        """Whether an effect that still stands is undone without an answer from a person: after an outage, once.
 
-        What was refused would be again. And a service that answers each undo of this charge as if it were down, but its
-        lookup, would have the question withdrawn whenever it is asked, so that no person ever saw it.
+        A service that refused the undo would refuse it again. The limit of one is for a service that answers each undo
+        of this charge as if it were down, while its lookup works: the question would be withdrawn each time, and no
+        person would see it.
         """
         return effect.undo_unavailable >= OUTAGE_ATTEMPTS and not waits.was_withdrawn(self.workflow, _question(effect))
 
     def _ask(self, step: Step, effect: KnownEffect) -> KnownEffect:
-        """Have a person decide. Returns the effect: UNDONE, KEPT or NOT_DONE, or as it was, to be tried again."""
+        """Ask a person. Returns the effect: UNDONE, KEPT or NOT_DONE, or unchanged, to be tried again."""
         is_lookup = bool(step.undo) and effect.state != Effect.State.DONE
         failures = effect.undo_failures + effect.undo_unavailable
         why = f"failed {failures} times" if step.undo else "is not in this release"
@@ -327,25 +329,25 @@ class _Compensation:
             effect = self._settle(effect, answer.result.get("answer") or {}, by=answer.result["by"])
         elif answer.outcome == "rejected":
             effect = self.ledger.rows.set_undo_failures(effect, NONE)
-        # The next time is another question, also after one that expired: an effect that is kept now may be up for
-        # undoing again after a retry, and its undo may fail again.
+        # The next question is a new one, even after this one expired: after a retry a kept effect may have to be
+        # undone, and its undo may fail again.
         waits.withdraw(self.workflow, _question(effect))
         return effect
 
     def _settle(self, effect: KnownEffect, form: Mapping[str, Any], *, by: str) -> KnownEffect:
-        """Write down what became of the call, as a person says (`operations.answer_models.DealtWith`)."""
+        """Write the call's state as a person reports it (`operations.answer_models.DealtWith`)."""
         rows, reference = self.ledger.rows, form.get("reference", "")
         if form.get("never_happened") is True:
-            # The failures first: a retry may make this very call, and its undo has not failed.
+            # The failures are reset first: a retry may make this very call, and its undo has not failed.
             effect = rows.set_undo_failures(effect, NONE)
-            # Its answer may have come meanwhile: then it is undone, now.
+            # The service's answer may have come meanwhile: then the call happened, and is undone now.
             return effect if effect.state == DONE else rows.decide(effect, NOT_DONE, result=None, by=by)
         state = Effect.State.KEPT if form.get("kept") is True else Effect.State.UNDONE
         return rows.decide_undo(effect, state, by=by, result={"reference": reference} if reference else {})
 
 
 def _may_answer_itself(step: Step, effect: KnownEffect) -> bool:
-    """Whether a lookup may answer the question about an effect: never about one that has killed its workers."""
+    """Whether a lookup may answer the question about an effect. Never if it has killed its workers."""
     if effect.error_code in (DEATHS_TASK_TYPE, LOSSES_TASK_TYPE):
         return False
     return bool(step.undo and (step.undo_lookup if effect.state == Effect.State.DONE else step.lookup))

@@ -1,4 +1,4 @@
-"""DEATHS: how a worker process ended, written to the database by its supervisor, or kept while it is away."""
+"""DEATHS: the supervisor writes to the database how a worker ended, and keeps this while the database is away."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from workflows.state import attempt_log
 
 logger = logging.getLogger(__name__)
 
-# Signals that only others send: a person, an init system, the kernel short of memory. Any other signal, and any exit,
-# is the process's own doing.
+# Signals that come from outside: a person, an init system, or the kernel when memory runs out. Any other signal, and
+# any exit, is the process's own fault.
 SENT_BY_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP}
-# Seconds that connecting, and each statement, may take; the supervisor reaps no child meanwhile.
+# Seconds for connecting, and for each statement; meanwhile the supervisor reaps no child.
 TIMEOUT = 2
 RETRY_DELAY, MAX_RETRY_DELAY = 0.5, 30.0
-# A child that dies every five seconds while the database is away for a day makes more deaths than a person reads.
+# Enough for people. A child that dies every five seconds while the database is away for a day would make more.
 MOST_KEPT = 1000
 
 _SESSION = f"-c statement_timeout={TIMEOUT * 1000}"
@@ -61,10 +61,10 @@ def signal_name(number: int) -> str:
 
 
 class DeathRegister:
-    """The deaths that the supervisor still has to write, oldest first."""
+    """The deaths that the supervisor has yet to write, oldest first."""
 
     def __init__(self, name: str) -> None:
-        self.name = name  # of the supervisor's connection, in pg_stat_activity
+        self.name = name  # the supervisor's connection in pg_stat_activity
         self._unwritten: deque[Death] = deque(maxlen=MOST_KEPT)
         self._try_again_at = float("-inf")
         self._delay = Delay(RETRY_DELAY, MAX_RETRY_DELAY)
@@ -76,7 +76,7 @@ class DeathRegister:
         self._unwritten.append(death)
 
     def write(self, death: Death) -> bool:
-        """Write a death that the supervisor is about to cause; False, and the death is forgotten, if it cannot now."""
+        """Write a death that the supervisor is about to cause; if it cannot, forget the death and return False."""
         self.add(death)
         self.flush()
         if death in self._unwritten:
@@ -85,7 +85,7 @@ class DeathRegister:
         return True
 
     def flush(self, *, at_once: bool = False) -> None:
-        """Write the deaths that are not written yet; on failure keep them, and wait a while before the next try."""
+        """Write the pending deaths; on failure keep them, and wait a while before the next try."""
         if not self._unwritten or (monotonic() < self._try_again_at and not at_once):
             return
         try:
@@ -103,7 +103,7 @@ class DeathRegister:
             self._delay.reset()
 
     def _connect(self) -> Any:
-        """A connection of its own: the children inherit neither the connection nor its settings."""
+        """Open a separate connection: children must inherit neither the connection nor its settings."""
         connection = connections.create_connection(attempt_log.ALIAS)
         given = connection.settings_dict.get("OPTIONS", {})
         options = {
@@ -117,9 +117,9 @@ class DeathRegister:
 
 
 def _statements(death: Death) -> list[tuple[str, Parameters]]:
-    """The statements that record a death. Each may be sent twice, for the answer to the first may be lost.
+    """The statements that record a death. Each may be sent twice, because the answer to the first may be lost.
 
-    A worker that had no attempt in hand, or no row of its own yet, says 0: there is no such row.
+    The ids are 0 for a worker that had no open attempt, or no row yet: no such row exists.
     """
     status = death.status
     return [

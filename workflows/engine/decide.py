@@ -1,7 +1,7 @@
-"""DECIDE: write the outcome of an attempt, once its savepoint is released or rolled back.
+"""DECIDE: write the outcome of an attempt, after its savepoint was released or rolled back.
 
-In the claim's transaction, and nowhere else: the row, the event, the attempt's end and the release of the lock are one
-COMMIT.
+Everything is written in the claim's transaction: one COMMIT changes the row, adds the event, closes the attempt and
+releases the row lock.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ logger = logging.getLogger(__name__)
 
 
 def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome, hooks: Hooks) -> Attempt.Outcome:
-    """Write the outcome of an attempt: the row, once; the event; and, as the last statement, the attempt's end.
+    """Write the outcome: the row, once; the event; and, as the last statement, the end of the attempt.
 
-    Where every step has run these three are one statement, which is sent with the COMMIT.
+    If every step has run, these are one statement, sent with the COMMIT.
     """
     error = None
     match outcome:
@@ -75,7 +75,7 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome, hooks: Ho
             ended = _start_again(workflow, attempt, outcome)
         case UndoFailed():
             ended, error = _retry_undo(workflow, attempt, outcome), outcome.error
-    if not isinstance(outcome, Complete):  # whose statement does all of that
+    if not isinstance(outcome, Complete):  # its statement has closed the attempt
         history.close_attempt(attempt, ended, error)
     logger.info(
         "workflow %s (%s, key %s): attempt %s ended as %s%s",
@@ -85,7 +85,7 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome, hooks: Ho
 
 
 def _where(attempt: OpenAttempt) -> str:
-    """The last step of the attempt and, when that failed, its code or class; empty when no step has run."""
+    """The attempt's last step and, if that failed, its code or class; empty when no step has run."""
     if not attempt.steps:
         return ""
     last = attempt.steps[-1]
@@ -94,7 +94,7 @@ def _where(attempt: OpenAttempt) -> str:
 
 
 def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete, hooks: Hooks) -> Attempt.Outcome:
-    if attempt.number > 1:  # a first attempt has no questions open, and maintenance ignores signals that came meanwhile
+    if attempt.number > 1:  # a first attempt has no open questions; maintenance ignores signals that came meanwhile
         compensation.close_pending_work(workflow)
     for entry in attempt.steps:
         if entry["outcome"] == StepOutcome.BEST_EFFORT_FAILED:
@@ -122,7 +122,7 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete, hooks
 
 @cache
 def _complete_sql(secret_fields: tuple[str, ...]) -> str:
-    """It travels with the COMMIT, and makes it fail if the row, or the attempt, is not to be seen."""
+    """The statement is sent with the COMMIT, and makes it fail if the row or the attempt is not visible."""
     return f"""
     WITH completed AS ({transitions.complete_sql(secret_fields)}),
     told AS (
@@ -145,7 +145,7 @@ def _suspend(workflow: Workflow, attempt: OpenAttempt, outcome: Waiting, hooks: 
 
 
 def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend: Suspend) -> None:
-    """Record that the workflow waits, unless it waits on as before: it was run early, or has looked for itself."""
+    """Record that the workflow waits, unless it waits for the same as before: after an early run, or its own look."""
     if (workflow.wake_on, workflow.waiting_for) == (suspend.wake_on, suspend.waiting_for):
         return
     history.record_in(
@@ -154,7 +154,7 @@ def _record_waiting(workflow: Workflow, attempt: OpenAttempt, step: str, suspend
 
 
 def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, hooks: Hooks) -> Attempt.Outcome:
-    """Push the row into the future, or park it; FAILED, if this step has failed once too often in a row."""
+    """Reschedule or park the row; fail it if this step has failed once too often in a row."""
     step, policy, parking = outcome.step, _policy(workflow, outcome), hooks.find_parking(workflow, outcome.error)
     before = retry_budget.failures_in_a_row(workflow, step)
     verdict = retry_budget.judge(outcome.error, before, allowed=policy.max_attempts, parking=parking)
@@ -182,7 +182,7 @@ def _retry(workflow: Workflow, attempt: OpenAttempt, outcome: Failed, hooks: Hoo
 def _park(
     workflow: Workflow, attempt: OpenAttempt, outcome: Failed, parking: Parking, failures: Failures
 ) -> Attempt.Outcome:
-    """Park it. One that was parked on this before, and has not tried, keeps the error that it has met."""
+    """Park it. A workflow that was parked on this before, and was stopped untried, keeps its earlier error."""
     waits_on = workflow.parked_on == parking.service and parking.is_untried
     error = {} if waits_on else last_error(outcome.description)
     columns = _context(outcome) | error
@@ -191,7 +191,7 @@ def _park(
 
 
 def _end_parked(workflow: Workflow, attempt: OpenAttempt, step: Step, parking: Parking) -> Attempt.Outcome:
-    """One event, however often the workflow is tried and parked again."""
+    """Record one event, however often the workflow is tried and parked again."""
     if workflow.parked_on != parking.service:
         mend = {"mend": parking.mend} if parking.mend else {}
         history.record_in(attempt, Event.Kind.PARKED, step.name, service=parking.service, **mend)
@@ -199,14 +199,14 @@ def _end_parked(workflow: Workflow, attempt: OpenAttempt, step: Step, parking: P
 
 
 def _woken_by(attempt: OpenAttempt, error: BaseException) -> Awaited:
-    """The signals that cut a retry's back-off short: those that the error names, and that the attempt has not seen.
+    """The signals that end a retry's back-off early: those that the error names and the attempt has not seen.
 
-    An old signal would wake the workflow in a hot loop, and any other would burn its retries. A name that no signal can
-    have is left out: no row could hold it, and the decision would fail for ever.
+    A signal that the attempt has seen would wake the workflow in a hot loop. A name that no signal can have is left
+    out: no row can store it, so the decision would fail for ever.
     """
     names: list[str] = []
     if isinstance(error, RetryableStepError):
-        with suppress(Exception):  # a class of a step's own may name anything
+        with suppress(Exception):  # a step's own error class may hold anything
             names = [name for name in signal_names(error.wake_on) if store.is_name(name)]
     if not names:
         return NOTHING
@@ -214,13 +214,13 @@ def _woken_by(attempt: OpenAttempt, error: BaseException) -> Awaited:
 
 
 def _policy(workflow: Workflow, outcome: Failed | UndoFailed) -> Policy:
-    """What the error states beats what the step states, and that beats the definition."""
+    """Merge the policies: the error's comes before the step's, and that before the definition's."""
     definition: WorkflowDefinition = definitions()[workflow.workflow_type]
     return retry_budget.policy_for(outcome.error, outcome.step.retry, definition.retry)
 
 
 def _due(workflow: Workflow) -> str:
-    """When the workflow is due now, as it was computed in SQL."""
+    """The workflow's due time, which was computed in SQL."""
     due = Workflow.objects.values_list("invisible_until", flat=True).get(pk=workflow.pk)
     return due.isoformat()
 
@@ -228,9 +228,11 @@ def _due(workflow: Workflow) -> str:
 def _fail(
     workflow: Workflow, attempt: OpenAttempt, outcome: Failed, hooks: Hooks, *, failures: Failures | None = None
 ) -> Attempt.Outcome:
-    """Fail the workflow for good, or start its compensation; `failures` in a row when a step was tried too often.
+    """Fail the workflow for good, or start its compensation. `failures` counts in a row, after too many tries of a
+    step.
 
-    If a feature parks it instead, that is not a verdict on this one. What a person cancels is never parked.
+    A feature may park it instead, when the failure is not a verdict on this workflow. A cancelled workflow is never
+    parked.
     """
     before = Failures(workflow.retry_count, workflow.unavailable_count)
     step, error, is_cancelled = outcome.step, outcome.error, isinstance(outcome.error, WorkflowCancelled)
@@ -265,7 +267,7 @@ def _fail(
 def _record_failure(
     workflow: Workflow, attempt: OpenAttempt, outcome: Failed, failures: Failures, *, finishes: bool
 ) -> None:
-    """Record why it fails: a person has cancelled it, with its children; a feature says so; or a step has failed."""
+    """Record why it fails: a person cancelled it, with its children; a feature says so; or a step failed."""
     told: dict[str, Any]
     if isinstance(cancelled := outcome.error, WorkflowCancelled):
         store.close_cancellations(workflow.pk)
@@ -282,7 +284,7 @@ def _record_failure(
 
 
 def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated, hooks: Hooks) -> Attempt.Outcome:
-    """The workflow is FAILED at last. The error that it failed with stays."""
+    """The workflow becomes FAILED, and keeps the error that it failed with."""
     transitions.end_compensation(workflow)
     hooks.tell(workflow, "failed")
     compensation.close_pending_work(workflow)
@@ -291,7 +293,7 @@ def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compens
 
 
 def _start_again(workflow: Workflow, attempt: OpenAttempt, outcome: StartAgain) -> Attempt.Outcome:
-    """A person has it retried instead of undone: nothing was undone yet, so every call is on record."""
+    """A person lets it be retried instead of undone. Nothing was undone yet, so every call is on record."""
     reopening.reopen(workflow)
     told = {"actor": outcome.by, "reason": outcome.reason}
     history.record_in(attempt, Event.Kind.RETRIED, workflow.current_step, **told)
@@ -299,7 +301,7 @@ def _start_again(workflow: Workflow, attempt: OpenAttempt, outcome: StartAgain) 
 
 
 def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -> Attempt.Outcome:
-    """Try the undo later, or at once when it has failed too often, as a person is asked then. The row's error stays."""
+    """Try the undo again later; at once if it has failed too often, because then a person is asked. The error stays."""
     step, verdict, policy = outcome.step, outcome.verdict, _policy(workflow, outcome)
     if outcome.parking:
         transitions.park(workflow.pk, outcome.parking)
@@ -322,14 +324,14 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
 
 
 def _reschedule(workflow: Workflow, attempt: OpenAttempt, outcome: Rescheduled) -> Attempt.Outcome:
-    """The workflow's workers keep dying, or losing it: back off as a retry does, but count no failure of the step."""
+    """The workflow's workers keep dying or losing it: back off as a retry does, but count no failure of the step."""
     transitions.reschedule(workflow.pk, outcome.due)
     history.record_in(attempt, Event.Kind.RESCHEDULED, outcome.step, reason=outcome.reason)
     return Attempt.Outcome.RESCHEDULED
 
 
 def _hold(workflow: Workflow, attempt: OpenAttempt, outcome: Held, hooks: Hooks) -> Attempt.Outcome:
-    """Wait before going on: for a person or another workflow. The row keeps the error it failed with, and the count."""
+    """Wait for a person or another workflow before going on. The row keeps its error and its count of failures."""
     transitions.suspend_for_answer(workflow, outcome.suspend, parking=outcome.parking)
     hooks.tell(workflow, "waiting")
     _record_waiting(workflow, attempt, outcome.step, outcome.suspend)
@@ -337,5 +339,5 @@ def _hold(workflow: Workflow, attempt: OpenAttempt, outcome: Held, hooks: Hooks)
 
 
 def _context(outcome: RunOutcome) -> dict[str, Any]:
-    """The column that holds a copy of the context, for people; nothing when no step has run."""
+    """The column with a copy of the context, for people; empty when no step has run."""
     return {} if outcome.context is None else {"context": outcome.context}

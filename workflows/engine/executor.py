@@ -29,13 +29,13 @@ NO_SAVEPOINT = nullcontext()
 
 
 def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> RunOutcome:
-    """Run every step in order and return the outcome. What each step did is added to `attempt.steps`.
+    """Run every step in order and return the outcome. Adds what each step did to `attempt.steps`.
 
-    The attempt's boundary says before each step whether to go on: it may leave the workflow for another worker, or fail
-    it. Raises ClaimLost when the row is no longer ours: then nothing may be decided.
+    The attempt's boundary decides before each step whether to go on: it may fail the workflow or leave it to another
+    worker. Raises ClaimLost when the row is no longer ours; then nothing may be decided.
     """
     results = Results(definition, workflow, attempt)
-    # An earlier release may have made calls of steps that this release does not have; a first attempt finds no calls.
+    # A first attempt finds no calls. A later one may, even of steps that only an earlier release has.
     keeps_calls = attempt.number > 1 or any(step.once for step in definition.steps)
     ledger = Ledger(definition, results.workflow_copy, attempt) if keeps_calls else None
     step = definition.steps[0]
@@ -68,7 +68,7 @@ def failed(step: Step, error: BaseException, results: Results) -> Failed:
 
 
 def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:
-    """Run one step and merge its result. The failure of a best-effort step is recorded, and the workflow goes on."""
+    """Run one step and merge its result. If a best-effort step fails, record that and go on."""
     if not step.best_effort:
         run_step(step, results, attempt, ledger)
         return
@@ -87,12 +87,12 @@ def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAtt
 
 
 def _is_to_be_parked(step: Step, workflow: Workflow, error: BaseException) -> bool:
-    """Whether a best-effort step, though it may be passed over, is retried or parked: while there is patience."""
-    if isinstance(error, Braked) or is_busy(error):  # it kills its worker; or its turn comes
+    """Whether a failed best-effort step is retried or parked, not skipped, until patience runs out."""
+    if isinstance(error, Braked) or is_busy(error):  # the step kills its worker; or a call will be free
         return True
     if not step.parks or not retry_budget.is_passing(error):
         return False
-    # Whether the call has happened cannot be told for some seconds: that is not an answer of the service's either.
+    # For some seconds nobody can know whether the call happened: that is no answer from the service either.
     if isinstance(error, Unsettled):
         return True
     verdict = retry_budget.judge(error, retry_budget.failures_in_a_row(workflow, step), allowed=OUTAGE_ATTEMPTS)
@@ -106,7 +106,7 @@ def run_step(
     ledger: Ledger | None,
     savepoint: AbstractContextManager[None] = NO_SAVEPOINT,
 ) -> None:
-    """Run one step, and merge its result. Raises whatever it fails with, also when it is best-effort."""
+    """Run one step, and merge its result. Raises the step's error, even if the step is best-effort."""
     entry: dict[str, Any] = {"step": step.name, "outcome": StepOutcome.FAILED}
     try:
         with StepEntry(entry, attempt, results), savepoint:
@@ -117,7 +117,7 @@ def run_step(
 
 
 def _call(step: Step, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> StepOutcome:
-    """Call the step, within its time, and merge what it returns."""
+    """Call the step within its timeout, and merge what it returns."""
     arguments = {"workflow": results.workflow_copy, "context": results.context}
     call = partial(call_in_time, step, attempt, step.function, **arguments)
     result: Result | None
@@ -127,14 +127,14 @@ def _call(step: Step, results: Results, attempt: OpenAttempt, ledger: Ledger | N
     else:
         attempt.boundary.require_free(step)
         attempt.boundary.require_available(step.needs)
-        attempt_log.flush(attempt)  # what a once step did is on the ledger before the next step runs
+        attempt_log.flush(attempt)  # the call of a once step must be on the ledger before the next step runs
         result = call()
     ensure_sound(step.name, attempt)
-    if step.best_effort:  # before its result is merged: what it has written is rolled back if they fail
+    if step.best_effort:  # before the merge: if this fails, the step's writes are rolled back
         step_session.check_deferred_constraints(attempt)
     with attempt_log.attribute_to_step(attempt):  # a result may be lazy, and a context's model may query the database
         if result:
-            # A result from the ledger is in its JSON form already.
+            # A result of a once step already has its JSON form.
             results.merge(step, result if step.once else as_json(result), recorded_before=recorded_before)
     if recorded_before:
         return StepOutcome.RECORDED

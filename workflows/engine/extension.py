@@ -1,7 +1,7 @@
 """EXTENSION: the only door between the engine and a feature (docs/adr/0037).
 
-The engine names no feature. Each worker is given those of this release (`workflows.features.installed`), and asks them
-in that order. A feature answers with data of `engine.outcomes`; what it says is written by `engine.decide` alone.
+The engine names no feature. Each worker gets the features of this release (`workflows.features.installed`), and asks
+them in that order. A feature answers with data from `engine.outcomes`; only `engine.decide` writes it.
 """
 
 from __future__ import annotations
@@ -24,104 +24,104 @@ Instead = Held | Failed
 
 
 class Source:
-    """Work that is no workflow, in the same loop: each has a claim, an attempt and a COMMIT of its own.
+    """Work other than workflows for the same loop; each piece has a claim, an attempt and a COMMIT of its own.
 
-    A worker looks here when no workflow is due, and every tenth turn first: else a backlog would let none be done.
+    A worker looks here when no workflow is due, and first in every tenth turn, so that a backlog cannot starve it.
     """
 
     def claim_next(self) -> Claim | None:
-        """Lock the row of the workflow whose turn it is; None when nothing is due that no other worker has."""
+        """Lock the row of the next workflow; None when nothing is due or other workers hold all of it."""
         raise NotImplementedError
 
     def run(self, claim: Claim, attempt: OpenAttempt) -> Outcome:
-        """Do what was claimed, in a savepoint of the claim's transaction. Raises ClaimLost."""
+        """Do the claimed work, in a savepoint of the claim's transaction. Raises ClaimLost."""
         raise NotImplementedError
 
     def decide(self, claim: Claim, attempt: OpenAttempt, outcome: Outcome) -> Attempt.Outcome:
-        """Write what came of it, after the savepoint, and close the attempt."""
+        """Write the outcome after the savepoint, and close the attempt."""
         raise NotImplementedError
 
 
 class Onlooker:
-    """What looks on at the attempts of one worker, and tells others of them. It raises nothing, and runs no SQL."""
+    """Observes the attempts of one worker, and reports them to systems outside. It raises nothing and runs no SQL."""
 
     def begin(self, claim: Claim, attempt: OpenAttempt) -> None:
-        """The attempt is open; nothing runs yet. `attempt.trace`, which it may set, is what calls hand on."""
+        """The attempt is open; nothing runs yet. It may set `attempt.trace`, which calls pass on."""
 
     def record(self, workflow: Workflow, attempt: OpenAttempt, ended: Attempt.Outcome) -> None:
-        """The attempt is decided and committed; no lock is held. `workflow` is as claimed."""
+        """The attempt is decided and committed; no lock is held. `workflow` is as it was claimed."""
 
     def end(self) -> None:
-        """The worker has ended; what is left may take some seconds."""
+        """The worker has ended. Sending the rest may take some seconds."""
 
 
 class Part:
-    """A feature at one worker: it takes part in each attempt, and may remember from one to the next.
+    """A feature's part in the attempts of one worker. It may remember things from one attempt to the next.
 
-    The claim holds the workflow's row throughout. A part reads on the claim's connection, and writes on the attempt log
-    alone, so what it has written outlives the attempt. What fails there raises ClaimLost.
+    The claim holds the row lock throughout. A part reads on the claim's connection, and writes only on the attempt log,
+    so that its writes outlive the attempt. A failed write there raises ClaimLost.
     """
 
-    # SQL of one value, that the statement which claims a workflow reads.
+    # SQL for one value, which the claiming statement reads.
     claim_reads: ClassVar[str] = "NULL"
-    # SQL on a row of `workflows_workflow` and on the parameter `release`: where it is true (NULL is not), the row is
-    # left to workers of another release. It is asked of each due row, before the row is locked.
+    # A condition in SQL on a row of `workflows_workflow`, with the parameter `release`. If it is true (not NULL), the
+    # row is left to workers of another release. It is evaluated for each due row, before the row is locked.
     claim_leaves: ClassVar[str] = ""
 
     def begin(self, claim: Claim, read: Any, attempt: OpenAttempt, caps: Mapping[str, int]) -> bool:
-        """The attempt is open, no savepoint is. `read` is the value of `claim_reads`, `caps` how many calls to each
-        limited service people let be under way at once.
+        """The attempt is open, without a savepoint. `read` is the value of `claim_reads`; `caps` says how many calls to
+        each limited service people allow at once.
 
-        False: it has nothing to say of this workflow, and `let_fail`, `require_free` and `passed` are not called.
+        Return False to stay out of this workflow: `let_fail`, `require_free` and `passed` are then not called.
         """
         return True
 
     def end(self) -> None:
-        """The savepoint is gone, nothing is decided. It is called whatever has happened, also in `begin`."""
+        """The savepoint is gone, nothing is decided. Always called, even if `begin` has failed."""
 
     def let_fail(self, workflow: Workflow) -> StepError | None:
-        """The error with which people let the workflow fail, before poison judges it and any gate is asked.
+        """The error with which people let the workflow fail; called before poison judges it and before the gates.
 
-        No savepoint is open. It is not asked before a reversal.
+        No savepoint is open. Not called before a reversal.
         """
 
     def require_free(self, step: Step) -> None:
-        """In the savepoint, before a step or an undo does anything, unless its call is DONE. Raising fails the step."""
+        """In the savepoint, before a step or an undo, unless its call is DONE. An error fails the step."""
 
     def require_available(self, services: Sequence[str]) -> None:
-        """In the savepoint, before the INTENT of a step that needs something. Raising fails the step."""
+        """In the savepoint, before the INTENT of a step that needs these. An error fails the step."""
 
     def passed(self, step: Step) -> None:
         """In the savepoint: a step or an undo has run without failing."""
 
     def after(self) -> None:
-        """After each step, undo and lookup, and once more when their savepoint is gone: what they met is known."""
+        """After each step, undo and lookup, and again after their savepoint: their calls' results are known."""
 
     def find_parking(self, workflow: Workflow, error: BaseException) -> Parking | None:
         """What to park the workflow on after `error` of a step, an undo or a lookup; None not to park it.
 
-        The savepoint is gone, nothing is decided. `end` may have been called.
+        The savepoint is gone, nothing is decided. `end` may already have been called.
         """
 
     def park_instead(
         self, workflow: Workflow, step: str, error: BaseException, description: Mapping[str, str], *, judges: bool
     ) -> Parking | None:
-        """What to park the workflow on instead of holding this failure against it; None to go on as without the part.
+        """What to park the workflow on instead of counting this failure against it; None for no objection.
 
-        `step` may be the name of an undo, `description` is the error as it may be shown. `judges`: without an answer
-        the workflow fails for good. Called as `find_parking` is.
+        `step` may be the name of an undo; `description` is the error as it may be shown. `judges`: without an answer
+        the workflow fails for good. Called at the same time as `find_parking`.
         """
 
     def crashed(self, workflow: Workflow, past: PastAttempt) -> RetryableStepError | None:
-        """The workflow has crashed a worker, last in `past.died_in`: the error by which `find_parking` parks it before
-        it is tried again; None to let poison judge it.
+        """The workflow has crashed a worker, last in `past.died_in`. Return the error by which `find_parking` parks it
+        before the next try; None to let poison judge it.
 
-        Asked before each attempt, also one that reverses, until one is decided. No savepoint is open.
+        Called before each attempt, even one that reverses, until an attempt is decided. No savepoint is open.
         """
 
 
 class Feature:
-    """What a feature brings to workers. A method that it does not have costs nothing."""
+    """What a feature brings to workers. A method that it does not override costs nothing."""
 
     # Maintenance tasks, by name.
     chores: ClassVar[Mapping[str, Task]] = {}
@@ -129,52 +129,52 @@ class Feature:
     def gate(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Instead | None:
         """What to do instead of running `workflow`; None to run it. The first feature that answers decides.
 
-        The claim holds the row, the attempt is open, no savepoint is. To read, there is the claim's connection; to
-        write, the attempt log alone. It is not asked before a reversal. Raises ClaimLost, and database errors.
+        The claim holds the row lock, the attempt is open, without a savepoint. Read on the claim's connection; write
+        only on the attempt log. Not called before a reversal. Raises ClaimLost and database errors.
         """
 
     def left_undone(self, workflow: Workflow, entry: Mapping[str, Any]) -> None:
-        """A best-effort step has failed in a workflow that is COMPLETE in a moment, in this transaction, on the claim.
+        """A best-effort step has failed, and its workflow is about to be COMPLETE, in this transaction of the claim.
 
-        `entry` is of the attempt's steps; `follow_up` in it says that its failure may pass.
+        `entry` is one of the attempt's steps; `follow_up` in it says that the failure may pass.
         """
 
     def told(self, workflow: Workflow, what: str) -> None:
-        """Its row is now `what`, one of `definition.LIFECYCLE`, in the open transaction: a claim's, or a person's.
+        """The row has become `what`, one of `definition.LIFECYCLE`, in the open transaction of a claim or a person.
 
-        No savepoint is open. Of "completed" only if its definition publishes that: else that row travels with the
-        COMMIT. Raises database errors.
+        No savepoint is open. "completed" is reported only if the definition publishes it, because otherwise the row is
+        written with the COMMIT. Raises database errors.
         """
 
     def at_worker(self) -> Part | None:
-        """Its part in the attempts of one worker; None if it has none. Called once, as the worker starts."""
+        """The feature's part at one worker; None if it has none. Called once, when the worker starts."""
         return None
 
     def source(self, queue: str, reads: Sequence[str]) -> Source | None:
-        """Work of this queue that is no workflow, for one worker; None if it brings none.
+        """Work of this queue other than workflows, for one worker; None if there is none.
 
-        Its claims carry the values of `reads`, the SQL of what the parts of this worker read with a claim.
+        Its claims carry the values of `reads`, the SQL of this worker's parts.
         """
         return None
 
     def onlooker(self) -> Onlooker | None:
-        """What looks on at one worker; None if nothing does. Called in its process, so it may start a thread."""
+        """The feature's onlooker at one worker; None if it has none. Called in the worker's process."""
         return None
 
     def after_commit(self, workflow: Workflow, outcome: Outcome | None) -> None:
-        """The outcome is committed; no lock is held. None is that of a type that this release does not know.
+        """The outcome is committed; no lock is held. `outcome` is None for a type that this release does not know.
 
-        Raises database errors: then the session is replaced, and what it was to do is left to maintenance.
+        Raises database errors: the session is then replaced, and maintenance does what is left.
         """
 
 
 def first(answers: Iterable[T | None]) -> T | None:
-    """The first feature that has an answer decides: the others are not asked."""
+    """The answer of the first feature that has one; the others are not asked."""
     return next((each for each in answers if each), None)
 
 
 class Hooks(NamedTuple):
-    """What all features have for each place where the engine asks: collected once, as a worker starts."""
+    """The hooks of all features, for each point where the engine asks; collected once, when a worker starts."""
 
     parts: tuple[Part, ...]
     gates: tuple[Callable[[WorkflowDefinition, Workflow, OpenAttempt], Instead | None], ...]
@@ -194,7 +194,7 @@ class Hooks(NamedTuple):
         )
 
     def tell(self, workflow: Workflow, what: str) -> None:
-        """Whoever has made it `what`, in this transaction, calls this."""
+        """Call every feature's `told`. The code that makes the row `what` calls this, in the same transaction."""
         for told in self.told:
             told(workflow, what)
 

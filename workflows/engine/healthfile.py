@@ -1,4 +1,4 @@
-"""HEALTH FILE: what a supervisor knows of its worker processes, for a health check that must not need the database."""
+"""HEALTH FILE: what a supervisor knows of its worker processes, for a health check that works without the database."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from typing import NamedTuple
 
 from workflows.engine.process_status import NEVER, WorkerStatus
 
-# Seconds. A restart of PostgreSQL, or a failover, is over by then; a person should know of what takes longer.
+# Seconds. A restart of PostgreSQL, or a failover, is over by then; people should know of a longer silence.
 MAX_SILENCE = 180.0
-# Seconds between two lines of the log about such a silence.
+# Seconds between two log messages about such a silence.
 WARN_EVERY = 60.0
 WRITE_EVERY = 5.0
-# Seconds. The supervisor may be away for a few of them, as it writes to the database how a worker ended.
+# Seconds. Writing to the database how a worker ended may keep the supervisor busy for a few of them.
 MAX_AGE = 30.0
 
 
 class Report(NamedTuple):
-    """For each process that there should be, the seconds since it last spoke to the database; and the last trouble."""
+    """Seconds since each wanted process last spoke to the database, and the latest trouble."""
 
     silences: list[float]
     trouble: str
 
 
 def heard_until(status: WorkerStatus, now: float) -> float:
-    """When a process last had the database. Inside a step it needs none, for as long as the step may take."""
+    """When a process last spoke to the database. A step needs no database, for as long as it may take."""
     in_step = min(now, status.deadline) if status.deadline != NEVER else 0.0
     return max(status.heard_at, in_step)
 
@@ -41,10 +41,11 @@ class InUse(Exception):
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other supervisors from writing the same file: each would hide the end of the other. Raises InUse or OSError.
+    """Keep other supervisors from writing the same file, because they would hide each other's end. Raises InUse or
+    OSError.
 
-    The lock is on a file beside the health file, because each `write` replaces the health file itself. The lock is one
-    of `lockf`: it ends with this process, however the process ends, and forked processes do not inherit it.
+    A separate file next to the health file is locked, because each `write` replaces the health file. A `lockf` lock
+    ends with this process, however it ends, and forked processes do not inherit it.
     """
     with path.with_name(f".{path.name}.lock").open("a") as lock:
         try:
@@ -55,16 +56,16 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def write(path: Path, report: Report) -> None:
-    """Replace the file, so that nobody reads half of it. Raises OSError."""
+    """Replace the file in one step, so that nobody reads half of it. Raises OSError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(json.dumps(report._asdict()))
     beside.replace(path)
 
 
 def failure_reason(path: Path, *, max_age: float = MAX_AGE, max_silence: float | None = MAX_SILENCE) -> str:
-    """What is wrong with the workers that the file is about, in a line; empty when all is well.
+    """What is wrong with the workers of this file, in one line; empty when all is well.
 
-    Without `max_silence` it does not matter whether the workers have the database.
+    With `max_silence=None`, workers without a database count as well.
     """
     try:
         age = time.time() - path.stat().st_mtime
@@ -73,7 +74,7 @@ def failure_reason(path: Path, *, max_age: float = MAX_AGE, max_silence: float |
         return f"there is no {path}: no worker has been started, or all have ended"
     except (OSError, ValueError, TypeError) as error:
         return f"{path} cannot be read: {type(error).__name__}"
-    if age < -max_age:  # else it would be young for as long as the clock was wrong
+    if age < -max_age:  # otherwise it would look young for as long as the clock was wrong
         return f"the last word of the workers is {-age:.0f} s ahead of the clock: it was put back since"
     if age > max_age:
         return f"the last word of the workers is {age:.0f} s old: their supervisor hangs, or was killed"
@@ -81,7 +82,7 @@ def failure_reason(path: Path, *, max_age: float = MAX_AGE, max_silence: float |
 
 
 def silence(report: Report, limit: float) -> str:
-    """What to say of processes that were without the database for longer than `limit`; empty when there are none."""
+    """A sentence about processes without the database for longer than `limit`; empty when there are none."""
     silent = [seconds for seconds in report.silences if seconds > limit]
     if not silent:
         return ""

@@ -1,4 +1,4 @@
-"""HEARTBEAT: which workers run, where, since when and on what: a row for each worker process, for people to read."""
+"""HEARTBEAT: which workers run, where, since when and on what: one row for each worker process, for people."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt
 
 EVERY = 1.0
-# Seconds after its last beat in which a worker counts as one that looks at the queue: later it is in a long step, or
+# Seconds after its last beat in which a worker counts as looking at the queue. After that it is in a long step, or
 # dead.
 LOOKS_FOR = 5.0
-# Long enough that a person can see in the morning which worker died in the night.
+# Long enough for a person to see in the morning which worker died in the night.
 KEEP_FOR = "1 day"
 
 
-# How many other workers look for the same: the heartbeat's statement reads this along the way.
+# How many other workers look for the same. The heartbeat's statement returns it.
 _OTHERS = f"""(
     SELECT count(*) FROM workflows_workerprocess
      WHERE queue = %(queue)s AND stopped_at IS NULL AND id <> %(row_id)s AND "only" = %(only)s
        AND last_seen > clock_timestamp() - interval '{LOOKS_FOR} s')"""  # noqa: S608 (ours)
 
-# This also opens the row again, if the supervisor has closed it too early.
+# This also reopens the row, if the supervisor has closed it too early.
 _UPDATE = f"""
     UPDATE workflows_workerprocess
        SET last_seen = clock_timestamp(), stopped_at = NULL, ended_how = '',
@@ -50,11 +50,11 @@ class Heartbeat:
         self.name = name
         self.queue, self.only = queue, only
         self.row_id = 0
-        self.live_workers = 1  # those that take the same and beat, this one included, as of the last beat
+        self.live_workers = 1  # workers with the same queue and `only` that beat, including this one, at the last beat
         self._beaten_at = float("-inf")
 
     def beat(self, status: WorkerStatus, attempt: OpenAttempt | None) -> None:
-        """Write that this worker lives, and what it is doing, unless it wrote that less than a second ago."""
+        """Record that this worker lives and what it does; at most once a second."""
         if monotonic() < self._beaten_at + EVERY:
             return
         self._beaten_at = monotonic()
@@ -75,9 +75,9 @@ class Heartbeat:
         self.live_workers = others + 1
 
     def stop(self) -> None:
-        """Write that this worker has stopped in good order."""
+        """Record that this worker has stopped in good order."""
         if not self.row_id:
-            return  # this worker never got as far as the database
+            return  # this worker never reached the database
         attempt_log.execute(
             """UPDATE workflows_workerprocess
                   SET stopped_at = clock_timestamp(), last_seen = clock_timestamp(),
@@ -89,8 +89,7 @@ class Heartbeat:
 
 
 def delete_stale(after: int = 0) -> Slice:
-    """Delete the rows of workers, consumers and relays that have stopped, or fallen silent, long ago: a maintenance
-    task."""
+    """Maintenance: delete the rows of workers, consumers and relays that have stopped or fallen silent long ago."""
     tables = ("workflows_workerprocess", "workflows_sideprocess")
     stale = "coalesce(stopped_at, last_seen) < now() - %s::interval"
     return Slice(sum(execute(f"DELETE FROM {each} WHERE {stale}", [KEEP_FOR]) for each in tables))  # noqa: S608 (ours)

@@ -1,4 +1,4 @@
-"""IN HAND: the attempt that a worker runs just now, and what becomes of it when the worker has lost its claim."""
+"""IN HAND: the attempt that a worker is running, and what happens to it when the worker has lost its claim."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ logger = logging.getLogger(__name__)
 
 # Seconds between attempts to reach a lost database, doubling.
 LOST_DELAY = 0.1
-# The longest of these while the worker stops and has a result to write: its grace may be over before the next attempt.
+# The longest of these while the worker stops with an unwritten result: its grace may be over before the next attempt.
 MAX_LAST_DELAY = 1.0
 
 
 class InHand:
-    """The `attempt` of the worker `name`, from when it is opened until it is decided, or closed as lost."""
+    """The `attempt` of the worker `name`, from its opening until it is decided, or closed as lost."""
 
     def __init__(self, name: str, status: PublishedStatus, must_stop: Callable[[], bool]) -> None:
         self._name, self._status, self._must_stop = name, status, must_stop
         self.attempt: OpenAttempt | None = None
-        self._why_unrecorded = ""  # how that was lost
+        self._why_unrecorded = ""  # why an attempt could not be closed as lost
 
     def make_ready(self) -> None:
-        """Before a claim: close an attempt that was lost; open the attempt log. Raises ClaimLost if it cannot now."""
-        if self.attempt:  # forgotten, it would look like a death
+        """Before a claim: close a lost attempt, and open the attempt log. Raises ClaimLost if that fails."""
+        if self.attempt:  # if it were forgotten, it would look like a death
             self.close_lost()
-        if self.attempt:  # taking another workflow would forget it
+        if self.attempt:  # claiming another workflow would forget it
             raise ClaimLost(f"what came of the last attempt cannot be written yet: {self._why_unrecorded}")
         attempt_log.connect()
 
@@ -65,11 +65,12 @@ class InHand:
         self._status.update(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="", **changes)
 
     def close_lost(self, *, how: str = "", reschedule_reason: str = "") -> None:
-        """Close both connections, and the attempt in hand as lost. If that fails, the worker tries again later.
+        """Close both connections, and close the attempt as lost. If that fails, the worker tries again later.
 
         The row is rescheduled after a fault of the engine (`reschedule_reason`), and from its second loss in a row on:
-        it is then a more likely cause than the database, and due at once it would be the first row again for every
-        worker. A worker that takes the row before this one has come back reschedules it instead (`engine.poison`).
+        by then the workflow is a likelier cause than the database. Due at once, it would be the first row for every
+        worker again. If another worker takes the row before this one is back, that worker reschedules it
+        (`engine.poison`).
         """
         connections.close_all()
         try:
@@ -84,9 +85,9 @@ class InHand:
             connections.close_all()
 
     def write_what_is_left(self) -> None:
-        """As the worker stops, try to write a result that only this process knows, for as long as `must_stop` allows.
+        """When the worker stops, try to write a result that only this process knows, until `must_stop` returns True.
 
-        A result that still cannot be written is lost with this process, and the log says so.
+        A result that cannot be written is lost with this process, and is logged.
         """
         delay = Delay(LOST_DELAY, MAX_LAST_DELAY)
         while self.attempt and self.attempt.held_back and not self._must_stop():
@@ -103,7 +104,7 @@ class InHand:
 
 
 def _back_off(attempt: OpenAttempt, to: Rescheduled) -> None:
-    """Postpone the row, unless it is locked, or another one has its id by now. No signal cuts the delay short."""
+    """Postpone the row, unless it is locked, or its id now belongs to another row. No signal ends the delay early."""
     ours = Attempt.objects.filter(pk=attempt.id, workflow=OuterRef("pk"), worker=attempt.worker)
     due = Workflow.objects.filter(Exists(ours), pk=attempt.workflow_id, status="PENDING", invisible_until__lte=Now())
     with transaction.atomic():

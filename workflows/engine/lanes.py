@@ -1,8 +1,8 @@
-"""LANES: what a worker may begin next, where not simply the oldest goes first.
+"""LANES: which workflow a worker starts next, when it is not simply the oldest.
 
-Of the workflows that have not begun, those of one priority, type and tenant are a lane, with a place of its own in the
-index. So what is held, at its pace, or of a tenant with 100,000, is passed over without being read. As long as nothing
-is limited, and only one tenant and priority has something due, there are no lanes: the oldest goes first.
+A lane is the workflows of one priority, type and tenant that have not started; they are adjacent in the index. So a
+worker skips a held or paced lane, or a tenant with 100,000 workflows, without reading their rows. While nothing is
+limited, and only one tenant and priority has something due, lanes are not used: the oldest goes first.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from workflows.postgres.skip_scan import skip_scan
 from workflows.signals.waking import Slice
 from workflows.state.transitions import make_due_where
 
-# Seconds between two readings of what is held, and at which pace: with a rest in between it is in force within two.
+# Seconds between reads of holds, paces and caps: with a rest in between, a change takes effect within two.
 READ_EVERY = 1.0
-# Seconds, at the least, from one look for lanes to the next when a worker has none left.
+# Minimum seconds between looks for lanes when a worker has none left.
 LOOK_EVERY = 0.05
-# So many lanes are looked for: 7 us each, a step down the index. Of 10,000 a look takes 70 ms, and a turn 5 ms more.
+# The most lanes to look for: 7 us each, a step down the index. For 10,000 a look takes 70 ms, and a turn 5 ms more.
 MOST_LANES = 10_000
-# So many attempts are searched for what a worker has left: those that are open, as of a host that is gone, come first,
-# and then those that were closed last.
+# The attempts to search for workflows that lost their worker: open ones first (their host may be gone), then those that
+# were closed last.
 NEWEST = 1_000
-# One of so many that begin is of any priority: the highest does not starve the rest.
+# Every tenth start ignores the priority, so that the highest priority does not starve the others.
 ANY_PRIORITY_EVERY = 10
 
 
@@ -46,7 +46,7 @@ class Lane(NamedTuple):
 _READ = """SELECT key, coalesce(held_until > clock_timestamp(), false), per_second, at_once FROM workflows_pace
             WHERE held_until > clock_timestamp() OR per_second IS NOT NULL OR at_once IS NOT NULL"""
 
-# A place among so many under each cap, until the claim ends, with its worker if need be. No row counts them.
+# Take a place under each cap, until the claim ends, with its worker if need be. No row counts the places.
 _TAKE_PLACES = f"""SELECT ({taking("pg_try_advisory_xact_lock", "key", "at_once")}) IS NOT NULL
                      FROM unnest(%(keys)s::text[], %(at_once)s::int[]) cap (key, at_once)"""  # noqa: S608 (ours)
 
@@ -61,7 +61,7 @@ _LANES = f"""
      LIMIT %(most)s"""  # noqa: S608 (ours)
 
 
-# What a worker has begun and left undecided is among what has not begun, because a death writes nothing.
+# A workflow whose worker was lost before it decided still counts as not started, because a death writes nothing.
 _LEFT = f"""NOT w.begun AND EXISTS (SELECT FROM workflows_pace WHERE held_until > clock_timestamp()) AND w.id IN (
     SELECT workflow_id FROM (
         SELECT DISTINCT ON (workflow_id) workflow_id, outcome
@@ -71,12 +71,12 @@ _LEFT = f"""NOT w.begun AND EXISTS (SELECT FROM workflows_pace WHERE held_until 
 
 
 def go_on(after: int = 0) -> Slice:
-    """While something is held, let what has begun and lost its worker go on. A maintenance task."""
+    """Maintenance: during a hold, make due the workflows that had begun and lost their worker."""
     return Slice(make_due_where(_LEFT, ()))
 
 
 class Lanes:
-    """The lanes of one queue, as a worker knows them."""
+    """One worker's knowledge of the lanes of one queue."""
 
     def __init__(self, queue: str) -> None:
         self.turns = Turns()
@@ -90,10 +90,10 @@ class Lanes:
         self.service_caps: dict[str, int] = {}
         self._begun = 0  # by this worker, in lanes
         self._turn = 0
-        self._last: dict[str | Lane, int] = defaultdict(int)  # of each tenant, and each lane, its last turn
+        self._last: dict[str | Lane, int] = defaultdict(int)  # the last turn of each tenant and each lane
 
     def read(self) -> None:
-        """Once a second, what is held, and at which pace. Of other queues nothing is limited here."""
+        """Read the holds, paces and caps, once a second. Those of other queues do not matter here."""
         if monotonic() < self._read_at + READ_EVERY:
             return
         self._read_at = monotonic()
@@ -118,7 +118,7 @@ class Lanes:
 
     @property
     def are_used(self) -> bool:
-        """Whether it takes a lane to begin one."""
+        """Whether workflows are started by lane."""
         return self._is_limited or len({(each.priority, each.tenant) for each in self._due}) > 1
 
     @property
@@ -126,7 +126,7 @@ class Lanes:
         return bool(self._held or self._paces or self._caps)
 
     def in_order(self) -> Iterator[Lane]:
-        """As long as it takes a lane, those that may begin: the next first, each once, however long that takes."""
+        """While lanes are used, yield the lanes that may start a workflow, each once, the next first."""
         if self._key in self._held:
             return
         if self._is_limited and not self.may_begin() and monotonic() >= self._looked_at + LOOK_EVERY:
@@ -141,7 +141,7 @@ class Lanes:
                 yield lane
 
     def may_begin(self) -> bool:
-        """Whether one of the lanes that are left may begin something."""
+        """Whether one of the remaining lanes may start a workflow."""
         return any(map(self._may_begin, self._due))
 
     def _may_begin(self, lane: Lane) -> bool:
@@ -150,7 +150,7 @@ class Lanes:
         return self._held.isdisjoint(keys) and all(self.turns.has(key, pace) for key, pace in paced)
 
     def _keys(self, lane: Lane) -> Iterator[str]:
-        """What limits the lane: first what most often does."""
+        """The pace keys that limit the lane; the likeliest limit first."""
         yield str(Key(Scope.TENANT, lane.tenant))
         yield str(Key(Scope.TYPE, lane.workflow_type))
         yield self._key
@@ -159,19 +159,19 @@ class Lanes:
         return not self._caps.keys().isdisjoint(self._keys(lane))
 
     def take_places(self, lane: Lane) -> dict[str, bool]:
-        """Take a place under each cap of the lane, until the claim ends; False for each that is full."""
+        """Take a place under each cap of the lane, until the claim ends; False for each cap that is full."""
         caps = {key: self._caps[key] for key in self._keys(lane) if key in self._caps}
         asked = {"keys": list(caps), "at_once": list(caps.values())}
         taken = session_of().run(_TAKE_PLACES, asked)
         return {key: is_taken for key, (is_taken,) in zip(caps, taken, strict=True)}
 
     def go_on_with(self, workflow: Workflow) -> None:
-        """What has begun goes on whatever is full, and takes a place if there is one."""
+        """A started workflow goes on even if a cap is full, and takes a place if there is one."""
         if self._caps:
             self.take_places(Lane(workflow.priority, workflow.workflow_type, workflow.tenant))
 
     def begin(self, lane: Lane) -> None:
-        """One of the lane begins."""
+        """Note that a workflow of the lane starts."""
         self._begun += 1
         self._end_turn_of(lane)
         for key in self._keys(lane):
@@ -179,7 +179,7 @@ class Lanes:
                 self.turns.use(key)
 
     def leave_out(self, lane: Lane, full: Collection[str] = ()) -> None:
-        """Nothing in it can begin, nor in others under a `full` cap of it, until the next look."""
+        """Skip the lane, and other lanes under its `full` caps, until the next look."""
         self._due = {each: None for each in self._due if each != lane and not self._is_under(full, each)}
         self._end_turn_of(lane)
 
@@ -187,6 +187,6 @@ class Lanes:
         return bool(keys) and not set(keys).isdisjoint(self._keys(lane))
 
     def _end_turn_of(self, lane: Lane) -> None:
-        """What it began, or that it could begin nothing: others come before it now."""
+        """The lane has started a workflow, or could not: others come before it now."""
         self._turn += 1
         self._last[lane.tenant] = self._last[lane] = self._turn

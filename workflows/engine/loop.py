@@ -1,6 +1,6 @@
-"""THE LOOP of a worker: claim the next due workflow, run it, decide it, do maintenance, and start again.
+"""THE LOOP of a worker: claim the next due workflow, run it, decide, do maintenance, and start again.
 
-One workflow at a time, on two connections: docs/internals/claim.md.
+It works on one workflow at a time, with two connections: docs/internals/claim.md.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from workflows.stop_flag import Flag
 
 logger = logging.getLogger(__name__)
 
-# Seconds, at the longest, between attempts to reach a lost database.
+# The longest time, in seconds, between attempts to reach a lost database.
 MAX_LOST_DELAY = 5.0
 MAINTENANCE_EVERY = LOOK_EVERY = 1.0
-# A database that is restored, or fails over, under a worker may lack the rows of this release's maintenance.
+# A database that is restored, or fails over, while a worker runs may lack the maintenance rows of this release.
 MAINTENANCE_KNOWN_EVERY = 60.0
 SOURCES_EVERY = 10  # turns
-# Seconds for all the on_commit hooks of an attempt: as long as a step that states no time of its own.
+# Seconds for all on_commit hooks of an attempt together: the default timeout of a step.
 HOOKS_TIMEOUT = TIMEOUT
 
 
 class Worker:
     """Works through the due workflows of one queue, in this process, one at a time.
 
-    Its `name` (host/mark:process) is written on each attempt. `stopping` ends the loop after the workflow in hand; when
-    `must_stop`, called before each step, returns True, the worker gives that workflow back, too. In `slot` the
-    supervisor sees what the worker is doing. The `features` take part, and the `onlookers` look on, as
-    `engine.extension` says. With `only` "compensation" it takes no other workflows.
+    Each attempt records the worker's `name` (host/mark:process). `stopping` ends the loop after the current workflow.
+    When `must_stop`, called before each step, returns True, the worker gives that workflow back as well. `slot` shows
+    the supervisor what the worker does. `features` and `onlookers` take part as `engine.extension` says. With `only`
+    "compensation" it takes no other workflows.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Worker:
         self._hooks = hooks = Hooks.of(features)
         self._maintenance = Maintenance(features)
         reads = hooks.claim_reads
-        # One that takes nothing but reversals is to be free for these.
+        # A worker for reversals only must be free for them.
         self._sources = [] if only else [each for feature in features if (each := feature.source(queue, reads))]
         self._due = DueWorkflows(queue, only=only, reads=reads, leaves=hooks.claim_leaves)
         self._heartbeat = Heartbeat(name, queue, only=only)
@@ -92,7 +92,7 @@ class Worker:
         self._onlookers = onlookers
         self._turns = 0
         self._maintenance_at = self._known_at = self._sources_at = self._looked_at = float("-inf")
-        self._starts = True  # until the rows that waited for this release are due
+        self._starts = True  # until the rows that waited for this release have been made due
         self._held_up = False  # by a migration
 
     def run(self, *, drain: bool = False) -> None:
@@ -117,7 +117,7 @@ class Worker:
             except sessions.UnfitSessions:
                 raise
             except Exception as error:
-                # The engine's own error, and not a step's.
+                # An error of the engine, not of a step.
                 self.status.update(lost=True, deadline=NEVER)
                 logger.error("the engine itself failed, nothing is decided", exc_info=error)
                 self.in_hand.close_lost(
@@ -132,7 +132,7 @@ class Worker:
     def sign_off(self) -> None:
         """Record that this worker stops in good order. If that fails, the supervisor records that it has ended.
 
-        If it has no database any more, it tries nothing: to connect would take the rest of the grace.
+        Without a database it does nothing, because connecting would take the rest of the grace.
         """
         if self.status.now.lost:
             return
@@ -141,7 +141,7 @@ class Worker:
             self.status.update(worker_id=0)
 
     def _take_turn(self, *, drain: bool) -> bool:
-        """Do what is due, or rest. False when nothing is left to `drain`."""
+        """Do what is due, or rest. Returns False when nothing is left to `drain`."""
         sessions.ensure_fit()
         self._maintenance.forget_lost()
         held_up = self._is_held_up()
@@ -162,9 +162,9 @@ class Worker:
         return True
 
     def _take_up(self, *, thorough: bool) -> bool:
-        """Process the next thing that is due: a workflow, or else something of a feature's. False when this may rest.
+        """Process the next due workflow, or else work from a feature's source. Returns False when the worker may rest.
 
-        Every tenth time a feature's first: else a backlog of workflows would let none be done.
+        Every tenth time the sources come first, so that a backlog of workflows cannot starve them.
         """
         self._turns += 1
         first = self._turns % SOURCES_EVERY == 0 and self._look_at_sources()
@@ -174,10 +174,10 @@ class Worker:
     # --- Claim, run, decide, release ------------------------------------------------------------------
 
     def process_next(self, *, thorough: bool = True) -> bool:
-        """Process one due workflow. Return False when none is due (not `thorough`: when this look has found none).
+        """Process one due workflow. Returns False when none is due (unless `thorough`: when this look has found none).
 
-        Raises ClaimLost or a database error when a connection was lost on the way. Then nothing was decided (or all of
-        it was, and only the answer to the COMMIT is missing).
+        Raises ClaimLost or a database error when a connection was lost. Then nothing was decided, or everything was and
+        only the answer to the COMMIT is missing.
         """
         self.in_hand.make_ready()
         with transaction_or_claim_lost(self._announce_hooks):
@@ -189,8 +189,8 @@ class Worker:
             outcome = None
             if cancelled or workflow.workflow_type in definitions():
                 with self._attempt_at(claim) as attempt:
-                    outcome = self._outcome_of(claim, attempt, cancelled)  # inside a savepoint of its own
-                # After its release: see workflows.engine.decide.
+                    outcome = self._outcome_of(claim, attempt, cancelled)  # in its own savepoint
+                # After the savepoint: see workflows.engine.decide.
                 ended = decide(workflow, attempt, outcome, self._hooks)
             else:
                 unknown_types.reschedule(workflow)
@@ -208,7 +208,7 @@ class Worker:
         return True
 
     def process_from_sources(self) -> bool:
-        """Do one thing of a feature's that is due, and is no workflow. False when none is. Raises as `process_next`."""
+        """Do one piece of due work from the sources. Returns False when none is due. Raises as `process_next` does."""
         return any(map(self._process_from, self._sources))
 
     def _process_from(self, source: Source) -> bool:
@@ -227,7 +227,7 @@ class Worker:
 
     def _outcome_of(self, claim: Claim, attempt: OpenAttempt, cancelled: WorkflowCancelled | None) -> Outcome:
         workflow = claim.workflow
-        if cancelled:  # whatever its type, for nothing of it is run
+        if cancelled:  # any type: none of its steps runs
             return failed_before_any_step(definitions().get(workflow.workflow_type), workflow, cancelled)
         definition = definitions()[workflow.workflow_type]
         if workflow.compensating:
@@ -258,7 +258,7 @@ class Worker:
 
     @contextmanager
     def _attempt_at(self, claim: Claim) -> Iterator[OpenAttempt]:
-        """Open an attempt, in which the features take part; what its steps call finds it."""
+        """Open an attempt in which the features take part, and bind it to this thread for the code that steps call."""
         attempt = self.in_hand.open(claim)
         for onlooker in self._onlookers:
             onlooker.begin(claim, attempt)
@@ -273,7 +273,7 @@ class Worker:
         self.status.update(deadline=NEVER)  # no step runs any more
 
     def _announce_hooks(self) -> None:
-        """Let the supervisor know that the on_commit hooks of steps run now: no timer ends one that hangs."""
+        """Let the supervisor know that on_commit hooks of steps run now: no timer ends a hook that hangs."""
         if self.in_hand.attempt:
             now, step = monotonic(), f"an on_commit hook, after {self.status.now.step}"
             self.status.update(step=step, since=now, deadline=now + HOOKS_TIMEOUT)
@@ -281,7 +281,7 @@ class Worker:
     # --- Beside that ----------------------------------------------------------------------------------
 
     def run_maintenance(self) -> None:
-        """Do the maintenance that is due, after a look once a second; each is done by one worker of all at a time."""
+        """Do the due maintenance, at most once a second; each task is done by one worker at a time."""
         if monotonic() >= self._maintenance_at + MAINTENANCE_EVERY:
             if monotonic() >= self._known_at + MAINTENANCE_KNOWN_EVERY:
                 self._maintenance.make_known()
@@ -290,7 +290,7 @@ class Worker:
             self._maintenance.run()
 
     def _look_at_sources(self, *, thorough: bool = False) -> bool:
-        """The same, but unless `thorough` one look a second that finds nothing is enough."""
+        """Process from sources. Unless `thorough`, a look that finds nothing is repeated after a second only."""
         if not thorough and monotonic() < self._sources_at:
             return False
         found = self.process_from_sources()
@@ -298,9 +298,9 @@ class Worker:
         return found
 
     def _is_held_up(self) -> bool:
-        """Whether to take up nothing now, for a migration waits for the claims to end; looked at once a second.
+        """Whether a migration waits for the claims to end, so that nothing new may be taken up. Checked once a second.
 
-        While a migration waits, each poll checks whether it is over.
+        While a migration waits, each call checks whether it is over.
         """
         if self._held_up or monotonic() >= self._looked_at + LOOK_EVERY:
             self._looked_at = monotonic()

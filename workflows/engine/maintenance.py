@@ -1,9 +1,9 @@
-"""MAINTENANCE: what the workers do beside the workflows, together. The database says when each task is due.
+"""MAINTENANCE: tasks that the workers share, beside the workflows. The database says when each task is due.
 
-A task goes slice by slice. That a slice begins is committed first; then it has its own transaction, which locks the
-task's row. So one worker at a time does it, and if that worker dies, the next one knows, and goes on. A task in which
-three workers in a row have died is set aside until a person lets it go on (`operations.chores`). A task that fails, or
-is set aside, does not stop the others.
+A task is done in slices. The worker first commits that it begins a slice; the slice then has a transaction of its own,
+which locks the task's row. So only one worker at a time does the task, and if that worker dies, the next one knows it
+and continues. After three deaths in a row the task is set aside until a person lets it go on (`operations.chores`). A
+task that fails, or is set aside, does not stop the others.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 class Task(NamedTuple):
-    """`do` does the slice after an id; `every` is seconds, from the last slice to the first of the next round.
+    """A maintenance task. `do` does the slice after an id; `every` is seconds from the last slice to the next round.
 
-    `set_aside` sets aside only the one thing, in the slice after an id, in which workers die. It returns the id after
-    which to go on; None if there is no such thing.
+    `set_aside` sets aside only the one item, in the slice after an id, in which workers die. It returns the id after
+    which to continue; None if there is no such item.
     """
 
     do: Callable[[int], Slice]
@@ -53,23 +53,22 @@ ENGINE_TASKS = {
     "go on": Task(lanes.go_on),
 }
 
-# Seconds that a worker gives them at a time, before it claims the next workflow.
+# Seconds of maintenance at a time, before the worker claims the next workflow.
 AT_A_TIME = 0.25
-# A slice that changes nothing rests twenty times as long as it took: each maintenance task that finds nothing takes a
-# twentieth of one worker's time at the most, however many workers there are.
+# A slice that changes nothing rests twenty times as long as it took. So an idle task takes at most a twentieth of one
+# worker's time, however many workers there are.
 REST = 20
-# Seconds that each statement of a slice may take, and until the next try of one that failed: no rest is longer than
-# that.
+# Seconds for each statement of a slice; and seconds until a failed slice is tried again, also the longest rest.
 LONGEST_SLICE, AFTER_FAILURE = 3.0, 60.0
-# Seconds that a worker may be silent in a slice: one that is stopped there would keep the maintenance task from all
-# others for as long as its lease, which the longest step of all decides.
+# Seconds that a worker may be silent in a slice. Without this, a frozen worker would block the task for all others
+# until its lease ends, which is as long as the longest step.
 LONGEST_SILENCE = 10.0
-# Workers that die in a row in a slice of one task, as for a workflow (`engine.poison`).
+# Deaths in a row in slices of one task, as for a workflow (`engine.poison`).
 DEATHS = 3
 
 
 def tasks_of(features: Iterable[Feature]) -> dict[str, Task]:
-    """All of a release with these features: the engine's own tasks, and theirs."""
+    """The tasks of the engine and of these features, by name."""
     tasks = dict(ENGINE_TASKS)
     for feature in features:
         tasks.update(feature.chores)
@@ -77,7 +76,7 @@ def tasks_of(features: Iterable[Feature]) -> dict[str, Task]:
 
 
 class Begun(NamedTuple):
-    """A slice that a worker has begun; `at`, in the database's time, tells it from all others."""
+    """A slice that a worker has begun; `at`, in the database's time, identifies it."""
 
     name: str
     after: int
@@ -86,30 +85,31 @@ class Begun(NamedTuple):
 
 
 class Maintenance:
-    """The maintenance of one worker, which has these features."""
+    """The maintenance of one worker with these features."""
 
     def __init__(self, features: Iterable[Feature]) -> None:
         self._tasks = tasks_of(features)
-        # The slice that this worker has begun and not ended, because it lost the database. It lives: nobody died in it.
+        # A slice that this worker began and could not end, because it lost the database. The worker did not die in it.
         self._lost: Begun | None = None
 
     def make_known(self) -> None:
-        """Give each task its row, if it has none. Each worker does so at its start, and once a minute."""
+        """Insert the missing rows of tasks. Each worker does so at its start, and once a minute."""
         execute(
             "INSERT INTO workflows_chore (name) SELECT unnest(%s::text[]) ON CONFLICT (name) DO NOTHING",
             [list(self._tasks)],
         )
 
     def run(self, seconds: float = AT_A_TIME) -> None:
-        """Do slices of what is due, for so many seconds. Raises a database error when the connection is lost."""
+        """Do due slices for this many seconds. Raises a database error when the connection is lost."""
         until = monotonic() + seconds
         while monotonic() < until and self._run_slice():
             pass
 
     def forget_lost(self) -> None:
-        """As the database is back, and before a long step: let nobody count a death for the slice that has lost it.
+        """When the database is back, and before a long step, clear the lost slice, so that it does not count as a
+        death.
 
-        Unless another worker has begun one since.
+        It stays if another worker has begun a slice of the task since.
         """
         if self._lost is not None:
             sql = "UPDATE workflows_chore SET begun_at = NULL WHERE name = %s AND begun_at = %s"
@@ -117,7 +117,7 @@ class Maintenance:
             self._lost = None
 
     def _run_slice(self) -> bool:
-        """Do a slice of the task that has been due the longest. False when none is due that no other worker does."""
+        """Do a slice of the task that has been due the longest. Returns False when none is due and free."""
         self.forget_lost()
         begun = _begin_due(self._tasks)
         if begun is None:
@@ -133,7 +133,7 @@ def _carry_out(task: Task, begun: Begun) -> bool:
     name = begun.name
     with transaction.atomic(durable=True):
         if not _lock(begun):
-            return True  # this process was stopped meanwhile, and another one has begun it
+            return True  # this process was frozen meanwhile, and another worker has begun the task
         if begun.deaths >= DEATHS:
             _set_aside(task, begun)
             return True
@@ -158,17 +158,17 @@ def _carry_out(task: Task, begun: Begun) -> bool:
 
 
 def do_slice(task: Task, after: int) -> Slice:
-    """Do one slice, in a savepoint if there is a transaction: what it has changed is all there, or not."""
+    """Do one slice, in a savepoint if a transaction is open, so that it is done as a whole or not at all."""
     with transaction.atomic():
         return task.do(after)
 
 
 def _begin_due(tasks: Mapping[str, Task]) -> Begun | None:
-    """Begin the maintenance task that is due: committed before anything is done, so that a death is known of.
+    """Begin the due task; this is committed before any work, so that a death is noticed.
 
-    Until it ends it is not due, for as long as a worker may be silent. A time further ahead than any rest is that of a
-    clock which has been set back: such a maintenance task is due. A crash of the server may forget the begin, and with
-    it a death: it waits for no disk.
+    Until the slice ends, the task is not due for as long as a worker may be silent. A due time further ahead than any
+    rest comes from a clock that was set back since; such a task is due. The commit does not wait for the disk, so a
+    crash of the server may forget the begin, and with it a death.
     """
     rests = {name: max(task.every, AFTER_FAILURE) for name, task in tasks.items()}
     rows = session_of().run(
@@ -188,7 +188,7 @@ def _begin_due(tasks: Mapping[str, Task]) -> Begun | None:
 
 
 def _lock(begun: Begun) -> bool:
-    """Lock the row of the task, unless another worker has begun it since."""
+    """Lock the task's row, unless another worker has begun the task since."""
     rows = session_of().run(
         """SELECT set_config('statement_timeout', %(timeout)s, true),
                   set_config('idle_in_transaction_session_timeout', %(silence)s, true)
@@ -204,7 +204,7 @@ def _lock(begun: Begun) -> bool:
 
 
 def _set_aside(task: Task, begun: Begun) -> None:
-    """Set aside what kills its workers: one thing of the task if that can be told, or else all of it."""
+    """Set aside what kills workers: one item of the task if it is known, otherwise the whole task."""
     go_on_after = task.set_aside(begun.after)
     what = "it" if go_on_after is None else "what it was about"
     logger.error("%s workers in a row died in the maintenance task %r: %s is set aside", DEATHS, begun.name, what)
@@ -241,7 +241,7 @@ def _fail(name: str, error: Exception) -> None:
 
 
 def make_due_for_this_release(queue: str) -> None:
-    """As a worker starts: make due what waited for a release that knows its type, or that can look up a call."""
+    """When a worker starts, make due what waited for a release that knows its type or has a lookup for its call."""
     waited_for = {"a release that knows them": unknown_types.make_due, "a lookup": reconcile.make_answerable_due}
     for what, make_due in waited_for.items():
         if made := make_due(queue):

@@ -1,4 +1,4 @@
-"""OUTCOMES: what may come of an attempt, as data; `engine.decide` writes it."""
+"""OUTCOMES: the possible results of an attempt, as data; `engine.decide` writes them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from workflows.errors import StepError, Suspend
 from workflows.models import Attempt, Event, Workflow
 from workflows.state.transitions import Parking
 
-# `context` is the copy of the workflow's context for people, as JSON.
+# `context` is always a copy of the workflow's context for people, as JSON.
 
 
 class Told(NamedTuple):
-    """Why a feature lets a workflow fail: the event that says so, in place of *failed*.
+    """Why a feature fails a workflow: the event that is recorded in place of *failed*.
 
     `is_acknowledged`: nobody has to look at it. No person is asked before its calls are undone.
     """
@@ -38,10 +38,10 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A step failed, for good or (a RetryableStepError, or what the database cannot do just now) for now.
+    """A step failed for good or, if `retryable`, for now: a RetryableStepError, or a passing trouble of the database.
 
-    `description` is the error as it may be shown: its class, code and scrubbed message. `context` is None when no step
-    ran: then the row keeps its context. `told` is what a feature has to say of it.
+    `description` is the error as it may be shown: class, code and scrubbed message. `context` is None when no step ran;
+    the row then keeps its context. `told` is a feature's reason for the failure.
     """
 
     context: Mapping[str, Any] | None
@@ -63,7 +63,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The engine waits before it goes on: for a person's answer, or for another workflow of the same business key.
+    """The engine waits for a person's answer, or for another workflow of the same business key.
 
     `parking`: a lookup that may answer the question waits for its service.
     """
@@ -76,7 +76,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStopping:
-    """The worker has to stop, and its grace is over: the workflow is left for another worker."""
+    """The worker has to stop, and its grace is over: another worker will take the workflow."""
 
     context: Mapping[str, Any]
     step: Step
@@ -84,7 +84,7 @@ class WorkerStopping:
 
 @dataclass(frozen=True, slots=True)
 class Rescheduled:
-    """Some time passes before the next try: until `due`, for this `reason`."""
+    """The next try is at `due`, for this `reason`."""
 
     due: Combinable
     reason: str
@@ -93,16 +93,16 @@ class Rescheduled:
 
 @dataclass(frozen=True, slots=True)
 class Compensated:
-    """Nothing is left to undo. `undone` are the steps whose effects were undone, in that order."""
+    """Nothing is left to undo. `undone` names the steps whose effects were undone, in that order."""
 
     undone: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class UndoFailed:
-    """An undo, or finding out whether there is something to undo, failed.
+    """An undo failed, or the check whether there is something to undo.
 
-    `description` is the error as it may be shown. If it has failed too often (`verdict`), a person is asked.
+    `description` is the error as it may be shown. If the undo has failed too often (`verdict`), a person is asked.
     """
 
     step: Step
@@ -113,7 +113,7 @@ class UndoFailed:
 
 
 class StartAgain(BaseException):
-    """A person has decided that the workflow is retried, and not reversed. No Exception, for no reversal has failed."""
+    """A person lets the workflow be retried, not reversed. No Exception, because no reversal has failed."""
 
     def __init__(self, by: str, reason: str) -> None:
         super().__init__(by)
@@ -138,5 +138,5 @@ def failed_before_any_step(
 
 
 def failed_by_engine(step: Step, error: StepError, told: Told | None = None) -> Failed:
-    """The outcome for an error of the engine's own, and not of a step that has run."""
+    """The outcome for an error of the engine, not of a step that ran."""
     return Failed(None, step, error, is_passing(error), describe_engine_error(error), told)

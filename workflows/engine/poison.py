@@ -1,6 +1,6 @@
 """POISON: what happens to a workflow whose workers die, or lose it (docs/internals/attempts.md).
 
-Nothing is counted in an `except`, because a crash never reaches one: the attempts are judged by how they have ended.
+Nothing is counted in an `except`, because a crash never gets there: attempts are judged by how they ended.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from workflows.state.attempt_log import OpenAttempt, PastAttempt
 from workflows.waits import URGENT, ApprovalExpired, require_go_ahead, withdraw
 
 CRASHES_OF_POISON = 3
-# 2 s after the second death, doubling: with ten deaths about nine minutes, in which a host may recover.
+# 2 s after the second death, doubling: ten deaths take about nine minutes, in which a host may recover.
 DEATHS = Policy(10, base_delay=2.0, max_delay=300.0, jitter_factor=0.2)
-# By the tenth loss 75 minutes have passed: a bad hour of the database's asks nobody about each of its workflows, and
-# makes none of them wait much longer than that.
+# Ten losses take 75 minutes. So a bad hour of the database causes no question about each of its workflows, and no
+# workflow waits much longer than that.
 LOSSES = Policy(10, base_delay=60.0, max_delay=900.0, jitter_factor=0.2)
 
 
 class Question(NamedTuple):
-    """What a person is asked each time that so many attempts in a row, `every`, have ended in the same way."""
+    """What a person is asked after every `every` attempts in a row that ended in the same way."""
 
     task_type: str
     every: int
@@ -40,7 +40,7 @@ class Question(NamedTuple):
     fails_unanswered: bool = True
 
 
-# A whole weekend: only this one row waits for the answer.
+# A whole weekend: only this row waits for the answer.
 ABOUT_DEATHS = Question(
     DEATHS_TASK_TYPE,
     DEATHS.max_attempts,
@@ -58,7 +58,7 @@ ABOUT_LOSSES = Question(
     fails_unanswered=False,
 )
 
-# Attempts of other workflows that are looked at for a decision. If so many in a row hold none, nothing is decided.
+# How many attempts of other workflows are searched for a decision. If none is found, nothing counts as decided.
 OTHERS_LIMIT = 10_000
 
 _CRASHED = Attempt.Outcome.CRASHED
@@ -79,7 +79,7 @@ def judge(
         message = f"{overdue.died_in} did not come to an end, and its worker was killed."
         return _failed(definition, overdue.died_in, RetryableStepError(message, code="overdue"))
     deaths = [past for past in attempt.past if past.outcome in _DEATHS]
-    recent = deaths[: len(deaths) % DEATHS.max_attempts]  # since a person last said that it may be tried again
+    recent = deaths[: len(deaths) % DEATHS.max_attempts]  # since a person last allowed another try
     if len(recent) >= CRASHES_OF_POISON and all(past.outcome == _CRASHED for past in recent[:CRASHES_OF_POISON]):
         return _poisoned(definition, recent[:CRASHES_OF_POISON])
     if len(deaths) >= DEATHS.max_attempts and (verdict := _ask(ABOUT_DEATHS, definition, workflow, deaths)):
@@ -88,29 +88,29 @@ def judge(
         return verdict
     if rescheduled := _rescheduled_as_lost(attempt):
         return rescheduled
-    # Only if the very last attempt died: after a back-off, the last attempt is one that was rescheduled. By then it is
-    # also known whether an attempt that was found open had crashed.
+    # Only if the very last attempt died: after a back-off the last attempt is the rescheduled one. By then it is also
+    # known whether an attempt that was found open had crashed.
     if len(recent) > 1 and recent[0] is attempt.past[0] and recent[0].outcome != _CRASHED:
         return _rescheduled_as_dying(len(recent), recent[0])
     return None
 
 
 def last_crash(attempt: OpenAttempt) -> PastAttempt | None:
-    """The last attempt in which the workflow has crashed a worker at a step that is known."""
+    """The last attempt in which the workflow crashed a worker at a known step."""
     return next((past for past in attempt.past if past.outcome == _CRASHED and past.died_in), None)
 
 
 def _rescheduled_as_dying(deaths: int, last: PastAttempt) -> Rescheduled:
-    """After the second death in a row, and from then on: later each time."""
+    """From the second death in a row on: later each time."""
     reason = f"Its worker died {deaths} times in a row; it is tried again later."
     return Rescheduled(DEATHS.due_after(deaths - 1), reason, last.died_in)
 
 
 def _rescheduled_as_lost(attempt: OpenAttempt) -> Rescheduled | None:
-    """From the second loss in a row on, if the worker that lost the workflow has not been able to reschedule it.
+    """From the second loss in a row on, if the worker that lost the workflow could not reschedule it itself.
 
-    The row is free as soon as that worker has lost it, and due before all others: this worker was quicker. Whether the
-    last attempt was lost, too, is perhaps not written yet, and then it looks vanished.
+    The row is free, and due before all others, as soon as that worker has lost it; this worker was quicker. The last
+    loss may not be recorded yet; then the attempt looks vanished.
     """
     lost, last = losses(attempt), attempt.past[0]
     if len(lost) < 2 or not last.still_due or last.outcome not in (Attempt.Outcome.LOST, Attempt.Outcome.VANISHED):
@@ -120,7 +120,7 @@ def _rescheduled_as_lost(attempt: OpenAttempt) -> Rescheduled | None:
 
 
 def reschedule_as_lost(times: int, step: str = "", reason: str = "") -> Rescheduled:
-    """After so many losses in a row: later each time."""
+    """After this many losses in a row: later each time."""
     reason = reason or f"Its claim was lost {times} times in a row."
     return Rescheduled(LOSSES.due_after(max(1, times - 1)), reason, step)
 
@@ -131,7 +131,7 @@ def losses(attempt: OpenAttempt) -> list[PastAttempt]:
 
 
 def _lost_by_itself(attempt: OpenAttempt) -> list[PastAttempt]:
-    """The last losses in a row at the same step, newest first, if ten of them are the workflow's doing; else none."""
+    """The last losses in a row at the same step, newest first, if ten of them are the workflow's fault; else none."""
     lost = losses(attempt)
     in_a_row = list(takewhile(lambda past: past.died_in == lost[0].died_in, lost))
     ten = in_a_row[len(in_a_row) % LOSSES.max_attempts :][: LOSSES.max_attempts]
@@ -139,7 +139,7 @@ def _lost_by_itself(attempt: OpenAttempt) -> list[PastAttempt]:
 
 
 def _others_were_decided(attempt: OpenAttempt, *, between: tuple[int, int]) -> bool:
-    """Whether other workflows were decided between two attempts of this one: then the database was there."""
+    """Whether other workflows were decided between two attempts of this one, so that the database was available."""
     number_of = "SELECT id FROM workflows_attempt WHERE workflow_id = %(workflow_id)s AND number ="
     ((decided,),) = attempt_log.execute(
         f"""SELECT EXISTS (
@@ -154,9 +154,9 @@ def _others_were_decided(attempt: OpenAttempt, *, between: tuple[int, int]) -> b
 
 
 def judge_compensation(attempt: OpenAttempt) -> Rescheduled | StepError | None:
-    """What to do instead of calling the next undo: wait, or ask a person for the reason that is returned.
+    """What to do instead of the next undo: wait, or ask a person, with the returned error as the reason.
 
-    Nothing fails here, for the workflow has failed already: whatever kills its workers, a person is asked in the end.
+    Nothing fails here, because the workflow has already failed: in the end a person is always asked.
     """
     deaths = [past for past in attempt.past if past.outcome in _DEATHS or _is_overdue(past)]
     crashes = [past for past in deaths if past.outcome == _CRASHED or _is_overdue(past)]
@@ -184,9 +184,9 @@ def _poisoned(definition: WorkflowDefinition, crashes: list[PastAttempt]) -> Fai
 
 
 def _overdue(past: list[PastAttempt]) -> PastAttempt | None:
-    """The last attempt that says something about the payload, if its worker was killed because a step was overdue.
+    """The last attempt that says something about the payload, if its worker was killed because of an overdue step.
 
-    It is found only once: the decision now is a retry, and attempts before a decision no longer count.
+    It is found only once: the decision that follows is a retry, and attempts before a decision no longer count.
     """
     for each in past:
         if _is_overdue(each):
@@ -201,7 +201,7 @@ def _ask(
 ) -> Held | Failed | None:
     """Ask a person whether the workflow may be tried again; None to try it.
 
-    There is one question for each ten that `ended` so, named after the tenth, the twentieth, ...
+    There is one question for every ten attempts that `ended` so, named after the tenth, the twentieth, ...
     """
     last, name = ended[0], f"{about.task_type}:{ended[len(ended) % about.every].number}"
     try:
@@ -212,14 +212,14 @@ def _ask(
             facts={about.counted: str(len(ended)), "The last one": _describe_end(last)},
             task_type=about.task_type,
             timeout=about.timeout,
-            due=URGENT,  # the worker died, or lost the row, in a call perhaps
+            due=URGENT,  # the worker may have died, or lost the row, during a call
         )
     except Suspend as suspend:
         return Held(last.died_in, suspend, Attempt.Outcome.HELD)
     except StepError as error:
         if about.fails_unanswered or not isinstance(error, ApprovalExpired):
             return _failed(definition, last.died_in, error)
-        withdraw(workflow, name)  # so that a person is asked again if the workflow is lost again
+        withdraw(workflow, name)  # so that a person is asked again after the next losses
     return None
 
 

@@ -1,4 +1,4 @@
-"""STATUS of each worker process: what it is doing, in memory that it shares with its supervisor. Nothing here waits."""
+"""STATUS of each worker process, in memory that it shares with its supervisor. Nothing here waits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import zlib
 from typing import Any, NamedTuple
 
 _STEP_BYTES = _TROUBLE_BYTES = 200
-# The fields of a WorkerStatus, the two texts as the last ones; and a checksum of all that.
+# The fields of a WorkerStatus, its two texts last; then a checksum of them all.
 _RECORD = struct.Struct(f"<qqqddd?{_TROUBLE_BYTES}s{_STEP_BYTES}s")
 _CHECKSUM = struct.Struct("<I")
 _RECORD_SIZE = _RECORD.size + _CHECKSUM.size
@@ -18,25 +18,25 @@ NEVER = float("inf")
 
 
 class WorkerStatus(NamedTuple):
-    """What a worker process is doing. Times are of `time.monotonic`, which all processes of a host share."""
+    """What a worker process is doing. Times are from `time.monotonic`, which all processes of a host share."""
 
     worker_id: int = 0  # its row in the table of workers
     attempt_id: int = 0  # 0: no attempt is open
     workflow_id: int = 0
     since: float = 0.0
     deadline: float = NEVER
-    heard_at: float = 0.0  # when the database last answered it between two workflows
-    lost: bool = False  # the worker has lost its database: what follows is not the workflow's doing
+    heard_at: float = 0.0  # when the database last answered the worker between two workflows
+    lost: bool = False  # the worker has lost its database: the workflow is not to blame for what follows
     trouble: str = ""  # why it has no database, in words for the log
     step: str = ""  # the last step that it started
 
 
 class Slot:
-    """The place of one child: the child alone writes, its supervisor reads.
+    """The slot of one child process: only the child writes, its supervisor reads.
 
-    A slot has two records, and a byte that says which of them counts. The writer fills the other one and then turns the
-    byte, so a writer that dies in the middle of a write leaves what it wrote before. A reader that is overtaken by two
-    writes sees that the checksum is wrong, and reads again.
+    A slot has two records, and a byte that says which of them counts. The writer fills the other record, then flips the
+    byte: so a writer that dies during a write leaves the earlier record. A reader that two writes overtake sees a wrong
+    checksum, and reads again.
     """
 
     def __init__(self, memory: mmap.mmap, start: int) -> None:
@@ -52,7 +52,7 @@ class Slot:
         self._memory[self._start] = other
 
     def read(self) -> WorkerStatus | None:
-        """The status that was written last; None if it cannot be read (that has never been seen, and stops nothing)."""
+        """The status that was written last; None if it cannot be read (never seen so far, and it stops nothing)."""
         for _ in range(100):
             at = self._at(self._current())
             copy = self._memory[at : at + _RECORD_SIZE]
@@ -75,7 +75,7 @@ class Slot:
 
 
 class PublishedStatus:
-    """What this process is doing `now`, as its supervisor reads it in the slot."""
+    """What this process is doing `now`; its supervisor reads it in the slot."""
 
     def __init__(self, slot: Slot) -> None:
         self._slot, self.now = slot, WorkerStatus()

@@ -15,10 +15,10 @@ _OF_COMPENSATIONS = (compensation.UNDO_TASK_TYPE, undo_question.TASK_TYPE)
 
 
 def reopen(workflow: Workflow, *, begun: bool = True) -> None:
-    """In the transaction that holds the row: it is due at once, its time starts again, and so do waits that are over.
+    """Make the workflow due at once; its `expires_after` starts again, and so do waits that are over.
 
-    What a person has left as it is counts as done, or is found out: it is not called again. If not `begun`, the
-    workflow waits behind those that have started.
+    The caller's transaction holds the row lock. A call that a person left as it is counts as done, or its outcome is
+    looked up; it is not made again. If not `begun`, the workflow queues behind those that have started.
     """
     definition = definitions().get(workflow.workflow_type)
     expires_after = definition.expires_after if definition else None
@@ -30,10 +30,10 @@ def reopen(workflow: Workflow, *, begun: bool = True) -> None:
 
 
 def _supersede_waits(workflow_id: int) -> None:
-    """Supersede the waits that are over, or closed (such as the one that failed it): the retry starts them again.
+    """Supersede the waits that are over or closed (such as the one that failed it): the retry starts them again.
 
-    The others keep their answers. A wait for a time counts on from its start. Children may have been retried since, so
-    the wait for them is made again.
+    The others keep their answers. A wait for a time continues from its start. The wait for children is made again,
+    because they may have been retried since.
     """
     not_open = [ManualTask.State.EXPIRED, ManualTask.State.CLOSED]
     closed = ManualTask.objects.filter(workflow=workflow_id, state__in=not_open).values("wait")

@@ -25,9 +25,9 @@ class Results:
     Results pass through JSON in the first attempt too, so that every attempt sees the same types: a UUID that a step
     returns as a string is a UUID where the context declares one.
 
-    `workflow_copy` is the workflow as the steps see it. Whatever a step does to the copy, the decision is about the row
-    that the worker holds, and errors are masked by the payload that was sent, and by what its waits have `told` the
-    attempt. `context_json` is the context's copy for people.
+    `workflow_copy` is the workflow as the steps see it; changes to the copy do not affect the decision. Errors are
+    masked by the payload that was sent, and by the values from waits (`told`). `context_json` is a copy of the context
+    for people.
     """
 
     def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
@@ -38,9 +38,9 @@ class Results:
         self.context_json: dict[str, Any] = self.context.model_dump(mode="json")
 
     def resume(self, recorded: Mapping[str, Any]) -> None:
-        """Start with the context as it was recorded. Raises StepError for one that this release cannot read.
+        """Start with the recorded context. Raises StepError if this release cannot read it.
 
-        A field that is as no step has set it is left out: its type need not allow what it is without that.
+        A field that still has its default is left out, because its declared type need not allow the default.
         """
         known = {
             name: value
@@ -52,7 +52,7 @@ class Results:
     def merge(self, step: Step, result: Mapping[str, Any], *, recorded_before: bool = False) -> None:
         """Add a step's result, in its JSON form, whole or not at all. Raises StepError naming the step and its faults.
 
-        A field that another release recorded, and this one does not know, is left out.
+        A field that another release recorded, and this one does not declare, is left out.
         """
         context_class = type(self.context)
         undeclared = sorted(result.keys() - context_class.model_fields.keys())
@@ -66,7 +66,7 @@ class Results:
                 f"{step.name} returned what {context_class.__name__} refuses: {field_errors(error)}"
             ) from None
         copy = context.model_dump(mode="json")
-        ensure_dump_storable(copy)  # again, for the context's types may change a value: "nan" becomes a NaN
+        ensure_dump_storable(copy)  # again, because the context's types may change a value: "nan" becomes a NaN
         self.recorded, self.context, self.context_json = recorded, context, copy
 
 
@@ -76,32 +76,32 @@ def last_error(description: Mapping[str, str]) -> dict[str, str]:
 
 
 def describe_engine_error(error: StepError) -> dict[str, str]:
-    """Describe an error of the engine's own, which holds no personal data."""
+    """Describe an error of the engine, which contains no personal data."""
     return {"error_class": class_name(error), "error_code": error.code, "error_message": scrub(str(error))}
 
 
 def describe(error: BaseException, results: Results) -> dict[str, str]:
-    """Describe an error as it may be shown: its class, its code, and its message without personal data.
+    """Describe an error as it may be shown: class, code, and message without personal data.
 
-    The message of an error that is not ours is not kept: it may quote anything. In its place stands where it came from.
+    The message of a foreign error is replaced by its file and line, because it may quote anything.
     """
     code, message = "", _whereabouts(error)
     if type(error) is StepTimeout:
-        message = str(error)  # ours, with a number of ours
+        message = str(error)  # our text with our number
     elif isinstance(error, StepError | InputRefused):
         known = (private_part(results.payload, results.public_fields), results.recorded, results.told)
         try:
             code, message = scrub(str(getattr(error, "code", ""))), scrub(str(error), *known)
         except Exception:
             message = f"An error that cannot be printed, at {message}"
-    # Cut to the length of their columns: a decision that cannot be written would be tried again for ever.
+    # Cut to fit the columns: a decision that cannot be written would be tried again for ever.
     return {"error_class": class_name(error)[:200], "error_code": code[:100], "error_message": message[:500]}
 
 
 def _whereabouts(error: BaseException) -> str:
-    """Where an error came from, with its SQLSTATE or status: "onboarding/steps/visit.py:41, HTTP 409"."""
+    """The file and line that raised an error, with its SQLSTATE or status: "onboarding/steps/visit.py:41, HTTP 409"."""
     status = None
-    with suppress(Exception):  # of a class that raises an error when it is asked
+    with suppress(Exception):  # the attribute of a foreign class may raise
         status = int(error.response.status_code)  # type: ignore[attr-defined]
     state = sqlstates.sqlstate(error)
     told = [place(error), f"SQLSTATE {state}" if state else "", f"HTTP {status}" if status else ""]

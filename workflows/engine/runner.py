@@ -1,7 +1,7 @@
-"""RUNNER: one try at a step author's code, be it the steps of a workflow, an undo, or a deferred step.
+"""RUNNER: one try at a step author's code: the steps of a workflow, an undo, or a deferred step.
 
-A try runs in a savepoint of the claim's transaction, which is released, or rolled back, before anything is decided: the
-row is updated outside it (docs/internals/claim.md, "Update after the release").
+A try runs in a savepoint of the claim's transaction. The savepoint is released or rolled back before anything is
+decided, because the row is updated outside it (docs/internals/claim.md, "Update after the release").
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from workflows.timeouts import StepTimeout, call_within
 def run_in_savepoint(
     attempt: OpenAttempt, body: Callable[[], object], savepoint: AbstractContextManager[None]
 ) -> BaseException | None:
-    """Run `body` in the savepoint. Return what has ended it: None, MustStop, the Suspend of a wait, or a step's error.
+    """Run `body` in the savepoint. Returns what ended it: None, MustStop, the Suspend of a wait, or a step's error.
 
-    Raises ClaimLost when the error is not the step's, or when the row is no longer ours: then nothing may be decided.
+    Raises ClaimLost when the error is not the step's, or when the row is no longer ours; then nothing may be decided.
     """
     try:
         with savepoint:
@@ -38,7 +38,7 @@ def run_in_savepoint(
         return stopped
     except ClaimLost:
         raise
-    except BaseException as error:  # a step's SystemExit, too, is the step's failure and not the worker's
+    except BaseException as error:  # even a SystemExit is the step's failure, not the worker's
         attempt_log.ensure_from_step(attempt, error)
         attempt_log.require_claim(attempt)  # on a lost connection any error looks like the step's own
         return error
@@ -46,7 +46,7 @@ def run_in_savepoint(
 
 
 def finish_tries(attempt: OpenAttempt, *, rolled_back: bool) -> None:
-    """After the last try of an attempt, before anything is decided: what its steps have left is written."""
+    """After the last try of an attempt, before the decision, write what its steps have left unwritten."""
     if rolled_back:
         step_session.let_go()
     attempt_log.flush(attempt)
@@ -56,30 +56,30 @@ def finish_tries(attempt: OpenAttempt, *, rolled_back: bool) -> None:
 def call_in_time(
     step: Step, attempt: OpenAttempt, function: Callable[..., Result | None], **arguments: Any
 ) -> Result | None:
-    """Call a step author's code within the step's time. A wait suspends the workflow, whatever the code catches."""
+    """Call a step author's code within the step's timeout. A wait suspends the workflow, whatever the code catches."""
     attempt.boundary.calling()
     with attempt_log.attribute_to_step(attempt):
         result = call_within(step.timeout, partial(function, **arguments))
     if attempt.lost:
         raise attempt.lost
     if attempt.suspended:
-        raise attempt.suspended  # a bare `except:` has swallowed it: without this, a person's no would have no effect
+        raise attempt.suspended  # a bare `except:` has swallowed it; without this a person's "no" would have no effect
     return result
 
 
 def ensure_sound(what: str, attempt: OpenAttempt) -> None:
-    """Raise StepError if `what` has swallowed a database error, or has broken its session (`step_session.guarded`).
+    """Raise StepError if `what` has swallowed a database error, or broken its session (`step_session.guarded`).
 
-    Without this error its writes, and those of all steps before it, would be lost silently.
+    Otherwise its writes, and those of all steps before it, would be lost silently.
     """
     if step_session.is_broken(attempt):
         raise StepError(f"{what} swallowed a database error; catch it around an atomic() of its own.")
 
 
 class StepEntry:
-    """Wraps a step: adds `entry` to the attempt's steps, with how long it took and, for a failure, the description.
+    """Wraps a step: adds `entry` to the attempt's steps, with its duration and, for a failure, the description.
 
-    The entry comes with the outcome of a failure, which the caller replaces when the step succeeds.
+    The entry starts with the outcome of a failure; the caller replaces it when the step succeeds.
     """
 
     __slots__ = ("_attempt", "_entry", "_failed", "_results", "_started")

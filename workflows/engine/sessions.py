@@ -1,7 +1,7 @@
-"""SESSIONS: before a worker claims anything, it checks that its two sessions are what the engine relies on.
+"""SESSIONS: before a worker claims anything, it checks that its two sessions are fit for the engine.
 
-Behind a pooler none of that is certain. The worker refuses to work where no restart would help. A server that is
-read-only is in the middle of a failover: the worker waits for it as for a server that is away.
+Behind a pooler they may not be. If no restart can help, the worker refuses to work. A read-only server is in the middle
+of a failover: the worker waits for it as for a server that is away.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from workflows.state import attempt_log
 
 # The exit code of a worker process that refuses to work: EX_CONFIG of <sysexits.h>.
 REFUSED = 78
-# How often the claim's backend is read, while no other session of this worker is in use.
+# How often the claim's backend is read, while this worker uses no other session.
 TIMES = 3
 
 CURE = 'Connect the workers to PostgreSQL itself: see docs/deployment.md, "How many connections".'
 
 
 class UnfitSessions(Exception):
-    """No worker can work through these sessions, however often it is started. The message is for a person."""
+    """No worker can work with these sessions, however often it is restarted. The message is for a person."""
 
 
 def refuse_unfit(name: str) -> None:
-    """Raise UnfitSessions when the sessions that the worker `name` would open are unfit. None is left open.
+    """Raise UnfitSessions when the sessions of the worker `name` would be unfit. Leaves none open.
 
-    A database that is away, or read-only for now, is the business of the workers, which wait for it.
+    A database that is away, or read-only for now, raises nothing here: workers wait for it.
     """
     wrappers = [connections.create_connection(alias) for alias in (DEFAULT_DB_ALIAS, attempt_log.ALIAS)]
     for wrapper in wrappers:
@@ -46,9 +46,9 @@ def refuse_unfit(name: str) -> None:
 
 
 def ensure_fit() -> None:
-    """Open this process's two connections unless they are open; look at them when one is new.
+    """Open this process's two connections unless they are open; check them when one is new.
 
-    Raises UnfitSessions; ClaimLost or the database's error when there is no database, or one that takes no writes.
+    Raises UnfitSessions; ClaimLost or the database's error when there is no database, or it is read-only.
     """
     claim, writer = connections[DEFAULT_DB_ALIAS], connections[attempt_log.ALIAS]
     if claim.connection is None or writer.connection is None:
@@ -56,12 +56,12 @@ def ensure_fit() -> None:
 
 
 def _check(claim: Any, writer: Any) -> None:
-    """Look at the session of the claim and that of the attempt log, neither in a transaction.
+    """Check the sessions of the claim and of the attempt log, neither in a transaction.
 
-    1. Each session has the parameters that it set as it was opened.
-    2. The server takes writes.
-    3. Each session has a backend of its own, also while the other one is in a transaction, and keeps what is set from
-       one transaction to the next. A lock that one of them holds is refused to the other.
+    1. Each session has the parameters that it set when it was opened.
+    2. The server accepts writes.
+    3. Each session has its own backend, even while the other is in a transaction, and keeps its settings from one
+       transaction to the next. Each session is refused a lock that the other holds.
     """
     place = sqlstates.host_port(writer.alias)
     sessions = [_open(wrapper, place) for wrapper in (claim, writer)]
@@ -79,14 +79,14 @@ def _check(claim: Any, writer: Any) -> None:
 
 
 def _open(wrapper: Any, place: str) -> Any:
-    """Open the connection, and see that its session has what was asked for. Returns it as psycopg knows it."""
+    """Open the connection, and check that the session has its parameters. Returns psycopg's connection."""
     try:
         wrapper.ensure_connection()
     except sqlstates.DATABASE_ERRORS as error:
         if sqlstates.NO_STARTUP_OPTIONS in sqlstates.loggable(error):
             raise UnfitSessions(f"The server at {place} takes no startup options, as a pooler. {CURE}") from error
         raise
-    # Where a value comes from, and not the value, which the server writes in words of its own (120000 is 2min).
+    # The source of each value, and not the value: the server rewrites values (120000 becomes 2min).
     ignored = _fetch_one(
         wrapper.connection,
         """SELECT array_agg(name ORDER BY name) FROM pg_settings
@@ -103,10 +103,10 @@ def _open(wrapper: Any, place: str) -> Any:
 
 
 def _is_one_backend_each(claim: Any, writer: Any) -> bool:
-    """Whether each of the two sessions keeps one backend, its own.
+    """Whether each of the two sessions keeps one backend of its own.
 
-    A pool that lends the backend that was free last gives the second session that of the first one; a pool that lends
-    them in turns gives the first session another one with its next statement.
+    A pool that lends the backend that became free last gives both sessions the same one. A pool that lends them in turn
+    gives the first session another backend for its next statement.
     """
     mark, lock = token_hex(8), randbits(62)
     whose = "SELECT pg_backend_pid(), current_setting('onramp.session', true)"
@@ -114,7 +114,7 @@ def _is_one_backend_each(claim: Any, writer: Any) -> bool:
     with writer.transaction():
         other = _fetch_one(writer, "SELECT pg_backend_pid(), pg_try_advisory_xact_lock(%s)", lock)
         if other == (first[0], True):
-            return False  # at once: in a pool of one, the next statement would wait for the backend of this one
+            return False  # now: in a pool of one, the next statement would wait for this very backend
         locked_by_both = _fetch_one(claim, "SELECT pg_try_advisory_xact_lock(%s)", lock)
     seen = {_fetch_one(claim, whose) for _ in range(TIMES)}
     return seen == {first} and other[1] and locked_by_both == (False,)

@@ -1,4 +1,4 @@
-"""SIDE HEARTBEAT: which consumers and relays run, where, and what they take: a row for each process, for people."""
+"""SIDE HEARTBEAT: which consumers and relays run, where, and what they take: one row for each process, for people."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.statements import fetch_one
 
 EVERY = 1.0
-# Seconds without a beat after which one is silent. The longest without one is to have dead letters written: 20.
+# Seconds after the last beat at which a process counts as silent. Writing dead letters, the longest pause, takes 20.
 SILENT_AFTER = 60.0
-# Seconds for a beat, and until the next one while the database is away: it delays what the process is there for.
+# Seconds for a beat, and until the next one while the database is away: a beat delays the process's real work.
 WITHIN, AFTER_FAILURE = 1.0, 10.0
 
 _UPDATE = """
@@ -37,9 +37,9 @@ _STOP = """
 
 
 class SideHeartbeat:
-    """This process's row. The first beat makes it, and a later one if it is gone, or another's after a failover.
+    """This process's row. The first beat makes it; a later one does if the row is gone or, after a failover, another's.
 
-    It never raises: a process whose beat fails does what it is there for, and looks silent meanwhile.
+    It never raises: a process whose beat fails goes on working, and looks silent meanwhile.
     """
 
     def __init__(self, kind: str, takes: Collection[str]) -> None:
@@ -52,11 +52,11 @@ class SideHeartbeat:
         self._message_at: float | None = None
 
     def message(self) -> None:
-        """A message, or event, was dealt with now."""
+        """Note that a message or event was handled just now."""
         self._message_at = monotonic()
 
     def beat(self, takes: Collection[str] | None = None) -> None:
-        """Write that this process lives, and what it takes, unless it wrote that less than a second ago."""
+        """Record that this process lives and what it takes; at most once a second."""
         if takes is not None:
             self._row["takes"] = [*takes]
         if monotonic() < self._next:
@@ -71,7 +71,7 @@ class SideHeartbeat:
             self._next = monotonic() + EVERY
 
     def stop(self, how: str = "") -> None:
-        """Write that it has stopped: in good order, unless `how` says otherwise."""
+        """Record that the process has stopped: in good order, unless `how` says otherwise."""
         if self._row["id"]:
             with suppress(DatabaseUnavailable, DataError, IntegrityError):
                 query_in_time(lambda: fetch_one(_STOP, {**self._row, "how": how[:50]}), seconds=WITHIN)

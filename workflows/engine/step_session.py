@@ -1,7 +1,7 @@
-"""STEP SESSION: what a step does to the claim's session is undone, before the decision and the next workflow.
+"""STEP SESSION: undo what a step did to the claim's session, before the decision and the next workflow.
 
-What cannot be undone is the end of the claim's transaction, for the row is free by then. The attempt is lost, and the
-attempt log keeps how, so that the next one fails at that step instead of running it again (`find_broken`).
+If a step ends the claim's transaction, that cannot be undone: the row is free by then. The attempt is lost. The attempt
+log keeps the reason, so that the next attempt fails at that step instead of running it again (`find_broken`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workflows.postgres.round_trips import Session, session_of
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt, PastAttempt
 
-# How a step can break the claim's session, as the attempt log keeps it; and what the step's author is told.
+# How a step can break the claim's session, as the attempt log records it; and the messages for the step's author.
 ENDED, ENDED_UNSEEN = "the step ended the transaction", "a step ended the transaction"
 LEFT_BUSY = "the step left the connection busy"
 _MUST_NOT = "A step must not commit or roll back: what it writes is committed with the outcome."
@@ -33,33 +33,33 @@ _TOLD = {
 
 
 def check_deferred_constraints(attempt: OpenAttempt, also: str = "") -> None:
-    """Check the deferred constraints now: one that failed at the COMMIT would undo the decision too, for ever.
+    """Check the deferred constraints now: a failure at the COMMIT would undo the decision as well, for ever.
 
-    They are deferred again at once, for the steps that follow. A constraint that fails is the step's error. `also`: SQL
-    to send along.
+    A failed constraint is the step's error. Later steps find the constraints deferred again. `also` is SQL to send
+    along.
     """
     with attempt_log.attribute_to_step(attempt), connection.cursor() as cursor:
         cursor.execute(f"SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; {also}")
 
 
-# What survives a rollback too: prepared statements, and advisory locks of the session.
+# What survives a rollback: prepared statements, and the session's advisory locks.
 _LET_GO = "DEALLOCATE ALL; SELECT pg_advisory_unlock_all()"
-# What RESET ALL leaves: cursors WITH HOLD, who we are, temporary tables, and channels that are listened to.
+# What RESET ALL leaves: cursors WITH HOLD, the session's role, temporary tables, and LISTEN channels.
 _RESET = f"CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; DISCARD TEMP; UNLISTEN *; {_LET_GO}"
 
 
 def reset(attempt: OpenAttempt) -> None:
-    """After the last step, undo what a step did to the session: it would outlive the attempt."""
+    """After the last step, undo what steps did to the session, because it would outlive the attempt."""
     if not session_of().is_used:
-        return  # where nothing was sent, there is nothing to check or to undo
+        return  # nothing was sent, so there is nothing to check or undo
     check_deferred_constraints(attempt, also=_RESET + session_settings.again_sql(connection))
     session_of().forget_prepared()
 
 
 def reset_after_hooks() -> None:
-    """After the commit, undo what the on_commit hooks of steps did to the session: the next workflow would run with it.
+    """After the commit, undo what on_commit hooks of steps did to the session, because the next workflow uses it.
 
-    A session that they have left in a transaction, or that fails just then, is closed: the worker opens another one.
+    A session that a hook left in a transaction, or that fails now, is closed; the worker opens another.
     """
     claim = connections[DEFAULT_DB_ALIAS]
     if claim.connection is None:
@@ -76,14 +76,14 @@ def reset_after_hooks() -> None:
 
 
 def let_go() -> None:
-    """After steps that were rolled back, let go of what the rollback has left in the session."""
+    """Free what a rollback of steps has left in the session."""
     with connection.cursor() as cursor:
         cursor.execute(_LET_GO)
     session_of().forget_prepared()
 
 
 def is_broken(attempt: OpenAttempt) -> bool:
-    """Whether the claim's transaction is over, or can only be rolled back: a failed statement, a closed connection."""
+    """Whether the claim's transaction has ended or must be rolled back: a failed statement, or a closed connection."""
     claim = connections[DEFAULT_DB_ALIAS]
     if must_roll_back(claim) or claim.connection is None or (attempt.session and attempt.session.has_ended):
         return True
@@ -94,7 +94,7 @@ def is_broken(attempt: OpenAttempt) -> bool:
 
 
 class SessionBroken(ClaimLost):
-    """The claim is lost by what a step did to its session; `how`, and at which step."""
+    """A step has broken the claim's session: `how`, and at which step."""
 
     def __init__(self, how: str, step: str) -> None:
         super().__init__(_TOLD[how].format(step=step))
@@ -103,14 +103,14 @@ class SessionBroken(ClaimLost):
 
 @contextmanager
 def guarded(attempt: OpenAttempt) -> Iterator[None]:
-    """Around everything that calls a step author's code: a claim that is lost by that code raises SessionBroken."""
+    """Wraps all calls of a step author's code: if that code loses the claim, raises SessionBroken."""
     attempt.session = session = session_of()
     session.has_ended = False
     try:
         yield
     except (Exception, ClaimLost):
         known = LEFT_BUSY if attempt.left_busy else ENDED if session.has_ended else ""
-        # Before that a statement of the engine's own, which has failed, has ended it.
+        # Without a step or a step's error, a failed statement of the engine's own has ended it.
         is_from_author = bool(attempt.steps or attempt.step_error)
         if how := known or (_how_ended_unseen(session, attempt) if is_from_author else ""):
             raise SessionBroken(how, attempt_log.last_step(attempt)) from None
@@ -118,7 +118,7 @@ def guarded(attempt: OpenAttempt) -> Iterator[None]:
 
 
 def _how_ended_unseen(session: Session, attempt: OpenAttempt) -> str:
-    """Whether the transaction has ended, and the session lives: a server that ends the session ends both."""
+    """ENDED_UNSEEN if the transaction has ended but the session lives: a server that ends a session ends both."""
     try:
         attempt_log.require_claim(attempt)
     except ClaimLost:
@@ -127,11 +127,11 @@ def _how_ended_unseen(session: Session, attempt: OpenAttempt) -> str:
 
 
 def find_broken(past: Sequence[PastAttempt], at: str = "") -> PastAttempt | None:
-    """The last attempt that was lost by its step, at that step or any, since a deferred step was decided."""
+    """The last attempt that its step lost, at that step or any; not before a deferred step was last decided."""
     undecided = takewhile(lambda each: each.outcome != Attempt.Outcome.FOLLOW_UP_FAILED, past)
     return next((each for each in undecided if each.died_how in _TOLD and at in ("", each.died_in)), None)
 
 
 def failure_of(broken: PastAttempt) -> StepError:
-    """The error of the step that broke its session, for the attempt after that."""
+    """The error of the step that broke its session, for the next attempt."""
     return StepError(_TOLD[broken.died_how].format(step=broken.died_in), code="broken_session")

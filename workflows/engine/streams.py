@@ -1,4 +1,4 @@
-"""STREAMS: a step may close standard output and error: neither the worker's log nor the next workflow notices."""
+"""STREAMS: a step may close standard output or error without harm to the worker's log or the next workflow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def open_for_steps() -> None:
-    """Give steps streams of their own on the same files. A log handler keeps the stream that it has."""
+    """Give steps their own streams on the same files. A log handler keeps the stream that it has."""
     sys.stdout, sys.stderr = (
         open(file, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
         for file in (1, 2)
@@ -15,7 +15,7 @@ def open_for_steps() -> None:
 
 
 def reopen() -> None:
-    """Open them again if a step has closed, or detached, one."""
+    """Open the streams again if a step has closed or detached one."""
     if not (_is_open(sys.stdout) and _is_open(sys.stderr)):
         open_for_steps()
 
@@ -23,5 +23,5 @@ def reopen() -> None:
 def _is_open(stream: Any) -> bool:
     try:
         return not stream.closed
-    except (AttributeError, ValueError):  # None; or without a buffer
+    except (AttributeError, ValueError):  # the stream is None, or has no buffer
         return False

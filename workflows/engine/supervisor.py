@@ -34,13 +34,13 @@ from workflows.stop_flag import Flag
 logger = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-# Seconds. When a child dies younger than this, the next one would probably die as soon: the supervisor waits before it
-# forks that one, twice as long each time, up to the limit.
+# Seconds. A child that dies younger than this is likely to die again: the supervisor waits before the next fork, twice
+# as long each time, up to the limit.
 YOUNG = 1.0
 MAX_RESTART_DELAY = 5.0
-# Seconds after the grace. The supervisor then kills a child that is still there.
+# Seconds after the grace. Then the supervisor kills a child that is still there.
 KILL_AFTER_GRACE = 10.0
-# Seconds after a step's timeout. The worker enforces the timeout itself, but not in C code that holds the interpreter:
+# Seconds after a step's timeout. The worker enforces the timeout itself, except in C code that holds the interpreter;
 # there the supervisor kills the worker.
 KILL_OVERDUE_AFTER = 10.0
 
@@ -60,7 +60,7 @@ class Options:
 
 @dataclass(slots=True)
 class Child:
-    """A worker process; `ended_by_us` says why the supervisor has killed it, and is empty before that."""
+    """A worker process; `ended_by_us` says why the supervisor has killed it, and is empty until then."""
 
     slot: Slot
     forked_at: float
@@ -73,8 +73,8 @@ class Supervisor:
     def __init__(self, options: Options, features: Sequence[Feature]) -> None:
         self.options, self._features = options, features
         self._children: dict[int, Child] = {}  # by process id
-        self._slots = process_status.allocate(options.processes)  # the slots that no child uses
-        # When the child of each slot, or the child before it, last had the database.
+        self._slots = process_status.allocate(options.processes)  # the slots without a child
+        # When a child in each slot, present or former, last spoke to the database.
         self._heard = dict.fromkeys(self._slots, monotonic())
         self._written_at = self._warned_at = float("-inf")
         # Containers may share a host name, and each has a process 7.
@@ -87,21 +87,21 @@ class Supervisor:
         self._fork_again_at = float("-inf")
 
     def _name(self, pid: int) -> str:
-        """A process of this host, as attempts and workers name it."""
+        """The name of a process of this host in attempts and workers' rows."""
         return f"{self._host}:{pid}"
 
     def run(self) -> None:
         """Return when every child has ended.
 
-        After SIGTERM or SIGINT the children claim nothing more, and have `grace` seconds for the workflow in hand. The
-        supervisor also stops when a child refuses to work, because any other child would refuse too: then it raises
-        UnfitSessions in the end.
+        After SIGTERM or SIGINT the children claim nothing more, and have `grace` seconds for their current workflow.
+        The supervisor also stops when a child refuses to work, because any other child would refuse too; it then raises
+        UnfitSessions at the end.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._begin_to_stop)
         signal.signal(signal.SIGCHLD, lambda *_: self._wake_up.set())
-        # What is there now is shared with the children for good: their collections no longer write into its pages, of
-        # which each would get a copy of its own (36 MB a child; 11 with this).
+        # The children share the present objects for good: their garbage collections do not write to these pages, which
+        # would give each child a copy (36 MB a child; 11 with this).
         gc.collect()
         gc.freeze()
         began, stopping_since = monotonic(), None
@@ -119,7 +119,7 @@ class Supervisor:
             if self._stopping:
                 self._wanted, stopping_since = 0, stopping_since or monotonic()
                 overdue = monotonic() > stopping_since + self.options.grace + KILL_AFTER_GRACE
-                # SIGTERM is sent again each time around: one that comes before the child has its handler is lost.
+                # SIGTERM is sent again each time: one that arrives before the child has its handler is lost.
                 for pid in self._children:
                     if overdue:
                         self._kill(pid, "grace")
@@ -132,7 +132,7 @@ class Supervisor:
             raise sessions.UnfitSessions("A worker process has refused to work: see the log.")
 
     def _report_health(self) -> None:
-        """Keep the health file young, and log once a minute that children have long been without the database."""
+        """Keep the health file fresh, and log once a minute when children have long been without the database."""
         now = monotonic()
         if now < self._written_at + healthfile.WRITE_EVERY:
             return
@@ -150,7 +150,7 @@ class Supervisor:
             logger.warning("%s", silence)
 
     def _report(self) -> Report:
-        """The report on the children that there should be: those that run, and those that are to be forked again."""
+        """The report on all wanted children: those that run, and those that will be forked again."""
         now, trouble = monotonic(), ""
         missing = max(0, self._wanted - len(self._children))
         looked_at = [child.slot for child in self._children.values()] + self._slots[len(self._slots) - missing :]
@@ -171,15 +171,15 @@ class Supervisor:
     def _end_overdue(self) -> None:
         """Kill the children whose step, or on_commit hook, does not return.
 
-        The death is written first, while the child still holds the row: so the next worker knows that the step has
-        failed. If it cannot be written now, perhaps the child waits for nothing but the database, and is left alone.
+        The death is written first, while the child still holds the row, so that the next worker knows that the step has
+        failed. If it cannot be written now, the child may be waiting for the database as well, and is left alone.
         """
         for pid, child in self._children.items():
             status = child.slot.read()
             if status is None or child.ended_by_us or monotonic() < status.deadline + KILL_OVERDUE_AFTER:
                 continue
             written = self._deaths.write(Death(self._name(pid), status, Attempt.Outcome.INTERRUPTED, "overdue"))
-            if written and child.slot.read() == status:  # else the step came to an end, or started, after all
+            if written and child.slot.read() == status:  # otherwise a step has ended or started meanwhile
                 logger.warning(
                     "worker process %s is overdue in %s, of workflow %s", pid, status.step, status.workflow_id
                 )
@@ -194,12 +194,12 @@ class Supervisor:
         parent, slot = os.getpid(), self._slots[-1]
         try:
             pid = os.fork()
-        except OSError as error:  # no memory, or too many processes: the children there are work on
+        except OSError as error:  # no memory, or too many processes: the existing children go on
             logger.error("no worker process can be started, it is tried again: %s", error.strerror)
             self._fork_again_at = monotonic() + MAX_RESTART_DELAY
             return
         if pid == 0:
-            # Nothing of the parent's, neither its exit handlers nor its stack, may run on in the child.
+            # Neither the parent's exit handlers nor its stack may run in the child.
             exit_code = 1
             try:
                 _work(self.options, self._features, parent, slot, self._name(os.getpid()))
@@ -215,7 +215,7 @@ class Supervisor:
         self._children[pid] = Child(slot, forked_at=monotonic())
 
     def _reap(self) -> None:
-        """Take note of the children that have ended. A child that has drained the queue is not replaced."""
+        """Handle the children that have ended. A child that has drained the queue is not replaced."""
         for pid in list(self._children):
             ended, wait_status = os.waitpid(pid, os.WNOHANG)
             if not ended:
@@ -230,7 +230,7 @@ class Supervisor:
             if code == sessions.REFUSED and not status.attempt_id:
                 self._stopping = self._refused = True
                 continue
-            # A child whose attempt is still open left in the midst of a workflow, as by os._exit(0) in a step.
+            # A child with an open attempt left in the middle of a workflow, as by os._exit(0) in a step.
             if code == 0 and not status.attempt_id and (self.options.drain or self._stopping):
                 self._wanted = max(0, self._wanted - 1)
                 continue
@@ -250,14 +250,14 @@ def _work(options: Options, features: Sequence[Feature], parent: int, slot: Slot
         nonlocal give_back_at
         if not stopping.is_set():
             give_back_at = monotonic() + options.grace
-            give_up_in(options.grace / 2)  # the other half is for what is left to be written
+            give_up_in(options.grace / 2)  # the other half is for writing what is left
         stopping.set()
 
-    # Ctrl-C sends SIGINT to the supervisor and its children: a child takes it like the supervisor's SIGTERM.
+    # Ctrl-C sends SIGINT to the supervisor and its children; a child treats it like the supervisor's SIGTERM.
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    die_with(parent)  # after the child has its own handlers: the parent's set a flag that the child does not read
+    die_with(parent)  # after the child has its own handlers: the parent's set a flag that the child never reads
     lease.describe_connections(name)
     streams.open_for_steps()
     onlookers = [each for feature in features if (each := feature.onlooker())]
@@ -280,7 +280,7 @@ def _work(options: Options, features: Sequence[Feature], parent: int, slot: Slot
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel send SIGTERM to this process when its parent dies: no child runs on unsupervised. Linux only."""
+    """Make the kernel send SIGTERM to this process when its parent dies: no child runs unsupervised. Linux only."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     except AttributeError:

@@ -1,9 +1,9 @@
-"""TURNS: at a pace of so many a second, a worker takes a turn before it begins a workflow.
+"""TURNS: where a pace limits starts in a second, a worker takes a turn before it starts a workflow.
 
-The turns are in the row of the pace, in the database's time: `next_at` is the first that nobody has. A worker takes one
-up to a second ahead, when something is due, and then waits for it in memory, holding no row. Of a fast pace it takes a
-quarter of a second's share at once, or the row would be written for each workflow. A worker that dies leaves its turns
-unused: so many fewer begin in that second.
+The pace's row holds the turns, in the database's time: `next_at` is the first free one. A worker takes a turn up to a
+second ahead, when something is due, and then waits in memory without a row lock. Of a fast pace it takes its share of a
+quarter of a second at once; otherwise the row would be written for each workflow. A worker that dies leaves its turns
+unused: that many fewer workflows start in that second.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from time import monotonic
 
 from workflows.state import attempt_log
 
-# Seconds. A turn is taken so far ahead, and is lost when it is that late: then the pace may have been changed.
+# Seconds. A turn is taken at most this far ahead, and lost when it is this late: the pace may have changed.
 AHEAD = 1.0
-# The share of a second that the workers take together, at a time.
+# The share of a second's turns that all workers together take at a time.
 SHARE = 0.25
 
-# No worker waits for the row. A turn further ahead than any can be is of a clock that was set back. `late`: what was
-# just missed, for no worker came by, is made up for.
+# No worker waits for the row. A turn further ahead than possible comes from a clock that was set back. Turns that were
+# just missed, because no worker came by, are made up for.
 _TAKE = """
     WITH pace AS (
         SELECT key, per_second, clock_timestamp() AS now, next_at FROM workflows_pace
@@ -42,7 +42,7 @@ class _Taken:
 
 
 class Turns:
-    """The turns of one worker, by the key of their pace. `live_workers` take turns of the same."""
+    """The turns of one worker, by the key of their pace. `live_workers` share the same paces."""
 
     def __init__(self) -> None:
         self.live_workers = 1
@@ -50,7 +50,7 @@ class Turns:
         self._ask_at: dict[str, float] = {}
 
     def has(self, key: str, per_second: float) -> bool:
-        """Whether a turn has come that this worker has; it takes one if it has none."""
+        """Whether the time of a turn that this worker has taken has come; takes a turn if it has none."""
         taken, now = self._taken.get(key), monotonic()
         if taken is None or not taken.left or now > taken.ready_at + AHEAD:
             taken = self._take(key, per_second) if now >= self._ask_at.get(key, 0.0) else None
@@ -60,7 +60,7 @@ class Turns:
         self._taken[key].left -= 1
 
     def next_in(self) -> float | None:
-        """Seconds until the first turn that this worker has taken and that is to come; None if there is none."""
+        """Seconds until this worker's first future turn; None if there is none."""
         waits = [each.ready_at - monotonic() for each in self._taken.values() if each.left]
         return min((wait for wait in waits if wait > 0), default=None)
 

@@ -1,9 +1,8 @@
-"""BEFORE UNDO: a person decides whether what a failed workflow has done is reversed, retried or left as it is.
+"""BEFORE UNDO: a person decides whether the calls of a failed workflow are reversed, retried or left as they are.
 
-Only where the definition asks (`before_undo`), and only when the workflow has failed by itself. The transaction that
-begins the compensation marks its event: so a crash before the question forgets nothing, and what people cancel has no
-mark. The compensation asks right before its first undo, when it knows that there is something to undo
-(docs/adr/0035).
+Only where the definition asks (`before_undo`), and only when the workflow failed by itself. The transaction that begins
+the compensation marks its event, so that a crash before the question loses nothing; a cancelled workflow has no mark.
+The compensation asks right before its first undo, when it knows that there is something to undo (docs/adr/0035).
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from workflows.waits import WaitFailed
 from workflows.wording import words_for_code, words_for_step
 
 TASK_TYPE = "before_undo"
-# The name of the wait for the answer, and the question.
+# The name of the wait for the answer; and the question.
 WAIT = "before_undo:"
 ASKED = "Is what this workflow has done to be reversed?"
 
 _ASKED_BY_ANOTHER_RELEASE = BeforeUndo("", (), LONGEST)
-# A person has decided on it already, or nobody, or nothing, came in time: see `before_undo.NEVER_ASKED`.
+# A person has already decided, or the time was up: see `before_undo.NEVER_ASKED`.
 _NEVER_AFTER = (WorkflowCancelled, WorkflowExpired, LetFail, WaitFailed)
 
 
 def mark(definition: WorkflowDefinition | None, error: BaseException, code: str) -> dict[str, Any]:
-    """What the event of a compensation says of the question: `asks`, if a person is asked after this error."""
+    """The mark for the event of a compensation: `asks`, if a person is asked after this error."""
     if definition is None or definition.before_undo is None:
         return {}
     is_own = not any(isinstance(each, _NEVER_AFTER) for each in error_chain(error))
@@ -43,16 +42,15 @@ def mark(definition: WorkflowDefinition | None, error: BaseException, code: str)
 
 
 def mark_again(workflow_id: int) -> dict[str, Any]:
-    """The same for a compensation that is taken up again: as it was."""
+    """The mark for a compensation that is resumed: that of the last one."""
     begun = Event.objects.filter(workflow=workflow_id, kind=Event.Kind.COMPENSATING).order_by("-id").first()
     return {"asks": True} if begun and "asks" in begun.detail else {}
 
 
 def who_leaves_it(definition: WorkflowDefinition, workflow: Workflow, to_undo: Sequence[str]) -> str:
-    """The name of the person who leaves what was done as it is; empty if it is to be undone.
+    """The name of the person who leaves the calls as they are; empty if they are to be undone.
 
-    `to_undo` are the names of the steps whose calls are undone otherwise. Raises Suspend until somebody has answered,
-    and StartAgain.
+    `to_undo` names the steps whose calls would be undone. Raises Suspend until somebody answers, and StartAgain.
     """
     parameters = _parameters(workflow.pk)
     if not _is_asked(definition, *attempt_log.execute(_STANDING, parameters)[0]):
@@ -78,7 +76,7 @@ def who_leaves_it(definition: WorkflowDefinition, workflow: Workflow, to_undo: S
 
 
 def is_undecided(definition: WorkflowDefinition | None, workflow: Workflow) -> bool:
-    """Whether a person decides, or is about to be asked, whether the compensation under way undoes anything."""
+    """Whether a person is deciding, or will be asked, whether the current compensation undoes anything."""
     if not workflow.compensating or (workflow.waiting_for != ASKED and not (definition and definition.before_undo)):
         return False
     outcome, marked = fetch_row(_STANDING, _parameters(workflow.pk))
@@ -86,7 +84,7 @@ def is_undecided(definition: WorkflowDefinition | None, workflow: Workflow) -> b
 
 
 def _is_asked(definition: WorkflowDefinition | None, outcome: str | None, marked: bool) -> bool:
-    """A question that was asked counts, also where this release would ask none. `outcome` is None for none."""
+    """An existing question counts, even if this release would ask none. `outcome` is None if there is no question."""
     return outcome is not None or bool(marked and definition and definition.before_undo)
 
 
@@ -94,8 +92,8 @@ def _parameters(workflow_id: int) -> dict[str, Any]:
     return {"workflow_id": workflow_id, "wait": WAIT}
 
 
-# What has come of the question, and whether one is to be asked. A request to cancel that was stored just as the
-# workflow failed is too late to cancel it, but not to have it reversed.
+# The outcome of the question, and whether one is to be asked. A request to cancel that came just as the workflow failed
+# is too late to cancel it, but in time to have it reversed without a question.
 _STANDING = f"""
     SELECT (SELECT outcome FROM workflows_wait
              WHERE workflow_id = %(workflow_id)s AND name = %(wait)s AND NOT superseded),

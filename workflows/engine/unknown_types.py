@@ -1,6 +1,6 @@
-"""UNKNOWN TYPES: a workflow whose type this release does not know is left to a release that does. It never fails by it.
+"""UNKNOWN TYPES: a workflow whose type this release does not know is left to a release that does; it never fails.
 
-No attempt is opened for a look that decides nothing: 10,000 such rows would make 14 million attempts a day.
+A look that decides nothing opens no attempt: 10,000 such rows would make 14 million attempts a day.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from workflows.models.clock import ClockTimestamp
 from workflows.postgres.statements import execute, fetch_one
 from workflows.state import attempt_log, history, transitions
 
-# Seconds: the row is rescheduled for as long as it has waited already, so that each delay is twice the one before it. A
-# deploy takes minutes, and a row that has waited for longer than that waits for a worker that starts.
+# Seconds. The row is rescheduled for as long as it has waited already, so each delay doubles. A deploy takes minutes; a
+# row that has waited longer waits for a worker that starts.
 FIRST_DELAY, MAX_DELAY, JITTER = 60.0, 3600.0, 0.1
 
-# Rows that one statement makes due.
+# Rows to make due in one statement.
 SLICE = 1000
 
 
 def reschedule(workflow: Workflow) -> None:
-    """Reschedule a workflow whose row the caller's transaction holds. The history says so once, and not at every look.
+    """Reschedule a workflow whose row lock the caller's transaction holds. The history records this once, not every
+    look.
 
-    An attempt that is still open has lost its worker: it is closed as vanished, as by one that starts an attempt.
+    An attempt that is still open has lost its worker, and is closed as vanished, as when a new attempt starts.
     """
     execute(f"{attempt_log.closing_as_vanished('true')} SELECT FROM vanished", {"workflow_id": workflow.pk})
     reason = f"It waits for {transitions.release_awaited(workflow.workflow_type)}."
@@ -41,7 +42,7 @@ def reschedule(workflow: Workflow) -> None:
 
 
 def _seconds_since(workflow_id: int, reason: str) -> float:
-    """Since when the workflow waits for that reason, as the history has it; 0 when it does not say."""
+    """Seconds since the workflow began to wait for that reason, according to its history; 0 if unknown."""
     row = fetch_one(
         """SELECT coalesce(extract(epoch FROM clock_timestamp() - max(at)), 0)::float FROM workflows_event
             WHERE workflow_id = %s AND kind = 'put_back' AND detail->>'reason' = %s""",
@@ -51,9 +52,9 @@ def _seconds_since(workflow_id: int, reason: str) -> float:
 
 
 def make_due(queue: str) -> int:
-    """Make the rows of `queue` due that waited for a release such as this one; how many. Each slice is a commit."""
+    """Make due the rows of `queue` that waited for a release like this one; return how many. Commits each slice."""
     known = list(definitions())
     made = last = transitions.make_known_due(queue, known, limit=SLICE)
-    while last == SLICE:  # not until none is left: a worker of the other release may be putting them off again
+    while last == SLICE:  # not until none is left: a worker of the other release may be rescheduling them again
         made += (last := transitions.make_known_due(queue, known, limit=SLICE))
     return made

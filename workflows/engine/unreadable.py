@@ -1,6 +1,6 @@
-"""UNREADABLE: a workflow whose secrets do not open. No step runs without them: a person is asked.
+"""UNREADABLE: a workflow whose secrets cannot be opened. No step runs without them: a person is asked.
 
-While the keys are changed one worker may have a key that another lacks: what is under that key is left to the first.
+During a change of keys one worker may lack a key that another has; it then leaves the workflow to that worker.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from workflows.waits import require_go_ahead, withdraw
 logger = logging.getLogger(__name__)
 
 TASK_TYPE = "secrets_unreadable"
-# A whole weekend, as for other questions of the engine: only this one row waits for the answer.
+# A whole weekend, as for other questions of the engine: only this row waits for the answer.
 TIMEOUT = timedelta(hours=72)
-# It is less urgent than others: what the workflow's calls did is known. An engineer has to find a key.
+# Less urgent than others, because the state of the workflow's calls is known. An engineer has to find a key.
 DUE = timedelta(days=1)
-# Another worker takes it up then; it is as likely to be this one again.
+# Then another worker may take it; it may be this one again.
 LEFT_TO_OTHERS = timedelta(seconds=15)
 
 
 def open_secrets(definition: WorkflowDefinition, workflow: Workflow) -> Held | Failed | Rescheduled | None:
-    """Put the secrets of the payload in clear, for the steps. What to do instead of running it if they do not open.
+    """Open the payload's secrets for the steps. If that fails, return what to do instead of running the workflow.
 
-    Calls are undone all the same, without the secrets: the undo that needs one fails, and then a person is asked.
+    A compensation goes on without the secrets: an undo that needs one fails, and then a person is asked.
     """
     try:
         payloads.open_for_steps(definition, workflow)
@@ -50,7 +50,7 @@ def open_secrets(definition: WorkflowDefinition, workflow: Workflow) -> Held | F
 def _ask(definition: WorkflowDefinition, workflow: Workflow, why: str) -> Held | Failed:
     step = definition.find_or_removed_step(workflow.current_step or definition.steps[0].name)
     try:
-        for _ in range(2):  # a yes was to another try, and this was it: the question is asked again
+        for _ in range(2):  # a "yes" allowed another try, which was this one: the question is asked again
             require_go_ahead(
                 workflow,
                 TASK_TYPE,

@@ -1,4 +1,4 @@
-"""BOUNDARY of a worker: before each step it checks whether to go on, and publishes which step comes."""
+"""BOUNDARY of a worker: before each step it checks whether to go on, and publishes the next step."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ from workflows.state.attempt_log import OpenAttempt
 from workflows.state.boundary import Boundary, MustStop
 
 CHECK_EVERY = 1.0
-# Seconds between the announcement of a step and its own code: the INTENT of its call is written in a few milliseconds.
+# Seconds between the announcement of a step and its own code. Writing the INTENT takes only a few milliseconds.
 LONG_FOR_THE_DATABASE = 1.0
 
 
 class WorkersBoundary(Boundary):
-    """The boundary of the attempt in hand; `begin` says which. `beat` writes the worker's own row, once a second."""
+    """The boundary of the current attempt, which `begin` sets. `beat` writes the worker's own row, once a second."""
 
     def __init__(
         self, status: PublishedStatus, parts: Sequence[Part], beat: Callable[[], None], must_stop: Callable[[], bool]
     ) -> None:
         self._status, self._parts, self._beat, self._must_stop = status, parts, beat, must_stop
-        self._asked: list[Part] = []  # those that have something to say of the steps of this workflow
+        self._asked: list[Part] = []  # the parts that take part in this workflow's steps
         self._workflow_id, self._heeds_requests, self._expires_at = 0, True, inf
         self._checked_at = -inf
 
     def begin(self, claim: Claim, attempt: OpenAttempt, caps: Mapping[str, int]) -> None:
-        """For the steps of this workflow.
-
-        Only the worker's own end interrupts a compensation, or a deferred step.
+        """Prepare for the steps of this workflow. Requests to cancel and expiry do not interrupt a compensation or a
+        deferred step.
         """
         workflow = claim.workflow
         self._workflow_id = workflow.pk
@@ -55,15 +54,15 @@ class WorkersBoundary(Boundary):
             raise cancelled
         if self._heeds_requests and monotonic() >= self._expires_at:
             raise WorkflowExpired
-        now = monotonic()  # the supervisor knows which step comes, before the step can kill this process
+        now = monotonic()  # published first, because the step may kill this process
         self._status.update(step=step.name, since=now, deadline=now + step.longest)
         self._beat()
 
     def _check_cancellation(self) -> WorkflowCancelled | None:
         """Read, at most once a second and on the claim, whether a person has asked to cancel the workflow.
 
-        Using the claim keeps it from being silent, or shows that the server has ended it: a worker that was stopped,
-        and goes on after its lease has ended, starts no further step.
+        Using the claim keeps it from being silent, and shows if the server has ended it: a worker that was frozen past
+        its lease starts no further step.
         """
         if monotonic() < self._checked_at + CHECK_EVERY:
             return None
@@ -80,7 +79,7 @@ class WorkersBoundary(Boundary):
         return first(part.let_fail(workflow) for part in self._asked) if self._asked else None
 
     def require_free(self, step: Step) -> None:
-        for part in self._asked:  # mostly none, and each step asks
+        for part in self._asked:  # usually empty, and every step calls this
             part.require_free(step)
 
     def passed(self, step: Step) -> None:
