@@ -1,4 +1,4 @@
-"""EFFECTS: what a step's author needs of the ledger: the idempotency key, and what is known about a call."""
+"""EFFECTS: what a step's author needs from the ledger: the idempotency key, and what is known about a call."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MAY_HAVE_HAPPENED = (*IN_DOUBT, DONE)
 
 
 def is_unclear(effect: Effect) -> bool:
-    """Whether nobody knows if the call happened; a person may have left it as it is all the same."""
+    """Whether nobody knows if the call happened; a person may nevertheless have left it as it is."""
     return effect.state in IN_DOUBT or (effect.state == KEPT and effect.result is None)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownEffect:
-    """What the ledger knows of an effect; given to a step's lookup and undo. Ages are seconds, by the database's clock.
+    """What the ledger knows of an effect; lookups and undos get it. Ages are seconds, by the database's clock.
 
-    `undoes` is the id of the effect that this undo undoes. `undo_failures` counts the failures of its own undo, except
-    those at an unavailable service: these are `undo_unavailable`. `asked_if_gone`: a person was asked whether a release
-    rightly does not declare the step. `call_number` grows from call to call, whatever the clock says.
+    `undoes` is the id of the effect that this undo undoes. `undo_failures` counts failures of the effect's own undo,
+    without those at an unavailable service (`undo_unavailable`). `asked_if_gone`: a person was asked whether the step
+    was removed on purpose. `call_number` grows from call to call, whatever the clock says.
     """
 
     id: int
@@ -63,9 +63,9 @@ class KnownEffect:
 
 
 def key_for(workflow: Workflow, step: str) -> str:
-    """The idempotency key for a step's call: inside a `once` step the key of its effect, else one of the same form.
+    """The idempotency key for a step's call: in a `once` step the key of its effect, otherwise one of the same form.
 
-    The key names the workflow, the step (by its oldest name) and the generation; never an attempt, a position in the
+    The key contains the workflow, the step (by its oldest name) and the generation; never an attempt, a position in the
     list or a release.
     """
     if in_use := keys_in_use.get(workflow.pk):
@@ -77,7 +77,7 @@ def key_for(workflow: Workflow, step: str) -> str:
 
 
 def key_in_use(workflow: Workflow) -> str:
-    """The idempotency key of the call that the workflow is making just now; empty when it makes none."""
+    """The idempotency key of the call that the workflow is making now; empty if it makes none."""
     in_use = keys_in_use.get(workflow.pk)
     return in_use.key if in_use else ""
 
@@ -88,14 +88,14 @@ key_requested_outside_once: Callable[[Workflow], None] | None = None
 
 @dataclass(slots=True)
 class KeyInUse:
-    """The idempotency key of a call that is being made, and whether its step has asked for it or called a service."""
+    """The idempotency key of a current call, and whether its step has asked for the key or called a service."""
 
     key: str
     requested: bool = False
     called: bool = False
 
 
-# By workflow, and not in a ContextVar, which a step's own threads do not see: they would get generation 1's key.
+# By workflow. A ContextVar would not reach a step's own threads: they would get generation 1's key.
 keys_in_use: dict[int, KeyInUse] = {}
 
 

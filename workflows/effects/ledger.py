@@ -10,9 +10,9 @@
 | UNDONE | it happened, and was undone (`workflows.engine.compensation`) | calls, under a new key |
 | KEPT | it happened, and a person let it stand when the rest was undone | as DONE: a retry sets it to that |
 
-`effects.reconcile` finds out whether a call in doubt happened. INTENT and everything that a later attempt decides are
-fenced (see `state.attempt_log`), and written only over the state that was read. The result of a call is written as long
-as the effect holds the token of the attempt that made the call, even when the claim is lost: the result is the truth.
+`effects.reconcile` finds out whether a call in doubt happened. INTENT, and every decision of a later attempt, is fenced
+(see `state.attempt_log`), and overwrites only the state that was read. A call's result is true, so it is written even
+when the claim is lost, as long as the effect holds the token of the attempt that made the call.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ Describe = Callable[[BaseException], dict[str, str]]
 
 
 class DoesNotApply(UnknownOutcome):
-    """A repeat has found that the step no longer applies, which says nothing about its first call."""
+    """A repeat has found that the step no longer applies; that says nothing about its first call."""
 
 
 class Ledger:
-    """The calls of a workflow's `once` steps, and their undos, through one attempt."""
+    """The calls of a workflow's `once` steps, and their undos, in one attempt."""
 
     def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
         self.workflow = workflow
@@ -58,15 +58,15 @@ class Ledger:
     def perform(
         self, step: Step, context: Any, call: Callable[[], Result | None], describe: Describe
     ) -> tuple[dict[str, Any] | None, bool]:
-        """Make a `once` step's call, unless it has been made: then return what is recorded.
+        """Make a `once` step's call, or return its recorded result if the call was already made.
 
-        Returns the result (None when the step did not apply) and whether it had been recorded before. `describe`
-        describes an error as it may be shown. Raises what `call` raises; RetryableStepError or Suspend while it is not
-        known whether an earlier call has happened.
+        Returns the result (None when the step did not apply) and whether it was recorded before. `describe` describes
+        an error as it may be shown. Raises what `call` raises; RetryableStepError or Suspend while nobody knows whether
+        an earlier call happened.
         """
         effect = self.rows.find(step)
         if not (effect and effect.state == DONE):
-            self.attempt.boundary.require_free(step)  # before a lookup, too: it would be repeated for each workflow
+            self.attempt.boundary.require_free(step)  # before a lookup, too: each workflow would repeat it
         if effect and effect.state in IN_DOUBT:
             effect = self.reconciler.resolve_or_repeat(step, context, effect)
         if effect and effect.state == DONE:
@@ -77,9 +77,9 @@ class Ledger:
         try:
             return self._call(begun, call, describe, timeout=step.timeout, repeats_a_doubt=repeats), False
         except DoesNotApply as error:
-            if step.best_effort:  # no person is asked about it, and no later try finds out more
+            if step.best_effort:  # no person is asked, and later tries would find out no more
                 raise StepError(str(error), code=error.code) from error
-            # This is not a failure of the step: a person is asked as soon as no call can be on its way any more.
+            # Not a failure of the step: a person is asked as soon as no call can be on its way any more.
             raise Unsettled(str(error), code=error.code, seconds=step.settle) from error
 
     def undo(self, effect: KnownEffect, call: Callable[[], Result | None], describe: Describe) -> None:
@@ -97,8 +97,8 @@ class Ledger:
     def _begin(self, step: Step, known: KnownEffect | None) -> KnownEffect:
         """Write the INTENT, together with the outcome of the call before it, in one statement and one commit.
 
-        Raises WorkflowCancelled when a person has asked for that: this is the last moment to look. Raises ClaimLost
-        when a worker that has lost the row has written the effect's result since it was read.
+        Raises WorkflowCancelled if a person has requested that: this is the last moment to check. Raises ClaimLost if a
+        worker that lost the row has written the effect's result since it was read.
         """
         name, generation, expected = (known.step, known.generation, known.state) if known else (step.identity, 1, None)
         if expected == UNDONE:
@@ -127,7 +127,7 @@ class Ledger:
         try:
             recorded = self._result(effect, call, repeats_a_doubt)
             if recorded is None and monotonic() >= out_of_time_at:
-                raise StepTimeout(timeout)  # the step has swallowed it, and may have called before
+                raise StepTimeout(timeout)  # the step has swallowed it, and may already have called
         except ClaimLost:
             raise
         except BaseException as error:
@@ -143,11 +143,11 @@ class Ledger:
     def _result(
         self, effect: KnownEffect, call: Callable[[], Result | None], repeats_a_doubt: bool
     ) -> dict[str, Any] | None:
-        """What the call returns, in its JSON form; None when the step did not apply."""
+        """The call's result in its JSON form; None when the step did not apply."""
         try:
             result = call()
         except Suspend:
-            # An error by now; kept, it would suspend the steps after a best-effort one.
+            # It is now an error; if kept, it would suspend the steps after a best-effort step.
             self.attempt.suspended = None
             raise StepError(
                 f"{effect.step} makes a call that is kept, and may not wait; let a step before it wait."
@@ -167,10 +167,11 @@ class Ledger:
 
 
 def _says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> bool:
-    """A StepError is a refusal, a RetryableStepError says that nothing was sent. All else may have happened.
+    """Whether the error shows that the call did not happen: a StepError is a refusal, a RetryableStepError was not
+    sent.
 
-    The error of a repeat says nothing about the first call, unless the service answers to their key. Nor does an error
-    that a step raises after it has caught an unknown outcome.
+    After any other error the call may have happened. An error on a repeat says nothing about the first call, unless the
+    service has checked their key. Nor does an error that a step raises after catching an unknown outcome.
     """
     if not isinstance(error, StepError) or isinstance(error, UnknownOutcome):
         return False
@@ -178,5 +179,5 @@ def _says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> 
     return error.answers_key or not (repeats_a_doubt or nobody_knows)
 
 
-# The last three, because the step may have made its call before the wait, or before it published.
+# The last three count because the step may have made its call before it waited or published.
 _NOBODY_KNOWS = (UnknownOutcome, StepTimeout, Suspend, waits.WaitError, PublishError)

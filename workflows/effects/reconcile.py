@@ -1,6 +1,6 @@
 """RECONCILE: find out whether a call in doubt happened: by a lookup, a repeat under its key, or a person's answer.
 
-It also asks a person about a call whose step has left the list.
+A person is also asked about a call whose step is no longer in the list.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from workflows.state import attempt_log, transitions
 from workflows.timeouts import call_within
 from workflows.wording import words_for_step
 
-# How long a person has to say whether an effect happened: a month, with all holidays in it.
+# How long a person has to say whether a call happened: a month allows for holidays.
 DOUBT_TIMEOUT = timedelta(days=30)
 
 DOUBT_TASK_TYPE = "effect_in_doubt"
 
-# The error code of a repeat that found that the step no longer applies.
+# The error code of a repeat which found that the step no longer applies.
 DOES_NOT_APPLY = "does_not_apply"
 
-# A deploy takes minutes, and one that is rolled back an hour.
+# A deploy takes minutes; one that is rolled back takes an hour.
 ASK_ABOUT_UNDECLARED_AFTER = timedelta(hours=1)
 UNDECLARED_LOOK = timedelta(minutes=1)
 UNDECLARED_TASK_TYPE = "step_undeclared"
 
-# The longest time between two lookups that may answer the question to a person.
+# The longest time between two lookups that may answer a question to a person.
 LOOK_EVERY = timedelta(hours=1)
 
 
-# A call in doubt, `e` of the workflow `w`, of which nobody finds out any more whether it happened: that of a
-# best-effort step whose key is honoured no longer. Parameters: `passed_over()`.
+# Whether a call in doubt, `e` of the workflow `w`, will never be resolved: its step is best-effort, and the service no
+# longer honours its idempotency key. Parameters: `passed_over()`.
 PASSED_OVER = """EXISTS (
     SELECT FROM unnest(%(passed_over_types)s::text[], %(passed_over_steps)s::text[], %(honoured)s::interval[])
              AS passed_over (type, step, honoured)
@@ -48,7 +48,7 @@ PASSED_OVER = """EXISTS (
 
 
 def passed_over() -> dict[str, list[Any]]:
-    """The parameters of PASSED_OVER. What charges is never passed over."""
+    """The parameters of PASSED_OVER. A call that charges is never among them."""
     found = [
         (definition.name, name, step.key_ttl or timedelta(0))
         for definition in definitions().values()
@@ -63,8 +63,8 @@ def passed_over() -> dict[str, list[Any]]:
     }
 
 
-# Seconds since a call was first started, as its workflow's attempts tell them: a clock that is set back between two of
-# them takes away the time between these two, and no more.
+# Seconds since a call was first started, summed up over its workflow's attempts. A clock that is set back between two
+# attempts removes only the time between those two.
 _PASSED = """
     WITH call AS (
         SELECT first_begun_at, (
@@ -81,22 +81,22 @@ _PASSED = """
 
 
 class Unanswered(waits.WaitFailed):
-    """No person has said in time whether a call has happened. A retry asks again."""
+    """No person has said in time whether a call happened. A retry asks again."""
 
 
 class Undeclared(waits.WaitFailed):
-    """The ledger has a call of a step that this release does not declare, and a person said that it should be."""
+    """The ledger has a call of a step that this release does not declare, and a person said that it should."""
 
 
 class Unsettled(RetryableStepError):
-    """For so many `seconds` nobody can know whether a call has happened. No failure: no policy's attempts count it."""
+    """For `seconds` nobody can know whether a call happened. It is not a failure, so no policy counts it."""
 
     def __init__(self, message: str, *, code: str, seconds: float) -> None:
         super().__init__(message, code=code, base_delay=seconds, max_delay=seconds, jitter_factor=0)
 
 
 class Reconciler:
-    """The calls of a workflow that may have happened, and how to find out whether they have."""
+    """The calls of a workflow that may have happened, and the ways to find out."""
 
     def __init__(self, definition: WorkflowDefinition, rows: EffectRows) -> None:
         self.rows = rows
@@ -104,7 +104,7 @@ class Reconciler:
         self.attempt = rows.attempt
         self._definition = definition
         latest = rows.latest()
-        # Read once, not before each call: the calls that this attempt adds are declared.
+        # Read once, not before each call: all calls that this attempt adds are declared.
         self._undeclared = [
             effect for effect in latest if effect.state in MAY_HAVE_HAPPENED and not definition.declares(effect.step)
         ]
@@ -113,26 +113,26 @@ class Reconciler:
                 self._withdraw_questions_about(effect)
 
     def resolve_or_repeat(self, step: Step, context: Any, effect: KnownEffect) -> KnownEffect:
-        """Find out whether a call has happened. Returns its effect: DONE, NOT_DONE, or unchanged, to be repeated.
+        """Find out whether a call happened. Returns its effect: DONE, NOT_DONE, or unchanged, to be repeated.
 
-        By the step's lookup, if it has one, and by nothing else. Without one, by repeating the call under its key,
-        while the downstream honours it; but not once a repeat has found that the step no longer applies: the next
-        would find the same. Else by asking a person; a no gives the call a new key. "Not found" counts, and a person
-        is asked, only `settle` seconds after the call started: it may be on its way.
+        A step with a lookup uses only that. Otherwise the call is repeated under its key, while the service honours the
+        key, unless a repeat has already found that the step no longer applies: the next repeat would find the same.
+        Otherwise a person is asked; a "no" gives the call a new key. "Not found" counts, and a person is asked, only
+        `settle` seconds after the call started, because it may still be on its way.
         """
         if step.lookup:
             return self.record_found(effect, self.find(step, step.lookup, context, effect))
         if self._is_honoured(step, effect) and effect.error_code != DOES_NOT_APPLY:
             return effect
-        if step.best_effort:  # a step that may fail is worth neither a person's time nor the wait
+        if step.best_effort:  # not worth a person's time, nor the wait
             raise StepError(f"Whether {effect.step} happened cannot be told.", code="effect_in_doubt")
         self._require_arrived(step, effect)
         return self._ask(effect)
 
     def _is_honoured(self, step: Step, effect: KnownEffect) -> bool:
-        """Whether the downstream still knows the key, by the clock; and by the attempts, as clocks may be set back.
+        """Whether the service still honours the key: by the clock, and by the attempts, because clocks may be set back.
 
-        A key that it has forgotten makes a second call of a repeat: a second charge.
+        After that a repeat would be a second call: a second charge.
         """
         honoured = step.key_ttl.total_seconds() if step.key_ttl else 0.0
         if effect.since_key() >= honoured:
@@ -143,9 +143,9 @@ class Reconciler:
     def resolve_without_repeat(
         self, step: Step, context: Any, effect: KnownEffect, *, look_every: timedelta | None = None
     ) -> KnownEffect:
-        """Find out whether a call has happened without repeating it, before it is undone. Returns it DONE or NOT_DONE.
+        """Find out whether a call happened without repeating it, before it is undone. Returns it DONE or NOT_DONE.
 
-        A question that no person has answered in time is asked again.
+        A question that no person answered in time is asked again.
         """
         if step.lookup:
             return self.record_found(effect, self.find(step, step.lookup, context, effect))
@@ -159,7 +159,8 @@ class Reconciler:
     def require_certainty(self, context: Any) -> None:
         """Before COMPLETE, reconcile each call in doubt that no step has reconciled.
 
-        Those are the calls of removed steps, and calls under another name of a step; not those of best-effort steps.
+        These are calls of removed steps, and calls under another name of a step; calls of best-effort steps are left
+        out.
         """
         for effect in self.rows.latest():
             step = self._definition.find_step(effect.step)
@@ -169,7 +170,7 @@ class Reconciler:
                 self.resolve_without_repeat(step, context, effect, look_every=ASK_ABOUT_UNDECLARED_AFTER)
 
     def find(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> dict[str, Any] | None:
-        """Let the lookup find a call's result. None: it has not happened. Raises Unsettled while it still may."""
+        """The result that the lookup finds; None if the call has not happened. Raises Unsettled while it still may."""
         attempt_log.flush(self.attempt)
         attempt_log.require_claim(self.attempt)
         self.attempt.boundary.calling()
@@ -181,16 +182,17 @@ class Reconciler:
         return found
 
     def record_found(self, effect: KnownEffect, found: dict[str, Any] | None) -> KnownEffect:
-        """Write what a lookup has found. Returns the effect, DONE or NOT_DONE.
+        """Write what a lookup found. Returns the effect, DONE or NOT_DONE.
 
-        A release without a lookup may have asked a person. If nothing was found, the person's answer counts: a service
-        may have mislaid the call. What was found counts against a no, or the call would be made a second time.
+        A release without a lookup may have asked a person. If nothing was found, the person's answer counts, because a
+        service may have lost the call. If the call was found, that overrides a "no", or the call would be made a second
+        time.
         """
         if found is None and self._is_answered(_doubt(effect)):
             return self._ask(effect)
         state = NOT_DONE if found is None else DONE
         effect = self.rows.decide(effect, state, result=found, by="lookup")
-        waits.withdraw(self.workflow, _doubt(effect))  # a release without a lookup may have asked
+        waits.withdraw(self.workflow, _doubt(effect))  # perhaps asked by a release without a lookup
         return effect
 
     def _is_answered(self, question: str) -> bool:
@@ -203,7 +205,7 @@ class Reconciler:
             raise Unsettled(message, code="unsettled", seconds=unsettled)
 
     def _ask(self, effect: KnownEffect, look_every: timedelta | None = None) -> KnownEffect:
-        """Ask a person. A yes comes with the result's fields; a no starts a new generation, with a new key."""
+        """Ask a person. A "yes" comes with the result's fields; a "no" starts a new generation, with a new key."""
         attempt_log.flush(self.attempt)
         answer = waits.ask(
             self.workflow,
@@ -227,14 +229,14 @@ class Reconciler:
         raise Unanswered(message, code="effect_in_doubt", wait_id=answer.wait_id)
 
     def _titled(self, effect: KnownEffect) -> str:
-        """The effect's step as people know it."""
+        """The title of the effect's step."""
         step = self._definition.find_or_removed_step(effect.step)
         return words_for_step(self._definition.wording, step.name).titled
 
     # --- Removed steps ------------------------------------------------------------------------------
 
     def require_declared(self) -> None:
-        """Start no new call while the ledger holds one of an undeclared step: it may be that very call, renamed.
+        """Start no new call while the ledger holds a call of an undeclared step, which may be this very step, renamed.
 
         The workflow waits for a release that declares the step, and looks every minute; after an hour it also asks a
         person.
@@ -273,19 +275,19 @@ class Reconciler:
                 case "rejected":
                     message = f"{answer.result['by']} said that this release should have the step {effect.step}."
                     raise Undeclared(message, code=UNDECLARED_TASK_TYPE, wait_id=answer.wait_id)
-            # Nobody has answered in time: the question is asked again.
+            # Nobody has answered in time: ask again.
             waits.withdraw(self.workflow, _undeclared_question(effect))
 
     def _withdraw_questions_about(self, effect: KnownEffect) -> None:
-        """The step is declared again: if it leaves the list once more, that is another question."""
+        """The step is declared again. If it leaves the list once more, that is a new question."""
         for name in (_undeclared(effect), _undeclared_question(effect)):
             waits.withdraw(self.workflow, name)
 
 
 def found_by(what: str, step: Step, result: Any) -> dict[str, Any] | None:
-    """What a lookup returned, in its JSON form. Raises StepError for what is neither None nor a mapping.
+    """A lookup's result in its JSON form. Raises StepError if it is neither None nor a mapping.
 
-    An empty list would pass for a result without fields: a charge that nobody has refunded would be settled.
+    An empty list would pass as a result without fields, and an unrefunded charge would count as settled.
     """
     if result is None:
         return None
@@ -295,7 +297,7 @@ def found_by(what: str, step: Step, result: Any) -> dict[str, Any] | None:
 
 
 def _doubt(effect: KnownEffect) -> str:
-    """The name of the wait for the answer whether the call happened."""
+    """The name of the wait for an answer on whether the call happened."""
     return f"effect:{effect.step}:{effect.generation}"
 
 
@@ -305,16 +307,16 @@ def _undeclared(effect: KnownEffect) -> str:
 
 
 def _undeclared_question(effect: KnownEffect) -> str:
-    """The name of the wait for a person who says whether the release is right."""
+    """The name of the wait for a person who says whether the step is missing on purpose."""
     return f"{_undeclared(effect)}:asked"
 
 
 def make_answerable_due(queue: str) -> int:
-    """Make the workflows of `queue` due whose open question this release has a lookup for; return how many.
+    """Make due the workflows of `queue` with an open question for which this release has a lookup; return how many.
 
-    A release without one has asked a person, and the workflow sleeps until the answer. Workflows that look by
-    themselves within LOOK_EVERY are left alone, however often workers start. Each worker calls this once, when it
-    starts.
+    An earlier release without the lookup has asked a person, and the workflow sleeps until the answer. A workflow that
+    looks by itself within LOOK_EVERY is left alone, however often workers start. Each worker calls this once, at its
+    start.
     """
     steps = [(each.name, step, name) for each in definitions().values() for step in each.steps for name in step.names]
     questions = [(kind, f"effect:{name}") for kind, step, name in steps if step.lookup]
@@ -337,6 +339,6 @@ def make_answerable_due(queue: str) -> int:
 
 
 def effect_in_question(wait_name: str) -> tuple[str, int]:
-    """The step and the generation of the effect that a question to a person is about."""
+    """The step and the generation of the effect in question."""
     step, _, generation = wait_name.partition(":")[2].rpartition(":")
     return step, int(generation)

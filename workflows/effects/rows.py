@@ -1,7 +1,7 @@
-"""The rows of a workflow's effects: read once, and written through one attempt.
+"""The rows of a workflow's effects: read once, and written by one attempt.
 
-A *fenced* statement writes only while the claim holds the workflow (see `state.attempt_log`), and only over the state
-that was read.
+A *fenced* statement writes only while the claim holds the workflow (see `state.attempt_log`), and overwrites only the
+state that was read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
 from workflows.state.transitions import Failures
 
-# Seconds. An INTENT that takes longer to commit (a disk or a replica stalls) is written again before the call, for the
-# age of a call is measured from its INTENT.
+# Seconds. A call's age is measured from its INTENT. If the INTENT takes longer than this to commit (a disk or a replica
+# stalls), it is written again before the call.
 MAX_INTENT_SECONDS = 1.0
 
-# The description of no error, and how a statement sets the columns of one.
+# The columns of no error, and the SQL that sets the columns of an error.
 _NO_ERROR = {"error_class": "", "error_code": "", "error_message": ""}
 _SET_ERROR = ", ".join(f"{column} = %({column})s" for column in _NO_ERROR)
 
@@ -40,7 +40,7 @@ class EffectRows:
         self.attempt = attempt
         self._known = _load(workflow)
         self._is_complete = workflow.status == Workflow.Status.COMPLETE
-        # The parameters for the workflow and the attempt.
+        # Parameters that identify the workflow and the attempt.
         self._ours = {
             "workflow_id": workflow.pk,
             "attempt": attempt.id,
@@ -51,23 +51,22 @@ class EffectRows:
     def latest(self) -> list[KnownEffect]:
         """The latest generation of each effect, in the order in which their calls were started.
 
-        Each INTENT draws a number for that. The rows' order would not do: a person's "did not happen" makes the row of
-        the next generation long before its call. Nor would the times: the clock may have been set back between two
-        calls.
+        Each INTENT draws a number for that. The ids would not do: a person's "did not happen" makes the row of the next
+        generation long before its call. Nor would the times: the clock may have been set back between two calls.
         """
         return sorted(self._known.values(), key=lambda effect: effect.call_number)
 
     def find(self, step: Step) -> KnownEffect | None:
         """The step's effect of the latest generation, under its oldest name or, from an older release, another name.
 
-        If there are effects under several names, one that is DONE counts first, then one in doubt: a release that did
-        not declare the older name may have made the call.
+        Of effects under several names, one that is DONE comes first, then one in doubt: a release that did not declare
+        the older name may have made the call.
         """
         known = [self._known[name] for name in step.names if name in self._known]
         return min(known, key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT), default=None)
 
     def remember(self, effect: KnownEffect) -> KnownEffect:
-        """Keep what has been written about an effect, and return it."""
+        """Remember an effect as it was written, and return it."""
         self._known[effect.step] = effect
         return effect
 
@@ -83,11 +82,11 @@ class EffectRows:
         undoes: int | None = None,
         has_undo: bool = False,
     ) -> KnownEffect | None:
-        """Write the INTENT of a call, or of the undo of the effect `undoes`. None if it was not written.
+        """Write the INTENT of a call, or of the undo of the effect `undoes`. Returns None if it was not written.
 
-        `expected` is the state that was read of this generation's effect, or of its undo; None when there was none. A
-        call is not written if a person has asked to cancel the workflow. An undo ignores such a request, and so does a
-        deferred step, whose workflow is complete. Raises ClaimLost when another worker, which has lost the row, is
+        `expected` is the state that was read for this generation's effect, or for its undo; None if there was none. A
+        call is not written if a person has asked to cancel the workflow. An undo ignores such a request; so does a
+        deferred step, whose workflow is complete. Raises ClaimLost if another worker, which has lost the row, is
         writing the same call.
         """
         undo = undoes is not None
@@ -105,12 +104,12 @@ class EffectRows:
             except ClaimLost as lost:
                 if not sqlstates.violates(lost, "effect_unique_call"):
                     raise
-                # Raised without the database's error: this is not a defect that the worker should report.
+                # Raised without the database's error, because this is no defect that the worker should report.
                 raise ClaimLost("another worker, which has lost the row, was beginning the same call") from None
             if not rows:
                 return None
-            # If the claim has ended meanwhile, this INTENT may already be older than `settle` for the next worker,
-            # which would believe that the call, about to be made, cannot be on its way any more.
+            # If the claim has ended meanwhile, this INTENT may already look older than `settle` to the next worker,
+            # which would conclude that the call, about to be made, can no longer be on its way.
             if monotonic() < sent_at + MAX_INTENT_SECONDS:
                 break
             expected = INTENT
@@ -129,9 +128,9 @@ class EffectRows:
         result: dict[str, Any] | None = None,
         error: dict[str, str] | None = None,
     ) -> None:
-        """Write the outcome of a call with the next statement, or at the latest before anything else is done."""
+        """Write a call's outcome with the next statement, but before anything else is done."""
         at = effect.step if effect.undoes is None else undo_of(effect.step)
-        if state != SKIPPED:  # then there was no call
+        if state != SKIPPED:  # SKIPPED means that no call was made
             failpoints.reach("after_call", at)
         statement = _OUTCOME
         if effect.undoes is None:
@@ -145,7 +144,7 @@ class EffectRows:
         failpoints.reach_when_written("after_result", at)
 
     def state_of_undo(self, effect: KnownEffect) -> str | None:
-        """The state of the effect's undo; None before the undo was called. Raises ClaimLost when it is DONE by now."""
+        """The state of the effect's undo; None if it was not called yet. Raises ClaimLost if it is DONE by now."""
         rows = attempt_log.execute(
             "SELECT state FROM workflows_effect WHERE workflow_id = %s AND step = %s AND generation = %s AND undo",
             [self.workflow.pk, effect.step, effect.generation],
@@ -159,9 +158,10 @@ class EffectRows:
     def decide(
         self, effect: KnownEffect, state: Effect.State, *, result: dict[str, Any] | None = None, by: str
     ) -> KnownEffect:
-        """Decide the state of a call that an earlier attempt started. Fenced: only the holder of the row may.
+        """Decide the state of a call that an earlier attempt started. Fenced: only the holder of the row lock may
+        decide.
 
-        Raises ClaimLost if that attempt has written its result since we read the effect: the next attempt reads it.
+        Raises ClaimLost if that attempt has written its result since the effect was read; the next attempt reads it.
         """
         self._fenced(_DECIDE, self._parameters_of(effect, state, result, by))
         return self.remember(replace(effect, state=state, result=result))
@@ -180,10 +180,10 @@ class EffectRows:
     def decide_undo(
         self, effect: KnownEffect, state: Effect.State, *, by: str, result: Mapping[str, Any]
     ) -> KnownEffect:
-        """Record that a person, or a lookup, has settled the undo of the effect: it is UNDONE, or KEPT as it is.
+        """Record that a person or a lookup has settled the effect's undo: it is UNDONE, or KEPT as it is.
 
-        An undo that we have not seen succeed is written as the effect's undo: DONE, with that result. If the effect is
-        left as it is, an undo in doubt stays so, and is told as such: nobody has said that it did not happen.
+        UNDONE also writes the undo's own row: DONE, with `result`. KEPT leaves an undo in doubt as it is, and it is
+        reported as in doubt, because nobody has said that it did not happen.
         """
         if state != UNDONE:
             return self.decide(effect, state, result=effect.result, by=by)
@@ -193,14 +193,14 @@ class EffectRows:
         return self.remember(replace(effect, state=state))
 
     def failures_of_undo(self, effect: KnownEffect) -> Failures:
-        """How often the effect's undo, or finding out whether to undo it, has failed."""
+        """How often the effect's undo failed, including the check whether to undo it."""
         known = self._known[effect.step]
         return Failures(known.undo_failures + known.undo_unavailable, known.undo_unavailable)
 
     def set_undo_failures(
         self, effect: KnownEffect, failures: Failures, error: dict[str, str] | None = None
     ) -> KnownEffect:
-        """Set the failures of the effect's undo: to the maximum to give it up, or to none to try it again."""
+        """Set the failures of the effect's undo: to the maximum to give it up, to none to try it again."""
         description = error or _NO_ERROR
         refused = failures.number - failures.unavailable
         counts: dict[str, Any] = {"undo_failures": refused, "undo_unavailable": failures.unavailable}
@@ -233,15 +233,15 @@ class EffectRows:
         return rows
 
 
-# Written if the effect still holds the token of the attempt that made the call. Ids would not do: a failover to a
-# server that lacks the last moments uses them again, and a late write would land on another workflow's effect.
+# Writes only if the effect still holds the token of the attempt that made the call. Ids are not enough: a server that
+# takes over, and lacks the last moments, uses ids again, and a late write would reach another workflow's effect.
 _OUTCOME = f"""
     UPDATE workflows_effect
        SET state = %(state)s, result = %(result)s, {_SET_ERROR}, settled_at = clock_timestamp(), settled_by = 'call'
      WHERE id = %(effect_id)s AND attempt_token = %(attempt_token)s"""  # noqa: S608 (ours)
 
 
-# Of an undo that is done: it is DONE, and with it the effect UNDONE.
+# A successful undo: it becomes DONE and its effect UNDONE.
 _UNDONE = """
     UPDATE workflows_effect
        SET state = CASE id WHEN %(effect_id)s THEN 'done' ELSE 'undone' END,
@@ -263,8 +263,8 @@ _INTENT = f"""
 _BEGUN = "RETURNING id, extract(epoch FROM clock_timestamp() - first_begun_at)::float, call_number"
 
 
-# For a call that is not on the ledger. Not with ON CONFLICT, which writes a second record to the WAL. If another worker
-# that has lost the row is writing the same call, the unique key refuses this one, and the claim is lost.
+# For a call that is not on the ledger. ON CONFLICT would write a second record to the WAL. If another worker that has
+# lost the row is writing the same call, the unique key refuses this one, and the claim is lost.
 _WRITE_INTENT = f"""{_INTENT}
        AND NOT EXISTS (
            SELECT FROM workflows_effect
@@ -285,8 +285,8 @@ _WRITE_INTENT_AGAIN = f"""{_INTENT}
     {_BEGUN}"""  # noqa: S608 (ours)
 
 
-# The time at which the call was answered stays, whatever its undo comes to: that is another row. One that was never
-# answered has the time at which a person said what became of it.
+# The time at which the call was answered stays, whatever happens to its undo, which has its own row. A call without an
+# answer gets the time of the person's decision.
 _DECIDE = f"""
     UPDATE workflows_effect
        SET state = %(state)s, result = %(result)s, settled_by = %(settled_by)s,
@@ -318,9 +318,9 @@ _DECIDE_UNDO = f"""
 
 
 def begin_again(workflow: Workflow, names: Collection[str]) -> None:
-    """In the transaction of an operation: of these steps, what was refused, or never sent, gets a new key.
+    """Give a new key to each call of these steps that was refused or never sent, in an operation's transaction.
 
-    The next call says something else, which a service refuses under the key of the one before.
+    The next call has other content, which a service refuses under the previous key.
     """
     refused = Effect.objects.filter(workflow=workflow.pk, undo=False, step__in=names)
     latest = refused.order_by("step", "-generation").distinct("step")

@@ -35,8 +35,8 @@ from workflows.waits.wait import (
     write,
 )
 
-# When a question of the engine's own is overdue. An hour where money is in doubt, or may be: a call was perhaps made,
-# and nothing more is done about it until somebody answers.
+# When a question of the engine is overdue: an hour where money may be in doubt, because a call may have been made, and
+# nothing more happens to it until somebody answers.
 URGENT = timedelta(hours=1)
 
 OnExpiry = Literal["expired", "approved", "rejected"]
@@ -44,9 +44,9 @@ OnExpiry = Literal["expired", "approved", "rejected"]
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A person's yes: the name of the user who decided, their reason, and the answer's form if one was asked for.
+    """A person's "yes": the name of the user who decided, their reason, and the filled-in form, if there is one.
 
-    `expired`: no user decided in time, which counts as a yes because `on_expiry` says so.
+    `expired`: nobody decided in time, which counts as a "yes" because of `on_expiry`.
     """
 
     decided_by: str
@@ -56,15 +56,15 @@ class Approval:
 
 
 class ApprovalRejected(WaitFailed):
-    """A person said no; the message has their name and reason. Let it pass, and the workflow is FAILED."""
+    """A person said no; the message has their name and reason. If a step lets this pass, the workflow is FAILED."""
 
 
 class ApprovalExpired(WaitExpired):
-    """Nobody decided in time. Let it pass, and the workflow is FAILED."""
+    """Nobody decided in time. If a step lets this pass, the workflow is FAILED."""
 
 
 class NobodyToAsk(WaitError, RetryableStepError):
-    """There is no such user, or team: not yet, perhaps."""
+    """The user or team does not exist; it may be added later."""
 
 
 def require_approval(
@@ -85,12 +85,12 @@ def require_approval(
 ) -> Approval:
     """Go on only when a person has approved: the first call makes a manual task and suspends the workflow.
 
-    `name` is the wait's identity in this workflow; people are shown `question` and `facts` (label -> value). A yes
-    fills in `form`, a Pydantic model at the top of its module. The members of the group `team` decide, or the user
-    `assignee`, who already has the task. It is overdue after `due` and expired after `timeout`, both from the first
-    call; `on_expiry` is the outcome then. With `four_eyes` the user `requested_by` may not decide it.
+    `name` is the wait's identity in this workflow; people see `question` and `facts` (label -> value). A "yes" includes
+    `form`, a Pydantic model at the top of its module. The members of the group `team` decide, or the user `assignee`,
+    to whom the task is assigned. The task is overdue after `due` and expires after `timeout`, both from the first call;
+    `on_expiry` is then the outcome. With `four_eyes` the user `requested_by` may not decide.
 
-    Raises ApprovalRejected or ApprovalExpired; NobodyToAsk while there is no such user or team.
+    Raises ApprovalRejected or ApprovalExpired; NobodyToAsk while the user or team does not exist.
     """
     task = _Task(question, facts or {}, task_type, form, team, assignee, due, on_expiry, requested_by, four_eyes)
     return _approval(workflow, name, task, timeout)
@@ -106,7 +106,7 @@ def require_go_ahead(
     timeout: timedelta,
     due: timedelta,
 ) -> None:
-    """Go on only when the team `operations` has approved; it is overdue after `due`.
+    """Go on only when the team `operations` has approved. The task is overdue after `due`.
 
     Raises ApprovalRejected or ApprovalExpired.
     """
@@ -144,10 +144,10 @@ def ask(
     look_every: timedelta | None = None,
     team: str = "",
 ) -> Answer:
-    """Ask a question of the engine and return the answer, "approved", "rejected" or "expired"; until then suspend.
+    """Ask a question of the engine and return the answer: "approved", "rejected" or "expired"; suspend until then.
 
-    It is overdue after `due`. With `look_every` the workflow also runs that often, because the question may have
-    answered itself. It is for the group `team`, if there is one, else for `operations`.
+    The question is overdue after `due`. With `look_every` the workflow also runs that often, because the question may
+    have answered itself. The group `team` is asked, or `operations` if there is no such group.
     """
     task = _Task(question, facts, task_type, team=team, due=due, of_engine=True)
     return _ask(workflow, name, task, timeout, look_every)
@@ -155,7 +155,7 @@ def ask(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a question: `outcome`, and in `result` what the person said."""
+    """The `outcome` of a question, and what the person said in `result`."""
 
     wait_id: int
     outcome: str
@@ -163,7 +163,7 @@ class Answer:
 
 
 def withdraw(workflow: Workflow, name: str) -> None:
-    """Withdraw a question: its answer no longer counts, and the next `ask` of this name asks again."""
+    """Withdraw a question: its answer no longer counts, and the next `ask` with this name asks again."""
     attempt = attempt_log.attempt_of(workflow)
     write(
         attempt,
@@ -178,10 +178,10 @@ def withdraw(workflow: Workflow, name: str) -> None:
 
 
 def withdraw_unanswered(workflow: Workflow, name: str, *, even_claimed: bool = True) -> bool:
-    """Withdraw a question that has answered itself. False when a person has answered it just now: that answer counts.
+    """Withdraw a question that has answered itself. Returns False if a person has just answered: that answer counts.
 
-    Also False, unless `even_claimed`, when somebody has claimed it. The task's row is the arbiter: a person's decision
-    changes it from open, too.
+    Unless `even_claimed`, also False when somebody has claimed the task. The task's row decides, because a person's
+    decision also changes its state from open.
     """
     attempt = attempt_log.attempt_of(workflow)
     rows = write(
@@ -202,7 +202,7 @@ def withdraw_unanswered(workflow: Workflow, name: str, *, even_claimed: bool = T
 
 
 def is_answered(workflow: Workflow, name: str) -> bool:
-    """Whether a person has answered a question, so that `ask` returns the answer."""
+    """Whether a person has answered the question, so that `ask` returns the answer."""
     workflow_id = attempt_log.attempt_of(workflow).workflow_id
     sql = """SELECT 1 FROM workflows_wait q JOIN workflows_manualtask t ON t.wait_id = q.id
               WHERE q.workflow_id = %s AND q.name = %s AND NOT q.superseded AND t.state IN ('approved', 'rejected')"""
@@ -210,7 +210,7 @@ def is_answered(workflow: Workflow, name: str) -> bool:
 
 
 def was_withdrawn(workflow: Workflow, name: str) -> bool:
-    """Whether a question of this name was asked before, and is now asked again."""
+    """Whether a question of this name was withdrawn before."""
     workflow_id = attempt_log.attempt_of(workflow).workflow_id
     sql = "SELECT 1 FROM workflows_wait WHERE workflow_id = %s AND name = %s AND superseded LIMIT 1"
     return bool(attempt_log.execute(sql, [workflow_id, name]))
@@ -218,9 +218,9 @@ def was_withdrawn(workflow: Workflow, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A manual task that is to be made; the fields are those of `require_approval`.
+    """A manual task to be made; the fields are those of `require_approval`.
 
-    `of_engine`: whatever groups there are, somebody is asked (`waits.team`).
+    `of_engine`: somebody is asked whatever groups exist (`waits.team`).
     """
 
     question: str
@@ -241,7 +241,7 @@ def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta, look_ev
     wait = find(attempt, Wait.Kind.APPROVAL, name, look_every=look_every)
     if wait is None:
         wait = _begin(attempt, name, task, timeout)
-        if look_every:  # what has just been made looks no sooner than its deadline
+        if look_every:  # a new row looks no sooner than its deadline
             wait = find(attempt, Wait.Kind.APPROVAL, name, look_every=look_every) or wait
     if not wait.outcome:
         asked = _task_of(wait)
@@ -292,7 +292,7 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
 
 
 def _ensure_storable(task: _Task) -> None:
-    """Raise WaitError for what the task's row cannot hold, or a name that no user or group can have."""
+    """Raise WaitError for what the task's row cannot store, or a name that no user or group can have."""
     ensure_text("A question's task_type", task.task_type, longest=100)
     for what in ("team", "assignee", "requested_by"):
         ensure_text(f"A question's {what}", getattr(task, what), longest=150)
@@ -305,7 +305,7 @@ def _ensure_storable(task: _Task) -> None:
 
 
 def _answer(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | None:
-    """Record the decision, if it has come, as the wait's outcome, before any step sees it."""
+    """Record the decision as the wait's outcome, if it has come, before any step sees it."""
     rows = write(
         attempt,
         f"""
@@ -332,8 +332,8 @@ def _answer(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | 
 def _expire(attempt: OpenAttempt, wait: WaitRow, task: ManualTask) -> WaitRow | None:
     """Past the deadline, close the task and record the outcome of the expiry.
 
-    The task's row is the arbiter between expiry and decision: the statement that changes it from open has won. A
-    person's decision commits its signal with that, and looking again finds it.
+    The task's row decides between expiry and a person's decision: the first statement to change its state from open
+    wins. A decision commits its signal together with that, so that another look finds it.
     """
     if not wait.overdue:
         return None
@@ -364,12 +364,12 @@ _EXPIRED = {"by": "", "reason": "Nobody decided in time.", "expired": True}
 
 
 def _task_of(wait: WaitRow) -> ManualTask:
-    """The task that asks: its number, and so the name of the signal that carries its decision."""
+    """The task of the wait: its id, which is part of the name of the signal with its decision."""
     return ManualTask(pk=attempt_log.execute("SELECT id FROM workflows_manualtask WHERE wait_id = %s", [wait.id])[0][0])
 
 
 def _user_id(username: str) -> int | None:
-    """The id of the user of that name, read on the attempt log: the claim's locks do not matter to it."""
+    """The id of the user of that name, read on the attempt log, which does not depend on the claim's locks."""
     if not username:
         return None
     rows = attempt_log.execute(*named(username).values("pk").query.sql_with_params())
@@ -377,7 +377,7 @@ def _user_id(username: str) -> int | None:
 
 
 def _path_of(form: type[BaseModel] | None) -> str:
-    """The form's dotted path, by which the console finds it. Raises WaitError when the console could not."""
+    """The form's dotted path, for the console. Raises WaitError if the console could not import it."""
     if form is None:
         return ""
     if issubclass(form, RootModel):
@@ -391,8 +391,8 @@ def _path_of(form: type[BaseModel] | None) -> str:
 def _filled_in(workflow: Workflow, name: str, form: type[BaseModel], result: Mapping[str, Any]) -> BaseModel | None:
     """The answer as the form's model; None when nobody gave one.
 
-    Raises WaitError when this release's model refuses what a person gave another. The question is withdrawn then: kept,
-    the answer would fail every retry, and nobody could give another one.
+    Raises WaitError when this release's model refuses an answer that was given to another release. The question is then
+    withdrawn: otherwise the answer would fail every retry, and nobody could give another.
     """
     if "expired" in result:
         return None

@@ -37,7 +37,7 @@ from workflows.waits.wait import (
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A workflow to be started: its definition's name, its input, and its key for the parent (by default its place)."""
+    """A workflow to start: its definition's name, its input, and its key for the parent (by default its index)."""
 
     workflow_type: str
     payload: Mapping[str, Any]
@@ -46,7 +46,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class ChildOutcome:
-    """How a child has finished: COMPLETE with its context, or FAILED with an error's code and message (or `cancelled`).
+    """How a child finished: COMPLETE with its context, or FAILED with an error's code and message (or `cancelled`).
 
     A failed child is a value: the parent decides what that means.
     """
@@ -67,14 +67,14 @@ class ChildOutcome:
 def wait_for_children(
     workflow: Workflow, name: str, children: Iterable[Child], *, timeout: timedelta
 ) -> list[ChildOutcome]:
-    """Start workflows, and go on only when all of them have finished. Returns their outcomes, in the order given.
+    """Start workflows, and go on only when all have finished. Returns their outcomes, in the given order.
 
     `name` is the wait's identity in this workflow. The first call starts the children, in one statement with the wait;
     later attempts start none, whatever they pass. As many run at a time as their definition's queue has workers.
 
-    Each child has a key, unique among them. `timeout` runs from the first call. Raises WaitExpired when not all have
-    finished in time; the children then go on. They are cancelled, and then retried, with this workflow. When a person
-    retries a failed parent, it reads again how its children have finished, and starts only those with new keys.
+    Each child has a key, unique among them. `timeout` runs from the first call. Raises WaitExpired if not all have
+    finished in time; the children go on. They are cancelled, and then retried, with this workflow. When a person
+    retries a failed parent, it reads again how its children finished, and starts only those with new keys.
     """
     attempt = attempt_log.attempt_of(workflow)
     wait = find(attempt, Wait.Kind.CHILDREN, name) or _start(attempt, workflow, name, list(children), timeout)
@@ -96,9 +96,9 @@ def _waiting_for(name: str) -> str:
 def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[Child], timeout: timedelta) -> WaitRow:
     """Make the wait and its children in one statement.
 
-    The wait's row comes before its children: of two workers that start them at once, one waits for the other's wait and
-    starts none. So they do not deadlock, though children come in the order given. A retry of the parent asks for them
-    under a new wait, and joins those that it finds by their keys.
+    The wait's row comes first: of two workers that start the children at once, one waits for the other's wait and
+    starts none. So they do not deadlock, although children come in the given order. A retry of the parent makes a new
+    wait, and finds the existing children by their keys.
     """
     if len(store.child_signal(name)) > 200:
         raise WaitError("The name of a wait for children is too long for the signal of their end.")
@@ -145,7 +145,7 @@ def _row(parent: Workflow, wait: str, child: Child, key: str) -> dict[str, Any]:
     definition = _definition_of(child)
     payload = as_json(child.payload)
     ensure_text("A child's key", key, longest=200)
-    # Not a random one: a child whose start a restore has lost makes its calls under the keys that it had.
+    # Not random: a child whose start was lost by a restore must make its calls under the same keys again.
     idempotency_key = uuid5(parent.idempotency_key, to_json([wait, key]).decode())
     return {
         "workflow_type": definition.name,
@@ -167,10 +167,10 @@ def _definition_of(child: Child) -> WorkflowDefinition:
 
 
 def _join(attempt: OpenAttempt, name: str, wait: WaitRow) -> WaitRow | None:
-    """Record how the children have finished, if all have.
+    """Record how the children finished, if all have.
 
-    One statement, and so one snapshot: it sees the end of each child whose signal it closes. Left open, the signal
-    would wake the workflow again and again if a person has retried that child since.
+    One statement has one snapshot: it sees the end of each child whose signal it closes. An open signal would wake the
+    workflow again and again if a person has retried that child since.
     """
     rows = write(
         attempt,

@@ -61,19 +61,19 @@ def wait_for_signal(
     due: timedelta | None = None,
     team: str = "",
 ) -> Received:
-    """Go on only when a signal with a name of `signals` has come. The first one to come is the answer.
+    """Go on only when a signal with a name in `signals` has come. The first to come is the answer.
 
-    It may have come before the workflow, or long before this wait; it answers one wait of a workflow. `name` is the
-    wait's identity, `waiting_for` what people read; `timeout` runs from the first meeting. With `matching` only a
-    signal counts whose payload has these fields with these values (PostgreSQL's jsonb containment, @>).
+    The signal may have come before the workflow, or long before this wait; it answers one wait of a workflow. `name` is
+    the wait's identity, `waiting_for` is shown to people; `timeout` runs from the first call. With `matching`, a signal
+    counts only if its payload contains these fields with these values (PostgreSQL's jsonb containment, @>).
 
     After `due`, which is shorter than `timeout`, the wait is overdue: people are told, first those of the group `team`.
-    It goes on waiting. Both are fixed at the first meeting.
+    It goes on waiting. Both are fixed at the first call.
 
     `look` is the fallback for a signal that never comes: it is called at once, after 5 s, 10 s, 20 s and so on, and
     then every `look_every`. Unless it returns None, its result is the answer, as the payload of a signal from "look".
 
-    Raises WaitExpired when none has come in time. A late signal counts if no attempt has yet seen the deadline pass.
+    Raises WaitExpired when none has come in time. A late signal counts if no attempt has seen the deadline pass yet.
     """
     names = [signals] if isinstance(signals, str) else list(signals)
     if refused := [each for each in names if not store.is_name(each)] or not names:
@@ -106,7 +106,7 @@ def wait_for_signal(
 
 
 def _team(due: timedelta | None, team: str) -> str:
-    """Who sees to a wait that is overdue. One that is not there fails no workflow: the engine's own team does."""
+    """The team for an overdue wait. If it does not exist, the engine's own team is used; the workflow does not fail."""
     ensure_text("A team", team, longest=150)
     if team and due is None:
         raise WaitError("A wait that is never due needs no team: state both, or neither.")
@@ -116,13 +116,13 @@ def _team(due: timedelta | None, team: str) -> str:
 def _answer(
     attempt: OpenAttempt, workflow: Workflow, wait: WaitRow, names: list[str], matching: dict[str, Any]
 ) -> WaitRow | None:
-    """Record the first of the signals that have come as the wait's outcome, before any step sees it.
+    """Record the first matching signal as the wait's outcome, before any step sees it.
 
-    That closes a signal to this workflow; one of a linking id stays, for other workflows. The signals of each name are
-    read in the order of their index, as far as the first that counts.
+    That closes a signal to this workflow; a signal to a linking id stays open for other workflows. The signals of each
+    name are read in the order of their index, up to the first that counts.
     """
-    # Compared by >= and <=: an ORDER BY leaves out a column for which the query says `=`, and PostgreSQL may then take
-    # the order from the index of all open signals, and read them all.
+    # Compared by >= and <=, because an ORDER BY ignores a column that is compared by `=`: PostgreSQL might then read
+    # all open signals by another index.
     rows = write(
         attempt,
         f"""
@@ -164,9 +164,10 @@ def _answer(
 
 
 def _look(attempt: OpenAttempt, wait: WaitRow, look: Callable[[], Mapping[str, Any] | None] | None) -> WaitRow | None:
-    """Record what the step finds by itself, if it finds something, as the wait's outcome.
+    """Record what the step finds by itself, if anything, as the wait's outcome.
 
-    A look that fails for now has found nothing: a retry would be deaf to the signal while it backs off.
+    A look that fails for now counts as finding nothing: during the back-off of a retry no signal would wake the
+    workflow.
     """
     try:
         found = look() if look else None

@@ -1,4 +1,4 @@
-"""The team for the engine's own questions: `operations`, and never nobody."""
+"""The team for the engine's own questions: `operations`, and never an empty one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workflows.state import attempt_log
 def team_for_the_engine(preferred: str = "") -> str:
     """The team `preferred`, if there is such a group; else `operations`.
 
-    Empty, for everybody who may decide, if that has no members: no question may wait for ever.
+    Returns an empty name, for everybody who may decide, if `operations` has no members: no question may wait for ever.
     """
     if is_group(preferred):
         return preferred
@@ -19,7 +19,7 @@ def team_for_the_engine(preferred: str = "") -> str:
 
 
 def _has_members() -> bool:
-    """Superusers are in every team, but no question is left to them."""
+    """Superusers do not count: they are in every team, but no question is left to them."""
     users = get_user_model().objects.with_perm(RESOLVE, include_superusers=False, backend=PERMISSION_BACKEND)
     return bool(attempt_log.execute(*users.filter(is_staff=True).values("pk")[:1].query.sql_with_params()))
 

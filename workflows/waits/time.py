@@ -12,10 +12,10 @@ from workflows.waits.wait import begin, expire, find, suspension
 def wait_for_time(
     workflow: Workflow, name: str, delay: timedelta, *, look_every: timedelta | None = None, waiting_for: str = ""
 ) -> None:
-    """Go on only when `delay` has passed since this wait was first met, by the database's clock.
+    """Go on only when `delay` has passed since the first call, by the database's clock.
 
-    `name` is the wait's identity in this workflow, `waiting_for` what people read. "Run now" does not shorten it. With
-    `look_every` the workflow also runs that often, for a step that checks whether it still has to wait.
+    `name` is the wait's identity in this workflow; `waiting_for` is shown to people. "Run now" does not shorten the
+    wait. With `look_every` the workflow also runs that often, for a step that checks whether it still has to wait.
     """
     attempt = attempt_log.attempt_of(workflow)
     waiting_for = waiting_for or f"a time that was set ({name})"

@@ -1,4 +1,4 @@
-"""What every wait does: find its row or make it, record its outcome, suspend. Fenced, on the attempt log."""
+"""The common parts of all waits: find or make the row, record the outcome, suspend. Fenced, on the attempt log."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from workflows.postgres.jsonb import Unstorable, ensure_storable
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
 
-# The first look; the next comes after as long again as the wait has lasted: 5 s, 10 s, 20 s ...
+# The first look. The next comes after as long again as the wait has lasted: 5 s, 10 s, 20 s ...
 FIRST_LOOK = timedelta(seconds=5)
 # Longer than any wait, and well before the year 10000, which Python cannot read.
 LONGEST_TIMEOUT = timedelta(days=36_500)
 
 
 def ensure_text(what: str, text: str, *, longest: int | None = None, empty: bool = True) -> None:
-    """Raise WaitError for a text that no column can hold. The database's own error would not count as the step's."""
+    """Raise WaitError for a text that no column can store. The database's own error would not count as the step's."""
     if not isinstance(text, str):
         raise WaitError(f"{what} is text, and not of type {type(text).__name__}.")
     if (longest is not None and len(text) > longest) or (not text and not empty):
@@ -32,7 +32,7 @@ def ensure_text(what: str, text: str, *, longest: int | None = None, empty: bool
 
 
 def ensure_value(what: str, value: Any) -> None:
-    """Raise WaitError unless jsonb can keep the value."""
+    """Raise WaitError unless jsonb can store the value."""
     try:
         ensure_storable(value)
     except Unstorable as refused:
@@ -40,7 +40,7 @@ def ensure_value(what: str, value: Any) -> None:
 
 
 def ensure_time(what: str, time: timedelta) -> None:
-    """Raise WaitError for a time from now on that the database cannot hold, or Python cannot read."""
+    """Raise WaitError for a time span that leads outside what the database can store, or Python can read."""
     if not isinstance(time, timedelta):
         raise WaitError(f"{what} is a timedelta, and not of type {type(time).__name__}.")
     if abs(time) > LONGEST_TIMEOUT:
@@ -48,16 +48,16 @@ def ensure_time(what: str, time: timedelta) -> None:
 
 
 class WaitError(StepError):
-    """A wait cannot be made as requested, or has failed. Let the error pass, and the workflow is FAILED.
+    """A wait cannot be made as requested, or has failed. If a step lets this pass, the workflow is FAILED.
 
-    In a `once` step it does not say whether the step's call was made before it.
+    In a `once` step it does not show whether the step's call was already made.
     """
 
 
 class WaitFailed(WaitError):
-    """A wait has failed. Let the error pass, and the workflow is FAILED; a retry waits again."""
+    """A wait has failed. If a step lets this pass, the workflow is FAILED; a retry waits again."""
 
-    wait_id = 0  # for a step's own error class that does not call our __init__
+    wait_id = 0  # for an error class of a step that does not call this __init__
 
     def __init__(self, message: str, *, code: str = "", wait_id: int = 0) -> None:
         super().__init__(message, code=code)
@@ -65,14 +65,14 @@ class WaitFailed(WaitError):
 
 
 class WaitExpired(WaitFailed):
-    """What was waited for did not come in time. Let it pass, and the workflow is FAILED."""
+    """The event did not come in time. If a step lets this pass, the workflow is FAILED."""
 
 
 def supersede_failed(workflow_id: int, error: BaseException | None) -> None:
-    """The workflow has failed with `error`: a retry makes the waits that the error came from again.
+    """After a failure with `error`, supersede the waits that caused it, so that a retry makes them again.
 
-    Those are the waits that raised it, or an error in its chain or group. Any other wait that has expired, or got a no,
-    keeps its answer.
+    These are the waits that raised it, or an error in its chain or group. Any other wait that has expired, or got a
+    "no", keeps its answer.
     """
     if failed := [each.wait_id for each in error_chain(error) if isinstance(each, WaitFailed)]:
         Wait.objects.filter(workflow=workflow_id, pk__in=failed).update(superseded=True)
@@ -80,7 +80,7 @@ def supersede_failed(workflow_id: int, error: BaseException | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WaitRow:
-    """A wait as it stands: `outcome` is empty while it is open. `overdue`: its deadline has passed.
+    """A wait's current state. `outcome` is empty while it is open. `overdue`: its deadline has passed.
 
     `look_at` is when to run again if nothing wakes the workflow: the deadline, or sooner.
     """
@@ -93,7 +93,7 @@ class WaitRow:
     result: dict[str, Any] = field(default_factory=dict)
 
 
-# When to look again; its parameter `look_every` is the longest time between two looks, or None.
+# When to look again. The parameter `look_every` is the longest time between two looks, or None.
 _LOOK_AT = f"""
     CASE WHEN %(look_every)s::interval IS NULL THEN deadline
          ELSE least(deadline, clock_timestamp() + least(%(look_every)s::interval, greatest(
@@ -101,7 +101,7 @@ _LOOK_AT = f"""
 
 
 def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timedelta | None = None) -> WaitRow | None:
-    """The wait of that name; None if it is new. Raises WaitError when the name is invalid, or that of another kind."""
+    """The wait of that name; None if it is new. Raises WaitError for an invalid name or that of another kind."""
     ensure_text("A wait's name", name, longest=200, empty=False)
     rows = attempt_log.execute(
         f"""SELECT kind, id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}, outcome, result::text
@@ -116,8 +116,8 @@ def find(attempt: OpenAttempt, kind: Wait.Kind, name: str, *, look_every: timede
     return None
 
 
-# Makes the wait, if the row is still ours; `insert_parameters` gives its parameters. A worker that lost the row may be
-# writing the same wait: this statement waits for that one, and the next attempt finds the wait.
+# Makes the wait if the row is still ours, with `insert_parameters`. If a worker that lost the row is writing the same
+# wait, this statement waits for it, and the next attempt finds the wait.
 INSERT_WAIT = f"""
     INSERT INTO workflows_wait (workflow_id, kind, name, generation, waiting_for, deadline, due_at, team)
     SELECT %(workflow_id)s, %(kind)s, %(name)s::text, 1 + (
@@ -136,9 +136,10 @@ def insert_parameters(
     due: timedelta | None = None,
     team: str = "",
 ) -> dict[str, Any]:
-    """The parameters of INSERT_WAIT. Raises WaitError for what no row can hold, or nobody would be told of.
+    """The parameters of INSERT_WAIT. Raises WaitError for values that no row can store, and for a `due` past the
+    timeout.
 
-    Raises Suspend where nothing may wait: no question is asked that nobody waits for, and no children are started.
+    Raises Suspend where waiting is not allowed: no question is asked for nobody, and no children are started.
     """
     ensure_text("What a wait is for", waiting_for)
     if not attempt.may_wait:
@@ -164,7 +165,7 @@ def begin(
     due: timedelta | None = None,
     team: str = "",
 ) -> WaitRow:
-    """Make the wait. The deadline is the database's clock plus `timeout`; it is overdue after `due`."""
+    """Make the wait. Its deadline is the database's clock plus `timeout`; it is overdue after `due`."""
     rows = write(
         attempt,
         f"{INSERT_WAIT} RETURNING id, deadline, deadline <= clock_timestamp(), {_LOOK_AT}",
@@ -175,20 +176,20 @@ def begin(
 
 
 def write(attempt: OpenAttempt, sql: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
-    """Run a statement with a FENCE; return its rows, or none if the workflow is no longer ours."""
+    """Run a fenced statement; return its rows, or none if the workflow is no longer ours."""
     ours = {"workflow_id": attempt.workflow_id, "claim_xid": attempt.claim_xid}
     return attempt_log.execute(sql, {**ours, **parameters})
 
 
 def row_or_claim_lost(rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The row of a fenced statement. Raises ClaimLost without one: another worker holds the workflow now, or did."""
+    """The row of a fenced statement. Raises ClaimLost if there is none: another worker holds the workflow, or did."""
     if not rows:
         raise ClaimLost("the claim ended before the wait was written, or another worker has written it")
     return rows[0]
 
 
 def with_outcome(wait: WaitRow, rows: list[tuple[Any, ...]]) -> WaitRow | None:
-    """The wait with the outcome and the result (as JSON text) that a statement has recorded; None when it has not."""
+    """The wait with the outcome and the result (JSON text) that a statement has recorded; None if it recorded none."""
     for outcome, result in rows:
         return replace(wait, outcome=outcome, result=json.loads(result))
     return None
@@ -215,10 +216,10 @@ def suspension(
     wake_on: Sequence[str] = (),
     matching: Mapping[str, Any] | None = None,
 ) -> Suspend:
-    """The Suspend to raise: the workflow waits for a signal of those names and that payload, or for `wait.look_at`.
+    """The Suspend to raise: the workflow waits for a signal with those names and that payload, or for `wait.look_at`.
 
-    The attempt remembers it, in case a step swallows it. Raises ClaimLost when another worker that had lost the row has
-    answered the wait during this very statement. Raises WaitError for a text that no row can hold.
+    The attempt remembers it, in case a step swallows it. Raises ClaimLost if another worker that had lost the row has
+    answered the wait in the meantime. Raises WaitError for a text that no row can store.
     """
     ensure_text("What a wait is for", waiting_for)
     if attempt_log.execute("SELECT 1 FROM workflows_wait WHERE id = %s AND outcome <> ''", [wait.id]):
