@@ -1,4 +1,4 @@
-"""The tables. The workflow's row is the queue and the lock; all others say what happened to it."""
+"""The tables. The workflow's row is the queue and the lock; the others record what happened to it."""
 
 from workflows.models.access import Access
 from workflows.models.api_key import ApiKey

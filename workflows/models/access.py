@@ -1,4 +1,4 @@
-"""What people have looked at. Like searches and events it is only ever added to: the database refuses all else."""
+"""What people have looked at. Like searches and events, rows are only added: the database refuses any other write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workflows.models.workflow import Workflow
 
 
 class Access(models.Model):
-    """Somebody has looked: at a page about a workflow, at values that are masked elsewhere, or at the audit, in a file.
+    """Somebody opened a page about a workflow, revealed values that are masked elsewhere, or exported the audit.
 
     `detail` has the names of what was revealed, and the purpose; never a value.
     """

@@ -12,7 +12,7 @@ from workflows.models.xids import TransactionId
 
 
 class StepOutcome(models.TextChoices):
-    """What came of one step of an attempt; the last four belong to a compensation."""
+    """The result of one step of an attempt; the last four belong to a compensation."""
 
     RAN = "ran", "Ran"
     RECORDED = "recorded", "Done in an earlier attempt"
@@ -29,8 +29,8 @@ class StepOutcome(models.TextChoices):
 class Attempt(models.Model):
     """One pass through the step list. Opened on the attempt log, closed in the claim's transaction.
 
-    The workflow is named without a foreign key in the database, because of its KEY SHARE lock (docs/internals/claim.md,
-    "No foreign key to a held row").
+    The workflow has no foreign key in the database, which would take a KEY SHARE lock (docs/internals/claim.md, "No
+    foreign key to a held row").
     """
 
     class Outcome(models.TextChoices):
@@ -49,7 +49,7 @@ class Attempt(models.Model):
         FOLLOWED_UP = "followed_up", "Followed up"
         FOLLOW_UP_FAILED = "follow_up_failed", "Deferred step failed"
 
-    # The outcomes of an attempt that decided what becomes of the workflow: its worker, and the database, lived.
+    # Outcomes that decided about the workflow: the worker and the database lived.
     DECIDED = (Outcome.COMPLETE, Outcome.RETRY, Outcome.WAITING, Outcome.FAILED, Outcome.COMPENSATED)
 
     workflow = models.ForeignKey(
@@ -59,12 +59,12 @@ class Attempt(models.Model):
     worker = models.CharField(max_length=200)  # host/mark:process
     release = models.CharField(max_length=100, db_default="")
     opened_at = models.DateTimeField(db_default=ClockTimestamp())
-    due_since = models.DateTimeField(null=True)  # how long the workflow had been due when a worker took it
+    due_since = models.DateTimeField(null=True)  # when the workflow had become due
     closed_at = models.DateTimeField(null=True)
     closed_xid = TransactionId(null=True)  # the transaction that closed it, for `engine.rollup`
-    corrected_xid = TransactionId(null=True)  # the transaction that learnt how it ended, after it was vanished
+    corrected_xid = TransactionId(null=True)  # the transaction that replaced *vanished* by how it ended
     outcome = models.CharField(max_length=20, choices=Outcome, db_default="")  # empty while it runs
-    steps_in_short = models.TextField(db_default="")  # what each step did; a name alone is told in full
+    steps_in_short = models.TextField(db_default="")  # what each step did; a bare name is described in `steps`
     steps_in_full = models.JSONField(db_column="steps", db_default=models.Value([], models.JSONField()))
     died_in = models.CharField(max_length=100, db_default="")  # the last step started before its worker died
     died_how = models.CharField(max_length=50, db_default="")  # a signal, an exit code, grace, overdue, an error
@@ -75,7 +75,7 @@ class Attempt(models.Model):
         constraints = [models.UniqueConstraint(name="attempt_unique_number", fields=["workflow", "number"])]
         indexes = [
             models.Index(name="attempt_open", fields=["workflow"], condition=Q(closed_at=None)),
-            # engine.rollup: what was closed, or corrected, since it last looked.
+            # engine.rollup: attempts that were closed, or corrected, since it last looked.
             models.Index(name="attempt_closed", fields=["closed_xid"]),
             models.Index(name="attempt_corrected", fields=["corrected_xid"], condition=~Q(corrected_xid=None)),
         ]
@@ -85,10 +85,10 @@ class Attempt(models.Model):
 
     @property
     def steps(self) -> list[Entry]:
-        """What each step did, in the order in which they ran, from both columns of the row.
+        """What each step did, in order, from both columns of the row.
 
         [{"step", "outcome": a StepOutcome, "ms", and for a failure "error_class", "error_code", "error_message"}, ...];
-        of a compensation with "undo": true.
+        in a compensation with "undo": true.
         """
         return as_told(self.steps_in_short, self.steps_in_full)
 

@@ -8,7 +8,7 @@ from workflows.models.clock import ClockTimestamp
 
 
 class BulkOperation(models.Model):
-    """One operation on many rows, which were chosen once; the workers carry it out (`features.bulk`)."""
+    """One operation on many rows, which were selected once; the workers carry it out (`features.bulk`)."""
 
     class State(models.TextChoices):
         DRAFT = "draft", "Not started"
@@ -18,13 +18,13 @@ class BulkOperation(models.Model):
         CANCELLED = "cancelled"
         DONE = "done", "Carried out"
 
-    verb = models.CharField(max_length=20)  # by the name of one of `operations.bulk_verbs`
-    arguments = models.JSONField(db_default=models.Value({}, models.JSONField()))  # what the verb needs beside a reason
-    chosen_by = models.TextField()  # the filters that the rows were chosen by, in words
+    verb = models.CharField(max_length=20)  # the name of one of `operations.bulk_verbs`
+    arguments = models.JSONField(db_default=models.Value({}, models.JSONField()))  # for the verb, besides the reason
+    chosen_by = models.TextField()  # the filters of the selection, in words
     selected = models.PositiveIntegerField()  # how many items it has
     state = models.CharField(max_length=10, choices=State, db_default=State.DRAFT)
     reason = models.TextField(db_default="")
-    pace = models.PositiveIntegerField(db_default=5)  # items a second at the most
+    pace = models.PositiveIntegerField(db_default=5)  # at most so many items a second
     next_at = models.DateTimeField(db_default=ClockTimestamp())  # when the pace allows the next item
     paused_why = models.TextField(db_default="")
     # The items are carried out in this user's name.
@@ -52,7 +52,7 @@ class BulkOperation(models.Model):
 
 
 class BulkItem(models.Model):
-    """A row that a bulk operation is carried out on, and what came of it."""
+    """A row for a bulk operation, and its outcome."""
 
     class Outcome(models.TextChoices):
         OPEN = "", "To be done"
@@ -62,7 +62,7 @@ class BulkItem(models.Model):
 
     operation = models.ForeignKey(BulkOperation, on_delete=models.CASCADE, db_index=False, related_name="items")
     row = models.BigIntegerField()  # the id of a workflow, a task or a message: the verb says which
-    seen = models.BigIntegerField(null=True)  # what the user was shown of it: see `operations.bulk.BulkVerb`
+    seen = models.BigIntegerField(null=True)  # the version that the user saw: see `operations.bulk.BulkVerb`
     outcome = models.CharField(max_length=7, choices=Outcome, blank=True, db_default=Outcome.OPEN)
     why = models.TextField(db_default="")  # why it was skipped, or failed
     at = models.DateTimeField(null=True)

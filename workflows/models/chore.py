@@ -6,16 +6,16 @@ from workflows.models.clock import ClockTimestamp
 
 
 class Chore(models.Model):
-    """A maintenance task of the workers (`engine.maintenance`): when it is due, and where it goes on."""
+    """A maintenance task of the workers (`engine.maintenance`): when it is due, and where it continues."""
 
     name = models.CharField(max_length=150, primary_key=True)
     due_at = models.DateTimeField(db_default=ClockTimestamp())
     after = models.BigIntegerField(db_default=0)  # the id after which its next slice starts
     failing_since = models.DateTimeField(null=True)
     error = models.TextField(db_default="")  # why its last slice failed; empty if it did not
-    begun_at = models.DateTimeField(null=True)  # of the slice that a worker has begun and not ended
-    deaths = models.SmallIntegerField(db_default=0)  # of workers in a row, in a slice of it
-    set_aside_at = models.DateTimeField(null=True)  # so many have died: no worker does it until a person says so
+    begun_at = models.DateTimeField(null=True)  # when a worker began the current slice
+    deaths = models.SmallIntegerField(db_default=0)  # workers in a row that died in a slice of it
+    set_aside_at = models.DateTimeField(null=True)  # after too many deaths: no worker does it until a person allows it
 
     class Meta:
         verbose_name = "maintenance task"

@@ -1,4 +1,4 @@
-"""The database's clock. SQL makes the times that SQL compares: workers' clocks differ (and now() stands still)."""
+"""The database's clock. Times that SQL compares are made in SQL: workers' clocks differ, and now() stands still."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db.models import DateTimeField, Func
 
 
 class ClockTimestamp(Func):
-    """`clock_timestamp()`: the time now, where `now()` is the start of the transaction, seconds of steps ago."""
+    """`clock_timestamp()`: the present. `now()` is the start of the transaction, many steps ago."""
 
     function = "clock_timestamp"
     template = "%(function)s()"
@@ -19,10 +19,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def microseconds(at: datetime) -> int:
-    """A time in microseconds since 1970: as exact as the database has it, and short in a link or a form."""
+    """A time in microseconds since 1970: as exact as the database's, and short in a link or a form."""
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def moment(since_1970: int) -> datetime:
-    """The time that `microseconds` made this number of."""
+    """The reverse of `microseconds`."""
     return _EPOCH + timedelta(microseconds=since_1970)

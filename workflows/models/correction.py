@@ -9,7 +9,7 @@ from django.db.models import F, Q
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import Workflow
 
-# The permission to ask for a correction, and to approve one.
+# The permission to request a correction, and to approve one.
 CORRECT = "correct_workflow"
 
 
@@ -18,18 +18,18 @@ class CorrectionQuerySet(models.QuerySet["Correction"]):
         return self.filter(state=Correction.State.ASKED)
 
     def drop(self, workflow_id: int) -> None:
-        """The workflow has changed: what somebody has asked for it no longer holds."""
+        """The workflow has changed, so its open corrections no longer apply."""
         self.open().filter(workflow=workflow_id).update(
             state=Correction.State.STALE, proposed=None, decided_at=ClockTimestamp()
         )
 
 
 class Correction(models.Model):
-    """A change of a failed workflow's payload that somebody asks for, and another person decides on.
+    """A change of a failed workflow's payload that one person requests, and another decides on.
 
-    A trigger (in its migration) refuses what the rules of `operations.corrections` refuse: who may ask and approve,
-    that they are two people, and any change of what was asked for. `proposed` is the one place with the new values in
-    clear; it is emptied with the decision.
+    A trigger (in its migration) enforces the rules of `operations.corrections`: who may ask and approve, that they are
+    two people, and that the request does not change. Only `proposed` has the new values in clear; the decision empties
+    it.
     """
 
     class State(models.TextChoices):
@@ -43,9 +43,9 @@ class Correction(models.Model):
     workflow = models.ForeignKey(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="corrections"
     )
-    of_failure = models.DateTimeField()  # the `completed_at` of the failure that it is about
+    of_failure = models.DateTimeField()  # the `completed_at` of the failure to be corrected
     proposed = models.JSONField(null=True)  # the new values by field
-    told = models.JSONField()  # for people: each field with its old and its new value, masked
+    told = models.JSONField()  # for people: each field's old and new value, masked
     reason = models.TextField()
     state = models.CharField(max_length=9, choices=State, db_default=State.ASKED)
     asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False)
@@ -81,7 +81,7 @@ class Correction(models.Model):
 
 
 class OriginalPayload(models.Model):
-    """The payload of a corrected workflow as it was sent, without its secrets: a replay is compared with it."""
+    """The payload of a corrected workflow as it was sent, without its secrets. Replays are compared with it."""
 
     workflow = models.OneToOneField(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, primary_key=True, related_name="+"

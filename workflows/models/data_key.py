@@ -5,7 +5,7 @@ from django.db.models.functions import Now
 
 
 class DataKey(models.Model):
-    """That secrets are sealed under a key of the setting DATA_KEYS. Of the key itself there is only its id."""
+    """A key of the setting DATA_KEYS under which secrets are sealed. The row has only the key's id."""
 
     id = models.CharField(primary_key=True, max_length=8)
     since = models.DateTimeField(db_default=Now())

@@ -7,19 +7,19 @@ from workflows.models.workflow import Workflow
 
 
 class NextCallNumber(models.Func):
-    """The next number of the sequence of calls, for all workflows."""
+    """The next call number, from a sequence that all workflows share."""
 
     template = "nextval('workflows_effect_call_number')"
     output_field = models.BigIntegerField()
 
 
 class Effect(models.Model):
-    """A changing call, on the ledger: of a `once` step or, with `undo`, of the function that undoes it.
+    """A changing call on the ledger: that of a `once` step or, with `undo`, of the function that undoes it.
 
-    Unique by workflow, step, generation and `undo`; the idempotency key of an undo is that of the effect it undoes, and
-    `:undo`. `attempt` is the attempt (by its row's id) that started or decided it last. Only the worker that knows
-    `attempt_token`, a random one, may still write the result of a call under way; a later attempt that takes the effect
-    over puts its own there.
+    Unique by workflow, step, generation and `undo`. The idempotency key of an undo is that of its effect with `:undo`.
+    `attempt` is the id of the attempt that last started or decided it. Only a worker that knows the random
+    `attempt_token` may write the result of a call under way; a later attempt that takes over the effect writes its own
+    token.
     """
 
     class State(models.TextChoices):
@@ -38,7 +38,7 @@ class Effect(models.Model):
     generation = models.PositiveIntegerField(db_default=1)
     undo = models.BooleanField(db_default=False)  # the call undoes the step's effect of this generation
     state = models.CharField(max_length=10, choices=State)
-    idempotency_key = models.CharField(max_length=200)  # what the downstream knows it by
+    idempotency_key = models.CharField(max_length=200)  # the service recognises the call by it
     attempt = models.BigIntegerField()
     attempt_token = models.UUIDField(null=True)
     result = models.JSONField(null=True)  # what the step returned
@@ -47,14 +47,14 @@ class Effect(models.Model):
     error_message = models.TextField(db_default="")
     first_begun_at = models.DateTimeField(db_default=ClockTimestamp())  # when its key was first sent
     begun_at = models.DateTimeField(db_default=ClockTimestamp())  # when the call was last started
-    # Drawn as the call is started: calls are undone in the reverse order, whatever the clock says.
+    # Drawn when the call starts: calls are undone in reverse order, whatever the clock says.
     call_number = models.BigIntegerField(null=True, db_default=NextCallNumber())
-    settled_at = models.DateTimeField(null=True)  # when the answer to the call was known; an undo leaves it
+    settled_at = models.DateTimeField(null=True)  # when the call's outcome became known; an undo does not change it
     # How its state became known: call, lookup, or a person's name.
     settled_by = models.CharField(max_length=150, db_default="")
-    has_undo = models.BooleanField(db_default=False)  # its step had an undo when the call was started
+    has_undo = models.BooleanField(db_default=False)  # its step had an undo when the call started
     undo_failures = models.PositiveIntegerField(db_default=0)  # failures of its undo since a person decided
-    # Failures of its undo at an unavailable service; `undo_failures` does not count these.
+    # Failures of its undo at an unavailable service, which `undo_failures` leaves out.
     undo_unavailable = models.PositiveIntegerField(db_default=0)
 
     class Meta:
@@ -66,7 +66,7 @@ class Effect(models.Model):
             ),
         ]
 
-        # health.money_at_risk.failed_reversals, the newest first. No column of it is written when a call is made.
+        # health.money_at_risk.failed_reversals, newest first. Making a call writes none of its columns.
         indexes = [models.Index(name="effect_undo_failed", fields=["id"], condition=models.Q(undo_failures__gt=0))]
 
     def __str__(self) -> str:

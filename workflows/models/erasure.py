@@ -10,9 +10,9 @@ from workflows.models.clock import ClockTimestamp
 
 
 class Erasure(models.Model):
-    """That some workflows are erased because a person asked for it: which, when, and by whom. Nothing of that person.
+    """Some workflows are erased because a person asked for it: which, when, and by whom; nothing about that person.
 
-    One user asks, another approves: the database lets nothing younger than a week be emptied without both.
+    One user asks, another approves: without both the database lets nothing younger than a week be emptied.
     """
 
     class State(models.TextChoices):
@@ -20,7 +20,7 @@ class Erasure(models.Model):
         DONE = "done", "Erased"
         REFUSED = "refused"
 
-    hash = models.BinaryField()  # of the address that was given, under the first of SEARCH_KEYS
+    hash = models.BinaryField()  # of the given address, under the first of SEARCH_KEYS
     workflows = ArrayField(models.BigIntegerField())
     messages = ArrayField(models.BigIntegerField(), null=True)  # refused submissions (`UndeliveredMessage`)
     reason = models.TextField()

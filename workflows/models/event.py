@@ -7,13 +7,13 @@ from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import Workflow
 from workflows.models.xids import TransactionId
 
-# That a workflow has failed, or was cancelled: of these ends there are few.
+# Workflows that failed or were cancelled: there are few of these.
 NOT_COMPLETED = ~Q(kind="completed") & Q(finished_xid__isnull=False)
 NOT_COMPLETED_SQL = "kind <> 'completed' AND finished_xid IS NOT NULL"
 
 
 class Event(models.Model):
-    """A line of a workflow's history: a transition, or what a person did. What each step did is on the attempt."""
+    """One event of a workflow's history: a transition, or what a person did. The attempt records what each step did."""
 
     class Kind(models.TextChoices):
         COMPLETED = "completed"
@@ -57,12 +57,12 @@ class Event(models.Model):
         UNDO_FAILED = "undo_failed", "Reversal failed"
         COMPENSATED = "compensated", "Reversed"
 
-    # With one of these a person has a workflow that has ended run again.
+    # A person has let a finished workflow run again.
     RUN_AGAIN = (Kind.RETRIED, Kind.CORRECTED, Kind.NOT_A_DUPLICATE)
-    # With one of these another run starts, or a compensation, or a deferred step's tries: how the attempts before it
-    # ended, and how long they took, says nothing of what follows.
+    # A new run starts, or a compensation, or a deferred step's tries: earlier attempts, with their ends and durations,
+    # say nothing about it.
     STARTS_RUN = (*RUN_AGAIN, Kind.COMPENSATING, Kind.FOLLOW_UP_ASKED)
-    # What a workflow failed for, if it is reversed then.
+    # Why a workflow failed, if it is then reversed.
     VERDICTS = (Kind.FAILED, Kind.CANCELLED, Kind.DUPLICATE)
 
     workflow = models.ForeignKey(  # without a constraint: see Attempt
@@ -74,17 +74,17 @@ class Event(models.Model):
     step = models.CharField(max_length=100, db_default="")
     actor = models.CharField(max_length=150, db_default="")  # the user who did it; empty for the engine
     detail = models.JSONField(db_default=models.Value({}, models.JSONField()))
-    finished_xid = TransactionId(null=True)  # if the workflow finished with it: the transaction, for `engine.rollup`
+    finished_xid = TransactionId(null=True)  # the transaction, if the workflow finished with it; for `engine.rollup`
 
     class Meta:
         default_permissions = ("view",)
         indexes = [
             models.Index(name="event_of_workflow", fields=["workflow", "id"]),
-            # engine.rollup: the workflows that have finished since it last looked.
+            # engine.rollup: workflows that have finished since it last looked.
             models.Index(name="event_finished", fields=["finished_xid"], condition=~Q(finished_xid=None)),
             # health.failures.ends.
             models.Index(name="event_not_completed", fields=["-at", "-id"], condition=NOT_COMPLETED),
-            # The audit: what people did. What the engine writes is in neither.
+            # The audit: what people did, without the engine's events.
             models.Index(name="event_of_people", fields=["-at", "-id"], condition=~Q(actor="")),
             models.Index(name="event_of_actor", fields=["actor", "-at", "-id"], condition=~Q(actor="")),
         ]

@@ -1,4 +1,4 @@
-"""The cause of a failure, by which failures are grouped."""
+"""The cause of a failure; failures are grouped by it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workflows.models.clock import ClockTimestamp
 
 
 class Cause(NamedTuple):
-    """`code` is the class of an error that has none; `release` None stands for all.
+    """`code` is the error's class if it has no code. `release` None means all releases.
 
     The names are those of the filters of the list of workflows.
     """
@@ -28,7 +28,7 @@ def of_code(code: str) -> Q:
 
 
 class AssignedCause(models.Model):
-    """Who looks after the failures of a cause. It counts as long as a failure is left from before it was assigned."""
+    """The person who looks after the failures of a cause. Valid while a failure remains from before the assignment."""
 
     workflow_type = models.TextField()
     step = models.TextField()

@@ -8,17 +8,17 @@ from workflows.models.workflow import Workflow
 
 
 class Hold(models.Model):
-    """A legal hold: what it is on keeps its content until it ends. On a workflow, or on all that have a search key."""
+    """A legal hold: until it ends, a workflow, or all workflows with a search key, keep their content."""
 
     workflow = models.ForeignKey(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="+"
     )
     hash = models.BinaryField(null=True)  # of the search key, as in SearchKeyHash
-    key_id = models.IntegerField(null=True)  # which of SEARCH_KEYS it was made with
+    key_id = models.IntegerField(null=True)  # the one of SEARCH_KEYS that made the hash
     reason = models.TextField()
     placed_by = models.CharField(max_length=150)
     placed_at = models.DateTimeField(db_default=ClockTimestamp())
-    until = models.DateTimeField()  # lifted: when it was
+    until = models.DateTimeField()  # the end; once lifted, the time of that
     lifted_by = models.CharField(max_length=150, db_default="")
     lifted_reason = models.TextField(db_default="")
 

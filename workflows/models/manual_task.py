@@ -16,34 +16,34 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 DECIDE = "workflows.decide_manualtask"
-# A user who may answer the engine's own questions is in the team `operations`, whatever their groups.
+# Users who may answer the engine's own questions are in the team `operations`, whatever their groups.
 RESOLVE = "workflows.resolve_manualtask"
 OPERATIONS = "operations"
 ASSIGN = "workflows.assign_manualtask"
 # The order of open tasks. A task without a due time is due when it expires.
 DUE = Coalesce("due_at", "expires_at")
-# Django's users and groups say which user may decide, whatever other backend logs people in.
+# Django's users and groups decide who may decide, whatever other backend logs people in.
 PERMISSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def has_able_assignee() -> Q:
-    """Whether the user who has claimed a task can still decide it: active staff, with the permission, of its team.
+    """Whether the user who claimed a task can still decide it: active staff, with the permission, in its team.
 
-    If not, the claim does not count: else only a superuser could help until the task expires.
+    If not, the claim does not count; otherwise only a superuser could help until the task expires.
     """
     in_team = Q(is_superuser=True) | Q(team="") | Q(groups__name=F("team"))
     return Exists(_assignee_with(DECIDE).filter(in_team)) | Q(Exists(_assignee_with(RESOLVE)), team=OPERATIONS)
 
 
 def _assignee_with(permission: str) -> models.QuerySet[User]:
-    """The task's assignee, if they are active staff and have the permission; with the task's `team`."""
+    """The task's assignee, if active staff with the permission; annotated with the task's `team`."""
     able = get_user_model().objects.with_perm(permission, backend=PERMISSION_BACKEND).filter(is_staff=True)
     team = ExpressionWrapper(OuterRef("team"), output_field=models.CharField())
     return able.filter(pk=OuterRef("assignee")).alias(team=team)
 
 
 def able_to_decide(task: ManualTask) -> models.QuerySet[User]:
-    """The users who may decide the task: active staff, with the permission, of its team, and of other eyes."""
+    """Users who may decide the task: active staff, with the permission, in its team, and not excluded by four eyes."""
     users = get_user_model().objects
     able = users.with_perm(DECIDE, backend=PERMISSION_BACKEND)
     if task.team:
@@ -56,7 +56,7 @@ def able_to_decide(task: ManualTask) -> models.QuerySet[User]:
 
 
 def deciders() -> models.QuerySet[User]:
-    """The users who may decide some task: active staff, with one of the permissions."""
+    """Users who may decide some task: active staff with one of the permissions."""
     users = get_user_model().objects
     with_one = [Q(pk__in=users.with_perm(each, backend=PERMISSION_BACKEND).values("pk")) for each in (DECIDE, RESOLVE)]
     return users.filter(with_one[0] | with_one[1], is_staff=True)
@@ -74,14 +74,14 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         return self.annotate(is_held=held)  # type: ignore[no-redef]  # as above
 
     def open(self) -> ManualTaskQuerySet:
-        """The tasks that are to be decided; not those of a workflow that has finished."""
-        # EXISTS, not a join: Django turns an UPDATE's join into a subquery on the task itself, which would not see that
-        # somebody else has decided it in the meantime.
+        """The tasks to be decided; not those of a finished workflow."""
+        # EXISTS, not a join: Django turns an UPDATE's join into a subquery on the task itself, which would not see a
+        # decision that somebody else has just made.
         under_way = Workflow.objects.filter(pk=OuterRef("workflow_id"), status=Workflow.Status.PENDING)
         return self.filter(Exists(under_way), state=ManualTask.State.OPEN)
 
     def overdue(self) -> ManualTaskQuerySet:
-        """The open tasks that ought to have been decided by now."""
+        """The open tasks that should have been decided by now."""
         return self.open().filter(due_at__lte=Now(), due_at__isnull=False)
 
     def for_members(self, user: User) -> ManualTaskQuerySet:
@@ -92,13 +92,13 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         return self.filter(theirs | Q(team=OPERATIONS) if user.has_perm(RESOLVE) else theirs)
 
     def permitted_to(self, user: User) -> ManualTaskQuerySet:
-        """All tasks for a user who may decide them; for one with the other permission those of `operations`."""
+        """All tasks, for a user who may decide them; those of `operations`, for a user with the other permission."""
         return self if user.has_perm(DECIDE) else self.filter(team=OPERATIONS)
 
     def free(self) -> ManualTaskQuerySet:
-        """The tasks that no user who can still decide them has claimed."""
-        # Never NOT EXISTS by itself: PostgreSQL makes an anti-join of it, and an UPDATE that has waited for the row
-        # would not see a claim that was made in the meantime. Beside an OR it reads again.
+        """The tasks without a claim by a user who can still decide them."""
+        # Never NOT EXISTS alone: PostgreSQL turns it into an anti-join, and an UPDATE that waited for the row would not
+        # see a new claim. Next to an OR it is evaluated again.
         return self.filter(Q(assignee=None) | ~has_able_assignee())
 
     def free_for(self, user: User) -> ManualTaskQuerySet:
@@ -106,12 +106,12 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         return self.filter(Q(assignee=user) | Q(assignee=None) | ~has_able_assignee())
 
     def for_other_eyes(self, user: User) -> ManualTaskQuerySet:
-        """The tasks except those with four eyes that `user` has requested."""
+        """All tasks except those with four eyes that `user` requested."""
         return self.exclude(four_eyes=True, requested_by=user)
 
 
 class ManualTask(models.Model):
-    """A question to a person, and their decision. The row is the arbiter of a decision that races its expiry."""
+    """A question to a person, and the decision. The row decides when a decision races the expiry."""
 
     class State(models.TextChoices):
         OPEN = "open"
@@ -127,14 +127,14 @@ class ManualTask(models.Model):
     wait = models.OneToOneField(Wait, on_delete=models.DO_NOTHING, db_constraint=False, related_name="manual_task")
     task_type = models.CharField(max_length=100)
     question = models.TextField()
-    # What the person needs to decide: [[label, value], ...], since jsonb does not keep the order of an object. May hold
-    # patient data; only the task's page shows it.
+    # What the person needs to decide: [[label, value], ...], because jsonb does not keep the order of an object. May
+    # hold patient data; only the task's page shows it.
     facts = models.JSONField(db_default=models.Value([], models.JSONField()))
     state = models.CharField(max_length=10, choices=State, db_default=State.OPEN)
     # Dotted path of the Pydantic model of the answer; empty for a yes or no.
     answer_model = models.CharField(max_length=300, db_default="")
     created_at = models.DateTimeField(db_default=ClockTimestamp())
-    due_at = models.DateTimeField(null=True)  # when it ought to be decided
+    due_at = models.DateTimeField(null=True)  # when it should be decided
     expires_at = models.DateTimeField()
     # The outcome when no user decides: expired, approved, rejected.
     on_expiry = models.CharField(max_length=10, db_default="expired")
@@ -142,15 +142,15 @@ class ManualTask(models.Model):
     # The user who has claimed it.
     assignee = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
     claimed_at = models.DateTimeField(null=True)
-    lead_asked_at = models.DateTimeField(null=True)  # when a support lead was asked to see to it; until somebody has it
+    lead_asked_at = models.DateTimeField(null=True)  # when a support lead was asked to help; empty once it is claimed
     requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
     four_eyes = models.BooleanField(db_default=False)  # the user who requested it may not decide it
     decided_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
     decided_at = models.DateTimeField(null=True)
     reason = models.TextField(db_default="")
 
-    is_over: bool  # only on rows read by `by_the_clock()`
-    is_held: bool  # only on rows read by `with_claims()`
+    is_over: bool  # only on rows of `by_the_clock()`
+    is_held: bool  # only on rows of `with_claims()`
 
     objects = ManualTaskQuerySet.as_manager()
 
@@ -177,7 +177,7 @@ class ManualTask(models.Model):
         ]
         indexes = [
             models.Index(name="manual_task_open", fields=["expires_at"], condition=Q(state="open")),
-            # health.needs_a_person: the oldest, and the longest overdue, of each team and type, and of each assignee.
+            # health.needs_a_person: the oldest and longest overdue of each team and type, and of each assignee.
             models.Index(
                 name="manual_task_oldest", fields=["team", "task_type", "created_at", "id"], condition=Q(state="open")
             ),
@@ -191,16 +191,16 @@ class ManualTask(models.Model):
                 fields=["assignee", "created_at", "id"],
                 condition=Q(state="open") & ~Q(assignee=None),
             ),
-            # health.needs_a_person: those that a lead was asked to see to.
+            # health.needs_a_person: tasks for which a lead was asked to help.
             models.Index(
                 name="manual_task_lead",
                 fields=["lead_asked_at", "id"],
                 condition=Q(state="open") & ~Q(lead_asked_at=None),
             ),
-            # Which task is decided next: by when they are due, of all types and of one.
+            # The next tasks to decide, by due time: of all types, and of one.
             models.Index(DUE, "id", name="manual_task_inbox", condition=Q(state="open")),
             models.Index("task_type", DUE, "id", name="manual_task_of_type", condition=Q(state="open")),
-            # Closed tasks, newest first: rejected and expired ones are few.
+            # Closed tasks, newest first; few are rejected or expired.
             models.Index(name="manual_task_closed", fields=["state", "id"], condition=~Q(state="open")),
             # The overdue tasks.
             models.Index(name="manual_task_due", fields=["due_at"], condition=Q(state="open") & ~Q(due_at=None)),
@@ -211,5 +211,5 @@ class ManualTask(models.Model):
 
     @property
     def signal_name(self) -> str:
-        """The signal that carries its decision."""
+        """The name of the signal that carries its decision."""
         return f"decision:{self.pk}"

@@ -1,4 +1,4 @@
-"""How fast workflows begin: what people have held, and at which pace the rest goes."""
+"""How fast workflows start: holds, paces and caps that people have set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db import models
 
 
 class Scope(models.TextChoices):
-    """What is held or paced."""
+    """What a hold, pace or cap applies to."""
 
     QUEUE = "queue"
     TYPE = "type"
@@ -17,7 +17,7 @@ class Scope(models.TextChoices):
 
 
 class Key(NamedTuple):
-    """The name of a row: "queue:default", say."""
+    """The name of a row, such as "queue:default"."""
 
     scope: Scope
     name: str
@@ -32,25 +32,25 @@ class Key(NamedTuple):
 
 
 class Pace(models.Model):
-    """A queue, a type or a tenant of which fewer workflows begin than could. No row: as fast as the workers can.
+    """A queue, type or tenant in which fewer workflows start than could. No row: as fast as the workers can.
 
-    What has begun goes on: retries, waits that end, and reversals.
+    Started workflows go on: retries, waits that end, and reversals.
     """
 
     key = models.CharField(max_length=110, primary_key=True)
-    # Nothing begins until then; each hold has an end.
+    # Nothing starts before this time; each hold has an end.
     held_until = models.DateTimeField(null=True)
     held_by = models.CharField(max_length=150, db_default="")
     held_reason = models.TextField(db_default="")
-    # So many begin in a second, over all workers.
+    # At most so many start in a second, over all workers.
     per_second = models.FloatField(null=True)
     paced_by = models.CharField(max_length=150, db_default="")
     paced_reason = models.TextField(db_default="")
-    # So many are in workers' hands at a time: above that nothing begins.
+    # While so many are in workers' hands, nothing starts.
     at_once = models.PositiveIntegerField(null=True)
     capped_by = models.CharField(max_length=150, db_default="")
     capped_reason = models.TextField(db_default="")
-    next_at = models.DateTimeField(null=True)  # the turn of the next one: see workflows.engine.turns
+    next_at = models.DateTimeField(null=True)  # the first free turn: see workflows.engine.turns
 
     class Meta:
         verbose_name = "queue, type or tenant"

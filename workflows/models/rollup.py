@@ -5,8 +5,8 @@ from django.db import models
 
 from workflows.models.xids import Snapshot
 
-# Upper bounds of the histograms, in seconds; above the last one is one more bucket. A change starts them again: it
-# comes with a migration that deletes these rows.
+# Upper bounds of the histograms, in seconds; one more bucket follows the last. A change of them needs a migration that
+# deletes these rows, so that the histograms start again.
 _OF_RUNS = (1, 2, 3, 5, 10, 30, 60, 300, 600)
 _OF_WAITS = (1, 10, 60, 600, 3_600, 21_600, 86_400, 172_800, 604_800)
 _OF_STEPS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -17,17 +17,17 @@ PARKED = "parked"
 
 
 class Metric(models.TextChoices):
-    """What a row of the rollup counts, and which labels it has beside the type of the workflow."""
+    """What a row of the rollup counts, and its labels besides the workflow's type."""
 
     STARTED = "started"  # workflows that came
-    FINISHED = "finished"  # outcome: complete, failed, cancelled; step and code of what failed. Seconds: all it took
-    ACTIVE = "active"  # the same workflows. Seconds: those in which it did not wait
+    FINISHED = "finished"  # outcome: complete, failed, cancelled; step and code of the failure. Seconds: in all
+    ACTIVE = "active"  # the same workflows. Seconds: without waiting
     WAITING = "waiting"  # the same workflows. Seconds: for a person, a signal, a time, children, or a service
     ATTEMPT = "attempt"  # outcome
-    CORRECTED = "corrected"  # attempts that had been counted as vanished, before it was known how they ended
+    CORRECTED = "corrected"  # attempts that were counted as vanished before it was known how they ended
     STEP = "step"  # step, outcome, code: what each attempt did. Seconds: of the step
-    RERUN = "rerun"  # step: runs of it that an earlier attempt of the workflow had done already
-    UNDO = "undo"  # the same as of steps, of compensations
+    RERUN = "rerun"  # step: runs that repeat those of an earlier attempt of the workflow
+    UNDO = "undo"  # the same as STEP, for compensations
 
 
 BOUNDS: dict[str, tuple[float, ...]] = {
@@ -40,7 +40,7 @@ BOUNDS: dict[str, tuple[float, ...]] = {
 
 
 class Grain(models.TextChoices):
-    """How long the time is that a row tells of. Days and hours are those of UTC; the total has no time."""
+    """The length of time that a row covers. Days and hours are those of UTC; the total has no time."""
 
     MINUTE = "minute"
     HOUR = "hour"
@@ -49,7 +49,7 @@ class Grain(models.TextChoices):
 
 
 class Rollup(models.Model):
-    """How many there were of something, and how long they took. Written by `engine.rollup` alone."""
+    """How many there were of something, and how long they took. Only `engine.rollup` writes it."""
 
     pk = models.CompositePrimaryKey("grain", "metric", "at", "workflow_type", "step", "outcome", "code")
     grain = models.CharField(max_length=6, choices=Grain)
@@ -61,7 +61,7 @@ class Rollup(models.Model):
     code = models.CharField(max_length=200)
     count = models.BigIntegerField()
     seconds = models.FloatField()  # of all of them
-    buckets = ArrayField(models.BigIntegerField())  # by `BOUNDS`, each for itself; empty where there are none
+    buckets = ArrayField(models.BigIntegerField())  # by `BOUNDS`, not cumulative; empty if the metric has none
 
     class Meta:
         default_permissions = ()
@@ -71,9 +71,10 @@ class Rollup(models.Model):
 
 
 class RollupProgress(models.Model):
-    """What the rollup has counted: the transactions that had committed in `seen`, of this server.
+    """What the rollup has counted: the transactions that had committed in `seen`, on this server.
 
-    The floors are 0, but in a database that was copied from another server: rows up to there have its transaction ids.
+    The floors are 0, except in a database that was copied from another server: rows up to there have its transaction
+    ids.
     """
 
     name = models.CharField(max_length=20, primary_key=True)

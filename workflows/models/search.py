@@ -1,4 +1,4 @@
-"""By what a workflow is found, as hashes; and that somebody has looked."""
+"""Hashes by which workflows are found, and a record of each search."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from workflows.models.workflow import Workflow
 class SearchKeyHash(models.Model):
     """A hash by which a workflow is found (`workflows.search.search_keys`).
 
-    A table of its own, not an array in the workflow's row, whose updates would write its index again (docs/adr/0014).
-    The primary key is the one index: a search reads it from the newest workflow down.
+    It is a separate table, because updates of the workflow's row would write the index of an array again
+    (docs/adr/0014). The primary key is the only index: a search reads it from the newest workflow down.
     """
 
     pk = models.CompositePrimaryKey("hash", "workflow_id")
@@ -21,7 +21,7 @@ class SearchKeyHash(models.Model):
     workflow = models.ForeignKey(  # without a constraint: see Attempt
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="search_key_hashes"
     )
-    key_id = models.IntegerField()  # which of SEARCH_KEYS it was made with
+    key_id = models.IntegerField()  # the one of SEARCH_KEYS that made the hash
 
     class Meta:
         db_table = "workflows_searchkey"
@@ -32,13 +32,13 @@ class SearchKeyHash(models.Model):
 
 
 class Search(models.Model):
-    """Somebody looked for a workflow: who, when, as what, and how many there were; never what they typed."""
+    """Somebody searched for a workflow: who, when, as what, and how many were found; never what they typed."""
 
     at = models.DateTimeField(db_default=ClockTimestamp())
     # By name: the record outlives the user.
     actor = models.CharField(max_length=150)
-    tried = ArrayField(models.CharField(max_length=100))  # what the text could have been, such as email
-    hits = models.PositiveIntegerField()  # workflows found; one more than is shown means that there are more
+    tried = ArrayField(models.CharField(max_length=100))  # the kinds that the text could be, such as email
+    hits = models.PositiveIntegerField()  # workflows found; one more than shown means that there are more
 
     class Meta:
         default_permissions = ("view",)

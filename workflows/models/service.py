@@ -1,4 +1,4 @@
-"""What many workflows may wait for: the services that they call, and the causes of their failures."""
+"""What many workflows may wait for: services that they call, and causes of failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workflows.models.clock import ClockTimestamp
 # Seconds until an open circuit is tried first. See workflows.features.outages.circuits.
 FIRST_COOL_OFF = 5.0
 
-# Of a cause's name: those of a type and a step, and an error's class.
+# The longest name of a cause: those of a type and a step, and an error's class.
 LONGEST_NAME = 410
 
 
@@ -23,34 +23,34 @@ class Service(models.Model):
 
     name = models.CharField(max_length=LONGEST_NAME, primary_key=True)
 
-    # Suspected: the votes of the workers since then, and the first workflows that met it unavailable.
+    # Suspected: the workers' votes since then, and the first workflows that found it unavailable.
     since = models.DateTimeField(null=True)
-    failed = models.PositiveIntegerField(db_default=0)  # votes: a call met it unavailable
+    failed = models.PositiveIntegerField(db_default=0)  # votes: a call found it unavailable
     answered = models.PositiveIntegerField(db_default=0)  # votes: a call was answered
     suspects = ArrayField(models.BigIntegerField(), db_default=Value("{}"))
-    failed_at = models.DateTimeField(null=True)  # when a call last met it unavailable
+    failed_at = models.DateTimeField(null=True)  # when a call last found it unavailable
 
-    # Open: no worker calls it before `retry_at`, and then one at a time.
+    # Open: no worker calls it before `retry_at`; after that one at a time.
     opened_at = models.DateTimeField(null=True)
     retry_at = models.DateTimeField(null=True)
     cool_off = models.FloatField(db_default=FIRST_COOL_OFF)  # seconds from one trial to the next
-    trial_until = models.DateTimeField(null=True)  # a worker tries it, for as long as this
+    trial_until = models.DateTimeField(null=True)  # a worker tries it until then
     closed_at = models.DateTimeField(null=True)
     held_by = models.CharField(max_length=150, db_default="")  # the user who holds it open
     held_reason = models.TextField(db_default="")
 
-    # Of a cause: where workflows fail, and with which code or class of error.
+    # For a cause: where workflows fail, and with which code or error class.
     workflow_type = models.CharField(max_length=100, db_default="")
     step = models.CharField(max_length=100, db_default="")
     code = models.CharField(max_length=200, db_default="")
     traceback = models.TextField(db_default="")  # of the last failure: files, lines and functions
-    # What workers of each release have met lately, see `brake.causes`; and for which it is open: none is all of them.
+    # The recent results of each release's workers (see `brake.causes`).
     tallies = models.JSONField(db_default=Value({}, models.JSONField()))
-    releases = ArrayField(models.CharField(max_length=100), db_default=Value("{}"))
-    # A live worker is of another release: what is parked is for such workers only.
+    releases = ArrayField(models.CharField(max_length=100), db_default=Value("{}"))  # it is open for; empty means all
+    # A live worker has another release: parked workflows are left to such workers.
     elsewhere = models.BooleanField(db_default=False)
     judged = ArrayField(models.BigIntegerField(), db_default=Value("{}"))  # the workflows that failed before it opened
-    # What was parked on it by then is let fail; of many, two people decide that: the first has asked.
+    # Workflows parked by then are let fail. If they are many, two people decide: the first has asked.
     let_fail_until = models.DateTimeField(null=True)
     let_fail_by = models.CharField(max_length=150, db_default="")
     let_fail_reason = models.TextField(db_default="")
@@ -58,8 +58,8 @@ class Service(models.Model):
     asked_by = models.CharField(max_length=150, db_default="")
     asked_reason = models.TextField(db_default="")
 
-    # The release of what is parked on it.
-    cohort = models.PositiveIntegerField(db_default=0)  # how many workflows were released together, last
+    # Making parked workflows due.
+    cohort = models.PositiveIntegerField(db_default=0)  # the size of the last release batch
     released_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -92,7 +92,7 @@ class CircuitEvent(models.Model):
         PACED = "paced"
         CAPPED = "capped"
 
-    # By name: the history outlives the row. Of a `Pace` its key.
+    # By name, because the history outlives the row. For a `Pace` its key.
     service = models.CharField(max_length=LONGEST_NAME)
     at = models.DateTimeField(db_default=ClockTimestamp())
     kind = models.CharField(max_length=10, choices=Kind)

@@ -7,9 +7,9 @@ from workflows.models.clock import ClockTimestamp
 
 
 class SideProcess(models.Model):
-    """A consumer of topics or queues, or a relay of the outbox: its heartbeat. For people; no decision rests on it.
+    """A consumer of topics or queues, or a relay of the outbox, with its heartbeat. For people; nothing depends on it.
 
-    No supervisor closes the row of one that is killed: it falls silent. It is deleted after a day.
+    No supervisor closes the row of a killed process: it falls silent, and is deleted after a day.
     """
 
     class Kind(models.TextChoices):
@@ -21,7 +21,7 @@ class SideProcess(models.Model):
     pid = models.PositiveIntegerField()
     release = models.CharField(max_length=100)
     kind = models.CharField(max_length=8, choices=Kind)
-    takes = ArrayField(models.CharField(max_length=249))  # topics and queues; of a relay the destinations
+    takes = ArrayField(models.CharField(max_length=249))  # topics and queues; for a relay the destinations
     started_at = models.DateTimeField(db_default=ClockTimestamp())
     last_seen = models.DateTimeField(db_default=ClockTimestamp())
     last_message_at = models.DateTimeField(null=True)

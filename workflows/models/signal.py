@@ -12,7 +12,7 @@ class Signal(models.Model):
     """A fact from outside the run that a wait can be for. Stored first, matched later.
 
     `(source, dedupe_key)` is unique: a signal that is sent twice is one row. It is addressed to a workflow, or to every
-    workflow with its `linking_id`, later ones included. It answers one wait of each (`Wait.signal`).
+    workflow with its `linking_id`, including later ones. It answers one wait of each (`Wait.signal`).
     """
 
     source = models.CharField(max_length=150)  # the source that sent it
@@ -25,10 +25,10 @@ class Signal(models.Model):
     payload = models.JSONField(db_default=models.Value({}, models.JSONField()))
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     stored_in = TransactionId(db_default=CurrentTransactionId())  # the transaction that stored it
-    # Of a message named by its place in a topic: when it was sent, by Kafka's word.
+    # For a message identified by its position in a topic: when it was sent, according to Kafka.
     sent_at_ms = models.BigIntegerField(null=True)
-    closed_at = models.DateTimeField(null=True)  # when it was used, or put aside
-    ignored = models.BooleanField(db_default=False)  # put aside: no wait asks for it any more
+    closed_at = models.DateTimeField(null=True)  # when it was used or ignored
+    ignored = models.BooleanField(db_default=False)  # no wait asks for it any more
 
     class Meta:
         default_permissions = ("view",)
@@ -43,9 +43,9 @@ class Signal(models.Model):
             ),
         ]
         indexes = [
-            # Maintenance, which goes through the open signals.
+            # Maintenance reads the open signals.
             models.Index(name="signal_open", fields=["id"], condition=Q(closed_at=None)),
-            # A wait, which takes the first of its names.
+            # A wait reads the first signal of its names.
             models.Index(
                 name="signal_open_of_workflow", fields=["workflow", "name", "id"], condition=Q(closed_at=None)
             ),
@@ -54,7 +54,7 @@ class Signal(models.Model):
                 fields=["linking_id", "name", "id"],
                 condition=Q(closed_at=None, linking_id__isnull=False),
             ),
-            # retention.content, which deletes those of a linking id; few are closed, for they stay open for others.
+            # retention.content deletes those of a linking id. Few are closed: they stay open for other workflows.
             models.Index(
                 name="signal_closed_of_linking_id",
                 fields=["linking_id"],

@@ -1,4 +1,4 @@
-"""What is left of a workflow whose row is deleted: the keys under which it must not be started a second time."""
+"""What remains of a workflow whose row is deleted: the keys under which it must not be started again."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from workflows.models.workflow import Workflow
 
 
 class SpentKey(models.Model):
-    """The keys of a workflow that is deleted, or will be in an hour; and what their sender is told. It stays for ever.
+    """The keys of a workflow that is deleted, or will be within an hour, and the answer to its sender. It stays for
+    ever.
 
-    The columns are the workflow's. The row is written before the workflow's is deleted, and committed: a submission
-    that is being stored meanwhile meets one of them (docs/adr/0030).
+    The columns are the workflow's. The row is committed before the workflow's row is deleted, so a submission that is
+    being stored at that moment meets one of the two (docs/adr/0030).
     """
 
     workflow_id = models.BigIntegerField(primary_key=True)

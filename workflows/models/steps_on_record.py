@@ -1,7 +1,7 @@
-"""What the steps of an attempt did, as its row holds it: in short where a step simply ran, in full where there is more.
+"""What the steps of an attempt did, as its row stores it: in short if a step simply ran, otherwise in full.
 
-    steps_in_short   validate_payload 1.2, create_account recorded 0.1, review skipped 0.0, execute_checkout
-    steps            [{"step": "execute_checkout", "outcome": "failed", "ms": 240.3, "error_class": ...}]
+steps_in_short   validate_payload 1.2, create_account recorded 0.1, review skipped 0.0, execute_checkout steps
+[{"step": "execute_checkout", "outcome": "failed", "ms": 240.3, "error_class": ...}]
 
 The text has every step in order: its name, its outcome unless that is `ran`, and milliseconds. A bare name has its
 entry in the JSON, in the same order.
@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 Entry = Mapping[str, Any]
 
-# A list of 21 steps takes 500 bytes, and 1,700 in full. What failed or waits stays in full.
+# A list of 21 steps takes 500 bytes; in full it would take 1,700. Failed and waiting steps stay in full.
 _TOLD_BY_A_WORD = {"ran": "", "recorded": " recorded", "skipped": " skipped"}
 _SEPARATOR = ", "
-_UNNAMEABLE = "?"  # a step whose name has a space or a comma in it is told in full
+_UNNAMEABLE = "?"  # a step whose name has a space or a comma; its entry is in full
 
 
 class StepsOnRecord(NamedTuple):
@@ -29,13 +29,13 @@ class StepsOnRecord(NamedTuple):
 
 
 def as_recorded(steps: Sequence[Entry]) -> StepsOnRecord:
-    """Entries as `Attempt.steps` has them, in the form in which they are stored."""
+    """Entries of `Attempt.steps` in the form in which they are stored."""
     in_full: list[Entry] = []
     return StepsOnRecord(_SEPARATOR.join([_in_short(step, in_full) for step in steps]), in_full)
 
 
 def _in_short(step: Entry, in_full: list[Entry]) -> str:
-    """The step's word in the text; if that does not say all of it, it is added to `in_full`."""
+    """The step's part of the text; if that does not say everything, its entry is added to `in_full`."""
     name = step["step"]
     nameable = " " not in name and "," not in name
     if nameable and len(step) == 3 and "ms" in step and (outcome := _TOLD_BY_A_WORD.get(step["outcome"])) is not None:
@@ -47,8 +47,8 @@ def _in_short(step: Entry, in_full: list[Entry]) -> str:
 def as_told(in_short: str, in_full: Sequence[Entry]) -> list[Entry]:
     """The entries of an attempt, in the order in which its steps ran, from the two columns.
 
-    Of a text that this release cannot read (a later one has another word, somebody has edited it) only the JSON: the
-    page still shows what failed or waits.
+    If this release cannot read the text (from a later release, or edited), only the entries in the JSON: the page still
+    shows what failed or waits.
     """
     told_in_full = iter(in_full)
     try:

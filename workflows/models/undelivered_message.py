@@ -9,16 +9,16 @@ from django.db.models import Q, Value
 from django.db.models.functions import Cast, Now
 from django.db.models.lookups import StartsWith
 
-# Before the name of a source of webhooks, or of the topic or queue of a refused submission: no topic has a colon.
+# Prefixes for a source of webhooks, and for the topic or queue of a refused submission: no topic has a colon.
 WEBHOOK, REFUSED = "webhook:", "submissions:"
-# The code of the row that counts, for a topic, what the broker's dead letters alone have.
+# The code of a row that counts, for a topic, the dead letters that only the broker has.
 LEFT_WITH_BROKER = "left_with_broker"
 
 
 class UndeliveredMessage(models.Model):
-    """A message that cannot become a signal, or a submission that a queue's door has refused, with the reason.
+    """A message that cannot become a signal, or a submission that a queue refused, with the reason.
 
-    Its content may be a patient's: no page shows it. The database takes no refused submission that is not sealed.
+    The content may be a patient's: no page shows it. The database accepts a refused submission only if it is sealed.
     """
 
     class State(models.TextChoices):
@@ -26,22 +26,22 @@ class UndeliveredMessage(models.Model):
         REDELIVERED = "redelivered"
         DISCARDED = "discarded"
 
-    # Or `webhook:` and a source: then the offset is a digest of what came (`ingress.messages.Arrived`). Or
-    # `submissions:` and a topic or a queue of SQS: of SQS the offset is a digest of the message's id.
+    # Or `webhook:` and a source: the offset is then a digest of the event (`ingress.messages.Arrived`). Or
+    # `submissions:` and a topic or an SQS queue: for SQS the offset is a digest of the message's id.
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
     offset = models.BigIntegerField()
-    # When it was sent: a topic that was created again has another message at this place.
+    # When it was sent: a topic that was created again has another message at this position.
     sent_at_ms = models.BigIntegerField(db_default=0)
     code = models.CharField(max_length=100)  # why, as a stable word
     reason = models.TextField()  # why, for people; nothing of the content
     # Its key, value and headers (`ingress.messages`), or the refused submission (`queues.refused`), in an envelope
-    # (`sealing.whole`); of one that is settled, and not held, empty.
+    # (`sealing.whole`); empty once it is settled, unless it is under a legal hold.
     content = models.JSONField(db_default=models.Value([], models.JSONField()))
     created_at = models.DateTimeField(db_default=Now())
     state = models.CharField(max_length=11, choices=State, blank=True, db_default=State.OPEN)
-    # Of a refused submission: its key, if it is one; and while it is open, or held, its search keys' hashes under each
-    # of SEARCH_KEYS, if it can be read.
+    # For a refused submission: its key, if it has a valid one; and while it is open or held, the hashes of its search
+    # keys under each of SEARCH_KEYS, if it can be read.
     idempotency_key = models.UUIDField(null=True)
     hashes = ArrayField(models.BinaryField(), null=True)
     left_with_broker = models.IntegerField(db_default=0)  # see LEFT_WITH_BROKER
@@ -77,7 +77,7 @@ class UndeliveredMessage(models.Model):
 
     @property
     def webhook(self) -> str:
-        """The source of an event that came as a webhook; empty for others."""
+        """The source of a webhook's event; empty for others."""
         return self.topic.removeprefix(WEBHOOK) if self.topic.startswith(WEBHOOK) else ""
 
     @property

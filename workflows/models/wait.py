@@ -12,22 +12,22 @@ HAS_DUE_TIME = Q(outcome="", superseded=False, due_at__isnull=False)
 
 class WaitQuerySet(models.QuerySet["Wait"]):
     def with_due_time(self) -> WaitQuerySet:
-        """The open waits that ought to be over at some time, of workflows that wait just now."""
+        """The open waits that have a due time, of workflows that wait at present."""
         waiting = Workflow.objects.filter(pk=OuterRef("workflow_id"), status="PENDING", compensating=False)
         return self.filter(HAS_DUE_TIME, Exists(waiting.exclude(waiting_for="")))
 
     def overdue(self) -> WaitQuerySet:
-        """Those of them that ought to be over by now."""
+        """Those whose due time has passed."""
         return self.with_due_time().filter(due_at__lte=Now())
 
 
 class Wait(models.Model):
     """Something a workflow waits for. Its deadline is fixed when it is first met; its outcome is recorded once.
 
-    A wait is unique by workflow, name and generation. No step meets a `superseded` wait again: the next meeting makes
-    the next generation. A wait is superseded when it has failed the workflow, when its question is withdrawn, and by a
-    person's retry if it was for children or can no longer be answered. `signal` is what answered it: one wait of a
-    workflow.
+    A wait is unique by workflow, name and generation. No step meets a `superseded` wait again; it makes the next
+    generation instead. A wait is superseded when it has failed the workflow, when its question is withdrawn, and by a
+    person's retry if it was for children or can no longer be answered. `signal` is the one that answered it, and
+    answers no other wait of the workflow.
     """
 
     class Kind(models.TextChoices):
@@ -45,12 +45,12 @@ class Wait(models.Model):
     waiting_for = models.TextField()  # in words, for people
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     deadline = models.DateTimeField()
-    due_at = models.DateTimeField(null=True)  # when it ought to be over: then people are told
-    team = models.CharField(max_length=150, db_default="")  # name of the group that sees to it then; empty for support
+    due_at = models.DateTimeField(null=True)  # when it should be over; after that people are told
+    team = models.CharField(max_length=150, db_default="")  # the group to tell; empty for support
     outcome = models.CharField(max_length=30, db_default="")  # empty until it is answered
     result = models.JSONField(db_default=models.Value({}, models.JSONField()))
     resolved_at = models.DateTimeField(null=True)
-    # Drawn when a worker reads a person's answer: calls with a higher one (`Effect`) were started since.
+    # Drawn when a worker reads a person's answer: calls (`Effect`) with a higher number started later.
     call_number = models.BigIntegerField(null=True)
     signal = models.ForeignKey(
         "Signal", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="answers"
@@ -68,7 +68,7 @@ class Wait(models.Model):
             ),
         ]
         indexes = [
-            # Maintenance: the waits whose children may all have finished.
+            # Maintenance: waits whose children may all have finished.
             models.Index(
                 name="wait_for_children_open",
                 fields=["workflow"],

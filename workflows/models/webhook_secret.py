@@ -7,10 +7,10 @@ from django.db.models.functions import Now
 
 
 class WebhookSecret(models.Model):
-    """A secret of a source, one of several in a rotation. No hash: checking a signature needs the secret itself."""
+    """A secret of a source, one of several during a rotation. Not a hash: checking a signature needs the secret."""
 
     source = models.CharField(max_length=100)
-    secret = models.CharField(max_length=400)  # an envelope (`sealing.whole`) of what the source has
+    secret = models.CharField(max_length=400)  # an envelope (`sealing.whole`) of the source's secret
     created_at = models.DateTimeField(db_default=Now())
     revoked_at = models.DateTimeField(null=True)
 

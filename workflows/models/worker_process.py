@@ -8,17 +8,17 @@ from workflows.models.workflow import Workflow
 
 
 class WorkerProcess(models.Model):
-    """A worker process: its heartbeat, and what it was doing then. For people only; no decision rests on it.
+    """A worker process, with its heartbeat and what it was doing then. For people; no decision depends on it.
 
     The supervisor closes the row of a process that died. If the whole host is gone, the row is deleted after a day.
     """
 
-    name = models.CharField(max_length=200)  # host/mark:process, as on the attempts; a mark for each supervisor
+    name = models.CharField(max_length=200)  # host/mark:process, as on attempts; each supervisor has its own mark
     host = models.CharField(max_length=150)
     pid = models.PositiveIntegerField()
     release = models.CharField(max_length=100, db_default="")
     queue = models.CharField(max_length=63)
-    # What it takes of the queue, such as compensation; empty for all.
+    # What it takes from the queue, such as compensation; empty for everything.
     only = models.CharField(max_length=20, db_default="")
     started_at = models.DateTimeField(db_default=ClockTimestamp())
     last_seen = models.DateTimeField(db_default=ClockTimestamp())
@@ -35,7 +35,7 @@ class WorkerProcess(models.Model):
         default_permissions = ("view",)
         verbose_name = "worker"
         indexes = [
-            # The live ones, for each beat to count. A beat changes none of its columns, and so no entry.
+            # Live workers, which each beat counts. A beat changes none of its columns, and so writes no entry.
             models.Index(name="workerprocess_live", fields=["queue"], condition=Q(stopped_at=None)),
         ]
 

@@ -1,4 +1,4 @@
-"""The one table: a row is a submission, its place in the queue, the lock of its worker, and its outcome."""
+"""The main table: a row is a submission, its position in the queue, its worker's lock, and its outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workflows.models.xids import CurrentTransactionId, Snapshot, TransactionId
 
 
 class State(models.TextChoices):
-    """What people read. Derived, never stored: the row has three statuses (docs/adr/0002)."""
+    """The state that people see. Derived, never stored: the row has three statuses (docs/adr/0002)."""
 
     QUEUED = "queued", "Queued"
     RUNNING = "running", "Running"
@@ -30,26 +30,25 @@ class State(models.TextChoices):
     CANCELLED = "cancelled", "Cancelled"
 
 
-# What failed, and still needs somebody. A retry that fails is another failure, at another time: so neither a retry nor
-# a worker has to reset anything.
+# Failures that still need somebody. A retry that fails is a new failure, at another time, so nothing has to be reset.
 UNACKNOWLEDGED = Q(status="FAILED", cancelled_at=None, completed_at__isnull=False) & ~Q(
     acknowledged_failure=F("completed_at")
 )
-# As Django writes it: else the planner does not find the index.
+# As Django writes it, because otherwise the planner does not find the index.
 UNACKNOWLEDGED_SQL = """status = 'FAILED' AND cancelled_at IS NULL AND completed_at IS NOT NULL
                AND NOT (acknowledged_failure = completed_at AND acknowledged_failure IS NOT NULL
                         AND completed_at IS NOT NULL)"""
 
-# What tells the causes of failures apart, and whether somebody has acknowledged one: in the indexes of failures.
+# The columns of a failure's cause and acknowledgement, included in the indexes of failures.
 TOLD_OF_A_FAILURE = [
     *("workflow_type", "current_step", "last_error_code", "last_error_class", "failed_release"),
     "acknowledged_failure",
 ]
 
-# What waits for a service. Repeated beside a service's name, so that the planner finds the indexes.
+# Workflows that wait for a service or cause. Repeated next to its name, so that the planner finds the indexes.
 PARKED, PARKED_SQL = Q(status="PENDING") & ~Q(parked_on=""), "status = 'PENDING' AND parked_on <> ''"
 
-# What no release that works at present knows.
+# Workflows whose type no running release knows.
 AWAITS_RELEASE = Q(status="PENDING", waiting_for__startswith="a release that knows the workflow type ")
 
 
@@ -77,7 +76,7 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         )
 
     def due(self) -> WorkflowQuerySet:
-        """The rows that a worker may take now: they are due and no worker runs them."""
+        """The rows that a worker may take now: due, and not running."""
         return self.filter(~_is_running(), status=Workflow.Status.PENDING, invisible_until__lte=Now())
 
     def in_state(self, state: str) -> WorkflowQuerySet:
@@ -93,10 +92,10 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         return rows if state == State.COMPENSATING else rows.filter(_resting_in(state), ~_is_running())
 
     def queued(self, limit: int) -> list[WorkflowQuerySet]:
-        """The rows that are queued, in two sets: those that have not failed and wait for nothing, and what else is due.
+        """The queued rows in two sets: those that have not failed and wait for nothing, and the others that are due.
 
-        The first set has an index. The planner does not know how few of the others are due, and would search all rows:
-        so up to `limit` of those that have started and are due are read first, from the start of their index.
+        The first set has an index. The planner does not know how few rows are in the second, and would search the whole
+        table. So up to `limit` started and due rows are read first, from the start of their index.
         """
         queued = self.in_state(State.QUEUED)
         due = queued.filter(~Q(**_NO_REASON), begun=True, invisible_until__lte=Now())
@@ -111,10 +110,10 @@ _NO_REASON = {"parked_on": "", "waiting_for": "", "retry_count": 0}
 
 
 def _resting_in(state: str) -> Q:
-    """The workflows that no worker runs, have not ended and are due later; those that are due are queued.
+    """Pending workflows that no worker runs and that are due later; those that are due are queued.
 
-    The condition "due later" is hidden from the planner. By its statistics few rows of the table match, so it would
-    read and sort all parked rows; in fact nearly all of these match.
+    The condition "due later" is hidden from the planner. Its statistics say that few rows match, so it would read and
+    sort all parked rows; in fact nearly all match.
     """
     due, later = Q(invisible_until__lte=Now()), Q(GreaterThan(_due_in(), timedelta(0)))
     unparked, awaits_nothing = Q(parked_on=""), Q(waiting_for="")
@@ -127,7 +126,7 @@ def _resting_in(state: str) -> Q:
             return later & unparked & awaits_nothing & Q(retry_count__gt=0)
         case State.QUEUED:
             return due | Q(**_NO_REASON)
-    return Q(pk=None)  # no state of ours
+    return Q(pk=None)  # not one of our states
 
 
 def _due_in() -> ExpressionWrapper[Any]:
@@ -152,7 +151,7 @@ class Workflow(models.Model):
         FAILED = "FAILED"
 
     # What was sent. Only a correction by two people changes the payload (`operations.corrections`).
-    idempotency_key = models.UUIDField(unique=True)  # chosen by the client; one submission a key
+    idempotency_key = models.UUIDField(unique=True)  # chosen by the client; one submission for each key
     workflow_type = models.CharField(max_length=100)  # the name of its definition
     submitted_by = models.CharField(max_length=100, db_default="")  # the API client that sent it
     tenant = models.CharField(max_length=100, db_default="")
@@ -161,21 +160,21 @@ class Workflow(models.Model):
     payload = models.JSONField()
     given_request_id = models.CharField(max_length=request_ids.LONGEST, db_default="")  # empty: see `request_id`
     created_at = models.DateTimeField(db_default=Now())
-    # The client's, if it is traced: see `workflows.trace_context`. A claim leaves it out.
+    # The client's, if the request is traced: see `workflows.trace_context`. A claim leaves it out.
     traceparent = models.CharField(max_length=trace_context.LONGEST, db_default="")
     # The transaction that stored it, for `engine.rollup`.
     entered_xid = TransactionId(null=True, db_default=CurrentTransactionId())
 
-    # Where it stands in the queue.
+    # Its position in the queue.
     queue = models.CharField(max_length=63, db_default="default")
     status = models.CharField(max_length=8, choices=Status, db_default=Status.PENDING)
     invisible_until = models.DateTimeField(db_default=Now())  # no worker takes it before this time
-    # An attempt has been decided: it goes before the workflows that have not started.
+    # An attempt was decided: it goes before workflows that have not started.
     begun = models.BooleanField(db_default=False)
-    # Of those that have not begun, the highest go first.
+    # Among workflows that have not started, the highest goes first.
     priority = models.SmallIntegerField(db_default=0)
     retry_count = models.PositiveIntegerField(db_default=0)  # failures in a row of the same step
-    # Of these failures, those at a service that was unavailable.
+    # How many of these failures were at an unavailable service.
     unavailable_count = models.PositiveIntegerField(db_default=0)
     # The service, or the cause of many failures, that it waits for.
     parked_on = models.CharField(max_length=LONGEST_NAME, db_default="")
@@ -184,35 +183,35 @@ class Workflow(models.Model):
     wake_on = ArrayField(models.TextField(), db_default=Value("{}"))  # names of the signals that wake it
     # What the payload of a signal must contain to wake it.
     wake_matching = models.JSONField(db_default=Value({}, models.JSONField()))
-    seen_until = Snapshot(null=True)  # the signals that were committed by then wake it no more
+    seen_until = Snapshot(null=True)  # signals that were committed in this snapshot no longer wake it
 
-    # The workflow that started this one, in its wait of that name.
+    # The workflow that started this one, in its wait `parent_wait`.
     parent = models.ForeignKey(  # without a constraint: see Attempt
         "self", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="children"
     )
     parent_wait = models.CharField(max_length=200, db_default="")
-    child_key = models.CharField(max_length=200, db_default="")  # what its parent calls it
+    child_key = models.CharField(max_length=200, db_default="")  # its key among the parent's children
 
-    expires_at = models.DateTimeField(null=True)  # when it fails unless it is at rest by then
-    # It has failed, or is cancelled; what it has done is being undone.
+    expires_at = models.DateTimeField(null=True)  # when it fails unless it has finished
+    # It has failed or is cancelled, and its calls are being undone.
     compensating = models.BooleanField(db_default=False)
     cancelled_at = models.DateTimeField(null=True)  # when a person's request to cancel it took effect
 
-    # Copies of its outcome for people. No worker reads them back to run steps.
+    # Copies of its outcome for people. No worker reads them to run steps.
     context = models.JSONField(db_default=Value({}, models.JSONField()))
     current_step = models.CharField(max_length=100, db_default="")  # where it failed or waits
     last_error_class = models.CharField(max_length=200, db_default="")
     last_error_code = models.CharField(max_length=100, db_default="")
     last_error_message = models.TextField(db_default="")
-    failed_release = models.CharField(max_length=100, db_default="")  # of the worker that failed it
-    completed_at = models.DateTimeField(null=True)  # when it came to rest, COMPLETE or FAILED
-    # The failure that a person has acknowledged, by the time at which it came to rest.
+    failed_release = models.CharField(max_length=100, db_default="")  # the release of the worker that failed it
+    completed_at = models.DateTimeField(null=True)  # when it finished, COMPLETE or FAILED
+    # The failure that a person has acknowledged: the `completed_at` of that failure.
     acknowledged_failure = models.DateTimeField(null=True)
 
-    # What was sent, and what came of it, is deleted (`workflows.retention`): nothing is done with it any more.
+    # When its content was deleted for good (`workflows.retention`).
     emptied_at = models.DateTimeField(null=True)
 
-    state: str  # only on rows read by `with_state()`
+    state: str  # only on rows of `with_state()`
 
     objects: ClassVar[models.Manager[Workflow]] = WorkflowQuerySet.as_manager()
 
@@ -254,7 +253,7 @@ class Workflow(models.Model):
         # docs/performance.md says what they would cost without it. Lists are in order of id: without an index in that
         # order, a page of a few rows reads all rows.
         indexes = [
-            # engine.claim: what has started goes first, and has an index of its own.
+            # engine.claim: started workflows go first, and have an index of their own.
             models.Index(
                 name="workflow_begun",
                 fields=["queue", "invisible_until", "id"],
@@ -265,7 +264,7 @@ class Workflow(models.Model):
                 fields=["queue", "invisible_until", "id"],
                 condition=Q(status="PENDING", begun=False),
             ),
-            # engine.lanes: where something is held or paced, or several tenants or priorities have something due.
+            # engine.lanes: for holds and paces, or when several tenants or priorities have something due.
             models.Index(
                 name="workflow_lanes",
                 fields=["queue", "priority", "workflow_type", "tenant", "invisible_until", "id"],
@@ -277,13 +276,13 @@ class Workflow(models.Model):
                 fields=["queue", "invisible_until", "id"],
                 condition=Q(status="PENDING", compensating=True),
             ),
-            # signals.waking.wake_expired. The second column tells which of them are due already.
+            # signals.waking.wake_expired. The second column shows which of them are already due.
             models.Index(
                 name="workflow_expiring_asleep",
                 fields=["expires_at", "invisible_until"],
                 condition=Q(status="PENDING", compensating=False) & ~Q(expires_at=None),
             ),
-            # console.workflow_list.TypeFilter. With the next one it is what a submission pays for the console.
+            # console.workflow_list.TypeFilter. This index and the next one are a submission's cost for the console.
             models.Index(name="workflow_of_type", fields=["workflow_type", "id"]),
             # queued(), the first of its sets.
             models.Index(
@@ -306,11 +305,11 @@ class Workflow(models.Model):
                 fields=["id"],
                 condition=Q(status="PENDING", parked_on="", waiting_for="", retry_count__gt=0),
             ),
-            # console.workflow_list.PresetFilter, "attention": also of those that are parked, or wait.
+            # console.workflow_list.PresetFilter, "attention": includes workflows that are parked or wait.
             models.Index(name="workflow_failing", fields=["id"], condition=Q(status="PENDING", retry_count__gte=3)),
             # in_state(): parked; console.workflow_list.ParkedFilter.
             models.Index(name="workflow_parked_newest", fields=["parked_on", "id"], condition=PARKED),
-            # health.counts.failed_between; health.failures.between. All that they read is in the index.
+            # health.counts.failed_between; health.failures.between. The index has all that they read.
             models.Index(
                 name="workflow_failures",
                 fields=["completed_at", "id"],
@@ -330,7 +329,7 @@ class Workflow(models.Model):
                 fields=["parent", "parent_wait"],
                 condition=Q(status="PENDING") & ~Q(parent=None),
             ),
-            # signals.waking.wake_for. Those that were woken lie before those that are asleep.
+            # signals.waking.wake_for. Woken workflows come before those that sleep.
             models.Index(
                 name="workflow_listening_asleep",
                 fields=["linking_id", "invisible_until"],
@@ -342,25 +341,25 @@ class Workflow(models.Model):
                 fields=["workflow_type"],
                 condition=AWAITS_RELEASE,
             ),
-            # state.transitions.release_parked: the longest parked first. state.parking.names goes from name to name.
+            # state.transitions.release_parked: the longest parked first. state.parking.names skips from name to name.
             models.Index(name="workflow_parked", fields=["parked_on", "invisible_until", "id"], condition=PARKED),
             # search.find; signals.store.ignore_late_signals.
             models.Index(name="workflow_linking", fields=["linking_id"], condition=~Q(linking_id=None)),
             # search.find.
             models.Index(name="workflow_request", fields=["given_request_id"], condition=~Q(given_request_id="")),
-            # retention.purge: what has finished, and is not emptied yet, by age.
+            # retention.purge: finished workflows that are not emptied yet, by age.
             models.Index(
                 name="workflow_to_empty",
                 fields=["workflow_type", "completed_at"],
                 condition=Q(emptied_at=None, completed_at__isnull=False),
             ),
-            # retention.rows: what is emptied, and not deleted yet, by age.
+            # retention.rows: emptied workflows that are not deleted yet, by age.
             models.Index(
                 name="workflow_to_delete",
                 fields=["workflow_type", "completed_at"],
                 condition=Q(emptied_at__isnull=False),
             ),
-            # engine.rollup: what has come since it last looked.
+            # engine.rollup: workflows that have come since it last looked.
             models.Index(name="workflow_entered", fields=["entered_xid"]),
         ]
 
@@ -368,25 +367,25 @@ class Workflow(models.Model):
         return f"workflow {self.pk}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """For a new row only: in a step it would overwrite what was sent, and lock the row in its savepoint."""
+        """Save a new row only: in a step this would overwrite what was sent, and lock the row in its savepoint."""
         if not self._state.adding:
             raise TypeError("A workflow's row is changed by the engine and by operations, never by save().")
         super().save(*args, **kwargs)
 
     def copy(self) -> Workflow:
-        """The same row, with lists and objects of its own. (`deepcopy` takes eight times as long.)"""
+        """The same row with its own lists and objects. (`deepcopy` takes eight times as long.)"""
         copy = Workflow.__new__(Workflow)
         vars(copy).update({name: _copy_of_json(value) for name, value in self.__getstate__().items()})
         return copy
 
     @property
     def key(self) -> str:
-        """The name of this workflow in other systems: in their idempotency keys, for example."""
+        """The name of this workflow in other systems, for example in idempotency keys."""
         return str(self.idempotency_key)
 
     @property
     def request_id(self) -> str:
-        """What the request was called that it came with: by its client, or by the digits of its key."""
+        """The id of the request that brought it: the client's, or the digits of its key."""
         return self.given_request_id or self.idempotency_key.hex
 
 

@@ -1,6 +1,6 @@
-"""Which transactions had committed: PostgreSQL's own mark of what a statement has seen, of a size that does not grow.
+"""Which transactions had committed: PostgreSQL's own mark of what a statement has seen, of constant size.
 
-A signal's id would not tell: ids are given out before the commit, and a lower one may be seen later.
+A signal's id would not do: ids are given out before the commit, so a lower one may become visible later.
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ class Snapshot(_Text):
 
 
 class CurrentTransactionId(models.Func):
-    """`pg_current_xact_id()`, of the outermost transaction, also inside a savepoint."""
+    """`pg_current_xact_id()`: the outermost transaction, even inside a savepoint."""
 
     function = "pg_current_xact_id"
     template = "%(function)s()"
