@@ -1,1 +1,1 @@
-"""Signals: everything that can wake a workflow is stored, matched, and told to the workers."""
+"""Signals: everything that can wake a workflow is stored, matched, and announced to the workers."""

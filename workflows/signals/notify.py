@@ -1,8 +1,8 @@
-"""ANNOUNCE: tell idle workers that something new is due, so that they need not wait for their next look.
+"""ANNOUNCE: wake idle workers when something new is due, so that they need not wait for their next look.
 
-An announcement is a NOTIFY after the commit. If it is lost, the workers' own looks find the row; so a thread sends it,
+An announcement is a NOTIFY after the commit. If it is lost, the workers' own looks find the row. So a thread sends it,
 on its own connection, and no answer to a client waits for it. A NOTIFY locks the whole server until it is committed:
-the thread sends one for all that came within a few milliseconds, and does not wait for the disk.
+the thread sends one for everything that came within a few milliseconds, and does not wait for the disk.
 https://www.postgresql.org/docs/current/sql-notify.html
 """
 
@@ -21,15 +21,15 @@ from workflows.postgres import sqlstates
 logger = logging.getLogger(__name__)
 
 CHANNEL = "onramp_due"
-# Seconds between two announcements of a process, and after one that failed.
+# Seconds between two announcements of a process, and after a failed one.
 EVERY, AFTER_A_FAILURE = 0.005, 5.0
 
-# The disk is not waited for, as long as this is the session's own statement: it says nothing that has to last.
+# With this setting the commit does not wait for the disk: an announcement need not last.
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, queue) FROM unnest(%s::text[]) queue"
 
 
 class Announcer:
-    """One thread, which announces the queues that were given to `announce` since its last announcement."""
+    """One thread. It announces the queues that were given to `announce` since its last announcement."""
 
     def __init__(self) -> None:
         self._queues: set[str] = set()
@@ -46,7 +46,7 @@ class Announcer:
                 self._told.notify()
 
     def end(self) -> None:
-        """Close the connection, and wait for that. What has not been announced yet is dropped."""
+        """Close the connection, and wait until that is done. Pending announcements are dropped."""
         with self._told:
             self._ended = True
             self._told.notify()
@@ -67,7 +67,7 @@ class Announcer:
         connection.close()
 
     def _next(self) -> list[str]:
-        """Wait for queues to announce, and return them; an empty set at the end."""
+        """Wait for queues to announce, and return them; an empty list at the end."""
         with self._told:
             self._told.wait_for(lambda: self._queues or self._ended)
             queues, self._queues = list(self._queues), set()
@@ -87,7 +87,7 @@ def begin() -> None:
 
 
 def announce(queue: str) -> None:
-    """Announce that something new is due in a queue, and committed. Returns at once, and never fails."""
+    """Announce that new, committed work is due in a queue. Returns at once, and never fails."""
     global _announcer, _process
     if not _begun:
         return

@@ -1,8 +1,8 @@
 """SIGNALS: everything that can wake a workflow is stored here first, and matched later.
 
-A sender stores a signal, commits, and then wakes its workflows (`signals.waking`); `send` does all of that. A signal is
-addressed to one workflow, or by linking id to every workflow that has it, then or later. The unused signals of a
-workflow that has finished are ignored; a retry restores them.
+A sender stores a signal, commits, and then wakes its workflows (`signals.waking`); `send` does all three. A signal is
+addressed to one workflow, or to a linking id and so to every workflow that has it, then or later. The unused signals of
+a finished workflow are ignored; a retry restores them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workflows.postgres.statements import execute, fetch_one
 from workflows.signals import waking
 from workflows.signals.waking import OPEN_JOIN, Slice, leave_the_rest_to_maintenance
 
-# Names of signals from outside. Those with a colon are the engine's own (decision:1, child:parcels), as is `cancel`.
+# Names of signals from outside. Names with a colon (decision:1, child:parcels) and `cancel` are the engine's own.
 SIGNAL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]{0,198}")
 
 # A request to cancel is a signal that every workflow listens to, until it is being compensated.
@@ -28,12 +28,12 @@ CANCEL_SIGNAL = "cancel"
 # The source of the engine's own signals.
 ENGINE = "engine"
 
-# Signals for a linking id that no workflow under way has are kept for a month, in case one comes, and then ignored.
+# A signal to a linking id without a pending workflow is kept for a month, in case one comes, and then ignored.
 KEPT_FOR_DAYS = 30
 
 
 class DedupeKeyReused(Exception):
-    """The source has used this key before, for another signal."""
+    """The source has already used this key for another signal."""
 
 
 def is_name(text: str) -> bool:
@@ -51,10 +51,10 @@ def send(
     payload: Mapping[str, Any] | Document,
     sent_at_ms: int | None = None,
 ) -> bool:
-    """Store a signal, commit, and wake the workflows that it is for; False when it had been stored before.
+    """Store a signal, commit, and wake the workflows that it is for. Returns False if it was already stored.
 
-    Not inside a transaction: only a committed signal can wake. If the wake-up fails, the signal is stored all the same,
-    and maintenance wakes the row. Raises DedupeKeyReused.
+    Must not be called in a transaction, because only a committed signal can wake. If waking fails, the signal is stored
+    nevertheless, and maintenance wakes the row. Raises DedupeKeyReused.
     """
     with transaction.atomic(durable=True):
         signal_id = store(
@@ -83,12 +83,12 @@ def store(
     payload: Mapping[str, Any] | Document,
     sent_at_ms: int | None = None,
 ) -> int | None:
-    """Store a signal, and return its id; None when `source` has sent the same signal under `dedupe_key` before.
+    """Store a signal, and return its id; None when `source` has already sent the same signal under `dedupe_key`.
 
-    The caller commits, then wakes. A signal to a workflow that has finished is stored as ignored, except a request to
-    cancel: the history says later that it came too late. One to a workflow that was emptied is not stored, and None is
-    returned: nothing may bring its content back. Raises DedupeKeyReused when the key was used for another
-    signal; one sent at another time (`sent_at_ms`) is another.
+    The caller commits, then wakes. A signal to a finished workflow is stored as ignored, except a request to cancel:
+    the history will say that it came too late. A signal to an emptied workflow is not stored, and None is returned,
+    because nothing may bring its content back. Raises DedupeKeyReused when the key was used for another signal; a
+    signal with another `sent_at_ms` is another.
     """
     document = payload if isinstance(payload, Document) else document_of(payload)
     signal = {
@@ -100,9 +100,9 @@ def store(
         "sent_at_ms": sent_at_ms,
         **document.parameters,
     }
-    # The same statement reads whether the workflow has finished; if it finishes just now, maintenance ignores the
-    # signal. The row of a finished workflow is locked until the caller commits, or a retry would miss the signal to
-    # restore.
+    # The same statement reads whether the workflow has finished; if it finishes at this moment, maintenance ignores the
+    # signal. The row of a finished workflow stays locked until the caller commits, because otherwise a retry would miss
+    # a signal to restore.
     inserted = fetch_one(
         f"""
         WITH finished AS MATERIALIZED (
@@ -119,7 +119,7 @@ def store(
     )
     if inserted:
         return int(inserted[0])
-    # A new statement: the snapshot of the first one would not show the row that won.
+    # A new statement, because the snapshot of the first one does not show the row that won.
     same = fetch_one(
         f"""SELECT (name, workflow_id, linking_id, payload) IS NOT DISTINCT FROM (
                    %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL})
@@ -136,7 +136,7 @@ def store(
 
 
 def cancel_requested_sql(workflow_id: str) -> str:
-    """SQL for whether a person has asked to cancel the workflow; `workflow_id` is SQL too, of one row at a time."""
+    """SQL for whether a person has asked to cancel the workflow; `workflow_id` is SQL for one id."""
     return f"""EXISTS (SELECT FROM workflows_signal s
                        WHERE s.workflow_id = {workflow_id} AND s.name = '{CANCEL_SIGNAL}' AND s.closed_at IS NULL)"""
 
@@ -154,7 +154,7 @@ def cancellation(workflow_id: int) -> WorkflowCancelled | None:
 
 
 def close_cancellations(workflow_id: int) -> None:
-    """Close the requests to cancel a workflow: they are obeyed, or a retry must not see them."""
+    """Close the requests to cancel a workflow: they were obeyed, or a retry must not see them."""
     execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp()
             WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL""",
@@ -166,15 +166,15 @@ def close_cancellations(workflow_id: int) -> None:
 
 
 def child_signal(wait_name: str) -> str:
-    """The name of the signal that says that the last child of the wait `wait_name` has finished."""
+    """The name of the signal which says that the last child of the wait `wait_name` has finished."""
     return f"child:{wait_name}"
 
 
 def notify_parent(child_id: int) -> None:
-    """Notify the parent of a child that may have finished, if it was the last one, and wake the parent.
+    """If a child that may have finished was the last one, send its parent a signal, and wake the parent.
 
-    A statement of its own after the child's commit: of two last children that finish at once, the worker that looks
-    second sees both. So the parent of a thousand children is woken once, or twice.
+    A separate statement after the child's commit: of two last children that finish at once, the worker that looks
+    second sees both. So the parent of a thousand children is woken only once or twice.
     """
     inserted = fetch_one(
         f"""INSERT INTO workflows_signal (source, dedupe_key, name, workflow_id)
@@ -189,7 +189,7 @@ def notify_parent(child_id: int) -> None:
 
 
 def try_notify_parent(child_id: int) -> None:
-    """Notify the parent; if that fails, the error is logged, and maintenance wakes the parent a moment later."""
+    """Notify the parent. If that fails, log the error; maintenance wakes the parent a moment later."""
     with leave_the_rest_to_maintenance():
         notify_parent(child_id)
 
@@ -205,7 +205,7 @@ def cancel_children(workflow_id: int, *, by: str, reason: str) -> None:
 
 
 def withdraw_cancellation_of_children(parents: Sequence[int]) -> None:
-    """Withdraw the requests of `cancel_children` that the children of these have not obeyed yet."""
+    """Withdraw the requests of `cancel_children` that the children of these parents have not obeyed yet."""
     execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp()
             WHERE name = 'cancel' AND source = 'engine' AND closed_at IS NULL
@@ -227,7 +227,7 @@ def ignore_signals(workflow_id: int) -> None:
 
 
 def restore_signals(workflow_id: int) -> None:
-    """Restore the signals that were ignored when the workflow finished, or since, because a person retries it."""
+    """Restore the signals that were ignored when the workflow finished, or later, because a person retries it."""
     execute(
         """UPDATE workflows_signal SET closed_at = NULL, ignored = false
             WHERE workflow_id = %s AND ignored AND name <> 'cancel'""",
@@ -236,17 +236,18 @@ def restore_signals(workflow_id: int) -> None:
 
 
 def ignore_late_signals(after: int = 0) -> Slice:
-    """Ignore the signals that came as their workflow was ending, and the old ones of linking ids that no workflow has.
+    """Ignore signals that came while their workflow was ending, and old signals to linking ids without a pending
+    workflow.
 
-    The history says of each request to cancel that it came too late. The rows of the finished workflows are locked
-    meanwhile, or a retry would miss signals that it has to restore.
+    The history says of each late request to cancel that it came too late. The rows of the finished workflows are locked
+    meanwhile, because otherwise a retry would miss signals to restore.
     """
     last, next_after = waking.slice_of_signals(after)
     if not last:
         return Slice(0)
     slice_ = {"after": after, "last": last}
     in_slice = "s.closed_at IS NULL AND s.id > %(after)s AND s.id <= %(last)s"
-    # Stored by a transaction that was open while its workflow finished, and was emptied: nothing may be left of that.
+    # A transaction that was open while its workflow finished and was emptied may have stored these: nothing may remain.
     execute(
         f"""
         DELETE FROM workflows_signal s USING workflows_workflow w
@@ -273,7 +274,7 @@ def ignore_late_signals(after: int = 0) -> Slice:
         """,  # noqa: S608 (the name is ours)
         slice_,
     )
-    # Each linking id is looked up once, not for each signal: to find none, all of its workflows have to be read.
+    # Each linking id is looked up once, not for each signal: proving that none is pending reads all its workflows.
     old = f"{in_slice} AND s.linking_id IS NOT NULL AND s.created_at < now() - interval '{KEPT_FOR_DAYS} days'"
     execute(
         f"""

@@ -1,9 +1,9 @@
 """WAKING: make a workflow due that has a signal it waits for (docs/internals/waking.md).
 
 A sender commits the signal; then a second statement wakes the rows that are not locked. A worker that has committed a
-suspension wakes its own row in a new statement. Whichever comes second sees what the first has committed. Maintenance
-(`engine.maintenance`) finds what is lost when the sender dies in between, or a third party holds the row; each of its
-slices takes well under a second.
+suspension wakes its own row in a new statement. The later of the two sees what the earlier has committed. If the sender
+dies in between, or a third party locks the row, maintenance (`engine.maintenance`) wakes it; each of its slices takes
+well under a second.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from workflows.state.transitions import make_due_where
 
 logger = logging.getLogger(__name__)
 
-# Of one slice. 1,000 rows are written in some 20 ms, in a table that is in no cache in some 100 ms.
+# Limits of one slice. Writing 1,000 rows takes some 20 ms; in a table that is in no cache, some 100 ms.
 SIGNALS, ROWS = 1_000, 1_000
-# Pairs of a workflow that listens by its linking id and a signal of it. No index tells which match, so a slice compares
-# them all: in 0.4 s.
+# Pairs of a signal and a workflow that listens by linking id. No index tells which pairs match, so a slice compares
+# them all, in 0.4 s.
 PAIRS = 1_000_000
 # A sender wakes at most this many; maintenance wakes the rest.
 ROWS_OF_A_SENDER = 1_000
 
 
 class Slice(NamedTuple):
-    """What a slice of a maintenance task has changed, in rows, and after which id the next one starts: 0 is the start.
+    """What a slice of a maintenance task changed, in rows, and the id after which the next one starts (0 is the start).
 
-    `rest`: seconds that the task rests at the least, because nothing is in sight, or to leave others their time.
+    `rest`: minimum seconds of rest for the task, because nothing is in sight, or to leave time for others.
     """
 
     changed: int
@@ -42,9 +42,9 @@ class Slice(NamedTuple):
     rest: float = 0.0
 
 
-# Signals that the row `w` waits for. A retry is woken only by signals that its attempt has not seen: an old one would
-# wake it in a hot loop. So would a signal from another cluster, of which this database is a copy: its transaction
-# numbers were others.
+# Signals that the row `w` waits for. Only signals that its attempt has not seen wake a retry: an old signal would wake
+# it in a hot loop. So would a signal from another cluster of which this database is a copy, whose transaction ids
+# differ.
 _SEEN = """w.seen_until IS NOT NULL AND (
     pg_visible_in_snapshot(s.stored_in, w.seen_until) OR s.stored_in >= pg_snapshot_xmax(pg_current_snapshot()))"""
 LISTENS = f"s.closed_at IS NULL AND s.name = ANY (w.wake_on) AND s.payload @> w.wake_matching AND NOT ({_SEEN})"
@@ -60,10 +60,10 @@ _ANSWERED = f"""
 
 _LISTENING = "w.linking_id IS NOT NULL AND w.wake_on <> '{}'"
 _ASLEEP = "w.status = 'PENDING' AND w.invisible_until > now()"
-# A workflow that is due counts, too, if it would wait behind the backlog: a child that is cancelled with its parent.
+# A due workflow counts, too, if it would wait behind the backlog: a child that is cancelled with its parent.
 _ASLEEP_OR_FRESH = "w.status = 'PENDING' AND (w.invisible_until > now() OR NOT w.begun)"
 
-# The open wait `j` for children all of which have finished.
+# The open wait `j` for children that have all finished.
 OPEN_JOIN = """
     j.kind = 'children' AND j.outcome = '' AND NOT j.superseded AND NOT EXISTS (
         SELECT FROM workflows_workflow c
@@ -74,17 +74,17 @@ OPEN_JOIN = """
 
 
 def wake(workflow_id: int) -> bool:
-    """Make a workflow due that has a signal it waits for, after the commit. False when it has none, or is locked."""
+    """After a commit, make a workflow due that has a signal it waits for. False if it has none, or is locked."""
     return make_due_where(f"w.id = %s AND {_ANSWERED}", [workflow_id]) == 1
 
 
 def wake_for(signal_id: int) -> int:
-    """Make due, after the commit of a signal, at most ROWS_OF_A_SENDER workflows that wait for it; return how many."""
+    """After a signal's commit, make due at most ROWS_OF_A_SENDER workflows that wait for it; return how many."""
     return _wake_for("s.id = %(signal_id)s", {"signal_id": signal_id, "rows": ROWS_OF_A_SENDER})
 
 
 def try_wake(workflow_id: int) -> None:
-    """Wake a workflow after the commit of its signal; if that fails, maintenance does it a moment later."""
+    """Wake a workflow after the commit of its signal. If that fails, maintenance does it a moment later."""
     with leave_the_rest_to_maintenance():
         wake(workflow_id)
 
@@ -96,16 +96,17 @@ def leave_the_rest_to_maintenance() -> Iterator[None]:
         yield
     except Error as error:
         logger.warning("a signal is stored, but its workflow is not woken yet: %s", type(error).__name__)
-        connection.close_if_unusable_or_obsolete()  # for the rest of the request
+        connection.close_if_unusable_or_obsolete()  # so that the rest of the request can use it
 
 
 def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
-    """Make at most `rows` workflows due that wait for the open signals `s` of the condition `signals`; return how many.
+    """Make due at most `rows` workflows that wait for the open signals `s` with the condition `signals`; return how
+    many.
 
-    It skips locked rows: the worker that holds one looks at its signals itself.
+    Skips locked rows: the worker that holds one checks its signals itself.
     """
-    # The empty object is added so that a payload is unpacked once, not for each workflow: that took 14 s for 20,000
-    # workflows and 50 signals of 170 kB.
+    # Adding the empty object unpacks a payload once, not for each workflow; without it 20,000 workflows and 50 signals
+    # of 170 kB took 14 s.
     return make_due_where(
         f"""w.id IN (
             WITH s AS MATERIALIZED (
@@ -124,15 +125,15 @@ def _wake_for(signals: str, parameters: Mapping[str, Any]) -> int:
 
 
 def wake_by_new_signals(after: int = 0) -> Slice:
-    """Wake what waits for one of the newest open signals, whose sender may have died before it woke anybody."""
+    """Wake workflows that wait for one of the newest open signals, whose sender may have died before waking them."""
     newest, _ = _signals_to_compare(order="id DESC")
-    if not newest:  # as nearly always: to plan the next statement takes longer than to find that out
+    if not newest:  # the usual case; planning the next statement would take longer than this check
         return Slice(0)
     return Slice(_wake_for("s.id = ANY (%(ids)s)", {"ids": newest, "rows": ROWS}))
 
 
 def wake_by_signals(after: int = 0) -> Slice:
-    """Wake what waits for one of the open signals after that id."""
+    """Wake workflows that wait for one of the open signals after that id."""
     ids, are_all = _signals_to_compare(after)
     if not ids:
         return Slice(0)
@@ -143,9 +144,9 @@ def wake_by_signals(after: int = 0) -> Slice:
 
 
 def _signals_to_compare(after: int = 0, *, order: str = "id") -> tuple[list[int], bool]:
-    """The ids of the open signals of a slice, in order (SQL), and whether none is left after that id.
+    """The ids of a slice of open signals, in `order` (SQL), and whether none is left after them.
 
-    At most SIGNALS, and none after those that make PAIRS with the workflows that listen by their linking ids.
+    At most SIGNALS ids, and none beyond those that make PAIRS with the workflows that listen by linking id.
     """
     ((ids, are_all),) = session_of().run(
         f"""
@@ -169,19 +170,19 @@ def _signals_to_compare(after: int = 0, *, order: str = "id") -> tuple[list[int]
 
 
 def slice_of_signals(after: int) -> tuple[int, int]:
-    """The last id of the next SIGNALS open signals after that id, 0 if there is none; and where the next one starts."""
+    """The last id of the next SIGNALS open signals after that id, or 0; and where the next slice starts."""
     return slice_of("SELECT id FROM workflows_signal WHERE closed_at IS NULL AND id > %s ORDER BY id", after)
 
 
 def slice_of(ids: str, after: int) -> tuple[int, int]:
-    """The last of the next SIGNALS `ids` (SQL) after that one, 0 if there is none; and where the next slice starts."""
+    """The last of the next SIGNALS `ids` (SQL) after that id, or 0; and where the next slice starts."""
     sql = f"SELECT coalesce(max(id), 0), count(*) FROM ({ids} LIMIT {SIGNALS}) slice"  # noqa: S608 (ours)
     last, count = fetch_row(sql, [after])
     return last, last if count == SIGNALS else 0
 
 
 def wake_parents(after: int = 0) -> Slice:
-    """Wake each parent, after that id, whose last child has finished without a signal from the child's worker."""
+    """Wake each parent, after that id, whose last child has finished but sent no signal."""
     parents = """SELECT DISTINCT workflow_id AS id FROM workflows_wait
                   WHERE kind = 'children' AND outcome = '' AND NOT superseded AND workflow_id > %s
                   ORDER BY workflow_id"""
@@ -195,11 +196,11 @@ def wake_parents(after: int = 0) -> Slice:
 
 
 def wake_expired(after: int = 0) -> Slice:
-    """Make workflows due whose time is over (`expires_after`).
+    """Make due the workflows whose `expires_after` is over.
 
-    Only of the types that this release knows: it would put the others back, and the next look would wake them again.
+    Only types that this release knows: it would reschedule the others, and the next look would wake them again.
     """
-    # statement_timestamp(): no index is searched by a value that changes from row to row, as clock_timestamp() does.
+    # statement_timestamp(), because no index is searched by a volatile value such as clock_timestamp().
     expired = f"""w.id IN (
         SELECT w.id FROM workflows_workflow w
          WHERE w.expires_at <= statement_timestamp() AND w.expires_at IS NOT NULL AND NOT w.compensating AND {_ASLEEP}

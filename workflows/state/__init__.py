@@ -1,1 +1,1 @@
-"""What is written of a workflow: its transitions, its history, and the log of its attempts."""
+"""What is recorded about a workflow: its transitions, its history, and the log of its attempts."""

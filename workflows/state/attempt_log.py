@@ -1,7 +1,7 @@
-"""THE ATTEMPT LOG: a second connection, in autocommit, for the facts that must survive a rollback or a crash.
+"""THE ATTEMPT LOG: a second connection, in autocommit, for facts that must survive a rollback or a crash.
 
 **Losing the attempt log is losing the claim** (docs/internals/claim.md): it is opened before the claim, and never again
-within an attempt. A restarted server may have given the claim's transaction id to another transaction.
+during an attempt. A restarted server may have given the claim's transaction id to another transaction.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ logger = logging.getLogger(__name__)
 
 ALIAS = ATTEMPT_LOG
 
-# Put into a statement's WHERE; its parameter is the attempt's `claim_xid`.
+# A condition for a statement's WHERE; its parameter is the attempt's `claim_xid`.
 FENCE = "pg_xact_status(%(claim_xid)s::text::xid8) = 'in progress'"
 
 
-# Attempts since the last decision that are read. Each death takes two rows at most: itself and a back-off.
+# How many attempts since the last decision are read. Each death takes at most two rows: itself and a back-off.
 PAST_LIMIT = 200
 
 
 class PastAttempt(NamedTuple):
-    """An attempt that ended without a decision. `died_in` and `died_how` say how its worker ended, if that is known.
+    """An attempt that ended without a decision. `died_in` and `died_how` say how its worker ended, if known.
 
-    `still_due`: nothing has put the workflow off, or woken it, since the attempt started.
+    `still_due`: since the attempt started, nothing has rescheduled or woken the workflow.
     """
 
     number: int
@@ -57,7 +57,7 @@ class PastAttempt(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A call to a service that an attempt made; by the monotonic clock."""
+    """A call to a service that an attempt made; times are of the monotonic clock."""
 
     service: str
     began: float
@@ -68,32 +68,32 @@ class Made(NamedTuple):
 
 @dataclass(slots=True)
 class OpenAttempt:
-    """An attempt in progress: its row's id, number and worker, and the transaction that holds the workflow."""
+    """An attempt in progress: its row's id, number and worker, and the transaction that holds the row lock."""
 
     id: int
     number: int
     workflow_id: int
     claim_xid: str
-    # Written with the attempt's effects; no other process knows it. A server that took over may use ids again.
+    # Written with the attempt's effects; no other process knows it. After a failover, ids may be used again.
     token: str = field(default_factory=lambda: str(uuid4()))
     worker: str = ""
     steps: list[dict[str, Any]] = field(default_factory=list)
     opened_at: float = field(default_factory=monotonic)
-    steps_started_at: list[float] = field(default_factory=list)  # of each of `steps`, by the monotonic clock, too
-    held_back: tuple[str, Mapping[str, Any]] | None = None  # a statement that may wait for the next one: see hold_back
-    held_back_for: str = ""  # the step that the held-back statement is about
+    steps_started_at: list[float] = field(default_factory=list)  # one for each of `steps`, by the monotonic clock
+    held_back: tuple[str, Mapping[str, Any]] | None = None  # a statement to send with the next one: see hold_back
+    held_back_for: str = ""  # the step of the held-back statement
     boundary: Boundary = field(default_factory=Boundary)  # what the worker does around its steps
     suspended: Suspend | None = None  # by a wait
     may_wait: bool = True  # a deferred step may not: its workflow is COMPLETE
     lost: ClaimLost | None = None  # the attempt log has failed
-    step_error: BaseException | None = None  # the last one that came from a step author's code
+    step_error: BaseException | None = None  # the last error from a step author's code
     session: Session | None = None  # of the claim, while step authors' code is called
     left_busy: bool = False  # a step has left a COPY, a stream or a pipeline open
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
-    snapshot: str = ""  # pg_snapshot: the signals that were committed when it was opened
+    snapshot: str = ""  # pg_snapshot: shows which signals were committed when the attempt was opened
     trace: Trace | None = None  # if it is traced
     made: list[Made] = field(default_factory=list)  # its calls to services, for its spans
-    told: list[Any] = field(default_factory=list)  # payloads of signals and people's answers that its steps know of
+    told: list[Any] = field(default_factory=list)  # payloads of signals, and people's answers, that its steps have got
 
 
 def connect() -> None:
@@ -102,10 +102,10 @@ def connect() -> None:
 
 
 def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
-    """Run one statement on the attempt log, its parameters sent apart from its text, and return its rows.
+    """Run one statement on the attempt log, with its parameters sent separately, and return its rows.
 
-    Raises ClaimLost on any database error. Nothing more is sent while the attempt runs: a step, or its lookup, may have
-    swallowed the error and opened a new connection.
+    Raises ClaimLost on any database error. After that nothing more is sent during the attempt, because a step, or its
+    lookup, may have swallowed the error and opened a new connection.
     """
     with errors_lose_the_claim():
         return session_of(ALIAS).run(sql, parameters)
@@ -122,15 +122,15 @@ def errors_lose_the_claim() -> Iterator[None]:
     except Error as error:
         lost = ClaimLost(f"the attempt log failed with {sqlstates.loggable(error)}")
         if attempt:
-            attempt.lost = lost  # should a step swallow even that
+            attempt.lost = lost  # in case a step swallows even that
         raise lost from error
 
 
 def hold_back(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> None:
-    """Keep a statement back, to send it in one statement, and one commit, with the attempt's next one.
+    """Keep a statement back, to send it with the attempt's next one, as one statement and one commit.
 
     A caller that does anything else next calls `flush` first. The statement is written even when the claim is lost, so
-    only a fact that is true whichever worker holds the row may be held back.
+    only a fact that stays true whichever worker has the row may be held back.
     """
     flush(attempt)
     attempt.held_back = (sql, parameters)
@@ -138,7 +138,7 @@ def hold_back(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> 
 
 
 def flush(attempt: OpenAttempt) -> None:
-    """Write the held-back statement. If the attempt log is lost just then, it stays held back, for `close_as_lost`."""
+    """Write the held-back statement. If the attempt log is lost now, it stays held back for `close_as_lost`."""
     if attempt.held_back:
         execute(*attempt.held_back)
         attempt.held_back = None
@@ -146,7 +146,7 @@ def flush(attempt: OpenAttempt) -> None:
 
 
 def execute_with_held_back(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Run a statement with the one held back, an UPDATE of other rows. A parameter that both name has one value."""
+    """Run a statement with the held-back one, an UPDATE of other rows. A parameter that both use has one value."""
     if attempt.held_back:
         before, before_parameters = attempt.held_back
         sql, parameters = f"WITH before AS ({before}) {sql}", {**before_parameters, **parameters}
@@ -157,13 +157,13 @@ def execute_with_held_back(attempt: OpenAttempt, sql: str, parameters: Mapping[s
 
 
 def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: str) -> OpenAttempt:
-    """Record that an attempt starts, and close an earlier one that is still open as vanished: it has lost its worker.
+    """Record that an attempt starts, and close an earlier one that is still open, without a worker, as vanished.
 
-    Returns the new attempt, and the attempts since the last decision, or since the run started (`Event.STARTS_RUN`).
+    Returns the new attempt, with the attempts since the last decision, or since the run started (`Event.STARTS_RUN`).
     """
     opened = {"workflow_id": workflow.pk, "due_since": workflow.invisible_until, "claim_xid": claim_xid}
     opened |= {"worker": worker, "release": release}
-    # A workflow that has not started has attempts only if a worker has died: the first statement finds them.
+    # A workflow that has not started has attempts only if a worker died. Then the first statement writes nothing.
     rows = (not workflow.begun and execute(_OPEN_FIRST, opened)) or execute(_OPEN, opened)
     if not rows:
         raise ClaimLost(
@@ -175,7 +175,7 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
 
 
 def closing_as_vanished(condition: str) -> str:
-    """The beginning of a statement that closes a workflow's open attempts as vanished, in the history too.
+    """The beginning of a statement that closes a workflow's open attempts as vanished, and adds that to the history.
 
     `condition` is SQL: they are closed only if it holds. The parameters are `workflow_id`, and those of the condition.
     """
@@ -189,9 +189,9 @@ def closing_as_vanished(condition: str) -> str:
             SELECT workflow_id, 'vanished', number FROM vanished)"""  # noqa: S608 (the condition is the engine's)
 
 
-# This query sees the statement's snapshot: the attempt that the statement has just marked as vanished still looks open.
-# The events are read only if there is an attempt since the last decision. Attempts and events are compared by their
-# ids, for the clock may have been set back.
+# This query runs in the statement's snapshot, so an attempt that the statement has just closed as vanished still looks
+# open. Events are read only if there is an attempt since the last decision. Attempts and events are compared by id,
+# because the clock may have been set back.
 _PAST = f"""
     SELECT json_agg(json_build_array(
                number, CASE WHEN closed_at IS NULL THEN 'vanished' ELSE outcome END, died_in, died_how,
@@ -228,12 +228,12 @@ _OPEN_FIRST = f"""
 
 
 def attribute_to_step(attempt: OpenAttempt) -> AbstractContextManager[None]:
-    """Wraps a step author's code: a database error that comes from there is the step's. Any other is the engine's."""
+    """Wraps a step author's code: a database error raised there is the step's. Any other is the engine's."""
     return _AttributedToStep(attempt)
 
 
 class _AttributedToStep(AbstractContextManager[None]):
-    """A class because each step enters it twice: what `contextmanager` makes takes three times as long."""
+    """A class because each step enters it twice, and `contextmanager` takes three times as long."""
 
     __slots__ = ("_attempt",)
 
@@ -244,13 +244,13 @@ class _AttributedToStep(AbstractContextManager[None]):
         if error is not None:
             self._attempt.step_error = error
         if self._attempt.session and self._attempt.session.close_if_busy():
-            self._attempt.left_busy = not isinstance(error, StepTimeout)  # which may leave an answer unread
+            self._attempt.left_busy = not isinstance(error, StepTimeout)  # a timeout may leave an answer unread
 
 
 def ensure_from_step(attempt: OpenAttempt, error: BaseException) -> None:
     """Raise ClaimLost when `error` comes from a statement of the engine, on either connection, and not from the step.
 
-    Also raises it when a step has swallowed the loss of the attempt log and raises an error of its own.
+    Also raises it when a step has swallowed the loss of the attempt log and then raised another error.
     """
     if attempt.lost:
         raise attempt.lost
@@ -265,14 +265,14 @@ def require_claim(attempt: OpenAttempt) -> None:
 
 
 def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
-    """Close an attempt whose claim was lost, on a connection opened since. `how` says by which error.
+    """Close an attempt whose claim was lost, on a newly opened connection. `how` names the error.
 
-    An attempt whose claim did commit, and only lost the answer, is closed already. While that commit is under way, this
-    waits for the row that the commit has locked.
+    An attempt whose claim did commit, and lost only the answer, is already closed. During that commit this waits for
+    the row that the commit has locked.
 
-    A call's result that the database refuses for good is given up: the ledger has the INTENT, so the next attempt finds
-    out whether the call happened. A result that cannot be written now (a read-only server, a full disk, a locked table)
-    is kept, and ClaimLost is raised.
+    If the database refuses a call's result for good, the result is dropped: the ledger has the INTENT, so the next
+    attempt finds out whether the call happened. If the result cannot be written now (a read-only server, a full disk, a
+    locked table), it is kept, and ClaimLost is raised.
     """
     refused = None
     try:
@@ -292,7 +292,7 @@ def close_as_lost(attempt: OpenAttempt, how: str = "") -> None:
 
 
 def last_step(attempt: OpenAttempt) -> str:
-    """The step that was entered last, or its undo."""
+    """The step, or undo, that was entered last."""
     last = attempt.steps[-1] if attempt.steps else {"step": ""}
     return undo_of(last["step"]) if last.get("undo") else str(last["step"])
 
@@ -302,11 +302,12 @@ def closing_statements(
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """The statements that close an attempt without a decision, for a caller that knows what became of its worker.
 
-    They correct *vanished*, in the history too; a decided attempt stays as it is. They are two, in one transaction: the
-    first may wait for the next worker's statement, whose event only a later snapshot shows. Both may be sent again.
+    They replace *vanished*, in the history too; a decided attempt stays as it is. They are two statements in one
+    transaction: the first may wait for the next worker's statement, whose event only a later snapshot shows. Both may
+    be sent again.
 
-    A server that took over, and lacks the last moments, may have given the id to an attempt of another `worker`, which
-    they leave alone.
+    A server that took over, and lacks the last moments, may have given the id to an attempt of another `worker`: that
+    attempt is left alone.
     """
     recorded = as_recorded(steps)
     parameters = {

@@ -1,4 +1,4 @@
-"""BOUNDARY: where the engine hands over to a step author's code and gets it back. The worker passes it down."""
+"""BOUNDARY: the points where the engine calls a step author's code and gets control back. The worker passes it down."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ from workflows.definition import Step
 
 
 class MustStop(Exception):
-    """The worker has to stop. Raised before a step, to leave the savepoint as a failure does."""
+    """The worker has to stop. Raised before a step; it leaves the savepoint as a failure does."""
 
 
 class Boundary:
-    """What a worker does around the steps of its attempt. This class, for an attempt without a worker, does nothing."""
+    """What a worker does around the steps of its attempt. This base class, for an attempt without a worker, does
+    nothing.
+    """
 
     def before(self, step: Step) -> None:
-        """Before a step, or an undo. Raises MustStop, and WorkflowCancelled or WorkflowExpired before a step."""
+        """Before a step or an undo. Raises MustStop; before a step also WorkflowCancelled or WorkflowExpired."""
 
     def require_available(self, services: Sequence[str]) -> None:
-        """Raise ServiceUnavailable if one of the services, or steps, that a step needs is not to be called now."""
+        """Raise ServiceUnavailable if a service or step that a step needs must not be called now."""
 
     def require_free(self, step: Step) -> None:
-        """Raise the error of the step if it is not to be tried just now."""
+        """Raise an error for the step if it must not be tried now."""
 
     def passed(self, step: Step) -> None:
         """The step has run without failing."""
 
     def calling(self) -> None:
-        """The step's own code starts: the time that the database took before that is not the step's."""
+        """The step's own code starts. The time that the database took before does not count as the step's."""
 
     def after(self) -> None:
         """After a step, an undo or a lookup: its calls are known. Raises ClaimLost when the attempt log fails."""

@@ -1,4 +1,4 @@
-"""HISTORY: one line for every transition and for everything that a person did, written together with the change."""
+"""HISTORY: an event for every transition and every action of a person, written together with the change."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def record(
 ) -> None:
     """Add an event, in the current transaction. `actor` is a user's name, empty for the engine.
 
-    `finishes`: with it the workflow becomes COMPLETE or FAILED. Each time that it does, one event says so, and is
-    counted.
+    `finishes`: the workflow becomes COMPLETE or FAILED with this event. Exactly one event says so each time, for
+    counting.
 
     `detail` is JSON for people, without patient data: the caller masks an error's message.
     """
@@ -49,7 +49,7 @@ def record_in(attempt: OpenAttempt, kind: Event.Kind, step: str = "", **detail: 
 def close_attempt(attempt: OpenAttempt, outcome: Attempt.Outcome, error: BaseException | None) -> None:
     """Close a decided attempt, as the last statement of the claim's transaction.
 
-    Raises ClaimLost when there is no such attempt: the attempt log did not commit it, or our snapshot is older.
+    Raises ClaimLost when the attempt is not visible: the attempt log did not commit it, or our snapshot is older.
     """
     steps = as_recorded(attempt.steps)
     closed = Attempt.objects.filter(pk=attempt.id).update(

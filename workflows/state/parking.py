@@ -1,4 +1,4 @@
-"""PARKING: on what workflows are parked, and what such a workflow waits for, in words."""
+"""PARKING: which services and causes have parked workflows, and the words for what such a workflow waits for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMES = skip_scan("parked", "workflows_workflow", PARKED_SQL, "parked_on")
 
 
 def names() -> list[str]:
-    """On what workflows are parked, services and causes: by as many steps down the index as there are names."""
+    """The names on which workflows are parked. Takes as many steps down the index as there are names."""
     return [name for (name,) in fetch_all(f"WITH RECURSIVE {_NAMES} SELECT parked_on FROM parked")]  # noqa: S608 (ours)
 
 
@@ -26,12 +26,12 @@ def services() -> list[str]:
 
 
 def turn_at(service: str) -> str:
-    """What a workflow waits for whose service has as many calls as it may have."""
+    """The words for a workflow whose service has as many calls as it may have."""
     return f"its turn at the service {service}, which has as many calls as it may have"
 
 
 def mend_of(row: Service) -> str:
-    """What workflows wait for that are parked on a cause, in words; empty for a service."""
+    """The words for a workflow that is parked on a cause; empty for a service."""
     return f"the mend of {titled_step(row.workflow_type, row.step)}, where many fail" if row.is_cause else ""
 
 

@@ -11,9 +11,9 @@
 | `current_step`, `retry_count` | the step where it failed or waits, and how many times in a row that step failed |
 | `unavailable_count` | how many of these failures were at a service that was unavailable |
 
-Each change of state has one function (docs/architecture.md has the diagram). A column that it does not name stays,
-except those of what the workflow waited for or was parked on. The caller holds the row's lock, in the transaction in
-which it decides.
+Each change of state has one function (docs/architecture.md has the diagram). A column that the function does not name
+keeps its value, except the columns of what the workflow waited for or was parked on. The caller's transaction, in which
+it decides, holds the row lock.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from workflows.models.workflow import PARKED_SQL
 from workflows.postgres.statements import Parameters, execute, literal
 from workflows.sealing.payloads import emptied_sql
 
-# The true time: `begun`, and not an earlier time, says that the workflow goes before the backlog.
+# The present. `begun`, and not an earlier time, puts the workflow before the backlog.
 AT_ONCE = ClockTimestamp()
 
-# What such a workflow waits for: these words and the type.
+# The words for what such a workflow waits for; the type follows.
 A_RELEASE_THAT_KNOWS = "a release that knows the workflow type "
 
 
 class Unchanged:
-    """A column stays as it is."""
+    """A column keeps its value."""
 
 
 UNCHANGED: Final = Unchanged()
 
-# The columns that say which of its four phases a workflow is in.
+# The columns that define which of its four phases a workflow is in.
 Phase = Mapping[str, Any]
 UNDER_WAY: Phase = {"status": Workflow.Status.PENDING, "compensating": False, "completed_at": None}
 COMPENSATING: Phase = {"status": Workflow.Status.PENDING, "compensating": True, "completed_at": None}
@@ -55,7 +55,7 @@ FAILED: Phase = {"status": Workflow.Status.FAILED, "compensating": False, "compl
 
 
 class Failures(NamedTuple):
-    """How many times in a row a step has failed, and how many of these at a service that was unavailable."""
+    """How many times in a row a step has failed, and how many of these failures were at an unavailable service."""
 
     number: int = 0
     unavailable: int = 0
@@ -65,10 +65,10 @@ NONE = Failures()
 
 
 class Parking(NamedTuple):
-    """The service that a workflow is parked on, for how long at most, and since when; `since` None is now.
+    """The service that a workflow is parked on, for how long at most, and since when (None is now).
 
-    `is_over`: it was parked on it before, and this time has run out. On a cause it waits for a `mend`, in words.
-    `is_untried`: it was stopped before it met anything, so one that was parked on this before keeps its error.
+    `is_over`: the workflow was already parked on it, and this time has run out. On a cause it waits for a `mend`, in
+    words. `is_untried`: it was stopped before it called anything; if it was already parked on this, it keeps its error.
     """
 
     service: str
@@ -86,8 +86,8 @@ class Parking(NamedTuple):
 class Awaited(NamedTuple):
     """What a workflow waits for, in words, and which signals wake it.
 
-    A signal wakes it if its name is in `wake_on`, its payload contains `wake_matching`, and it was not yet committed in
-    the snapshot `seen_until`, if there is one.
+    A signal wakes it if its name is in `wake_on`, its payload contains `wake_matching`, and it was not committed in the
+    snapshot `seen_until`, if there is one.
     """
 
     waiting_for: str = ""
@@ -103,7 +103,7 @@ class Awaited(NamedTuple):
 
 NOTHING = Awaited()
 
-# Columns that are not part of the schedule: the outcome of the attempt, for people.
+# Columns outside the schedule: the outcome of the attempt, for people.
 ExtraColumns = Mapping[str, Any]
 _NO_ERROR = {"last_error_class": "", "last_error_code": "", "last_error_message": ""}
 
@@ -112,7 +112,7 @@ _NO_ERROR = {"last_error_class": "", "last_error_code": "", "last_error_message"
 
 
 def suspend(workflow: Workflow, suspended: Suspend, *, step: str, extra_columns: ExtraColumns) -> None:
-    """A step waits for something: its failures before that no longer count."""
+    """A step waits for something; its earlier failures no longer count."""
     _write(
         workflow.pk,
         due=suspended.until,
@@ -125,7 +125,7 @@ def suspend(workflow: Workflow, suspended: Suspend, *, step: str, extra_columns:
 
 
 def suspend_for_answer(workflow: Workflow, suspended: Suspend, *, parking: Parking | None = None) -> None:
-    """The engine waits for an answer, a person's or a service's. Where the workflow failed, and how often, stays."""
+    """The engine waits for an answer from a person or a service. Where the workflow failed, and how often, stays."""
     _write(
         workflow.pk,
         due=ClockTimestamp() + parking.longest if parking else suspended.until,
@@ -144,7 +144,7 @@ def schedule_retry(
     failures: Failures,
     extra_columns: ExtraColumns,
 ) -> None:
-    """A step failed, and may succeed later; a signal may cut the delay short."""
+    """A step failed, but may succeed later; a signal may end the delay early."""
     _write(
         workflow_id, due=due, begun=True, awaited=woken_by, step=step, failures=failures, extra_columns=extra_columns
     )
@@ -158,7 +158,7 @@ def park(
     failures: Failures | Unchanged = UNCHANGED,
     extra_columns: ExtraColumns | None = None,
 ) -> None:
-    """The workflow waits for a service, until it is released (see `release_parked`) or this time is over."""
+    """The workflow waits for a service, until `release_parked` makes it due or the time in `parking` is over."""
     _write(
         workflow_id,
         due=ClockTimestamp() + parking.longest,
@@ -172,7 +172,7 @@ def park(
 
 
 def await_release(workflow_id: int, due: Combinable, *, workflow_type: str) -> None:
-    """This release does not know the workflow's type: another release takes it (see `make_known_due`)."""
+    """This release does not know the workflow's type: another release will take it (see `make_known_due`)."""
     _write(workflow_id, due=due, awaited=Awaited(release_awaited(workflow_type)))
 
 
@@ -182,7 +182,7 @@ def release_awaited(workflow_type: str) -> str:
 
 
 def reschedule(workflow_id: int, due: Combinable) -> None:
-    """The workflow is tried again later, and no step has failed: no signal cuts the delay short."""
+    """The workflow is tried again later, and no step has failed. No signal ends the delay early."""
     _write(workflow_id, due=due, begun=True)
 
 
@@ -207,7 +207,7 @@ def begin_compensation(
     failures: Failures | Unchanged = UNCHANGED,
     extra_columns: ExtraColumns,
 ) -> None:
-    """The workflow has failed, and its calls are undone first."""
+    """The workflow has failed; its calls are undone before it becomes FAILED."""
     _write(
         workflow_id,
         phase=COMPENSATING,
@@ -220,7 +220,7 @@ def begin_compensation(
 
 
 def end_compensation(workflow: Workflow) -> None:
-    """Nothing is left to undo. What the workflow failed with stays."""
+    """Nothing is left to undo. The error with which the workflow failed stays."""
     fail(workflow, extra_columns={})
 
 
@@ -228,7 +228,7 @@ def end_compensation(workflow: Workflow) -> None:
 
 
 def reopen(workflow_id: int, *, expires_after: timedelta | None, begun: bool = True) -> None:
-    """A person retries a workflow. Its time starts again; if not `begun`, it waits behind those that have started."""
+    """A person retries a workflow. Its `expires_at` is set anew. If not `begun`, it queues behind started workflows."""
     _write(
         workflow_id,
         phase=UNDER_WAY,
@@ -245,7 +245,7 @@ def reopen_compensation(workflow_id: int) -> None:
 
 
 def make_due(workflow_id: int) -> bool:
-    """Make the workflow due now; False when it is due already, or has finished. What it waits for stays."""
+    """Make the workflow due now; False if it is already due, or has finished. What it waits for stays."""
     later = Workflow.objects.filter(pk=workflow_id, status="PENDING", invisible_until__gt=Now())
     return later.update(invisible_until=AT_ONCE, begun=True) == 1
 
@@ -253,8 +253,8 @@ def make_due(workflow_id: int) -> bool:
 def make_due_where(condition: str, parameters: Parameters) -> int:
     """Wake every workflow `w` that is not locked and for which `condition` (SQL) holds; return how many.
 
-    Those that sleep become due at one time, so that the oldest goes first. One that is due stays due since then, and no
-    longer waits behind the backlog.
+    Sleeping workflows become due at one time, so that the oldest goes first. A workflow that is already due keeps its
+    due time, and no longer waits behind the backlog.
     """
     return execute(
         f"""UPDATE workflows_workflow SET invisible_until = least(invisible_until, statement_timestamp()), begun = true
@@ -275,11 +275,11 @@ def release_parked(
     parked_by: datetime | None = None,
     not_of: str | None = None,
 ) -> int:
-    """Make the workflows that are parked longest on a service due, spread evenly over so much time; return how many.
+    """Make due the workflows that have been parked longest on a service, spread evenly `over` a time; return how many.
 
-    At most `limit`, none that is locked, none that would be due by itself by then, or within `due_after`, and none of
-    the API client `not_of`; with `parked_by`, none that was parked later. They stay parked until their next attempt is
-    decided.
+    At most `limit`. Skips locked rows, workflows that become due by themselves by then or within `due_after`, and
+    workflows of the API client `not_of`; with `parked_by`, also those that were parked later. Workflows stay parked
+    until their next attempt is decided.
     """
     return execute(
         f"""UPDATE workflows_workflow
@@ -305,10 +305,10 @@ def release_parked(
 
 
 def make_known_due(queue: str, workflow_types: Sequence[str], *, limit: int) -> int:
-    """Make workflows of these types due that a release rescheduled because it did not know their type; return how many.
+    """Make due workflows of these types that a release rescheduled because it did not know their type; return how many.
 
-    At most `limit`, none that is locked. They wait for nothing any more, so a release that does not know the type
-    either starts again with short delays.
+    At most `limit`, without locked rows. They then wait for nothing, so another release that does not know the type
+    starts again with short delays.
     """
     return execute(
         f"""UPDATE workflows_workflow
@@ -343,7 +343,7 @@ def _columns(
     step: str | Unchanged = UNCHANGED,
     failures: Failures | Unchanged = UNCHANGED,
 ) -> dict[str, Any]:
-    """The columns of the schedule that a change of state writes. It clears what was waited for, or parked on."""
+    """The columns of the schedule that a transition writes. Clears what was waited for, or parked on."""
     columns = {
         **({} if isinstance(phase, Unchanged) else phase),
         **awaited._asdict(),
@@ -363,7 +363,7 @@ _COMPLETION = _NO_ERROR | _columns(phase=COMPLETE, step="", failures=NONE)
 
 
 def complete_sql(secret_fields: tuple[str, ...] = ()) -> str:
-    """The row's part of the decision when every step has run. It is for outside the savepoint, as `_write` is."""
+    """The row's part of the decision after every step has run; run outside the savepoint, like `_write`."""
     return f"""
     UPDATE workflows_workflow
        SET {", ".join(f"{column} = {literal(value)}" for column, value in _COMPLETION.items())}, context = %(context)s
@@ -374,8 +374,9 @@ def complete_sql(secret_fields: tuple[str, ...] = ()) -> str:
 def empty(
     ids: Sequence[int], *, payloads: Sequence[str], business_keys: Sequence[str | None], errors: Sequence[str]
 ) -> None:
-    """Leave of workflows at rest these payloads (as JSON), business keys and messages of errors, in the same order,
-    and nothing else that was sent: for good. Whoever calls this holds the rows: see `retention.content`."""
+    """Empty finished workflows for good: of what was sent, only these payloads (as JSON), business keys and error
+    messages stay, given in the order of `ids`. The caller holds the row locks: see `retention.content`.
+    """
     execute(
         """UPDATE workflows_workflow w
            SET emptied_at = clock_timestamp(), payload = kept.payload::jsonb, business_key = kept.business_key,
