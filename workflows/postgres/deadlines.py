@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-# Long enough for a checkpoint's stall, short enough for a client that waits.
+# Long enough for a checkpoint's stall, short enough for a waiting client.
 TIMEOUT_SECONDS = 5.0
 
 
@@ -25,12 +25,11 @@ class DatabaseUnavailable(Exception):
 
 
 def query_in_time(query: Callable[[], Result], *, seconds: float = TIMEOUT_SECONDS) -> Result:
-    """Return what `query` returns, run on the default connection within `seconds` (connecting has its own limit).
+    """Run `query` on the default connection within `seconds`, and return its result (connecting has its own limit).
 
-    `query` must be repeatable: the kept connection may have died since the last request, and then `query` is run once
-    more on a new one. After any other failure the connection is closed, too: its server may have become a read-only
-    standby. Raises DatabaseUnavailable; a DataError or IntegrityError passes through, because it is about the query's
-    values.
+    `query` must be repeatable: if the kept connection has died since the last request, `query` runs again on a new one.
+    After any other failure the connection is closed as well, because its server may have become a read-only standby.
+    Raises DatabaseUnavailable; a DataError or IntegrityError passes through, because it is about the query's values.
     """
     reused = connection.connection is not None
     deadline = monotonic() + seconds

@@ -1,4 +1,4 @@
-"""What we use of Django's database connection without its promise: see tests/config/test_foreign_parts.py."""
+"""The parts of Django's database connection that we use without a promise: see tests/config/test_foreign_parts.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 
 def djangos_errors(connection: BaseDatabaseWrapper) -> AbstractContextManager[None]:
-    """In this block psycopg's errors become Django's."""
+    """Turns psycopg's errors into Django's in this block."""
     return connection.wrap_database_errors
 
 
@@ -21,26 +21,26 @@ def must_roll_back(connection: BaseDatabaseWrapper) -> bool:
 
 
 def wrap_hooks(connection: BaseDatabaseWrapper, call: Callable[[Callable[[], object]], object]) -> int:
-    """Have `call` call each of the functions that run once the transaction is committed; return how many there are."""
+    """Make `call` call each on_commit function of the transaction; return how many there are."""
     hooks: list[Any] = [(each[0], partial(call, each[1]), *each[2:]) for each in connection.run_on_commit]
     connection.run_on_commit = hooks
     return len(hooks)
 
 
 def trust(connection: Any) -> None:
-    """Have the connection not tested before its next statement: Django might continue on a new one."""
+    """Make Django skip the connection's test before its next statement: it might continue on a new one."""
     connection.health_check_done = True
 
 
 def name_savepoint(connection: Any) -> str:
-    """Tell Django of a savepoint, in a block of `atomic(savepoint=False)`: it rolls back to it, or releases it."""
+    """Register a savepoint with Django, in a block of `atomic(savepoint=False)`; Django then ends it."""
     connection.savepoint_state += 1
     name = connection.savepoint_ids[-1] = f"onramp_{connection.savepoint_state}"
     return str(name)
 
 
 def drop_savepoint(connection: Any) -> None:
-    """Tell Django that the savepoint was never made: there is nothing to release."""
+    """Let Django forget a savepoint that was never made, so that it releases nothing."""
     connection.savepoint_ids[-1] = None
 
 

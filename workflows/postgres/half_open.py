@@ -1,11 +1,11 @@
-"""HALF-OPEN: a connection that stays open and passes nothing on, as a proxy before PostgreSQL may leave it.
+"""HALF-OPEN: a connection that stays open but passes nothing on, as a proxy before PostgreSQL may leave it.
 
-TCP does not notice it, because the proxy acknowledges what it gets. So a session whose answer is long in coming asks
-through a new connection what its backend does. If the backend waits for its client, too, no answer will ever come: the
-backend is ended, and its transaction and its locks with it. What the proxy still holds is then carried out by nobody.
+TCP does not notice it, because the proxy acknowledges what it gets. So a session whose answer is slow asks, through a
+new connection, what its backend does. If the backend waits for its client as well, no answer will come: the backend is
+ended, with its transaction and its locks. Nobody then carries out what the proxy still has.
 
-A statement that takes its time goes on, and nothing is ended while the server takes no new connection; a process that
-is told to stop then gives its session up (`wire.give_up_in`).
+A slow statement goes on. Nothing is ended while the server accepts no new connection; a process that has to stop then
+gives its session up (`wire.give_up_in`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 
 # Seconds for connecting, for a backend to end, and for all of a look.
 CONNECT_TIMEOUT, END_TIMEOUT, LOOK_TIMEOUT = 2, 1, 5
-# Seconds in which an answer has arrived that was on its way during the look.
+# Seconds for an answer to arrive that was on its way during the look.
 ON_ITS_WAY = 1.0
 
 
 class Backend(NamedTuple):
-    """A server process, and when it was started: its number may later be another's."""
+    """A server process and its start time, because its number may later belong to another."""
 
     pid: int
     since: Decimal
@@ -45,7 +45,7 @@ OUR_BACKEND = "SELECT pid, extract(epoch FROM backend_start) FROM pg_stat_get_ac
 _THIS = "FROM pg_stat_get_activity(%s) WHERE extract(epoch FROM backend_start) = %s"
 _IS_BUSY = f"SELECT EXISTS (SELECT {_THIS} AND wait_event_type IS DISTINCT FROM 'Client')"  # noqa: S608 (ours)
 _END = f"SELECT pg_terminate_backend(pid, {END_TIMEOUT * 1000}) {_THIS}"
-# Behind a pooler, which lends one backend after another: whether any session of this role may be at our statement.
+# Behind a pooler, which lends one backend after another: whether any session of this role may run our statement.
 _IS_ANY_BUSY = """
     SELECT EXISTS (
         SELECT FROM pg_stat_activity
@@ -54,19 +54,17 @@ _IS_ANY_BUSY = """
 
 
 def watch(wrapper: Any, backend: Backend) -> None:
-    """Have the session that has just been opened find out whether it is half-open, whenever an answer is long in
-    coming."""
+    """Let a newly opened session find out whether it is half-open, whenever an answer is slow."""
     raw = wrapper.connection
-    raw.onramp_backend = backend if backend.pid == raw.pgconn.backend_pid else None  # a pooler makes up the number
+    raw.onramp_backend = backend if backend.pid == raw.pgconn.backend_pid else None  # a pooler invents the number
     wire_of(raw).close_if_half_open = partial(_close_if_half_open, wrapper, raw)
 
 
 def _close_if_half_open(wrapper: Any, raw: Any, waited: float) -> bool:
-    """Close this session, which has waited so many seconds for an answer, if the server does nothing for it; whether
-    it did.
+    """Close this session, which has waited this many seconds, if the server does nothing for it; return whether it did.
 
-    The backend is ended, and so are this thread's other sessions, which come the same way. If it cannot be found out,
-    nothing is closed until this process has to end; then all are, and their leases end what the server still does.
+    The backend is ended, and this thread's other sessions too, because they use the same route. If the server cannot be
+    asked, nothing is closed until this process has to end; then all are closed, and the leases end the server's side.
     """
     sessions = {raw, *_of_this_thread()}
     try:
@@ -78,7 +76,7 @@ def _close_if_half_open(wrapper: Any, raw: Any, waited: float) -> bool:
             for session in sessions:
                 if backend := getattr(session, "onramp_backend", None):
                     other.execute(_END, backend)
-                session.pgconn.finish()  # else a ROLLBACK would wait as long
+                session.pgconn.finish()  # otherwise a ROLLBACK would wait as long
     except (psycopg.Error, Error):
         if not gives_up():
             return False
@@ -89,7 +87,7 @@ def _close_if_half_open(wrapper: Any, raw: Any, waited: float) -> bool:
 
 
 def _hears(raw: Any) -> bool:
-    """Whether something arrives."""
+    """Whether data arrives."""
     poll = select.poll()
     poll.register(raw.pgconn.socket, select.POLLIN)
     return bool(poll.poll(ON_ITS_WAY * 1000))

@@ -1,7 +1,7 @@
-"""Finds values that JSON allows and PostgreSQL, or the next reader, cannot keep, before they are stored.
+"""Finds values that JSON allows but PostgreSQL, or the next reader, cannot keep, before they are stored.
 
-Python checks everything because PostgreSQL's own refusal quotes the value, in its answer and in its log. Messages here
-never hold a value.
+Python checks everything, because PostgreSQL's own refusal quotes the value in its answer and its log. Messages here
+never contain a value.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, ClassVar, NoReturn
 
 from pydantic_core import from_json, to_json
 
-# Far below Python's recursion limit and PostgreSQL's stack, far above any form a person fills in.
+# Far below Python's recursion limit and PostgreSQL's stack, and far above any form that a person fills in.
 MAX_DEPTH = 64
 
-# Digits after the point, the exponent counted in: a double needs 341. PostgreSQL takes 16,383, but writes each of them
-# whenever the row is read: a body full of 1e-16383 would come back as 475 MB.
+# Digits after the point, including the exponent: a double needs 341. PostgreSQL allows 16,383, but writes them all
+# whenever the row is read: a body full of 1e-16383 would return as 475 MB.
 MAX_SCALE = 400
 
-# Python's own limit for reading an integer (sys.int_info.default_max_str_digits): with more, no worker could read it.
+# Python's own limit for reading an integer (sys.int_info.default_max_str_digits): no worker could read a longer one.
 MAX_DIGITS = 4_300
 
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([\[{])|([\]}])', re.DOTALL)  # possessive: linear on any text
@@ -30,7 +30,7 @@ _SUSPICIOUS_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
 
 class InputRefused(ValueError):
-    """The input that was sent cannot be used. `code` is stable; the message is for the sender and quotes no value."""
+    """The input cannot be used. `code` is stable; the message is for the sender and quotes no value."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -42,16 +42,14 @@ class Malformed(InputRefused):
 
 
 class Unstorable(InputRefused):
-    """It is JSON, but PostgreSQL cannot keep it as it is."""
+    """It is JSON, but PostgreSQL cannot store it unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A JSON object that PostgreSQL can keep: its text as it was sent, with all digits, and the value that Python
-    reads.
+    """A JSON object that PostgreSQL can store: its text as sent, with all digits, and the value that Python reads.
 
-    It may be a part of a larger text: `path` leads to it there. In a statement `SQL` stands for it, with its named
-    `parameters`.
+    It may be part of a larger text, at `path`. In a statement `SQL` stands for it, with its named `parameters`.
     """
 
     text: str
@@ -65,7 +63,7 @@ class Document:
         return {"text": self.text, "path": list(self.path)}
 
     def part(self, name: str) -> Document:
-        """The object that stands under `name` in this one."""
+        """The object under `name` in this one."""
         return Document(self.text, self.value[name], (*self.path, name))
 
     def __repr__(self) -> str:
@@ -73,7 +71,7 @@ class Document:
 
 
 def document_of(value: Mapping[str, Any]) -> Document:
-    """A document of a value that is known to be storable."""
+    """A document for a value that is known to be storable."""
     return Document(json.dumps(value), dict(value))
 
 
@@ -107,7 +105,7 @@ def parse(body: bytes) -> Document:
 
 
 def ensure_storable(value: Any, depth: int = 0) -> None:
-    """Raise `Unstorable` (a ValueError) unless a Python value can be kept as jsonb and read back as it is."""
+    """Raise `Unstorable` (a ValueError) unless jsonb can store a Python value and return it unchanged."""
     match value:
         case None | bool():
             pass
@@ -135,10 +133,10 @@ def ensure_storable(value: Any, depth: int = 0) -> None:
 
 
 def ensure_dump_storable(value: Any) -> None:
-    """`ensure_storable` for a value that pydantic has written: faster where its JSON shows nothing wrong."""
+    """`ensure_storable` for a value that pydantic has written: faster if its JSON shows nothing wrong."""
     try:
         text = to_json(value)
-    except (ValueError, TypeError):  # a half of a surrogate pair, for one
+    except (ValueError, TypeError):  # half of a surrogate pair, for example
         text = b"\\u"
     if _may_be_unstorable(text):
         ensure_storable(value)
@@ -154,10 +152,10 @@ def as_json(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _may_be_unstorable(text: bytes) -> bool:
-    """Whether JSON that pydantic has written may hold what `ensure_storable` refuses: a quicker look.
+    """Whether JSON that pydantic has written may hold what `ensure_storable` refuses: a quick check.
 
-    Pydantic escapes control characters, and writes NaN and infinity as words. JSON shorter than MAX_DIGITS has no
-    number that is too long.
+    Pydantic escapes control characters, and writes NaN and infinity as words. JSON shorter than MAX_DIGITS cannot have
+    a number that is too long.
     """
     is_deep = text.count(b"{") + text.count(b"[") > MAX_DEPTH
     return len(text) > MAX_DIGITS or is_deep or any(word in text for word in (b"\\u", b"NaN", b"Infinity"))
@@ -175,7 +173,7 @@ def _refuse_text(text: str) -> None:
 
 
 def _refuse_depth(text: str) -> None:
-    """Called before parsing, because a parser that recurses would fail on the depth."""
+    """Check the depth before parsing, because a recursive parser would fail on it."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     depth = 0
@@ -203,7 +201,7 @@ def _number_out_of_range() -> Unstorable:
 def _float(literal: str) -> float:
     mantissa, _, exponent = literal.lower().partition("e")
     scale = len(mantissa.partition(".")[2])
-    # An exponent of six digits and a finite value: 0e999999, or as good as zero.
+    # A longer exponent with a finite value is 0e999999, or practically zero.
     if len(exponent) > 6 or scale - int(exponent or 0) > MAX_SCALE:
         raise _number_out_of_range()
     value = float(literal)

@@ -1,8 +1,8 @@
-"""MIGRATING: how a migration that waits for the claims to end asks the workers to take up nothing new.
+"""MIGRATING: a migration that waits for the claims to end asks the workers to take up nothing new.
 
-It holds an advisory lock, which ends with its transaction: a migration that is killed stops nobody. The transaction has
-a session of its own and stays open. A session's lock would be left with a pooler that lends a backend for one
-transaction, and the workers would stand still until the pooler closes that backend.
+It takes an advisory lock, which ends with its transaction, so that a killed migration stops nobody. The transaction has
+its own session and stays open. A session-level lock could stay with a pooler that lends a backend for one transaction,
+and the workers would stand still until the pooler closes that backend.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 # Shared by all sessions of a database. The number has no meaning.
 LOCK = 7_201_407
-# For the migration that is being run: another `migrate` waits for it, and then finds that it is done.
+# For the running migration: another `migrate` waits for it, and then finds that it is done.
 ONE_AT_A_TIME = LOCK + 1
-# A worker's check takes a moment; another `migrate` that asks is not waited for.
+# A worker's check takes a moment. Another `migrate` that asks is not waited for.
 LOCK_TIMEOUT = "500ms"
-# A `migrate` that is stopped in its pause, or whose host is gone, holds the workers up no longer than this. Its own
-# pauses are seconds.
+# A `migrate` that was frozen in its pause, or whose host is gone, stops the workers no longer than this. Its own pauses
+# take seconds.
 IDLE_LIMIT = "60s"
-# Its name in pg_stat_activity. It blocks nobody.
+# The session's name in pg_stat_activity. It blocks nobody.
 NAME = "onramp migrate, asking workers to wait"
 
 
@@ -33,9 +33,9 @@ class Request:
         self._session: BaseDatabaseWrapper = migrating.copy()
 
     def pause(self, seconds: float) -> None:
-        """Ask, and sleep; go on asking afterwards. If this process never wakes up, the request ends after IDLE_LIMIT.
+        """Ask, sleep, and keep asking afterwards. If this process never wakes up, the request ends after IDLE_LIMIT.
 
-        Not while somebody else asks. What fails is tried again with the next pause.
+        Does not ask while somebody else does. After a failure the next pause tries again.
         """
         try:
             if self._session.connection is None:
@@ -56,7 +56,7 @@ class Request:
         self._execute("SELECT pg_advisory_xact_lock(%s)", LOCK)
 
     def withdraw(self) -> None:
-        """Let the workers go on, unless the session is gone: that has let them already."""
+        """Let the workers go on. If the session is gone, they already do."""
         with suppress(Error):
             self._session.rollback()
         with suppress(Error):
@@ -72,7 +72,7 @@ class Request:
 
 
 def is_announced() -> bool:
-    """Whether a migration waits for the claims to end. The lock is tried, and released at once: no row is read."""
+    """Whether a migration waits for the claims to end. Tries the lock and frees it at once; reads no row."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock_shared(%s)", [LOCK])
         return bool(cursor.fetchone() == (False,))

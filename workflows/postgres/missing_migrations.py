@@ -10,7 +10,7 @@ from django.db.migrations.recorder import MigrationRecorder
 
 
 def missing_migrations() -> frozenset[tuple[str, str]]:
-    """The migrations of this release, by app and name, that have not been applied to the database."""
+    """The migrations of this release, by app and name, that the database lacks."""
     recorder = MigrationRecorder(connection)
     applied = set(recorder.migration_qs.values_list("app", "name")) if recorder.has_table() else set()
     return _migrations() - applied
@@ -18,5 +18,5 @@ def missing_migrations() -> frozenset[tuple[str, str]]:
 
 @cache
 def _migrations() -> frozenset[tuple[str, str]]:
-    """The migrations of every app, from the files of this release, which do not change while it runs."""
+    """All migrations in the files of this release, which do not change while it runs."""
     return frozenset(MigrationLoader(None).graph.nodes)

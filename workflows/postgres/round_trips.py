@@ -1,8 +1,8 @@
-"""ROUND TRIPS: the engine's own statements, in step with what Django knows of the transaction.
+"""ROUND TRIPS: run the engine's own statements without losing what Django knows of the transaction.
 
-Django writes each statement again and sends it alone, which is most of the cost of a short workflow. So these
-statements bypass its cursors (`workflows/postgres/wire.py`); Django keeps the transaction. A Django `execute_wrapper`
-on the connection still sees them: each then travels alone.
+Django rewrites each statement and sends it alone, which is most of the cost of a short workflow. So these statements
+bypass its cursors (`workflows/postgres/wire.py`), while Django keeps the transaction. A Django `execute_wrapper` on the
+connection still sees them; each is then sent alone.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ SLOW = 0.05  # seconds
 
 BEGIN, COMMIT = Command("BEGIN"), Command("COMMIT")
 
-# As numbers: each step asks twice.
+# As numbers, because each step compares them twice.
 _OFF, _ACTIVE = int(PipelineStatus.OFF), int(TransactionStatus.ACTIVE)
 
 
 class Session:
-    """One connection of Django's, as long as it is open: see `session_of`."""
+    """One of Django's connections, while it is open: see `session_of`."""
 
     def __init__(self, wrapper: Any) -> None:
         self._wrapper = wrapper
         self._raw = wrapper.connection
         self._wire = wire_of(self._raw)
         self._wire.before_others = self._before_others
-        self._savepoint = ""  # one that is not made yet
-        self._last: Command | None = None  # what is to travel with the COMMIT
-        self.is_used = True  # by somebody else than the engine; in a block of `savepoint`, since its start
-        # Somebody has ended the transaction that was open when this was set to False, and sent something since. Of a
-        # COMMIT and a BEGIN in one string (or a COMMIT AND CHAIN) libpq does not tell.
+        self._savepoint = ""  # the name of one that is not made yet
+        self._last: Command | None = None  # to be sent with the COMMIT
+        self.is_used = True  # by others than the engine; in a block of `savepoint`, since its start
+        # Set to False at the start. True once somebody has ended the transaction and sent something since. libpq cannot
+        # see a COMMIT and a BEGIN in one string, or a COMMIT AND CHAIN.
         self.has_ended = False
-        self._raw.prepare_threshold = None  # with a rollback, psycopg drops all that is prepared: ours, too
+        self._raw.prepare_threshold = None  # after a rollback psycopg drops everything prepared, ours as well
 
     def run(self, sql: str, parameters: Parameters) -> list[Row]:
-        """Run a prepared statement; return its rows. BEGIN goes with it if need be. Raises Django's database errors."""
+        """Run a prepared statement, with BEGIN if needed; return its rows. Raises Django's database errors."""
         began = monotonic()
         rows = self._send(*self._begun(), Command(sql, parameters))[-1]
         if monotonic() > began + SLOW:
@@ -54,24 +54,24 @@ class Session:
         return rows
 
     def run_with_commit(self, sql: str, parameters: Parameters) -> None:
-        """Have the statement sent together with the COMMIT: see `commit`. It is not sent if the transaction fails.
+        """Send the statement together with the COMMIT: see `commit`. It is not sent if the transaction fails.
 
-        Nobody looks at its rows before the COMMIT. So the statement divides by zero where it does not find its row:
-        then the COMMIT is not carried out.
+        Nobody sees its rows before the COMMIT. So the statement divides by zero if it does not find its row, and the
+        COMMIT is not carried out.
         """
         self._last = Command(sql, parameters)
 
     def commit(self) -> None:
-        """Commit; Django finds nothing to commit then. Raises ClaimLost when nothing was committed."""
+        """Commit, so that Django finds nothing to commit. Raises ClaimLost when nothing was committed."""
         last, self._last = self._last, None
         if django_connection.must_roll_back(self._wrapper):
-            return  # Django rolls it back as its block ends
+            return  # Django rolls back at the end of its block
         if self._raw.pgconn.transaction_status != TransactionStatus.INTRANS:
             raise ClaimLost("the claim's transaction ended before its commit")
         self._send_last(last, COMMIT)
 
     def send_early(self) -> None:
-        """Send what is to travel with the COMMIT before it, for somebody who reads what it has written."""
+        """Send the statement that waits for the COMMIT now, because somebody reads what it writes."""
         last, self._last = self._last, None
         self._send_last(last)
 
@@ -85,8 +85,8 @@ class Session:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Like a nested `atomic()`, but the SAVEPOINT is made only when something is sent: then `is_used` is true."""
-        self._make_savepoint()  # the one around this one
+        """A nested `atomic()` whose SAVEPOINT is made only when something is sent; `is_used` is then true."""
+        self._make_savepoint()  # of the enclosing block
         with transaction.atomic(using=self._wrapper.alias, savepoint=False):
             self._savepoint, self.is_used = django_connection.name_savepoint(self._wrapper), False
             try:
@@ -98,9 +98,9 @@ class Session:
                 django_connection.drop_savepoint(self._wrapper)
 
     def close_if_busy(self) -> bool:
-        """Close the connection if a COPY, a stream or a pipeline was left open; whether it was.
+        """Close the connection if a COPY, a stream or a pipeline was left open; return whether it was.
 
-        Psycopg holds a lock of the connection's as long: the next statement would wait for it for ever.
+        Until then psycopg holds a lock of the connection, and the next statement would wait for it for ever.
         """
         pgconn = self._raw.pgconn
         if pgconn.pipeline_status == _OFF and pgconn.transaction_status != _ACTIVE:
@@ -109,7 +109,7 @@ class Session:
         return True
 
     def roll_back(self) -> bool:
-        """Roll back whatever there is. Returns whether the session still answers."""
+        """Roll back any transaction. Returns whether the session still answers."""
         try:
             self._send(Command("ROLLBACK"))
         except Error:
@@ -123,7 +123,7 @@ class Session:
     def _before_others(self) -> None:
         self.is_used = True
         if self._raw.pgconn.transaction_status == TransactionStatus.IDLE:
-            self._last = None  # of a transaction that was rolled back
+            self._last = None  # its transaction was rolled back
             self.has_ended = True
         self._make_savepoint()
 
@@ -157,7 +157,7 @@ class Session:
 
 
 def session_of(alias: str = DEFAULT_DB_ALIAS) -> Session:
-    """The session of one of this thread's connections, which is opened if need be."""
+    """The session of one of this thread's connections; opens the connection if needed."""
     wrapper: Any = connections[alias]
     wrapper.ensure_connection()
     session: Session | None = getattr(wrapper.connection, "engine_session", None)

@@ -1,7 +1,7 @@
-"""SERVER LOG: whether PostgreSQL's own log gets values of our statements: they are patients' data, and secrets.
+"""SERVER LOG: whether PostgreSQL's own log contains values of our statements: patients' data, and secrets.
 
-Their text has none, because the server binds their parameters. A session sets what its role may; a superuser sets the
-rest: docs/deployment.md, What PostgreSQL logs.
+The statements' text contains none, because the server binds the parameters. A session sets what its role may set; a
+superuser sets the rest: docs/deployment.md, What PostgreSQL logs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from workflows.postgres import sqlstates
 
 logger = logging.getLogger(__name__)
 
-# The system check; `manage.py doctor` has a look of its own.
+# The id of the system check; `manage.py doctor` has its own.
 CHECK = "workflows.W019"
 
 
 class Leak(NamedTuple):
-    """What of our statements the server's log has, and the cure; `rare`: only when the engine itself fails."""
+    """What the server's log contains of our statements, and the cure. `rare`: only if the engine itself fails."""
 
     what: str
     cure: str
@@ -29,7 +29,7 @@ class Leak(NamedTuple):
 
 
 def leaks() -> Iterator[Leak]:
-    """What the session of the default connection would have logged."""
+    """The leaks that the default connection's session would cause."""
     with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
         cursor.execute(_SETTINGS)
         (role, logged, plans, on_error, detail, destination) = cursor.fetchone()
@@ -51,21 +51,21 @@ def leaks() -> Iterator[Leak]:
 
 
 def warn() -> None:
-    """Say in our log, as a process starts, what the server would log; nothing if the database is away."""
+    """When a process starts, warn in our log about what the server would log; nothing if the database is away."""
     try:
         for leak in leaks():
             logger.warning("%s As a superuser: %s", leak.what, leak.cure)
     except sqlstates.DATABASE_ERRORS:
         return
     finally:
-        connections[DEFAULT_DB_ALIAS].close()  # workers are forked without
+        connections[DEFAULT_DB_ALIAS].close()  # workers are forked without a connection
 
 
 def _of_role(role: str, setting: str) -> str:
     return f"ALTER ROLE {role} SET {setting};"
 
 
-# A module that is not loaded (auto_explain, pgaudit) has no settings. Formats for programs always have the DETAIL.
+# A module that is not loaded (auto_explain, pgaudit) has no settings. Log formats for programs always include DETAIL.
 _SETTINGS = """
     SELECT quote_ident(session_user),
            string_agg(name || ' = ' || setting, ', ' ORDER BY name) FILTER (WHERE

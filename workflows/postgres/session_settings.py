@@ -1,8 +1,8 @@
-"""SESSION SETTINGS: what a session is told once it is open.
+"""SESSION SETTINGS: the settings that each session gets when it is opened.
 
-Startup options would not do: the server refuses one that it does not know (PostgreSQL 15 has no `transaction_timeout`),
-one may ask for less than the administrator does (`synchronous_commit = on` over `remote_apply`), and a pooler refuses
-them all. What DATABASE_URL says stands, but for FORMATS.
+Startup options would not do. The server refuses an unknown one (PostgreSQL 15 has no `transaction_timeout`); one may
+ask for less than the administrator does (`synchronous_commit = on` over `remote_apply`); and a pooler refuses them all.
+The options in DATABASE_URL take precedence, except over FORMATS.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _NOT_IN_URL = "source <> 'client'"
 
 
 class Setting(NamedTuple):
-    """A server's setting; `gives_way` is SQL that says which `setting` of the administrator's it replaces."""
+    """A setting of the server. `gives_way` is SQL for whether `value` may replace the administrator's `setting`."""
 
     name: str
     value: str
     gives_way: str = _NOT_IN_URL
 
 
-# What changes how values are written, read or compared, and what a statement sees: psycopg, Django and our SQL take
-# these for granted. So nobody else's stands, and a reload of postgresql.conf changes nothing for open sessions. (Set
-# by libpq: client_encoding. Not ours to say: search_path, default_transaction_read_only, row_security, limits of time.
-# Nothing of ours depends on the rest: lc_*, xmloption, backslash_quote, default_transaction_deferrable, the planner's.)
+# How values are written, read and compared, and what a statement sees. Psycopg, Django and our SQL rely on these, so
+# they override everything, and a reload of postgresql.conf does not change open sessions. (libpq sets client_encoding.
+# We leave alone search_path, default_transaction_read_only, row_security and time limits. We do not depend on lc_*,
+# xmloption, backslash_quote, default_transaction_deferrable or the planner's settings.)
 FORMATS = [
     Setting(name, value, "true")
     for name, value in (
@@ -46,21 +46,21 @@ FORMATS = [
         ("array_nulls", "on"),
         ("standard_conforming_strings", "on"),
         ("transform_null_equals", "off"),
-        ("gin_fuzzy_search_limit", "0"),  # a search by an index would find only some
+        ("gin_fuzzy_search_limit", "0"),  # otherwise a search by an index would find only some rows
         ("default_transaction_isolation", "read committed"),  # each statement sees what others have committed
     )
 ]
 
 
-# What was committed survives a crash of the server: a call's INTENT, and a submission that was answered with 202.
+# Committed data survives a crash of the server: a call's INTENT, and a submission that was answered with 202.
 DURABLE = Setting("synchronous_commit", "on", f"{_NOT_IN_URL} AND setting <> 'remote_apply'")
-# A claim's transaction is as long as its steps; the lease ends it. Since PostgreSQL 17.
+# A claim's transaction lasts as long as its steps; the lease ends it. The setting exists since PostgreSQL 17.
 NO_TRANSACTION_TIMEOUT = Setting("transaction_timeout", "0")
-# A request that hangs in its transaction, or whose host has vanished, holds its locks no longer than this. In a live
-# one, statements are milliseconds apart.
+# A request that hangs in its transaction, or whose host has vanished, keeps its locks no longer than this. A live one
+# sends statements milliseconds apart.
 NO_IDLE_TRANSACTION = Setting("idle_in_transaction_session_timeout", "30s", f"{_NOT_IN_URL} AND setting = '0'")
-# The server's log has no values: not the parameters of statements, nor what the DETAIL of an error quotes of a row.
-# Most roles may set only one of the three; of the others `server_log` tells.
+# The server's log contains no values: neither the parameters of statements, nor the row that an error's DETAIL quotes.
+# Most roles may set only one of the three; `server_log` reports the others.
 NO_VALUES_LOGGED = [
     Setting(name, value, f"{_NOT_IN_URL} AND (context = 'user' OR has_parameter_privilege('{name}', 'SET'))")
     for name, value in (
@@ -74,18 +74,18 @@ _settings: dict[str, set[Setting]] = {}
 
 
 def state(setting: Setting, *aliases: str) -> None:
-    """Add settings for these connections of this process, whenever they are opened from now on."""
+    """Add a setting for these connections of this process, whenever they are opened from now on."""
     for alias in aliases:
         _settings.setdefault(alias, set()).add(setting)
 
 
 def limit_idle_transactions() -> None:
-    """For a process whose transactions are short: one that answers requests, or takes messages."""
+    """For a process with short transactions: one that answers requests, or takes messages."""
     state(NO_IDLE_TRANSACTION, DEFAULT_DB_ALIAS)
 
 
 def tell(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    """Tell a session that has just been opened: the receiver of `connection_created`. If that fails, it is closed."""
+    """Set up a session that was just opened: the receiver of `connection_created`. If that fails, close it."""
     wrapper: Any = connection
     try:
         with wire_of(wrapper.connection).answers_until(monotonic() + CONNECT_TIMEOUT):
@@ -100,9 +100,9 @@ def tell(connection: BaseDatabaseWrapper, **_: Any) -> None:
 
 
 def sql(alias: str) -> str:
-    """The statement that tells a session of this connection; its rows are what was told, by name.
+    """The statement that sets up a session of this connection; it returns the names and values that were set.
 
-    It reads the server's settings once: that takes a millisecond.
+    It reads the server's settings once, which takes a millisecond.
     """
     asked = [*FORMATS, DURABLE, *NO_VALUES_LOGGED, *sorted(_settings.get(alias, ()))]
     values = " ".join(f"WHEN '{name}' THEN '{value}'" for name, value, _ in asked)
@@ -114,10 +114,10 @@ def sql(alias: str) -> str:
 
 
 def told(connection: BaseDatabaseWrapper) -> dict[str, str]:
-    """What the session of this connection was told, by name."""
+    """The settings that the session of this connection got, by name."""
     return getattr(connection, "told_settings", {})
 
 
 def again_sql(connection: BaseDatabaseWrapper) -> str:
-    """The same statement to follow a RESET ALL, which forgets the settings."""
+    """SQL that repeats the settings after a RESET ALL, which forgets them."""
     return getattr(connection, "told_again", "")

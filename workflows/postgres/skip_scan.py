@@ -1,4 +1,4 @@
-"""The values of some columns, each once, by as many steps down an index as there are values, whatever the rows.
+"""Reads the distinct values of some columns in as many steps down an index as there are values, whatever the rows.
 
 PostgreSQL has no such plan of its own before release 18: https://wiki.postgresql.org/wiki/Loose_indexscan
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 
 def skip_scan(name: str, table: str, condition: str, *columns: str, downward: bool = False) -> str:
-    """A recursive part of a WITH clause, called `name`, with a row for each combination of values of the columns.
+    """A recursive part of a WITH clause, called `name`, with one row for each combination of the columns' values.
 
-    There has to be an index that starts with the columns, of the rows for which the condition holds. `downward`: the
-    greatest first.
+    Needs an index that starts with the columns, over the rows that meet the condition. `downward`: the greatest first.
     """
     behind, order = ("<", " DESC") if downward else (">", "")
     ordered = ", ".join(f"{column}{order}" for column in columns)

@@ -1,4 +1,4 @@
-"""Statements of the engine, whose parameters are bound by the server and are not in their text."""
+"""Statements of the engine. The server binds their parameters, so these are not in the text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 def execute(sql: str, parameters: Parameters = ()) -> int:
-    """Run one statement of the engine; return how many rows it has changed."""
+    """Run one statement of the engine; return how many rows it changed."""
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return int(cursor.rowcount)
@@ -30,23 +30,23 @@ def fetch_all(sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
 
 
 def fetch_one(sql: str, parameters: Parameters = ()) -> tuple[Any, ...] | None:
-    """The same; return its row, if there is one."""
+    """Run one statement of the engine; return its first row, or None."""
     return next(iter(fetch_all(sql, parameters)), None)
 
 
 def fetch_row(sql: str, parameters: Parameters = ()) -> tuple[Any, ...]:
-    """The same; return the row of a statement that always has one, such as a count."""
+    """Run one statement of the engine that always returns one row, such as a count; return the row."""
     (row,) = fetch_all(sql, parameters)
     return row
 
 
 def literals(values: Iterable[Any]) -> str:
-    """SQL for a list of constants, to stand behind IN."""
+    """SQL for a list of constants, for use after IN."""
     return f"({', '.join(map(literal, values))})"
 
 
 def literal(value: Any) -> str:
-    """SQL for a constant of the engine's own: None, a number, a word, an empty array or object, the time now."""
+    """SQL for a constant of the engine: None, a number, a word, an empty array or object, the present time."""
     match value:
         case None:
             return "NULL"

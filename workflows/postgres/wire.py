@@ -1,8 +1,8 @@
 """WIRE: prepared statements, several of which share one trip to the server.
 
-A statement is parsed once a minute, and BEGIN and COMMIT travel with the statement beside them: libpq's pipeline mode,
-with one flush. (Psycopg's own `pipeline()` flushes after each command.) No other module knows the inner parts of
-psycopg; tests/config/test_foreign_parts.py names them.
+A statement is parsed once a minute, and BEGIN and COMMIT are sent with the statement next to them: libpq's pipeline
+mode, with one flush. (Psycopg's own `pipeline()` flushes after each command.) Only this module knows psycopg's inner
+parts; tests/config/test_foreign_parts.py names them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 
 from workflows.postgres.statements import Parameters
 
-# Seconds. A kept plan was made for the table as it was: a claim's, made on an empty table, took 100 ms each when 60,000
-# rows had come. So a slow statement is prepared again a second later.
+# Seconds. A plan is made for the table as it then was: a claim's plan, made on an empty table, took 100 ms each time
+# after 60,000 rows had come. So a slow statement is prepared again a second later.
 PREPARED_FOR, IF_SLOW = 60.0, 1.0
 
-# Seconds without an answer after which a session looks whether it is half-open, and between its looks after that.
+# Seconds without an answer until a session checks whether it is half-open, and between its later checks.
 SILENCE, LOOK_EVERY = 4.0, 8.0
-# monotonic: this process is to end, and from then on waits for no answer where the server takes no new connection.
+# Monotonic time. This process has to end: after this it waits for no answer if the server accepts no new connection.
 _give_up_at = inf
 
 _PARAMETER = re.compile(r"%(?:\((\w+)\))?s|%%")
@@ -39,14 +39,14 @@ Row = tuple[Any, ...]
 
 
 class Command(NamedTuple):
-    """A statement and its parameters; without parameters it is sent as it is, and not prepared."""
+    """A statement and its parameters; without parameters it is sent as it is, not prepared."""
 
     sql: str
     parameters: Parameters | None = None
 
 
 class Bound(NamedTuple):
-    """A command as the server takes it; `values` is None for one that is not prepared."""
+    """A command in the server's form; `values` is None for one that is not prepared."""
 
     text: bytes
     values: Sequence[Any] | None = None
@@ -58,7 +58,7 @@ _DROP_PREPARED = Bound(b"DEALLOCATE ALL")
 
 
 class Prepared(NamedTuple):
-    """A statement that the server keeps under a name; when it was prepared, and is to be prepared again."""
+    """A statement that the server keeps under a name: when it was prepared, and until when it may be used."""
 
     name: bytes
     since: float
@@ -66,34 +66,34 @@ class Prepared(NamedTuple):
 
 
 class Wire:
-    """A psycopg connection, as long as it is open: see `wire_of`."""
+    """A psycopg connection, while it is open: see `wire_of`."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
         self._values = Transformer(raw)
         self._prepared: dict[tuple[bytes, tuple[int, ...]], Prepared] = {}
         self._names = 0
-        self._is_unsure = False  # an exchange failed: some of what it was to prepare, and to drop, it has
+        self._is_unsure = False  # an exchange failed: it is unknown what the server has prepared and dropped
         self._deadline: float | None = None
-        self.before_others: Callable[[], None] = lambda: None  # is called before anybody else sends something
+        self.before_others: Callable[[], None] = lambda: None  # called before anybody else sends something
         self.close_if_half_open: Callable[[float], bool] = lambda waited: False  # see workflows.postgres.half_open
         raw.wait = self._carry
 
     def exchange(self, commands: Sequence[Command]) -> list[list[Row]]:
-        """Send these commands in one trip; the rows of each."""
-        bound = [self._bind(command) for command in commands]  # before anything is sent, for it may fail
+        """Send these commands in one trip; return the rows of each."""
+        bound = [self._bind(command) for command in commands]  # before anything is sent, because it may fail
         first = [_DROP_PREPARED] if self._is_unsure else []
         results = self._wait(self._talk([*first, *bound]))
         for result in results:
             if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
-                self._prepared.clear()  # what was to be prepared after it is not
+                self._prepared.clear()  # statements after it were not prepared
                 self._is_unsure = True
                 raise error_from_result(result)
         self._is_unsure = False
         return [self._rows(result) for result in results[len(first) :]]
 
     def prepare_anew(self) -> None:
-        """A statement took long: make all plans again that are older than a second by then."""
+        """After a slow statement, let all plans expire that are older than a second by then."""
         for key, known in self._prepared.items():
             self._prepared[key] = known._replace(until=min(known.until, known.since + IF_SLOW))
 
@@ -111,18 +111,17 @@ class Wire:
         finally:
             self._deadline = before
             if self._raw.info.transaction_status == TransactionStatus.ACTIVE:
-                # A statement that is still running, waiting for a lock perhaps, would go on, and nobody reads its
-                # answer.
+                # Otherwise a statement that still runs, perhaps waiting for a lock, would go on without a reader.
                 with suppress(psycopg.Error):
                     self._raw.cancel_safe(timeout=1.0)
 
     def _carry(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
-        """Replaces the connection's own `wait`, by which psycopg sends everything on this connection."""
+        """Replaces the connection's own `wait`, through which psycopg sends everything."""
         self.before_others()
         return self._wait(generator, *args, **kwargs)
 
     def _wait(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._deadline is None and "timeout" in kwargs:  # of `notifies()`: the server owes no answer
+        if self._deadline is None and "timeout" in kwargs:  # `notifies()`: the server owes no answer
             return type(self._raw).wait(self._raw, generator, *args, **kwargs)
         if self._deadline is not None:
             kwargs["timeout"] = max(0.0, self._deadline - monotonic())
@@ -137,9 +136,9 @@ class Wire:
             raise
 
     def _wait_on(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
-        """Wait for as long as it takes, but not on a half-open connection."""
+        """Wait as long as it takes, but not on a half-open connection."""
         since = monotonic() - SILENCE
-        look_at, kwargs["timeout"] = monotonic(), min(LOOK_EVERY, 1.0)  # a signal ends no wait
+        look_at, kwargs["timeout"] = monotonic(), min(LOOK_EVERY, 1.0)  # a signal does not end a wait
         while True:
             if (now := monotonic()) >= look_at or gives_up():
                 look_at = now + LOOK_EVERY
@@ -159,12 +158,12 @@ class Wire:
         return Bound(text, dumped, tuple(self._values.types or ()), self._values.formats)
 
     def _talk(self, commands: Sequence[Bound]) -> Any:
-        """Send them, and return their results, or the one that failed: then those after it are not carried out.
+        """Send the commands. Returns their results, or only the failed one: the server skips the commands after it.
 
         A generator: where it yields, psycopg waits for the socket.
         """
         pgconn, results, failed = self._raw.pgconn, [], None
-        if pgconn.pipeline_status != PipelineStatus.OFF:  # its results would be taken for ours
+        if pgconn.pipeline_status != PipelineStatus.OFF:  # its results would be mistaken for ours
             raise psycopg.OperationalError("a statement was interrupted, and its answer never read")
         pgconn.enter_pipeline_mode()
         places = list(accumulate(self._put(command) for command in commands))
@@ -177,11 +176,11 @@ class Wire:
             pgconn.exit_pipeline_mode()
         except psycopg.OperationalError:
             if not failed:
-                raise  # else the server has said why, and closed the connection
+                raise  # if it has failed, the server has given its reason and closed the connection
         return [failed] if failed else [results[place - 1] for place in places]
 
     def _put(self, command: Bound) -> int:
-        """Put a command into libpq's buffer; return how many results it has, the last one being its own."""
+        """Put a command into libpq's buffer. Returns the number of its results; the last one is its own."""
         pgconn = self._raw.pgconn
         if command.values is None:
             pgconn.send_query_params(command.text, None)
@@ -207,7 +206,7 @@ class Wire:
 
 
 def give_up_in(seconds: float) -> None:
-    """This process is to end. After so long no session waits for an answer where no new connection can be had."""
+    """This process has to end. After `seconds` no session waits for an answer if no new connection can be made."""
     global _give_up_at
     _give_up_at = min(_give_up_at, monotonic() + seconds)
 
@@ -218,7 +217,7 @@ def gives_up() -> bool:
 
 
 def wire_of(raw: Any) -> Wire:
-    """The wire of a psycopg connection, which is kept with it."""
+    """The wire of a psycopg connection, stored on the connection."""
     wire: Wire | None = getattr(raw, "onramp_wire", None)
     if wire is None:
         wire = raw.onramp_wire = Wire(raw)
@@ -235,7 +234,7 @@ def _fetch(pgconn: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _numbered(sql: str) -> tuple[bytes, list[str]]:
-    """The statement with its parameters by number, as the server knows them, and their names in that order."""
+    """The statement with numbered parameters, as the server needs it, and their names in that order."""
     names: list[str] = []
 
     def number(found: re.Match[str]) -> str:
