@@ -1,9 +1,9 @@
-"""An envelope is what is stored of a secret value: `sealed:<key>:<nonce and ciphertext>`.
+"""An envelope is the stored form of a secret value: `sealed:<key>:<nonce and ciphertext>`.
 
 AES-256-GCM, with the row's idempotency key and the field's path as associated data: an envelope that is moved to
 another row or field does not open. The nonce is a keyed digest (BLAKE2) of these and the value, as in AES-GCM-SIV (RFC
-8452, which the library has on newer OpenSSL only): it does not repeat for two values, and shows whether a value that is
-sent again is the same one. An emptied envelope is cut after its nonce: it still shows that.
+8452, which the library has only on newer OpenSSL). So it differs for two values, and shows whether a value that is sent
+again is the same. An emptied envelope is cut after its nonce, and still shows that.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ else:
     from workflows.sealing.unavailable import AESGCM, InvalidTag
 
 PREFIX = "sealed:"
-# An entry of the settings DATA_KEYS and SEARCH_KEYS for a key made of SECRET_KEY, which is the default.
+# An entry of the settings DATA_KEYS and SEARCH_KEYS for a key that is derived from SECRET_KEY: the default.
 FROM_SECRET_KEY = "from-SECRET_KEY"  # noqa: S105 (a word, and no secret)
 
-# What a step finds in place of a value that is no longer kept.
+# What a step reads in place of a value that is no longer stored.
 EMPTIED = "(emptied)"
 
 _NONCE_BYTES = 12
@@ -40,11 +40,11 @@ EMPTIED_LENGTH = len(PREFIX) + 8 + 1 + _NONCE_BYTES * 4 // 3
 
 
 class Unreadable(Exception):
-    """An envelope does not open. The message says why, and nothing of what is in it."""
+    """An envelope does not open. The message gives the reason, and nothing of the content."""
 
 
 class KeyLacking(Unreadable):
-    """It is under a key that DATA_KEYS of this process lacks."""
+    """The envelope is under a key that is not in DATA_KEYS of this process."""
 
     def __init__(self, key_id: str) -> None:
         super().__init__(f"It is sealed under the key {key_id[:8]}, which DATA_KEYS lacks here.")
@@ -53,7 +53,7 @@ class KeyLacking(Unreadable):
 
 @dataclass(frozen=True, slots=True)
 class DataKey:
-    """A key of the setting DATA_KEYS. `id` stands in each envelope, and only tells the keys apart."""
+    """A key of the setting DATA_KEYS. Each envelope contains its `id`, which only identifies the key."""
 
     id: str
     cipher: AESGCM
@@ -71,7 +71,7 @@ class DataKey:
 
 
 def keys() -> list[DataKey]:
-    """The keys of the setting DATA_KEYS: the first one writes, all open."""
+    """The keys of the setting DATA_KEYS: the first one seals, all open."""
     return _keys(tuple(settings.DATA_KEYS) or (FROM_SECRET_KEY,), settings.SECRET_KEY)
 
 
@@ -93,14 +93,14 @@ def key_id_of(envelope: str) -> str:
 
 
 def seal(value: Any, *, row: UUID, field: str, key: DataKey | None = None) -> str:
-    """The envelope of a JSON value, under the key that writes. The same value of the same field has the same one."""
+    """The envelope of a JSON value, under the first data key. Equal values of one field have equal envelopes."""
     key, about, text = key or keys()[0], _about(row, field), _text(value)
     nonce = key.nonce(text, about)
     return f"{PREFIX}{key.id}:{urlsafe_b64encode(nonce + key.cipher.encrypt(nonce, text, about)).decode()}"
 
 
 def unseal(stored: Any, *, row: UUID, field: str) -> Any:
-    """The value in an envelope; what is none (it is from before the field was secret) as it is. Raises Unreadable."""
+    """The value in an envelope. A value from before the field was secret is returned as it is. Raises Unreadable."""
     if not is_envelope(stored):
         return stored
     if is_emptied(stored):
@@ -116,7 +116,7 @@ def unseal(stored: Any, *, row: UUID, field: str) -> Any:
 def is_same(stored: Any, value: Any, *, row: UUID, field: str) -> bool:
     """Whether `stored` is the envelope of this value, or the value itself. Raises Unreadable.
 
-    So is an emptied one whose key is gone: then the rest of the payload decides.
+    True for an emptied envelope whose key is gone: the rest of the payload then decides.
     """
     text = _text(value)
     if not is_envelope(stored):
@@ -143,6 +143,6 @@ def _about(row: UUID, field: str) -> bytes:
 
 
 def _text(value: Any) -> bytes:
-    if isinstance(value, str):  # all of them, nearly, and the quick way
+    if isinstance(value, str):  # nearly all values, and faster
         return _STRING + value.encode()
     return json.dumps(value, sort_keys=True, ensure_ascii=False).encode()

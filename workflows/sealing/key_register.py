@@ -1,6 +1,6 @@
-"""Which keys envelopes are sealed under: a process without one of them does not start.
+"""The register of data keys with envelopes: a process that lacks one of them does not start.
 
-The keys themselves are nowhere in the database.
+The database has only the ids of the keys.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from workflows.sealing.envelopes import KeyLacking, keys
 
 
 def require_keys() -> None:
-    """Register the key that writes. Raises ImproperlyConfigured if DATA_KEYS lacks one that envelopes are sealed under.
+    """Register the first data key. Raises ImproperlyConfigured if DATA_KEYS lacks a key under which envelopes are
+    sealed.
 
-    A process that serves on starts without an answer while the database is away, or lacks this release's migrations.
-    Without the extra `sealing` none starts that would have to seal anything: raises ExtraMissing.
+    A process that stays up starts unchecked while the database is away, or lacks this release's migrations. Without the
+    extra `sealing` no process starts that would have to seal anything: raises ExtraMissing.
     """
     if needs_extra():
         raise ExtraMissing("cryptography")
@@ -34,7 +35,7 @@ def require_keys() -> None:
     except (DatabaseUnavailable, Error):
         return
     finally:
-        connection.close()  # a worker is forked without
+        connection.close()  # workers are forked without a connection
     if missing:
         raise ImproperlyConfigured(
             f"The database holds secrets that are sealed under the key {', '.join(missing)}, which DATA_KEYS lacks "
@@ -42,12 +43,12 @@ def require_keys() -> None:
         )
 
 
-# What these bring is stored sealed: secrets of webhooks, and what is not delivered yet.
+# Settings whose data is stored sealed: secrets of webhooks, and content not delivered yet.
 _SEALING = ("OUTBOX_DESTINATIONS", "SIGNAL_SOURCES", "KAFKA_TOPICS", "KAFKA_SUBMISSIONS", "SQS_QUEUE_URL")
 
 
 def needs_extra() -> list[str]:
-    """What has something to seal, by settings, while the extra `sealing` is not installed."""
+    """The definitions and settings with something to seal, if the extra `sealing` is not installed."""
     if find_spec("cryptography"):
         return []
     secrets = [f"secret_fields of {each.name!r}" for each in definitions().values() if each.secret_fields]
@@ -55,17 +56,17 @@ def needs_extra() -> list[str]:
 
 
 def register() -> None:
-    """The key that writes is in use from now on."""
+    """Record that the first data key is in use."""
     DataKey.objects.bulk_create([DataKey(id=keys()[0].id)], ignore_conflicts=True)
 
 
 def is_left_to_others(unreadable: Exception) -> bool:
-    """Whether another process may open it: while the keys are changed one has a key that this one lacks."""
+    """Whether another process may open it: during a change of keys one may have a key that this one lacks."""
     return isinstance(unreadable, KeyLacking) and DataKey.objects.filter(pk=unreadable.key_id).exists()
 
 
 def forget_others() -> None:
-    """No envelope is left that another key than the first one would open."""
+    """Remove the other keys from the register, because no envelope is left under them."""
     DataKey.objects.exclude(pk=keys()[0].id).delete()
 
 

@@ -22,7 +22,7 @@ _decode = json.JSONDecoder().raw_decode
 
 
 def seal_document(definition: WorkflowDefinition, payload: Document, row: UUID) -> Document:
-    """The document as it is stored. Its text is otherwise as it was sent, with all digits; its value stays in clear."""
+    """The document to store: its text as sent, with all digits, but with sealed secrets; its value stays in clear."""
     text, key = payload.text, envelopes.keys()[0]
     for field in definition.secret_fields:
         value = value_at(payload.value, field)
@@ -33,16 +33,16 @@ def seal_document(definition: WorkflowDefinition, payload: Document, row: UUID) 
 
 
 def seal(definition: WorkflowDefinition, payload: Mapping[str, Any], row: UUID) -> dict[str, Any]:
-    """The payload as it is stored."""
+    """The payload to store, with sealed secrets."""
     return _changed(definition, payload, lambda field, value: envelopes.seal(value, row=row, field=field))
 
 
 def unseal(
     definition: WorkflowDefinition, payload: Mapping[str, Any], row: UUID, *, strict: bool = True
 ) -> dict[str, Any]:
-    """The payload as it was sent. Raises Unreadable; unless `strict`, what does not open looks emptied.
+    """The payload as it was sent. Raises Unreadable; unless `strict`, a secret that does not open looks emptied.
 
-    Another release may have sealed fields that this one does not name: they are opened, too.
+    Another release may have sealed fields that this one does not name: these are opened as well.
     """
 
     def open_(field: str, stored: Any) -> Any:
@@ -62,7 +62,7 @@ def unseal(
 def secrets_of(
     definition: WorkflowDefinition | None, payload: Mapping[str, Any], row: UUID
 ) -> Iterator[tuple[str, Any]]:
-    """What is stored of each secret, by its field: of those that the definition names, and what is sealed besides."""
+    """The stored secrets, by field: those that the definition names, and other sealed values."""
     for field in definition.secret_fields if definition else ():
         if (stored := value_at(payload, field)) is not None:
             yield field, stored
@@ -90,15 +90,16 @@ def _envelopes_in(payload: Mapping[str, Any], inside: str = "") -> Iterator[tupl
 
 
 def open_for_steps(definition: WorkflowDefinition, workflow: Workflow, *, strict: bool = True) -> None:
-    """Put the secrets of a workflow in clear, in memory. Raises Unreadable as `unseal`."""
+    """Open a workflow's secrets, in memory only. Raises Unreadable as `unseal` does."""
     workflow.payload = unseal(definition, workflow.payload, workflow.idempotency_key, strict=strict)
 
 
 def are_same(
     definition: WorkflowDefinition, stored: Sequence[Any], row: UUID, sent: Sequence[Any], sent_as: UUID
 ) -> bool:
-    """Whether the secrets of a stored and a sealed payload are equal. Each is given in the definition's order, and the
-    key of the row that it is sealed for. Raises Unreadable."""
+    """Whether the secrets of a stored and a sealed payload are equal, both in the definition's order. `row` and
+    `sent_as` are the keys of the rows for which they are sealed. Raises Unreadable.
+    """
     return all(
         envelopes.is_same(here, envelopes.unseal(there, row=sent_as, field=field), row=row, field=field)
         for field, here, there in zip(definition.secret_fields, stored, sent, strict=True)
@@ -106,13 +107,13 @@ def are_same(
 
 
 def without_secrets(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload as a step sees it when its secrets are emptied."""
+    """The payload as a step sees it after its secrets are emptied."""
     return _changed(definition, payload, lambda field, value: EMPTIED)
 
 
 @cache
 def emptied_sql(fields: tuple[str, ...]) -> str:
-    """SQL for the column `payload` when no step needs these secrets any more."""
+    """SQL for the column `payload` once no step needs these secrets any more."""
     payload = "payload"
     for path in (f"'{{{field.replace('.', ',')}}}'::text[]" for field in fields):
         stored = f"payload #>> {path}"
@@ -138,7 +139,8 @@ def _with(payload: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[s
 
 
 def _by_name(text: str, field: str) -> tuple[int, int] | None:
-    """Where the value of a field that is there stands, if its name is in the text only once, and no name is escaped.
+    """Start and end of a present field's value, if its name is in the text only once, and no name is escaped; else
+    None.
 
     Reading the text again (`_by_path`) takes five times as long as parsing it.
     """
@@ -151,7 +153,7 @@ def _by_name(text: str, field: str) -> tuple[int, int] | None:
 
 
 def _by_path(text: str, path: Sequence[str]) -> tuple[int, int]:
-    """Where the value at this path stands. It is there, and the text is sound JSON."""
+    """Start and end of the value at this path, which exists in valid JSON."""
     at = end = _after_blank(text, 0)
     for name in path:
         found, at = None, at + 1

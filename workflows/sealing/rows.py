@@ -1,4 +1,4 @@
-"""`manage.py datakeys`: seal what is in clear, or under an old key; in slices, beside the intake and the workers."""
+"""`manage.py datakeys`: seal what is in clear or under an old key; in slices, beside the intake and the workers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from workflows.sealing.envelopes import EMPTIED_LENGTH, PREFIX, Unreadable
 from workflows.sealing.whole import TABLES, Table
 
 SLICE = 500
-# Seconds. The command rests as long as the last slice took, so that it uses half of one connection.
+# Seconds. The command rests as long as the last slice took, so it uses half of one connection.
 LONGEST_REST = 2.0
-# How often it comes back for rows that a worker holds, and seconds between.
+# How often it returns to rows that a worker has locked, and the seconds between.
 ROUNDS, BETWEEN = 30, 1.0
 
 IN_CLEAR, EMPTIED = "in clear", "emptied"
@@ -34,7 +34,7 @@ _LOCK = "SELECT id FROM workflows_workflow WHERE id = ANY (%s) ORDER BY id FOR N
 
 
 class Secret(NamedTuple):
-    """What is sealed in a row: a field of a workflow's payload or, with a `table`, its one value there."""
+    """One sealed value: a field of a workflow's payload or, with a `table`, the value of a row there."""
 
     id: int
     row: UUID
@@ -49,14 +49,14 @@ class Secret(NamedTuple):
 
     @property
     def kept_as(self) -> str:
-        """In clear, emptied, or the id of the key that it is sealed under."""
+        """In clear, emptied, or the id of the key under which it is sealed."""
         if not envelopes.is_envelope(self.stored):
             return IN_CLEAR
         return EMPTIED if envelopes.is_emptied(self.stored) else envelopes.key_id_of(self.stored)
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is emptied, or sealed under the key that writes while a step may need it."""
+        """Whether it is emptied; or sealed under the first data key, and a step may need it."""
         return self.kept_as == EMPTIED or (self.kept_as == envelopes.keys()[0].id and not self.is_over)
 
     def open(self) -> Any:
@@ -64,14 +64,14 @@ class Secret(NamedTuple):
         return envelopes.unseal(self.stored, row=self.row, field=self.field)
 
     def sealed_anew(self) -> str:
-        """Its envelope under the key that writes; an emptied one where no step needs it any more."""
+        """Its envelope under the first data key; an emptied one if no step needs it any more."""
         envelope = envelopes.seal(self.open(), row=self.row, field=self.field)
         return envelope[:EMPTIED_LENGTH] if self.is_over else envelope
 
 
 @dataclass(slots=True)
 class Progress:
-    """`below`: the workflows of this number and above are done. `kept_as` counts secrets; `unreadable`: why, by row."""
+    """Workflows from the id `below` upwards are done. `kept_as` counts secrets; `unreadable` has reasons by row."""
 
     below: int
     newest: int
@@ -87,7 +87,7 @@ def begin() -> Progress:
 
 
 def check(progress: Progress) -> Iterator[Progress]:
-    """Open each secret, the newest first, and count how they are kept; report progress after each slice."""
+    """Open each secret, newest first, and count how they are stored; report progress after each slice."""
     for secrets in _slices(progress):
         for secret in secrets:
             progress.kept_as[secret.kept_as] += 1
@@ -99,9 +99,9 @@ def check(progress: Progress) -> Iterator[Progress]:
 
 
 def reseal(progress: Progress) -> Iterator[Progress]:
-    """Seal each secret under the key that writes, the newest first; report progress after each slice.
+    """Seal each secret under the first data key, newest first; report progress after each slice.
 
-    Stopped, it may start again: what is sealed already stays. Rows that workers hold are done when they are free.
+    It may be stopped and started again: sealed values stay. Rows that workers have locked are done once they are free.
     """
     for definition in _with_secrets():
         _take_from_originals(definition)
@@ -122,7 +122,7 @@ def _reseal(progress: Progress, secrets: Sequence[Secret]) -> None:
     with transaction.atomic():
         free = [pk for (pk,) in fetch_all(_LOCK, [list(ids)])] if ids else []
         progress.busy |= ids.difference(free)
-        # Read again: a worker may have completed the workflow since, and emptied them.
+        # Read again: a worker may have completed the workflow since, which empties its secrets.
         again = _read("id = ANY (%s)", free) if free else []
         for secret in [*again, *(secret for secret in secrets if secret.table)]:
             if secret.is_settled:
@@ -136,8 +136,8 @@ def _reseal(progress: Progress, secrets: Sequence[Secret]) -> None:
 
 
 def _write(secret: Secret, new: str) -> int:
-    """Store its envelope; returns how many rows that has changed."""
-    if secret.table:  # compared with what was read: it may be settled, and emptied, by now
+    """Store the new envelope; return how many rows changed."""
+    if secret.table:  # compared with what was read, because the row may be settled and emptied by now
         model, column = secret.table.model, secret.table.column
         return model._default_manager.filter(pk=secret.id, **{column: secret.stored}).update(**{column: new})
     path = Value(secret.field.split("."), ArrayField(TextField()))
@@ -178,8 +178,7 @@ def _of_row(table: Table, row: Any) -> Secret:
 
 
 def _read(condition: str, *parameters: Any) -> list[Secret]:
-    """The secrets of some workflows: of the fields that definitions name, and what another release, or a type that has
-    left WORKFLOWS, has sealed besides."""
+    """The secrets of some workflows, in fields that definitions name, or that another release or type has sealed."""
     rows = fetch_all(
         f"""SELECT id, workflow_type, idempotency_key, status, payload::text FROM workflows_workflow
              WHERE {condition} AND (workflow_type = ANY (%s) OR payload::text LIKE %s) ORDER BY id DESC""",  # noqa: S608 (ours)
@@ -197,7 +196,7 @@ def _with_secrets() -> list[WorkflowDefinition]:
 
 
 def _take_from_originals(definition: WorkflowDefinition) -> None:
-    """A payload that was corrected before its field became secret is kept as it was sent: without it from now on."""
+    """Remove fields that have become secret from the stored originals of payloads that were corrected before."""
     paths = [field.split(".") for field in definition.secret_fields]
     execute(
         f"""UPDATE workflows_originalpayload SET payload = payload{" #- %s::text[]" * len(paths)}

@@ -1,5 +1,5 @@
-"""In place of `cryptography`, where the extra `sealing` is not installed: nothing is sealed or opened, and no secret is
-ever stored in clear instead.
+"""Stands in for `cryptography` if the extra `sealing` is not installed: nothing is sealed or opened, and no secret is
+stored in clear instead.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from workflows.extras import ExtraMissing
 
 
 class InvalidTag(Exception):
-    """As there; never raised."""
+    """The same name as there; never raised."""
 
 
 class AESGCM:
     def __init__(self, key: bytes) -> None:
-        """A key is known by its id all the same."""
+        """Accepts the key, so that the key's id is known."""
 
     def encrypt(self, nonce: bytes, data: bytes, associated_data: bytes) -> NoReturn:
         raise ExtraMissing("cryptography")

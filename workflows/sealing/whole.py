@@ -1,4 +1,4 @@
-"""WHOLE: what is sealed as one value, for its row: the secrets of webhooks, and what is not delivered yet."""
+"""WHOLE: values that are sealed as a whole for their row: secrets of webhooks, and content not delivered yet."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from workflows.sealing import envelopes
 
 
 class Sealed(Protocol):
-    """A row that has such a value: it opens for no other row, or place."""
+    """A row with such a value, which opens for no other row or field."""
 
     @property
     def sealed_for(self) -> tuple[UUID, str]: ...
 
 
 def seal(row: Sealed, value: Any) -> str:
-    """The envelope to store. The caller has registered the key that writes (`key_register`)."""
+    """The envelope to store. The caller has registered the first data key (`key_register`)."""
     key, place = row.sealed_for
     return envelopes.seal(value, row=key, field=place)
 
 
 def unseal(row: Sealed, stored: Any) -> Any:
-    """The value; one from before it was sealed as it is. Raises Unreadable."""
+    """The value; one that was stored before sealing is returned as it is. Raises Unreadable."""
     key, place = row.sealed_for
     return envelopes.unseal(stored, row=key, field=place)
 
 
 class Table(NamedTuple):
-    """Where such a value stands, and which rows have one: it is emptied once the row is settled, and not held."""
+    """A column with such values, and the rows that have one: a settled row is emptied, unless it is held."""
 
     name: str
     model: type[Model]
@@ -39,7 +39,7 @@ class Table(NamedTuple):
     which: Q = Q()
 
 
-# While a legal hold is on a refused submission it keeps its hashes, and what it says.
+# A refused submission under a legal hold keeps its hashes and its content.
 _KEPT = Q(left_with_broker=0) & (Q(state=UndeliveredMessage.State.OPEN) | Q(hashes__isnull=False))
 TABLES = [  # `staff` adds its own
     Table("webhook secret", WebhookSecret, "secret"),
