@@ -1,1 +1,1 @@
-"""Search: how people find the workflow of a patient, by hashes of what they know."""
+"""Search: people find a patient's workflow by hashes of what they know about the patient."""

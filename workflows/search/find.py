@@ -1,7 +1,7 @@
-"""FIND: the workflows that a person means who types an e-mail address, a number or a key, in full.
+"""FIND: the workflows that a person means by an e-mail address, a number or a key, typed in full.
 
-The text is read in every way possible, and each reading is looked up by an index of its own. The text never stands in a
-statement's text, a log line or an error; of an e-mail address the server gets only the hash.
+The text is read in every possible way, and each reading is looked up by its own index. The text never appears in a
+statement's text, a log message or an error; for an e-mail address the server gets only the hash.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from workflows.models import Search
 from workflows.postgres.statements import fetch_all
 from workflows.search.search_keys import hashes_to_find
 
-# Nobody reads on; and an e-mail address of our own tests may have a million submissions.
+# Nobody reads further; and an e-mail address of our own tests may have a million submissions.
 SHOWN = 50
-# A patient's other submissions, on the page of one.
+# How many other submissions of the same patient the page of one shows.
 OTHERS_SHOWN = 5
-# Characters. No key is longer.
+# Characters. No key of any kind is longer.
 LONGEST = 500
 
 NUMBER, IDEMPOTENCY_KEY, BUSINESS_KEY, LINKING_ID = "number", "idempotency key", "business key", "linking id"
@@ -34,19 +34,19 @@ REQUEST_ID = "request id"
 _NUMBER = re.compile(r"#?\s*([0-9]{1,18})")
 _PAGE = re.compile(r".*/workflows/workflow/([0-9]{1,18})(?:/.*)?")
 
-# For each hash the newest, from the end of its index entries: the others are not read.
+# The newest workflows for each hash, from the end of its index entries, without reading the others.
 _BY_HASH = """
     SELECT workflow_id, wanted.hash FROM unnest(%(hashes)s::bytea[]) AS wanted (hash) CROSS JOIN LATERAL (
            SELECT workflow_id FROM workflows_searchkey
             WHERE workflows_searchkey.hash = wanted.hash ORDER BY workflow_id DESC LIMIT %(limit)s) AS found
 """
-# Submissions that a queue's door has refused: settled ones by their key alone.
+# Refused submissions; settled ones only by their idempotency key.
 _REFUSED = """
     SELECT id FROM (SELECT id FROM workflows_undeliveredmessage WHERE hashes && %(hashes)s::bytea[]
                      UNION SELECT id FROM workflows_undeliveredmessage WHERE idempotency_key = %(key)s::uuid) AS found
      ORDER BY id DESC LIMIT %(limit)s
 """
-# OFFSET 0 keeps the planner from walking the whole table backwards for a value that is not there.
+# OFFSET 0 keeps the planner from reading the whole table backwards for a missing value.
 _BY = """
     SELECT id FROM (SELECT id FROM workflows_workflow WHERE {column} = %(value)s OFFSET 0) AS found
      ORDER BY id DESC LIMIT %(limit)s
@@ -58,10 +58,10 @@ _THESE = """
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The numbers of the workflows found, newest first; whether there are `more`; `tried`: the readings, in words.
+    """The ids of the workflows found, newest first; whether there are `more`; `tried`: the readings, in words.
 
-    `by`: which of these readings each was found by. A family may share a phone. `refused`: the numbers of the messages
-    that are refused submissions with this, newest first.
+    `by`: the readings that found each; a family may share a phone. `refused`: the ids of refused submissions that
+    match, newest first.
     """
 
     ids: Sequence[int]
@@ -73,7 +73,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What a text can be: its kind, the kind's name for people, and the query that looks it up."""
+    """What a text may be: its kind, the kind's name for people, and the query that looks it up."""
 
     kind: str
     label: str
@@ -83,7 +83,7 @@ class _Reading:
 
 @sensitive_variables()
 def find(text: str, *, actor: str) -> Found:
-    """The workflows that a text means, in full. The search is recorded before anybody sees what it has found."""
+    """The workflows that a text means. The search is recorded before anybody sees the result."""
     readings = list(_readings(text.strip()))
     by: dict[int, list[str]] = {}
     for each in readings:
@@ -109,16 +109,16 @@ def _refused(readings: Sequence[_Reading]) -> list[int]:
 def others_of(
     workflow_id: int, definition: WorkflowDefinition | None, payload: Mapping[str, Any], *, shown: int = OTHERS_SHOWN
 ) -> Found:
-    """The other workflows that share a search key with this one (of its patient, as a rule), newest first.
+    """The other workflows that share a search key with this one (usually of the same patient), newest first.
 
-    `tried` are this one's keys. It is not recorded as a search: people see it on the workflow's page.
+    `tried` are this workflow's keys. It is not recorded as a search, because people see it on the workflow's page.
     """
     known = definition.search_keys if definition else {}
     readings = {kind: key.read(value_at(payload, key.field)) for kind, key in known.items()}
     labels = {
         each: known[kind].label or kind for kind, found in readings.items() for each in hashes_to_find(kind, found[:1])
     }
-    limit = shown + 2  # this one, and one more than is shown
+    limit = shown + 2  # this workflow, and one more than is shown
     by: dict[int, list[str]] = {}
     for pk, hash_ in fetch_all(_BY_HASH, {"hashes": list(labels), "limit": limit}) if labels else ():
         by.setdefault(pk, []).append(labels[bytes(hash_)])
@@ -128,14 +128,14 @@ def others_of(
 
 
 def what_is_found() -> list[str]:
-    """What people can type besides a workflow's number, in words."""
+    """What people can search for besides a workflow's number, in words."""
     labels = {kind: key.label or kind for known in definitions().values() for kind, key in known.search_keys.items()}
     return [*labels.values(), IDEMPOTENCY_KEY, BUSINESS_KEY, LINKING_ID, REQUEST_ID]
 
 
 @sensitive_variables()
 def _readings(text: str) -> Iterator[_Reading]:
-    if not text or len(text) > LONGEST or "\x00" in text:  # no text in PostgreSQL holds it
+    if not text or len(text) > LONGEST or "\x00" in text:  # PostgreSQL stores no text with NUL
         return
     only_as_hash = False
     for known in definitions().values():
@@ -161,7 +161,7 @@ def _by(text: str, kind: str, column: str, value: Any = None) -> _Reading:
 
 
 def _path(text: str) -> str:
-    """The path of a pasted address; empty if the text is none."""
+    """The path of a pasted address; empty if the text is not an address."""
     try:
         return urlsplit(text).path
     except ValueError:

@@ -1,7 +1,7 @@
-"""What a text may mean as a search key: the likeliest reading first, and none if it is nothing of the kind.
+"""The possible readings of a text as a search key, likeliest first; none if it is nothing of the kind.
 
-The first reading is stored; each is looked for. So what a website sent and what staff type meet, however it was
-written. Nothing here raises an error, whatever the text; it is short (`LONGEST_TEXT`).
+The first reading is stored, and all are searched. So what a website sent and what staff type match, however they were
+written. Nothing here raises an error for any text; texts are short (`LONGEST_TEXT`).
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
-# Zero-width characters and a byte order mark, which come along when somebody copies from a page.
+# Zero-width characters and a byte order mark, which are copied along from web pages.
 _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff"))
 _IN_ANGLE_BRACKETS = re.compile(r"[^<>]*<([^<>]*)>")
 _EMAIL = re.compile(r"[^\s@<>]+@[^\s@<>]+")
 
-# An extension is not a part of the number.
+# An extension is not part of the number.
 _EXTENSION = re.compile(r"(?:;ext=|ext\.?|x|#)\s*[0-9]{1,6}$")
 _PHONE = re.compile(r"\+?[0-9()\[\] ./\u00b7\u2010-\u2015-]+")
-# Of E.164: the longest number, and the shortest that we take for one.
+# E.164's longest number, and the shortest that we accept.
 _FEWEST_DIGITS, _MOST_DIGITS = 8, 15
 
 
 def plain(text: str) -> Sequence[str]:
-    """Any text that is not empty, in lower case, without space around it."""
+    """Any text that is not empty, in lower case, without surrounding spaces."""
     return [found] if (found := _plain(text)) else []
 
 
 def email(text: str) -> Sequence[str]:
-    """An e-mail address, in lower case. Dots, and what follows a plus, make a difference for most hosts."""
+    """An e-mail address, in lower case. Dots, and a plus with what follows, are significant for most hosts."""
     plain = _plain(text).removeprefix("mailto:")
     if inside := _IN_ANGLE_BRACKETS.fullmatch(plain):
         plain = inside[1].strip()
@@ -36,10 +36,10 @@ def email(text: str) -> Sequence[str]:
 
 
 def phone(country: str = "1") -> Callable[[str], Sequence[str]]:
-    """A phone number, as the digits of E.164 without the plus; `country` is the code of numbers that are without one.
+    """A phone number, as the digits of E.164 without the plus; `country` is the code for numbers without one.
 
-    `(555) 010-2323`, `555.010.2323 x12`, `1 555 010 2323`, `+1 555 010 2323` and `011 1 555 010 2323` are all the same
-    number where `country` is "1".
+    If `country` is "1", `(555) 010-2323`, `555.010.2323 x12`, `1 555 010 2323`, `+1 555 010 2323` and `011 1 555 010
+    2323` are the same number.
     """
 
     def read(text: str) -> Sequence[str]:
@@ -54,7 +54,7 @@ def phone(country: str = "1") -> Callable[[str], Sequence[str]]:
 
 
 def _readings(digits: str, country: str) -> list[str]:
-    """What digits without a plus may mean: one with an international prefix, a national one, one with its code."""
+    """The readings of digits without a plus: with an international prefix, national, or with the country's code."""
     for prefix in ("00", "011"):
         if digits.startswith(prefix):
             return [digits.removeprefix(prefix)]

@@ -1,6 +1,6 @@
-"""`manage.py searchkeys`: search keys for rows that have none, or those of an old key; in slices, beside the intake.
+"""`manage.py searchkeys`: search keys for rows that lack them or have an old one; in slices, beside the intake.
 
-Hashes of business keys, too, with the part that each workflow has (`workflows.features.business_key.duplicates`).
+It also writes hashes of business keys, with each workflow's role (`workflows.features.business_key.duplicates`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from workflows.search.search_keys import (
 
 # Rows at a time: at most a second of work, and some megabytes.
 SLICE = 1000
-# Seconds for each statement; a slice that takes longer is halved. Nothing here takes a lock that anybody waits for.
+# Seconds for each statement; a slice that takes longer is halved. No lock taken here makes anybody wait.
 STATEMENT_TIMEOUT, LOCK_TIMEOUT = 10, 2
 _QUERY_CANCELED = "57014"
-# Seconds. The command rests as long as the last slice took, so that it uses half of one connection.
+# Seconds. The command rests as long as the last slice took, so it uses half of one connection.
 LONGEST_REST = 2.0
 _INSERT = """
     INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
@@ -40,8 +40,8 @@ _INSERT = """
     ON CONFLICT DO NOTHING
 """
 
-# A workflow keeps the part that it has under another key. One without a part was taken up by a release that did not
-# know the business key: it may go on with what it has begun, and holds others up by that, and by what it has done.
+# A workflow keeps its role under another key. A workflow without a role was taken up by a release that did not know the
+# business key: it may go on with what it began, and that, like its finished calls, blocks others.
 _INSERT_BUSINESS_KEYS = f"""
     INSERT INTO workflows_businesskey (hash, workflow_id, key_id, role)
     SELECT new.hash, w.id, %(key_id)s, coalesce(max(old.role), 'holder')
@@ -55,11 +55,11 @@ _INSERT_BUSINESS_KEYS = f"""
     ON CONFLICT DO NOTHING
 """  # noqa: S608 (ours)
 
-# A key stays if its workflow is of no type of ours, because we could not have given it a new one; or was stored after
-# we started, because an intake with the old setting wrote it and nobody has given it another. (Of a business key a
-# worker writes the hashes of all keys: that is no such process.) Where `known` is NULL there is no workflow any more.
-# What nothing can make again stays, too: the hash of a legal hold, and that of a charge that stands, or was made a
-# moment ago, though its payload was deleted (`retention.content` leaves no other holder that failed).
+# Some old hashes stay. We could not make a new one for a workflow of an unknown type, and have not made one for a
+# workflow that was stored after we started, by an intake with the old setting. (Workers write business keys' hashes
+# under all keys, so these are no such case.) Where `known` is NULL the workflow is gone. Hashes that nothing can make
+# again stay, too: that of a legal hold; and that of a standing or recent charge whose payload was deleted
+# (`retention.content` leaves no other failed holder).
 _REMOVE = """
     WITH slice AS (
         SELECT hash, workflow_id, key_id FROM {table}
@@ -90,7 +90,7 @@ _REMOVALS = (
 
 @dataclass(slots=True)
 class Progress:
-    """`below`: the workflows of this number and above are done. The counts are of keys."""
+    """Workflows from the id `below` upwards are done. The counts are of hashes."""
 
     below: int
     newest: int
@@ -102,15 +102,15 @@ class Progress:
 
 
 def begin(below: int | None = None) -> Progress:
-    """Nothing is done yet, of all the workflows that there are now or of those below that number."""
+    """Start with nothing done, for all present workflows or for those below that id."""
     (newest,) = fetch_row("SELECT coalesce(max(id), 0) FROM workflows_workflow")
     return Progress(newest + 1 if below is None else min(below, newest + 1), newest)
 
 
 def fill(progress: Progress) -> Iterator[Progress]:
-    """Give each workflow the search keys that it lacks, the newest first; report progress after each slice.
+    """Give each workflow the search keys that it lacks, newest first; report progress after each slice.
 
-    Stopped, it goes on later from `below`. It may run beside the intake, and twice: existing keys stay.
+    It may be stopped, and continues later from `below`. It may run beside the intake, and twice: existing keys stay.
     """
     size = SLICE
     while progress.below > 1:
@@ -129,7 +129,7 @@ def fill(progress: Progress) -> Iterator[Progress]:
 
 
 def remove_old(progress: Progress) -> Iterator[Progress]:
-    """Remove the search keys that were made with another key, after `fill` has given all workflows ours."""
+    """Remove search keys of other SEARCH_KEYS, after `fill` has given all workflows those of the first."""
     for sql in _REMOVALS:
         yield from _remove_by(sql, progress)
 
@@ -162,15 +162,16 @@ def _remove_by(sql: str, progress: Progress) -> Iterator[Progress]:
 
 
 def add(workflow_id: int, definition: WorkflowDefinition, payload: Mapping[str, Any]) -> None:
-    """In the caller's transaction: the search keys of a payload that was corrected, beside those that it had.
+    """Add the search keys of a corrected payload to the existing ones, in the caller's transaction.
 
-    These stay, and so does the hash of its business key: it is found, held and compared as it was first sent, too.
+    The old ones stay, and so does the hash of the business key: the workflow is also found, held and compared as it was
+    first sent.
     """
     _insert(_INSERT, [(each, workflow_id) for each in hashes_of(definition, payload)], "hashes", "ids")
 
 
 def _fill_slice(below: int, size: int) -> tuple[int, int]:
-    """Write the keys of as many workflows as that below a number; the number of the last one, and how many were new."""
+    """Write the keys of up to `size` workflows below an id; return the last one's id, and how many keys were new."""
     known = definitions()
     fields = list(dict.fromkeys(field for definition in known.values() for field in _fields_of(definition)))
     paths = [each.split(".") for each in fields for _ in range(2)]
@@ -204,13 +205,13 @@ def _insert(sql: str, rows: Sequence[tuple[Any, ...]], *columns: str) -> int:
 
 
 _NEWEST = "workflows_workflow WHERE id < %s ORDER BY id DESC LIMIT %s"
-# What was corrected since is found and compared by that, too.
+# A corrected payload is also found and compared as it was first sent.
 _AS_FIRST_SENT = """(SELECT w.id, w.workflow_type, w.tenant, o.payload
       FROM workflows_originalpayload o JOIN workflows_workflow w ON w.id = o.workflow_id WHERE w.id = ANY (%s)) sent"""
 
 
 def _select(fields: int, rows: str) -> str:
-    """The fields alone, cut where they are too long anyway: a payload may have 256 KB."""
+    """Select only the fields, cut beyond the usable length, because a payload may have 256 KB."""
     text = f"left(payload #>> %s::text[], {LONGEST_TEXT + 1})"
     field = f"CASE jsonb_typeof(payload #> %s::text[]) WHEN 'string' THEN {text} END"
     columns = ", ".join(["id", "workflow_type", "tenant", *[field] * fields])
@@ -219,7 +220,7 @@ def _select(fields: int, rows: str) -> str:
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """A transaction of short statements that never waits long for others."""
+    """A transaction of short statements that never wait long for others."""
     with transaction.atomic():
         sql = "SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)"
         fetch_all(sql, (f"{STATEMENT_TIMEOUT}s", f"{LOCK_TIMEOUT}s"))

@@ -1,9 +1,8 @@
-"""SEARCH KEYS: by what people find the workflow of a patient whom they know, and whose number they do not.
+"""SEARCH KEYS: how people find the workflow of a patient without its number.
 
-A definition names fields of its payload. The statement that stores the row stores a hash of each beside it: HMAC-SHA256
-of the kind and the normalised value, under a key that the database does not have (docs/adr/0014). It is cut to 16
-bytes: two of ten billion values are equal with a chance of one in 10^19, which would show a workflow too many in a
-list.
+A definition names fields of its payload. The statement that stores the row also stores a hash of each: HMAC-SHA256 of
+the kind and the normalised value, under a key that the database does not have (docs/adr/0014). It is cut to 16 bytes.
+Among ten billion values two are equal with a chance of one in 10^19; a list would then show one workflow too many.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from workflows.search import normalise
 logger = logging.getLogger(__name__)
 
 HASH_BYTES = 16
-# Characters. An e-mail address has 254 at most; what is longer is not a search key, and is not even looked at.
+# Characters. An e-mail address has at most 254; a longer text is no search key, and is not examined.
 LONGEST_TEXT = 320
 
-# What the hashes of business keys are of, beside the kinds of search keys: no kind has a blank in it.
+# The kind of a business key's hash. No kind of search key contains a space.
 BUSINESS_KEY = "business key"
 
 
 @dataclass(frozen=True, slots=True)
 class SearchKey:
-    """A field of the payload by which people find a workflow; its kind is its name in the definition.
+    """A field of the payload by which people find a workflow. Its kind is its name in the definition.
 
-    `field` is dotted for a nested one. `normalise` returns what a text may mean, the likeliest first, and nothing for
-    what is not of this kind (see `search.normalise`): the first is stored, each is looked for. A kind means the same in
-    each definition. `label` is for people ("e-mail address"). `only_as_hash`: what reads as one is looked up by its
-    hash alone, and not as a business key, so that the database, which may log parameters, never gets it.
+    `field` is dotted if nested. `normalise` returns the readings of a text, likeliest first, or none for another kind
+    of text (see `search.normalise`): the first is stored, all are searched. A kind means the same in every definition.
+    `label` is for people ("e-mail address"). `only_as_hash`: a text with a reading of this kind is looked up only by
+    its hash, and not as a business key: the database, which may log parameters, never gets it.
     """
 
     field: str
@@ -52,7 +51,7 @@ class SearchKey:
         return self.field.split(".")
 
     def read(self, value: Any) -> Sequence[str]:
-        """What a value may mean. Nothing for what is not text, or where its author's code fails: no row is refused."""
+        """The readings of a value; none if it is no text, or the author's code fails: no row is refused."""
         if not isinstance(value, str) or len(value) > LONGEST_TEXT:
             return []
         try:
@@ -63,7 +62,7 @@ class SearchKey:
 
 
 class Key(NamedTuple):
-    """A secret that hashes are made with. `id` is stored with each hash, and only tells the keys apart."""
+    """A secret that makes hashes. Its `id` is stored with each hash, and only identifies it."""
 
     secret: bytes
     id: int
@@ -74,7 +73,7 @@ class Key(NamedTuple):
 
 
 def keys() -> list[Key]:
-    """The keys of the setting SEARCH_KEYS: the first one writes, all are searched."""
+    """The keys of the setting SEARCH_KEYS: the first one makes new hashes, all are searched."""
     return _keys(tuple(settings.SEARCH_KEYS) or (FROM_SECRET_KEY,), settings.SECRET_KEY)
 
 
@@ -86,7 +85,7 @@ def _keys(texts: tuple[str, ...], secret_key: str) -> list[Key]:
 
 
 def hashes_to_store(search_keys: Mapping[str, SearchKey], values: Mapping[str, Any]) -> list[bytes]:
-    """The hashes, under the key that writes, of a workflow's values by kind. In one order, to avoid deadlocks."""
+    """The hashes of a workflow's values by kind, under the first of SEARCH_KEYS. Sorted, to avoid deadlocks."""
     if not search_keys:
         return []
     key = keys()[0]
@@ -95,50 +94,51 @@ def hashes_to_store(search_keys: Mapping[str, SearchKey], values: Mapping[str, A
 
 
 def hashes_of(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> list[bytes]:
-    """The hashes of the fields that a definition names; none of what is missing, or is not of its kind."""
+    """The hashes of the fields that a definition names, without missing values and those of another kind."""
     values = {kind: value_at(payload, key.field) for kind, key in definition.search_keys.items()}
     return hashes_to_store(definition.search_keys, values)
 
 
 def hashes_under_each_key(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> list[bytes]:
-    """The same under each of SEARCH_KEYS."""
+    """Like `hashes_of`, but under each of SEARCH_KEYS."""
     known = definition.search_keys.items()
     return list(_hashes((kind, found) for kind, key in known for found in key.read(value_at(payload, key.field))[:1]))
 
 
 def business_key_of(definition: WorkflowDefinition, tenant: str, values: Mapping[str, Any]) -> str | None:
-    """What makes two workflows the same business: type, tenant, and the fields of `business_key`, normalised.
+    """The text that two workflows of the same business share: type, tenant, and the normalised fields of
+    `business_key`.
 
-    `values` are by field. None without a business key, or where one of the fields is missing, empty or not of its kind:
-    such a workflow is compared with no other.
+    `values` are by field. None without a business key, or if a field is missing, empty or of another kind; such a
+    workflow is compared with no other.
     """
     readings = [key_of(definition, field).read(values.get(field)) for field in definition.business_key]
     if not readings or not all(readings):
         return None
-    return "\0".join([definition.name, tenant, *(found[0] for found in readings)])  # no text has a NUL
+    return "\0".join([definition.name, tenant, *(found[0] for found in readings)])  # no text contains NUL
 
 
 def key_of(definition: WorkflowDefinition, field: str) -> SearchKey:
-    """How a field is read: as the search key of that field, else as plain text."""
+    """The search key of a field, or else one that reads it as plain text."""
     found = (key for key in definition.search_keys.values() if key.field == field)
     return next(found, SearchKey(field, normalise.plain))
 
 
 def business_hashes(business_key: str) -> list[tuple[bytes, int]]:
-    """The hashes of a business key under each key, with that key's id; first the one that writes."""
+    """The hashes of a business key under each of SEARCH_KEYS, with that key's id; the first one is for new rows."""
     return [(key.hash(BUSINESS_KEY, business_key), key.id) for key in keys()]
 
 
 def hashes_to_find(kind: str, readings: Iterable[str]) -> list[bytes]:
-    """The hashes under each key of what a text may mean."""
+    """The hashes of a text's readings under each of SEARCH_KEYS."""
     return [key.hash(kind, each) for key in keys() for each in readings]
 
 
 @sensitive_variables("text", "readings")
 def hashes_of_address(text: str) -> dict[bytes, int]:
-    """The hashes, each with its key's id, of what is looked up by its hash alone; none if the text is nothing of that.
+    """The hashes of a text, with their keys' ids, as kinds that are looked up only by hash; none if it is no such kind.
 
-    The first one is under the key that writes.
+    The first one is under the first of SEARCH_KEYS.
     """
     return _hashes(
         (kind, reading)
@@ -150,7 +150,7 @@ def hashes_of_address(text: str) -> dict[bytes, int]:
 
 
 def hashes_of_addresses_in(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> dict[bytes, int]:
-    """The same of what a payload has of that kind."""
+    """Like `hashes_of_address`, for the fields of a payload."""
     return _hashes(
         (kind, reading)
         for kind, each in definition.search_keys.items()

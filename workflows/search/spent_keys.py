@@ -1,4 +1,4 @@
-"""SPENT KEYS: what stands in place of a business key once its workflow is emptied (`features.retention`)."""
+"""SPENT KEYS: they replace the business key of an emptied workflow (`features.retention`)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from workflows.search import search_keys
 
 
 def spent_key(workflow_type: str, tenant: str, business_key: str) -> str:
-    """In place of the business key of an emptied workflow: who knows the key finds it, and nobody reads it there."""
+    """Replaces the business key of an emptied workflow: a sender who knows the key finds it, but nobody can read it."""
     return _spent(search_keys.keys()[0], workflow_type, tenant, business_key)
 
 
 def spent_keys(workflow_type: str, tenant: str, business_key: str) -> list[str]:
-    """The same under each of SEARCH_KEYS, to look for it."""
+    """The spent keys under each of SEARCH_KEYS, for a lookup."""
     return [_spent(key, workflow_type, tenant, business_key) for key in search_keys.keys()]  # noqa: SIM118 (a function)
 
 
