@@ -1,9 +1,6 @@
-"""The intake's way into the table: whatever has arrived meanwhile is stored by one statement.
+"""The intake's way into the table: one statement stores all submissions that have arrived meanwhile.
 
-| | |
-|---|---|
-| a submission waits its turn, and is answered | `batching.py` |
-| those that go together, and what came of each | `batch.py` |
-| a key that another transaction holds | `contended_keys.py` |
-| the connection | `connection.py` |
+| | | |---|---| | submissions wait for their turn, and are answered | `batching.py` | | the submissions of one
+statement, and their results | `batch.py` | | keys that another transaction has locked | `contended_keys.py` | | the
+connection | `connection.py` |
 """

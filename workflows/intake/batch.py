@@ -1,4 +1,4 @@
-"""BATCH: the submissions that one statement stores, and what came of each."""
+"""BATCH: the submissions that one statement stores, and the result of each."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ from workflows.intake.submissions import (
 from workflows.postgres.deadlines import DatabaseUnavailable
 from workflows.search import search_keys
 
-# Such a statement takes some 20 ms, so nobody waits much longer for the batch ahead. The largest submissions come four
-# at a time.
+# Such a statement takes some 20 ms, so nobody waits much longer for the batch ahead. Of the largest submissions, four
+# fit in a batch.
 MOST_ROWS = 250
 MOST_BYTES = 1024 * 1024
 
-# The statement itself limits, for its own transaction, the wait for another one that holds a key: behind a pooler a
-# session's setting would be somebody else's. `limits` has one row, and is read before the first row is inserted. The
-# arrays are sorted by key, and unnest keeps their order: two processes that are sent the same keys lock them in the
-# same order, and do not deadlock.
+# The statement itself limits how long it waits for another transaction's lock on a key: behind a pooler, a session
+# setting would reach others. `limits` has one row, and is read before the first insert. The arrays are sorted by key,
+# and unnest keeps their order: two processes with the same keys lock them in the same order, and do not deadlock.
 _ROWS = f"""
     SELECT sent.idempotency_key, %(workflow_type)s, sent.submitted_by, %(queue)s, sent.linking_id, sent.text::jsonb,
            statement_timestamp() + %(expires_after)s::interval, sent.tenant, NULL,
@@ -60,7 +59,7 @@ _WITH_SEARCH_KEYS = f"WITH {_LIMITS}, {_ENTERED}, {_KEYED} {_RESULT}"
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """A submission that waits to be stored, and for its answer."""
+    """A submission that waits to be stored, and its answer."""
 
     submission: Submission
     linking_id: str | None
@@ -73,12 +72,12 @@ class Row:
 
     @property
     def size(self) -> int:
-        """About as many bytes as it takes: its text, of one to four bytes a character, and the overhead of each row."""
+        """Roughly the bytes that it takes: its text, of one to four bytes a character, and each row's overhead."""
         return getsizeof(self.submission.payload.text) + 500
 
     @property
     def is_answered(self) -> bool:
-        """A row may be answered before it is stored: its client is gone, or has waited too long."""
+        """A row may be answered before it is stored: its client has gone, or has waited too long."""
         return self.answer.done()
 
     def accept(self, entry: Entry) -> None:
@@ -104,10 +103,10 @@ class Batch:
 
     @classmethod
     def take(cls, queue: deque[Row], *, rows: int = MOST_ROWS, size: int = MOST_BYTES) -> Batch:
-        """Take the first rows of a queue, as many as may go together; at least one, if there is one.
+        """Take as many rows from the front of a queue as may go together; at least one, if there is one.
 
-        Of two equal keys the second has to wait: it is judged by the first one's row, which must be committed. Rows
-        that are answered already are dropped.
+        Of two equal keys the second waits, because it is compared with the first one's committed row. Rows that are
+        already answered are dropped.
         """
         taken: dict[UUID, Row] = {}
         later: list[Row] = []
@@ -131,7 +130,7 @@ class Batch:
         return Batch(self.rows[:middle]), Batch(self.rows[middle:])
 
     def insertion(self, definition: WorkflowDefinition, patience: float) -> tuple[str, dict[str, Any]]:
-        """A statement that stores the batch, returning keys and ids; its parameters. `patience`: seconds per lock."""
+        """A statement that stores the batch and returns keys and ids; its parameters. `patience`: seconds per lock."""
         parameters: dict[str, Any] = {
             "workflow_type": definition.name,
             "queue": definition.queue,
@@ -154,7 +153,7 @@ class Batch:
         return _WITH_SEARCH_KEYS, parameters | own
 
     def accept(self, inserted: Iterable[tuple[UUID, int]]) -> list[Row]:
-        """Answer the rows that are new; the others were sent before."""
+        """Answer the new rows; return the others, which were sent before."""
         ids = dict(inserted)
         others = []
         for row in self:
@@ -165,13 +164,13 @@ class Batch:
         return others
 
     def refuse(self, kind: type[Exception] = DatabaseUnavailable) -> None:
-        """Answer all rows with an error; each gets its own, because the error keeps a traceback."""
+        """Answer all rows with an error, a new one for each, because an error keeps its traceback."""
         for row in self:
             row.refuse(kind())
 
 
 def error_for(refused: Refused) -> type[Exception]:
-    """The error for a single row that PostgreSQL refuses: as `submissions.enter` raises it."""
+    """The error for a single row that PostgreSQL refuses, as `submissions.enter` raises it."""
     match refused.sqlstate[:2]:
         case "22":
             return DataError

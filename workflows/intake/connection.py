@@ -1,4 +1,4 @@
-"""LINK: a connection of an event loop to the database. It answers in time, or is replaced."""
+"""LINK: an event loop's connection to the database. It answers in time, or is replaced."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
 
 logger = logging.getLogger(__name__)
 
-# SQLSTATEs by their first two characters: data exceptions, integrity violations, program limits. They are about the
-# values that were sent; the connection is as good as before.
+# The first two characters of SQLSTATEs for data exceptions, integrity violations and program limits. They concern the
+# values that were sent; the connection is still good.
 ABOUT_VALUES = ("22", "23", "54")
-# Not supported, access and syntax, resources, what a trigger raises, faults of the server: all may be about one row,
-# by a policy, a partition or a broken page.
+# Not supported, access and syntax, resources, errors of triggers, faults of the server. Each may concern one row,
+# because of a policy, a partition or a broken page.
 MAYBE_ABOUT_A_ROW = ("0A", "42", "53", "P0", "XX")
 # Another transaction is in the way: lock_not_available, deadlock_detected.
 IN_THE_WAY = ("55P03", "40P01")
 
-# Seconds in which a given-up statement is cancelled, in the background, before its connection is closed.
+# Seconds in which an abandoned statement is cancelled, in the background, before its connection is closed.
 REAPED_WITHIN = 10.0
 
 Rows = list[tuple[Any, ...]]
 
 
 class Refused(Exception):
-    """PostgreSQL refuses the statement for its values (`about_values`), or because another transaction is in the way
-    (`in_the_way`), or for another reason, which may be about one row.
+    """PostgreSQL refuses the statement for its values (`about_values`), because another transaction is in the way
+    (`in_the_way`), or for another reason, which may concern one row.
 
-    Nothing of it was stored. PostgreSQL's message is not kept, because it quotes values.
+    Nothing was stored. PostgreSQL's message is not kept, because it quotes values.
     """
 
     def __init__(self, sqlstate: str) -> None:
@@ -47,9 +47,9 @@ class Refused(Exception):
 
 
 class Link:
-    """A connection in autocommit, for one statement at a time. The first one opens it.
+    """A connection in autocommit, for one statement at a time; the first statement opens it.
 
-    `fetch` never awaits what a silent server could hold up: a task then cancels the statement and closes the
+    `fetch` never awaits anything that a silent server could delay: a separate task cancels the statement and closes the
     connection, and the next statement opens another one.
     """
 
@@ -59,10 +59,10 @@ class Link:
         self._reapers: set[asyncio.Task[None]] = set()
 
     async def fetch(self, statement: str, parameters: Mapping[str, Any] | Sequence[Any]) -> Rows:
-        """The rows that a statement returns, once it is committed. It must be repeatable.
+        """Return a statement's rows, once it is committed. The statement must be repeatable.
 
-        If the connection has died since it was last used, the statement is sent once more on a new one. Raises Refused,
-        and DatabaseUnavailable when there is no answer in time; it may have been committed all the same.
+        If the connection has died since its last use, the statement is sent once more on a new one. Raises Refused; and
+        DatabaseUnavailable without an answer in time, although the statement may have been committed.
         """
         reused = self._connection is not None
         deadline = asyncio.get_running_loop().time() + self._seconds
@@ -85,7 +85,7 @@ class Link:
         task = loop.create_task(self._execute(statement, parameters))
         try:
             await asyncio.wait({task}, timeout=deadline - loop.time())
-        finally:  # whoever waits may be cancelled, too
+        finally:  # the caller may be cancelled, too
             if not task.done():
                 self._replace(task)
         if not task.done():
@@ -97,10 +97,10 @@ class Link:
             sqlstate = sqlstates.sqlstate(error)
             if sqlstate.startswith(ABOUT_VALUES) or sqlstate in IN_THE_WAY:
                 raise Refused(sqlstate) from None
-            if sqlstate.startswith(MAYBE_ABOUT_A_ROW) and self._connection is not None:  # and not of connecting
+            if sqlstate.startswith(MAYBE_ABOUT_A_ROW) and self._connection is not None:  # not an error of connecting
                 logger.warning("The database refused a statement: %s", sqlstates.loggable(error))
                 raise Refused(sqlstate) from None
-            # Neither the message nor DETAIL is logged: they quote stored values. The connection is closed, for its
+            # Neither the message nor DETAIL is logged: they quote stored values. The connection is closed, because its
             # server may have become a read-only standby.
             logger.warning("The database did not answer: %s", sqlstates.loggable(error))
             self._replace(task)
@@ -120,8 +120,7 @@ class Link:
 
 
 async def _reap(task: asyncio.Task[Rows], connection: psycopg.AsyncConnection[Any] | None) -> None:
-    """Give up a statement, and then its connection. psycopg asks the server to cancel it, or it would wait on for a
-    lock."""
+    """Abandon a statement, then its connection. psycopg asks the server to cancel it, as it may wait for a lock."""
     task.cancel()
     try:
         await asyncio.wait({asyncio.gather(task, return_exceptions=True)}, timeout=REAPED_WITHIN)
@@ -136,8 +135,8 @@ def _parameters() -> dict[str, Any]:
 
 
 async def _connect() -> psycopg.AsyncConnection[Any]:
-    """A session like Django's: the same parameters, and the same session settings."""
-    parameters = await asyncio.to_thread(_parameters)  # it may start the embedded server first
+    """Open a session like Django's, with the same parameters and session settings."""
+    parameters = await asyncio.to_thread(_parameters)  # this may start the embedded server
     for of_django in ("cursor_factory", "context"):
         parameters.pop(of_django, None)
     connection = await psycopg.AsyncConnection.connect(**{**parameters, "autocommit": True, "prepare_threshold": None})

@@ -1,7 +1,7 @@
-"""CONTENDED KEYS: submissions with a key that another transaction holds.
+"""CONTENDED KEYS: submissions whose key another transaction has locked.
 
 A statement that meets such a key stores nothing until that transaction ends. So each of these submissions gets its own
-statement, on another connection, and the batches do not wait. Nothing goes back into a batch.
+statement, on another connection, and the batches do not wait. Nothing returns to a batch.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from uuid import UUID
 from workflows.intake.batch import Row
 from workflows.intake.connection import Link
 
-# Seconds that a row waits for another transaction: the first time, short, because most of the rows behind it are not
-# held up; and each time after that.
+# Seconds that a row waits for another transaction. The first wait is short, because most of the rows behind it are not
+# blocked; the second value is for all later waits.
 FIRST_LOCK_TIMEOUT = 0.02
 LOCK_TIMEOUT = 0.2
 
-# Seconds for which a held key is remembered. A submission with that key is kept out of the batches.
+# Seconds for which a locked key is remembered; submissions with that key are kept out of the batches.
 REMEMBERED = 60.0
 MOST_REMEMBERED = 10_000
 
@@ -27,7 +27,7 @@ Store = Callable[[Link, Row, float], Awaitable[bool]]
 
 
 class ContendedKeys:
-    """`store` stores a row, or says that its key is held. `seconds`: how long its connection may be silent."""
+    """`store` stores a row, or returns False if its key is locked. `seconds`: how long its connection may be silent."""
 
     def __init__(self, store: Store, *, seconds: float) -> None:
         self.link = Link(seconds=seconds)
@@ -38,7 +38,7 @@ class ContendedKeys:
         self._known: dict[UUID, float] = {}
 
     def knows(self, key: UUID) -> bool:
-        """Whether another transaction held this key a moment ago."""
+        """Whether another transaction locked this key a moment ago."""
         return bool(self._known) and self._known.get(key, 0.0) > asyncio.get_running_loop().time()
 
     def put(self, rows: Iterable[Row]) -> None:
@@ -47,7 +47,7 @@ class ContendedKeys:
             self.working = asyncio.get_running_loop().create_task(self._work())
 
     async def _work(self) -> None:
-        """Try each new row, and then those that were held, one after the other, until they are answered."""
+        """Try each new row, then those whose keys were locked, in turn, until they are answered."""
         while self._new or self._held:
             row, patience = (
                 (self._new.popleft(), FIRST_LOCK_TIMEOUT) if self._new else (self._held.popleft(), LOCK_TIMEOUT)

@@ -1,6 +1,6 @@
-"""METRICS of the intake. Each process counts in files of its own, and any of them adds up all: see gunicorn.conf.py.
+"""METRICS of the intake. Each process counts in its own files, and any process adds them all up: see gunicorn.conf.py.
 
-That costs 9 microseconds a submission; an array shared by all would cost a tenth, and be our own.
+That costs 9 microseconds a submission. A shared array would cost a tenth, but we would have to maintain it.
 https://prometheus.github.io/client_python/multiprocess/
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING or find_spec("prometheus_client"):
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
     from prometheus_client.multiprocess import MultiProcessCollector
-else:  # nothing is counted, and no view asks for it: `api.urls`
+else:  # nothing is counted, and no view asks for metrics: `api.urls`
     from workflows.intake.uncounted import Uncounted as Counter
     from workflows.intake.uncounted import Uncounted as Gauge
     from workflows.intake.uncounted import Uncounted as Histogram
@@ -23,7 +23,7 @@ _ANSWERS = Counter(
 )
 _of_status = cache(_ANSWERS.labels)
 for _status in ("202", "500", "503"):
-    _of_status(_status)  # it starts at 0: else Prometheus would miss the first ones
+    _of_status(_status)  # starts at 0, because otherwise Prometheus would miss the first ones
 
 REQUEST_SECONDS = Histogram(
     "onramp_intake_request_seconds", "From the headers of a request about submissions to its answer."
@@ -39,7 +39,7 @@ def count_answer(status: int) -> None:
 
 
 def exposition() -> bytes:
-    """What all processes of this gunicorn have counted, in Prometheus' text format."""
+    """The counts of all processes of this gunicorn, in Prometheus' text format."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     return generate_latest(registry)

@@ -1,4 +1,4 @@
-"""ENTER: a submission becomes a row. One statement; everything else happens later, in a worker."""
+"""ENTER: one statement turns a submission into a row; a worker does everything else later."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from workflows.search import search_keys
 from workflows.search.spent_keys import spent_keys
 from workflows.signals import notify
 
-# The target is named: without it ON CONFLICT would also swallow violations of other constraints.
+# The target is named, because ON CONFLICT alone would also hide violations of other constraints.
 INSERT = """
     INSERT INTO workflows_workflow
            (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at, tenant, business_key,
@@ -38,8 +38,8 @@ INSERT = """
 """
 SUBMITTED_BEFORE = "(idempotency_key)"
 _STARTED_BEFORE = "(business_key, workflow_type, tenant) WHERE business_key IS NOT NULL"
-# Of a workflow whose row is deleted the key is there (`retention.rows`). Not a join, which could change the order in
-# which a batch is stored.
+# A deleted workflow's key is still there (`retention.rows`). Not a join, which could change the order in which a batch
+# is stored.
 IS_NEW = "(SELECT workflow_id FROM workflows_spentkey spent WHERE spent.idempotency_key = {key}) IS NULL"
 _VALUES = f"""
     SELECT %(idempotency_key)s::uuid, %(workflow_type)s, %(submitted_by)s, %(queue)s, %(linking_id)s,
@@ -47,7 +47,7 @@ _VALUES = f"""
            %(tenant)s, %(business_key)s, %(given_request_id)s, %(priority)s::smallint, %(traceparent)s
      WHERE {IS_NEW.format(key="%(idempotency_key)s::uuid")}
 """
-# The search keys are stored with the row or not at all, and cost no statement or commit of their own.
+# The search keys are stored with the row or not at all, and need no statement or commit of their own.
 _WITH_SEARCH_KEYS = """
     WITH entered AS ({insert}),
     keyed AS (INSERT INTO workflows_searchkey (hash, workflow_id, key_id)
@@ -63,14 +63,14 @@ _INSERT_SUBMISSION, _INSERT_STARTED = (
 _IDEMPOTENCY_KEY_CONSTRAINT = "workflows_workflow_idempotency_key_key"
 
 
-# A payload may have been corrected since (`operations.corrections`), but for its secrets.
+# The payload as it was sent, without its secrets if it was corrected since (`operations.corrections`).
 _AS_SENT = """coalesce((SELECT sent.payload FROM workflows_originalpayload sent
                        WHERE sent.workflow_id = workflows_workflow.id), workflows_workflow.payload)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a client sends under a key of its own."""
+    """What a client sends under an idempotency key of its own."""
 
     key: UUID
     payload: Document
@@ -83,7 +83,7 @@ class Submission:
         return _given(self.request_id, self.key)
 
     def sealed(self, definition: WorkflowDefinition) -> Submission:
-        """As it waits to be stored. Without its value: what Python reads of a text may take twenty times its memory."""
+        """The form that waits to be stored, without the value, which may take twenty times the text's memory."""
         payload = payloads.seal_document(definition, self.payload, self.key)
         text = Document(payload.text, {})
         return Submission(self.key, text, self.submitted_by, self.request_id, self.traceparent)
@@ -91,7 +91,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The status of a submission, or of a workflow that was started. `replayed`: it was sent before."""
+    """The status of a submission, or of a started workflow. `replayed`: it was sent before."""
 
     id: int
     key: UUID
@@ -101,23 +101,23 @@ class Entry:
 
 
 class KeyTaken(Exception):
-    """The idempotency key is another client's."""
+    """Another client uses the idempotency key."""
 
 
 class KeyReused(Exception):
-    """The client has used this idempotency key before, for something else."""
+    """The client has already used this idempotency key for something else."""
 
 
 class BusinessKeyTaken(Exception):
-    """There is a workflow of this tenant, type and business key, with another input or from another client."""
+    """This tenant has a workflow of this type and business key, with another input or from another client."""
 
 
 class InputInvalid(Exception):
-    """The definition's `input_class` refuses the input; the message says which fields, and none of their values."""
+    """The definition's `input_class` refuses the input; the message names the fields, and none of their values."""
 
 
 def submission_definition() -> WorkflowDefinition:
-    """The definition that a submission enters."""
+    """The definition for submissions."""
     name: str = settings.SUBMISSION_WORKFLOW
     if name not in definitions():
         raise ImproperlyConfigured(f"SUBMISSION_WORKFLOW is {name!r}, which no definition in WORKFLOWS is called.")
@@ -133,18 +133,18 @@ def enter(
     request_id: str = "",
     traceparent: str = "",
 ) -> Entry:
-    """Store a submission unless its key is there already; return its status.
+    """Store a submission unless its key exists; return its status.
 
     The key's unique constraint is the whole deduplication: the insert is attempted, and only a conflict costs a second
-    statement. It can be repeated when a connection breaks before the answer. Raises KeyTaken, KeyReused,
-    DatabaseUnavailable, and DataError for values that `jsonb` did not foresee.
+    statement. The call can be repeated when a connection breaks before the answer. Raises KeyTaken, KeyReused,
+    DatabaseUnavailable, and DataError for values that our check for `jsonb` has missed.
     """
     payload = payloads.seal_document(definition, payload, idempotency_key)
     parameters = _parameters(definition, idempotency_key, payload, submitted_by, request_id, traceparent)
     inserted = query_in_time(lambda: fetch_one(_INSERT_SUBMISSION, parameters))
     if inserted is not None:
         return _new(definition, inserted[0], idempotency_key)
-    # This takes a new statement: the snapshot of the INSERT would not show the row that won.
+    # A new statement, because the snapshot of the INSERT does not show the row that won.
     submission = Submission(idempotency_key, payload, submitted_by)
     found = query_in_time(lambda: fetch_one(*find_replays(definition, [submission])))
     return judge(definition, submission, found)
@@ -161,22 +161,22 @@ def start(
     request_id: str = "",
     traceparent: str = "",
 ) -> Entry:
-    """Store a workflow unless its tenant has one of this type and business key already; return its status.
+    """Store a workflow unless its tenant has one of this type and business key; return its status.
 
-    The input is kept as it was sent, not as its model would write it. Without an idempotency key the workflow gets one.
-    The call can be repeated like `enter`. Raises InputInvalid, BusinessKeyTaken, and what `enter` raises.
+    The input is stored as it was sent, not as its model would write it. Without an idempotency key the workflow gets
+    one. The call can be repeated like `enter`. Raises InputInvalid, BusinessKeyTaken, and what `enter` raises.
     """
     _check_input(definition, payload)
     key = idempotency_key or uuid4()
     payload = payloads.seal_document(definition, payload, key)
     named = (tenant, business_key)
     parameters = _parameters(definition, key, payload, submitted_by, request_id, traceparent, *named)
-    # One that was emptied since has its business key as a hash.
+    # An emptied workflow has a hash in place of its business key.
     emptied = _named(definition, tenant, spent_keys(definition.name, tenant, business_key))
 
     def insert() -> tuple[Any, ...] | None:
-        # The look comes after the insert: one that is emptied in between would be seen neither by a look before it,
-        # whose snapshot is older, nor by the unique index.
+        # The look comes after the insert. A look before it has an older snapshot: neither that nor the unique index
+        # would show a workflow that is emptied in between.
         with transaction.atomic():
             inserted = fetch_one(_INSERT_STARTED, parameters)
             if inserted and any(model.objects.filter(emptied).exists() for model in (Workflow, SpentKey)):
@@ -187,7 +187,7 @@ def start(
     try:
         inserted = query_in_time(insert)
     except IntegrityError as error:
-        # The business key may be new, or just taken: PostgreSQL checks one constraint after the other.
+        # PostgreSQL checks one constraint after the other, so the business key may be new, or just taken.
         if not sqlstates.violates(error, _IDEMPOTENCY_KEY_CONSTRAINT):
             raise
         inserted = None
@@ -227,7 +227,7 @@ def _parameters(
 
 
 def _given(request_id: str, key: UUID) -> str:
-    """As it is stored: empty where it is the key's."""
+    """The request id to store: empty if it is the key's."""
     return "" if request_id == key.hex else request_id
 
 
@@ -237,7 +237,7 @@ def _new(definition: WorkflowDefinition, workflow_id: int, key: UUID) -> Entry:
 
 
 def new_entry(workflow_id: int, key: UUID) -> Entry:
-    """The status of what has just been stored."""
+    """The status of a row that was just stored."""
     return Entry(workflow_id, key, Workflow.Status.PENDING, State.QUEUED, replayed=False)
 
 
@@ -245,7 +245,7 @@ def _check_input(definition: WorkflowDefinition, payload: Document) -> None:
     if definition.input_class is None:
         return
     try:
-        # As JSON: there a strict model takes dates and UUIDs as strings.
+        # As JSON, because a strict model then takes dates and UUIDs as strings.
         definition.input_class.model_validate_json(json.dumps(payload.value))
     except ValidationError as error:
         fields = field_errors_for_senders(error, definition.input_class)
@@ -254,7 +254,7 @@ def _check_input(definition: WorkflowDefinition, payload: Document) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A row that exists already, and whether it has this type and payload (`same`)."""
+    """An existing row, and whether it has this type and payload (`same`)."""
 
     entry: Entry
     owner: str
@@ -269,16 +269,16 @@ class _Found:
 
 
 def find_replays(definition: WorkflowDefinition, sent: Sequence[Submission]) -> tuple[str, tuple[Any, ...]]:
-    """The statement, and its parameters, that finds the rows with the keys of these submissions: for `judge`."""
+    """A statement, and its parameters, that finds the rows with the keys of these submissions, for `judge`."""
     keys = [each.key for each in sent]
     payload = "(%s::text[])[array_position(%s::uuid[], idempotency_key)]::jsonb"
     return _select(definition, Q(idempotency_key__in=keys), payload, [each.payload.text for each in sent], keys)
 
 
 def judge(definition: WorkflowDefinition, submission: Submission, row: tuple[Any, ...] | None) -> Entry:
-    """The status of a submission whose key is there already, from the row that `find_replays` has found for it.
+    """The status of a submission whose key exists, from the row that `find_replays` found for it.
 
-    Raises KeyTaken, KeyReused, and DatabaseUnavailable without a row: it was deleted a moment ago.
+    Raises KeyTaken, KeyReused, and DatabaseUnavailable without a row, which was deleted a moment ago.
     """
     if row is None:
         raise DatabaseUnavailable
@@ -297,13 +297,13 @@ def _find(definition: WorkflowDefinition, payload: Document, condition: Q, sent_
 
 
 def _select(definition: WorkflowDefinition, condition: Q, sent: str, *parameters: Any) -> tuple[str, tuple[Any, ...]]:
-    """The rows, whether each has this type and was `sent` this payload, and the secrets of both.
+    """Select the rows, whether each has this type and the payload `sent`, and the secrets of both payloads.
 
     The ORM takes parameters by position only.
     """
     paths = [field.split(".") for field in definition.secret_fields]
     without = " #- %s::text[]" * len(paths)
-    # What was emptied since cannot be compared. To take it for the same charges nobody twice.
+    # An emptied payload cannot be compared. Treating it as the same charges nobody twice.
     comparison = f"workflow_type = %s AND (emptied_at IS NOT NULL OR {_AS_SENT}{without} = {sent}{without})"
     secrets = f"jsonb_build_array({', '.join(['{0} #> %s::text[]'] * len(paths))})::text"
     secrets = f"CASE WHEN emptied_at IS NULL THEN {secrets} END"
@@ -338,7 +338,7 @@ def _replay_start(
     *,
     given: bool,
 ) -> Entry:
-    """The result of `start` when the business key, or the idempotency key, exists already. The former decides."""
+    """The result of `start` when the business key or the idempotency key exists. The business key decides."""
     keys = [business_key, *spent_keys(definition.name, tenant, business_key)]
     found = _find(definition, payload, _named(definition, tenant, keys), key)
     if found and (found.owner != submitted_by or not found.same):
@@ -347,6 +347,6 @@ def _replay_start(
         other = _find(definition, payload, Q(idempotency_key=key), key)
         if other:
             raise KeyReused if other.owner == submitted_by else KeyTaken
-    if found is None:  # it was there a moment ago, and has been deleted
+    if found is None:  # it existed a moment ago, and was deleted
         raise DatabaseUnavailable
     return found.entry

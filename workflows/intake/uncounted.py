@@ -1,4 +1,4 @@
-"""In place of the metrics of `prometheus_client`, where the extra `metrics` is not installed."""
+"""Stands in for the metrics of `prometheus_client` if the extra `metrics` is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WAIT: answers are held until their workflows have finished. One query every EVERY seconds, for all of a process."""
+"""WAIT: delay answers until their workflows have finished. One query every EVERY seconds serves a whole process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from workflows.models import Workflow
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 
 EVERY = 0.2
-# A request that comes while so many wait is answered at once.
+# While so many requests wait, a further one is answered at once.
 MOST_WAITING = 1_000
 
 
 class Watch:
-    """The requests of one loop that wait for workflows. `threads` run its queries."""
+    """The requests of one loop that wait for workflows. `threads` run the queries."""
 
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
@@ -25,9 +25,9 @@ class Watch:
         self._looking: asyncio.Task[None] | None = None
 
     async def until_finished(self, key: UUID, seconds: float) -> bool:
-        """Wait until the workflow with this key is COMPLETE or FAILED or is not there, or for `seconds`.
+        """Wait until the workflow with this key has finished or is gone, or for `seconds`.
 
-        False, at once, where too many wait.
+        Returns False at once if too many requests wait.
         """
         if sum(map(len, self._waiting.values())) >= MOST_WAITING:
             return False
@@ -48,7 +48,7 @@ class Watch:
             try:
                 pending = await asyncio.get_running_loop().run_in_executor(self._threads, _pending, keys)
             except DatabaseUnavailable:
-                pending = set()  # the requests go on, and their answers say so
+                pending = set()  # the requests go on, and their answers report it
             for key in keys:
                 for finished in self._waiting.get(key, ()) if key not in pending else ():
                     if not finished.done():
