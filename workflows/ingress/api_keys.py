@@ -1,4 +1,4 @@
-"""API keys: created, revoked, and looked up without a query for each request."""
+"""API keys: create, revoke, and look them up without a query for each request."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from django.dispatch import receiver
 from workflows.models import ApiKey
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 
-PREFIX = "onramp_"  # so that a key found in a log or a repository shows what it is for
-PREFIX_LENGTH = len(PREFIX) + 8  # shown to tell keys apart; the 35 characters left are 210 random bits
+PREFIX = "onramp_"  # shows what a key is for if it is found in a log or a repository
+PREFIX_LENGTH = len(PREFIX) + 8  # shown so that people recognise a key; the other 35 characters are 210 random bits
 
 CANCEL, READ_HISTORY = RIGHTS = ("cancel", "read-history")
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._@-]{0,98}[A-Za-z0-9])?")
 
-# No request is let in by a table older than this: a revoked key is refused at most this long after its revocation.
+# A table older than this lets no request in, so a revoked key is refused after this time at the latest.
 MAX_AGE_SECONDS = 4.0
 
-# An unknown key may be a new one, so the table is read again at once; but not for every request of a storm of junk
-# keys: after so many in a row each process makes four small queries a second, and calls other new keys unknown.
+# An unknown key may be new, so the table is read again at once. A flood of junk keys may cause only so many reads in a
+# row; then each process makes four small queries a second, and calls other new keys unknown.
 REREADS_IN_A_ROW = 20
 REREADS_PER_SECOND = 4.0
 
-# While the database is away one request a second tries it; the others do not wait for its timeout.
+# While the database is away, one request a second tries it; the others do not wait for its timeout.
 RETRY_SECONDS = 1.0
 
 
 def create(name: str, *, tenant: str = "", may: Collection[str] = ()) -> str:
-    """Make a key for the client `name`, and return it: it cannot be seen again. `may` are some of RIGHTS."""
+    """Make a key for the client `name`, and return it; it cannot be shown again. `may` are some of RIGHTS."""
     if not NAME.fullmatch(name):
         raise ValueError(
             "A client's name is 1 to 100 letters, digits, spaces, dots, hyphens, underscores or @, "
@@ -54,7 +54,7 @@ def create(name: str, *, tenant: str = "", may: Collection[str] = ()) -> str:
 
 
 def find(key_id: str) -> QuerySet[ApiKey]:
-    """The keys with this number, these first characters, or (a key that has leaked) this whole text."""
+    """The keys with this id, these first characters, or (for a leaked key) this whole text."""
     if key_id.isascii() and key_id.isdigit():
         return ApiKey.objects.filter(pk=int(key_id)) if len(key_id) < 19 else ApiKey.objects.none()
     if len(key_id) > PREFIX_LENGTH:
@@ -63,21 +63,22 @@ def find(key_id: str) -> QuerySet[ApiKey]:
 
 
 def revoke(key: ApiKey) -> bool:
-    """Refuse a key from now on (MAX_AGE_SECONDS at most). False when it was revoked before."""
+    """Refuse a key from now on (within MAX_AGE_SECONDS). Returns False if it was already revoked."""
     revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now()) == 1
     table.invalidate()
     return revoked
 
 
 def digest_of(key: str) -> bytes:
-    """A plain SHA-256 is enough: a slow hash would protect nothing, because nobody guesses 256 random bits."""
+    """A plain SHA-256 is enough: nobody guesses 210 random bits, so a slow hash would protect nothing."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 class KeyTable:
     """The keys of this process: digest to client, read from the database every few seconds.
 
-    Keys are found by dictionary lookup. Its timing reveals something of the digest only, which a sender cannot choose.
+    A key is found by a dictionary lookup. Its timing reveals something only about the digest, which a sender cannot
+    choose.
     """
 
     def __init__(self) -> None:
@@ -90,10 +91,10 @@ class KeyTable:
         self._counted_at = monotonic()
 
     def client_of(self, key: str) -> str | None:
-        """The client whose key this is; None when there is no such key, or it was revoked.
+        """The client of this key; None if the key does not exist or was revoked.
 
-        Raises DatabaseUnavailable when only the database could decide: without it, a known key, or one that may be new,
-        is never called unknown.
+        Raises DatabaseUnavailable if only the database could decide: while it is away, a known or possibly new key is
+        never called unknown.
         """
         now = monotonic()
         digest = digest_of(key)
@@ -103,40 +104,40 @@ class KeyTable:
         return self._clients.get(digest)
 
     def read(self) -> None:
-        """Read the table unless that was done a moment ago. Raises DatabaseUnavailable."""
+        """Read the table, unless that was done recently. Raises DatabaseUnavailable."""
         self._read_unless_newer_than(monotonic() - MAX_AGE_SECONDS)
 
     def knows(self, client: str) -> bool:
-        """Whether a valid key is this client's. Raises DatabaseUnavailable."""
+        """Whether this client has a valid key. Raises DatabaseUnavailable."""
         self.read()
         return client in self._tenants
 
     def tenant_of(self, client: str) -> str:
-        """The tenant of a client that `client_of` has just named; empty if it has none."""
+        """The tenant of a client that `client_of` has just returned; empty if it has none."""
         return self._tenants.get(client, "")
 
     def may(self, key: str, right: str) -> bool:
-        """Whether a key that `client_of` has just found may do this; another key of the client's may not."""
+        """Whether a key that `client_of` has just found has this right; the client's other keys do not count."""
         return right in self._rights.get(digest_of(key), ())
 
     def client_at_once(self, key: str) -> str | None:
-        """The client whose key this is, if the table can tell without a query, a lock or any other wait; else None."""
+        """The client of this key, if the table can tell without a query, a lock or any other wait; else None."""
         if self._read_at <= monotonic() - MAX_AGE_SECONDS:
             return None
         return self._clients.get(digest_of(key))
 
     @property
     def wants_refresh(self) -> bool:
-        """Whether half of the time for which it may be used is over."""
+        """Whether half of the table's lifetime is over."""
         return self._read_at <= monotonic() - MAX_AGE_SECONDS / 2
 
     def refresh(self) -> None:
-        """Read the table in advance, so that nobody waits for it. Without the database it stays as it is."""
+        """Read the table early, so that no request waits for it. Without the database it stays as it is."""
         with suppress(DatabaseUnavailable):
             self._read_unless_newer_than(monotonic() - MAX_AGE_SECONDS / 2)
 
     def invalidate(self) -> None:
-        """Read the table again before it is next used."""
+        """Make the next use read the table again."""
         self._read_at = self._failed_at = -float("inf")
 
     def _may_reread(self, now: float) -> bool:
@@ -163,7 +164,7 @@ class KeyTable:
             except DatabaseUnavailable:
                 self._failed_at = monotonic()
                 raise
-            self._read_at = now  # when the read started: rows committed since then may be missing
+            self._read_at = now  # the start of the read: rows that were committed since may be missing
 
 
 def _read_keys() -> tuple[dict[bytes, str], dict[str, str], dict[bytes, frozenset[str]]]:

@@ -1,7 +1,7 @@
-"""CLOUDEVENTS 1.0.2 by HTTP or Kafka, in binary or structured mode, as one JSON object, which is their JSON format.
+"""CLOUDEVENTS 1.0.2 by HTTP or Kafka, in binary or structured mode, as one JSON object: their JSON format.
 
-https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md; batches, which may not be
-sent unless they were asked for, are refused.
+https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md; batches may be sent only
+on request, and are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[a-z0-9]{1,50}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _JSON = re.compile(r"[a-z0-9.+-]+/(?:[a-z0-9.+-]+\+)?json")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-_QUOTED = re.compile(r'"((?:[^"\\]++|\\.)*+)("?)')  # possessive, and to the end if need be: linear on any text
+_QUOTED = re.compile(r'"((?:[^"\\]++|\\.)*+)("?)')  # possessive, and to the end if unclosed: linear on any text
 
 
 def read(received: Received) -> Document:
@@ -44,12 +44,12 @@ def read(received: Received) -> Document:
 
 
 def id_of(event: Event) -> str:
-    """What tells events apart: the source and the id together. Its digest, because both may be long."""
+    """Identifies an event by its source and id together. A digest, because both may be long."""
     return sha256(f"{event.body['source']}\n{event.body['id']}".encode()).hexdigest()
 
 
 def _binary(received: Received, media_type: str) -> Document:
-    """`data` keeps the text that came, with all digits."""
+    """The event as JSON; `data` keeps its text, with all digits."""
     attributes = {
         name[3:]: _decoded(value) if received.is_percent_encoded else value
         for name, value in received.headers.items()
@@ -68,7 +68,7 @@ def _binary(received: Received, media_type: str) -> Document:
 
 
 def _text(body: bytes) -> str:
-    """JSON that may stand in other JSON: one value, so that no data adds an attribute."""
+    """JSON that is safe inside other JSON: one value, so that no data adds an attribute."""
     try:
         text = body.decode()
         json.loads(text, parse_constant=float, parse_int=str, parse_float=str)
@@ -78,7 +78,7 @@ def _text(body: bytes) -> str:
 
 
 def _decoded(value: str) -> str:
-    """A header's value: first out of double quotes (RFC 7230, 3.2.6), then one round of percent-decoding."""
+    """A header's value: without double quotes (RFC 7230, 3.2.6), then percent-decoded once."""
     value = _QUOTED.sub(lambda quoted: re.sub(r"\\(.)", r"\1", quoted[1]) if quoted[2] else quoted[0], value.strip())
     raw = value.encode("latin-1", "replace")
     try:

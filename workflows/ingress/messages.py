@@ -1,7 +1,7 @@
-"""MESSAGES of a topic, or events of a declared source, as they came or as they are kept.
+"""MESSAGES of a topic, or events of a declared source, as they came or as they are stored.
 
-Each is delivered as a signal, or refused with the reason and kept as undelivered. Kafka's client is not needed here:
-people redeliver what is kept without it.
+Each is delivered as a signal, or refused with a reason and stored as undelivered. Kafka's client is not needed here, so
+people can redeliver without it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UNREADABLE_HEADERS: list[tuple[str, bytes | None]] = [("\ufffd", None)]
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A message, and its place. `sent_at_ms`: when it was sent, or the broker stored it: the same on each delivery."""
+    """A message, and its position. `sent_at_ms`: when it was sent or the broker stored it; equal on each delivery."""
 
     topic: str
     partition: int
@@ -44,8 +44,10 @@ class Arrived:
 
     @classmethod
     def by_webhook(cls, source: SignalSource, headers: Mapping[str, str], body: bytes) -> Arrived:
-        """An event has no place in a topic. In its stead stands a digest of what is the same when it is sent again, and
-        that nobody else can vary: or one event, with another header each time, could be kept without end."""
+        """An event has no position in a topic; a digest replaces it. The digest covers only what is the same when the
+        event is sent again, and what nobody else can vary: otherwise one event could be stored without end, with other
+        headers.
+        """
         kept = source.received(headers, body).headers
         told_by = sorted(kept.items()) if source.covers_headers else []
         same = [f"{name}:{value}\n".encode() for name, value in told_by if name.startswith("ce-")]
@@ -55,7 +57,7 @@ class Arrived:
 
     @classmethod
     def kept(cls, row: UndeliveredMessage) -> Arrived:
-        """Raises InputRefused for one that cannot be read any more."""
+        """A stored message. Raises InputRefused if it can no longer be read."""
         try:
             content = whole.unseal(row, row.content)
         except Unreadable as unreadable:
@@ -66,7 +68,7 @@ class Arrived:
 
 
 def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool | None:
-    """Send the signal that a message holds; False when it is a duplicate, None when its source has no use for it.
+    """Send the signal that a message holds. Returns False for a duplicate, None if its source has no use for it.
 
     Raises InputRefused.
     """
@@ -96,7 +98,7 @@ def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool
 
 
 def keep_undelivered(message: Arrived, refused: InputRefused) -> None:
-    """Keep a message, sealed, with the reason; once, however often it comes."""
+    """Store a message, sealed, with the reason; only once, however often it comes."""
     place = {
         "topic": message.topic,
         "partition": message.partition,
@@ -137,12 +139,13 @@ def _told(source: SignalSource, message: Arrived) -> tuple[str, signal_bodies.Si
 
 
 def _send_by_place(message: Arrived, send: Callable[..., bool]) -> bool:
-    """Send the signal of a message without an id, named by its place, which differs if the producer sends it again.
+    """Send the signal of a message without an id, identified by its position, which differs if the producer sends it
+    again.
 
-    In a topic that was deleted and created again, another message has that place, but was sent at another time: so that
-    time is kept with the signal.
+    In a topic that was deleted and created again, another message has that position, but was sent at another time. So
+    that time is stored with the signal.
     """
-    # The tab, which no id may have, keeps a producer's id "0:7" apart from the message at that place.
+    # No id may contain the tab, so a producer's id "0:7" differs from the message at that position.
     place, sent_at_ms = f"{message.partition}\t{message.offset}", message.sent_at_ms
     try:
         return send(dedupe_key=place, sent_at_ms=sent_at_ms)
@@ -153,7 +156,7 @@ def _send_by_place(message: Arrived, send: Callable[..., bool]) -> bool:
 
 
 def _given_id(headers: Headers) -> str | None:
-    """The id that the producer gave the message. Raises InputRefused."""
+    """The id that the producer gave the message, if any. Raises InputRefused."""
     if list(headers) == UNREADABLE_HEADERS:
         raise InputRefused("headers_invalid", "The name of a header is not UTF-8.")
     for header in ("id", "ce_id"):

@@ -1,7 +1,7 @@
-"""The body of a signal from outside, in the one form that webhooks, the API and Kafka take.
+"""The body of a signal from outside, in the one form that webhooks, the API and Kafka share.
 
-{"name": "account.created", "linking_id": "L-1", "payload": {...}}
-{"name": "account.created", "workflow": "<the submission's idempotency key>", "payload": {...}}
+{"name": "account.created", "linking_id": "L-1", "payload": {...}} {"name": "account.created", "workflow": "<the
+submission's idempotency key>", "payload": {...}}
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class UnsupportedMediaType(InputRefused):
-    """The content is of a type that is not taken."""
+    """The content has a type that is not accepted."""
 
     def __init__(self, message: str) -> None:
         super().__init__("unsupported_media_type", message)
@@ -37,7 +37,7 @@ class NoSuchWorkflow(InputRefused):
 
 @dataclass(frozen=True, slots=True)
 class SignalBody:
-    """A signal's name, its address (a linking id or a workflow's idempotency key, one of the two) and its payload."""
+    """A signal's name, its address (either a linking id or a workflow's idempotency key) and its payload."""
 
     name: str
     linking_id: str | None
@@ -49,26 +49,26 @@ class SignalBody:
 
 
 def parse(body: bytes) -> SignalBody:
-    """Read the body of a signal from bytes, or raise InputRefused."""
+    """Read a signal's body from bytes. Raises InputRefused."""
     if len(body) > MAX_BYTES:
         raise InputRefused("too_large", f"A body has at most {MAX_BYTES} bytes.")
     return read(jsonb.parse(body))
 
 
 def read(body: Document) -> SignalBody:
-    """Read the body of a signal from JSON, or raise InputRefused. `payload` may be left out."""
+    """Read a signal's body from JSON. `payload` may be left out. Raises InputRefused."""
     refuse_other_fields(body, "name", *ADDRESS_FIELDS, "payload")
     return SignalBody(name_of(body), *address_of(body), payload_of(body))
 
 
 def refuse_other_fields(body: Document, *names: str) -> None:
-    """Refuse an unknown field: a misspelt one would go unnoticed."""
+    """Refuse unknown fields: a misspelt one would go unnoticed."""
     if not body.value.keys() <= set(names):
         raise InputRefused("field_unknown", f"The body has no fields but {', '.join(names)}.")
 
 
 def name_of(body: Document) -> str:
-    """A name that others may give a signal. One of the engine's own, such as `decision:1`, would answer a task."""
+    """A name that others may use. One of the engine's own names, such as `decision:1`, would answer a task."""
     name = body.value.get("name")
     if not isinstance(name, str) or not is_name(name):
         raise InputRefused(
@@ -97,7 +97,7 @@ def text_of(body: Document, name: str, longest: int) -> str | None:
 
 
 def address_of(body: Document) -> tuple[str | None, UUID | None]:
-    """The linking id, or the workflow's key: one of the two."""
+    """Either the linking id or the workflow's key."""
     linking_id, workflow = (body.value.get(name) for name in ADDRESS_FIELDS)
     if (linking_id is None) == (workflow is None):
         raise InputRefused("signal_address_invalid", "Send either linking_id or workflow.")
@@ -111,7 +111,7 @@ def address_of(body: Document) -> tuple[str | None, UUID | None]:
 
 
 def uuid_of(text: str) -> UUID | None:
-    """A UUID in the one form of RFC 9562; Python takes many more, and so many texts for one key."""
+    """A UUID in the one form of RFC 9562. Python accepts many forms, and so several texts for one key."""
     return UUID(text) if _UUID.fullmatch(text) else None
 
 

@@ -1,6 +1,6 @@
-"""SOURCES of signals that speak a form of their own: how their events are verified, and what they tell a workflow.
+"""SOURCES of signals with a form of their own: how their events are verified and mapped to signals.
 
-A project declares each in a few lines and names it in `settings.SIGNAL_SOURCES` (docs/api.md, "Events of others"). An
+A project declares each in a few lines and lists it in `settings.SIGNAL_SOURCES` (docs/api.md, "Events of others"). An
 event comes to `/v1/signals/<name>`, or in a topic of Kafka.
 """
 
@@ -27,18 +27,18 @@ from workflows.postgres.statements import fetch_one
 
 logger = logging.getLogger(__name__)
 
-# Headers that are not kept: they open doors.
+# Headers that are not stored, because they are credentials.
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An event as it came. `headers` are by lower-case name, without those that prove who sent it."""
+    """An event as it came. `headers` are by lower-case name, without those that prove the sender."""
 
     headers: Mapping[str, str]
     body: bytes
-    headers_are_covered: bool  # whether they are the source's as much as the body
-    is_percent_encoded: bool = True  # as in HTTP; Kafka's are UTF-8
+    headers_are_covered: bool  # whether the headers are as surely the source's as the body is
+    is_percent_encoded: bool = True  # in HTTP; Kafka's headers are UTF-8
 
     @property
     def media_type(self) -> str:
@@ -47,7 +47,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event as the functions of a declaration read it: `event.body["type"]`, `event.headers["x-github-event"]`."""
+    """An event as a declaration's functions read it: `event.body["type"]`, `event.headers["x-github-event"]`."""
 
     headers: Mapping[str, str]
     document: Document
@@ -58,14 +58,14 @@ class Event:
 
 
 def read_json(received: Received) -> Document:
-    """The body, a JSON object. Raises InputRefused."""
+    """The body, which must be a JSON object. Raises InputRefused."""
     if received.media_type not in ("", "application/json"):
         raise UnsupportedMediaType("Send the body as Content-Type: application/json.")
     return jsonb.parse(received.body)
 
 
 def digest_of_body(event: Event) -> str:
-    """An id for events that have none in what is signed: the same bytes are the same event."""
+    """An id for events whose signed part has none: the same bytes are the same event."""
     return sha256(event.document.text.encode()).hexdigest()
 
 
@@ -73,14 +73,13 @@ def digest_of_body(event: Event) -> str:
 class SignalSource:
     """How the events of a source become signals.
 
-    `verify`: who may send to `/v1/signals/<name>`; None for a `topic` of Kafka, whose broker says who may write.
-    `signal`: the signal's name; a function may return None for an event that is of no use, which is then passed over.
-    `id`: the same each time that an event is sent, and never that of another: by it a signal is stored once.
-    One of `linking_id`, `workflow` (its idempotency key) and `business_key` says whom it is for. A business key is that
-    of a workflow of `workflow_type` and `tenant`.
-    `payload`: what the step gets; the whole event if left out.
+    `verify`: who may send to `/v1/signals/<name>`; None for a `topic` of Kafka, whose broker decides who may write.
+    `signal`: the signal's name. A function may return None for an event without use, which is then ignored. `id`: the
+    same each time that an event is sent, and different for each event: it stores a signal only once. One of
+    `linking_id`, `workflow` (its idempotency key) and `business_key` is the address. A business key belongs to a
+    workflow of `workflow_type` and `tenant`. `payload`: what the step gets; by default the whole event.
 
-    A function that raises, or returns what cannot be, makes the event an undelivered message, for a person.
+    If a function raises an error, or returns an invalid value, the event becomes an undelivered message, for a person.
     """
 
     name: str
@@ -107,7 +106,7 @@ class SignalSource:
         return Received(kept, body, self.covers_headers, is_percent_encoded=self.verify is not None)
 
     def told(self, received: Received) -> tuple[str, SignalBody] | None:
-        """The id and the signal of an event; None for one of no use. Raises InputRefused, also for a slip of ours."""
+        """The id and the signal of an event; None for one without use. Raises InputRefused, even for our own errors."""
         event = Event(received.headers, self.read(received))
         try:
             name = self.signal if isinstance(self.signal, str) else self.signal(event)
@@ -121,7 +120,7 @@ class SignalSource:
             ensure_storable(told)
         except Exception as error:
             is_away = isinstance(error, Error) and not isinstance(error, DataError)
-            if isinstance(error, InputRefused) or is_away:  # the event is as good as before
+            if isinstance(error, InputRefused) or is_away:  # not the declaration's fault
                 raise
             logger.error("The event of %s cannot be mapped", self.name, exc_info=error)
             detail = f"The declaration of {self.name} raised {type(error).__name__} for it: see the log."
@@ -163,7 +162,7 @@ def of_name(name: str) -> SignalSource | None:
 
 
 def of_topic(topic: str) -> SignalSource | None:
-    """The declared source whose events a topic has, or webhooks that are kept under one (`WEBHOOK`)."""
+    """The declared source of a topic's events, or of stored webhooks with such a topic (`WEBHOOK`)."""
     if not topic.startswith(WEBHOOK):
         return next((source for source in sources() if source.topic == topic), None)
     source = of_name(topic.removeprefix(WEBHOOK))

@@ -1,7 +1,7 @@
-"""VERIFYING: whether an event is from the source that it names, by a secret that the two of us share.
+"""VERIFYING: whether an event comes from the source that it names, by a secret that the source and we share.
 
-A verifier reads what the headers of an event say of its signature, before the body is read. Each takes several secrets
-at a time, so that one can be replaced without losing an event.
+A verifier reads the signature from the headers, before the body is read. It accepts several secrets at a time, so that
+one can be replaced without losing an event.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from typing import ClassVar, Literal, Protocol
 
 Headers = Mapping[str, str]  # Django's, or by lower-case name
 
-PREFIX = "whsec_"  # so that a secret found in a log or a repository shows what it is
+PREFIX = "whsec_"  # shows what a secret is if it is found in a log or a repository
 
-# Of Standard Webhooks, and Stripe's default: longer than clocks differ and deliveries take, too short for a replay.
+# From Standard Webhooks, and Stripe's default: longer than clock differences and deliveries, too short for a replay.
 TOLERANCE_SECONDS = 5 * 60
 
-# Of Standard Webhooks: a shorter key can be guessed, a longer one is no better.
+# From Standard Webhooks: a shorter key can be guessed, a longer one is no better.
 _MIN_KEY_BYTES, _MAX_KEY_BYTES = 24, 64
-# A secret that is a text, as GitHub and Stripe have it. Column `secret` has 200 characters.
+# The length of a secret that is a text, as with GitHub and Stripe.
 _SHORTEST, _LONGEST = 16, 200
 
-# The key for a source without secrets, so that refusing it takes as long as refusing any other.
+# The key for a source without secrets, so that its refusal takes as long as any other.
 _DECOY_KEY = secrets.token_bytes(32)
 
 _SECONDS = re.compile(r"[0-9]{1,12}")
-# Signatures of one event: more than any rotation needs, few enough to compare.
+# Signatures of one event: more than any rotation needs, and few enough to compare.
 _MOST_OFFERED = 16
 
 
 class Unverified(Exception):
-    """The event is not shown to be from its source. `code` is stable; the message says nothing of the event."""
+    """The event is not proven to be from its source. `code` is stable; the message says nothing about the event."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -46,17 +46,17 @@ class Unverified(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """What an event says of its signature: `sign` makes one with a key, of `before` and the body."""
+    """The signature of an event, from its headers: `sign` makes one with a key, over `before` and the body."""
 
     before: bytes
     offered: Sequence[bytes]
     sign: Callable[[bytes, bytes], bytes]
 
     def is_by(self, keys: Collection[bytes], body: bytes) -> bool:
-        """Whether one of its signatures was made with one of these keys, of the body as it came.
+        """Whether one of the signatures was made with one of these keys, over the body as it came.
 
-        All are compared with all, each in constant time: the time taken shows neither which was right nor how much of
-        it.
+        All are compared with all, each in constant time, so that the time shows neither which one was right nor how
+        much of it.
         """
         signed = False
         for key in keys or [_DECOY_KEY]:
@@ -67,9 +67,9 @@ class Signed:
 
 
 class Verifier(Protocol):
-    """`scheme`: for WWW-Authenticate. `secret_headers`: lower-case names of those that are not kept with an event.
+    """`scheme`: for WWW-Authenticate. `secret_headers`: lower-case names of headers that are not stored with an event.
 
-    `covers_headers`: whether the headers of an event are the source's as much as its body.
+    `covers_headers`: whether the headers are as surely the source's as the body is.
     """
 
     scheme: ClassVar[str]
@@ -79,10 +79,10 @@ class Verifier(Protocol):
     def secret_headers(self) -> Collection[str]: ...
 
     def key_of(self, secret: str) -> bytes:
-        """The key that a secret is or encodes. Raises ValueError when it is none."""
+        """The key that a secret is or encodes. Raises ValueError if it is invalid."""
 
     def read(self, headers: Headers) -> Signed:
-        """What the headers say of the signature. Raises Unverified."""
+        """Read the signature from the headers. Raises Unverified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,13 @@ class Stripe:
     secret_headers: ClassVar[Collection[str]] = ("stripe-signature",)
 
     def key_of(self, secret: str) -> bytes:
-        return _text_key(secret)  # with its whsec_: Stripe decodes nothing
+        return _text_key(secret)  # including whsec_: Stripe decodes nothing
 
     def read(self, headers: Headers) -> Signed:
         parts = [part.strip().partition("=") for part in headers.get("stripe-signature", "").split(",")]
         times = [value for name, _, value in parts if name == "t"]
         offered = [_latin(value) for name, _, value in parts if name == "v1"][:_MOST_OFFERED]
-        if len(times) != 1 or not offered:  # two headers that are joined have two times
+        if len(times) != 1 or not offered:  # two joined headers have two times
             raise Unverified("webhook_signature_missing", "Send Stripe-Signature: t=<seconds>,v1=<hex>.")
         refuse_stale(times[0], "t of Stripe-Signature")
         return Signed(_latin(f"{times[0]}."), offered, _hmac("sha256", "hex"))
@@ -135,11 +135,11 @@ class Stripe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hmac:
-    """An HMAC of the body, and of what `before` says, in a header after a prefix.
+    """An HMAC of the body, preceded by `before`, in a header after a prefix.
 
     GitHub: Hmac(header="X-Hub-Signature-256", prefix="sha256="). Slack: Hmac(header="X-Slack-Signature", prefix="v0=",
     timestamp="X-Slack-Request-Timestamp", before="v0:{timestamp}:"). Without a timestamp an event can be replayed for
-    ever, and only its id says that it came before: take the id from the body, which is signed.
+    ever, and only its id shows that it came before: take the id from the body, which is signed.
     """
 
     header: str
@@ -177,9 +177,9 @@ class Hmac:
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """`Authorization: Bearer <secret>`, as https://github.com/cloudevents/spec has it for web hooks, 3.1.
+    """`Authorization: Bearer <secret>`, as https://github.com/cloudevents/spec defines it for web hooks, 3.1.
 
-    It covers the whole request, and is worth as much as the connection that it comes by: HTTPS only.
+    It covers the whole request, and is only as safe as the connection: HTTPS only.
     """
 
     scheme: ClassVar[str] = "Bearer"
@@ -193,18 +193,18 @@ class Bearer:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise Unverified("webhook_token_missing", "Send Authorization: Bearer <secret>.")
-        # Digests, because a comparison tells the length of what it compares.
+        # Digests, because a comparison reveals the length of its values.
         digest = _hmac("sha256", "hex")
         return Signed(b"", [digest(_latin(token.strip()), b"")], lambda key, _: digest(key, b""))
 
 
 def sign(key: bytes, content: bytes) -> bytes:
-    """The signature of `id.timestamp.body` of Standard Webhooks, as the header has it."""
+    """The signature of `id.timestamp.body` by Standard Webhooks, in the header's form."""
     return b"v1," + _hmac("sha256", "base64")(key, content)
 
 
 def refuse_stale(seconds: str, what: str) -> None:
-    """Whole seconds only, because their text is what is signed. Raises Unverified."""
+    """Refuse a time that is not recent. Whole seconds only, because their text is signed. Raises Unverified."""
     if not _SECONDS.fullmatch(seconds) or abs(time() - int(seconds)) > TOLERANCE_SECONDS:
         raise Unverified(
             "webhook_timestamp_stale",

@@ -1,4 +1,4 @@
-"""Webhooks from outside: which sources may send them, and the secrets that they prove it by.
+"""Webhooks from outside: which sources may send them, and the secrets that prove it.
 
 Several secrets of a source are valid at a time, so that one can be replaced without losing an event.
 """
@@ -25,17 +25,17 @@ from workflows.sealing.envelopes import Unreadable
 
 logger = logging.getLogger(__name__)
 
-PREFIX_LENGTH = len(PREFIX) + 6  # shown to tell secrets apart; the 37 characters left are 220 random bits
+PREFIX_LENGTH = len(PREFIX) + 6  # shown so that people recognise a secret; the other 37 characters are 220 random bits
 
-# Sources of the engine's own signals. No webhook may use them, nor a name with a colon (api:shop).
+# Sources of the engine's own signals. No webhook may use these names, nor one with a colon (api:shop).
 RESERVED_SOURCES = frozenset({"console", "engine", "look"})
 SOURCE = re.compile(r"[a-z0-9][a-z0-9\-_.]{0,99}")
 
-# How a source that is not declared signs, and we sign what we send to others.
+# How an undeclared source signs, and how we sign what we send to others.
 STANDARD = StandardWebhooks()
 key_of = STANDARD.key_of
 
-# What an id of Standard Webhooks is, so that signals can be told apart by it.
+# An id of Standard Webhooks, which distinguishes signals.
 _ID = re.compile(r"[!-~]{1,200}")
 
 
@@ -45,20 +45,21 @@ def is_source(text: str) -> bool:
 
 
 def is_id(text: str) -> bool:
-    """Whether a webhook-id is one: 1 to 200 visible ASCII characters."""
+    """Whether a webhook-id is valid: 1 to 200 visible ASCII characters."""
     return bool(_ID.fullmatch(text))
 
 
 def verifier_of(source: str) -> Verifier:
-    """How its events are verified: as it is declared, or by Standard Webhooks."""
+    """The verifier of a source's events: the declared one, or Standard Webhooks."""
     declared = signal_sources.of_name(source)
     return declared.verify if declared and declared.verify else STANDARD
 
 
 def is_signed(source: str, signed: Signed, body: bytes) -> bool:
-    """Whether a valid secret of the source has signed it.
+    """Whether a valid secret of the source has signed the body.
 
-    Raises DatabaseUnavailable; and Unreadable when a secret that does not open may have: the source is not wrong then.
+    Raises DatabaseUnavailable; and Unreadable if a secret that does not open may have signed it, which is not the
+    source's fault.
     """
     keys = keys_of(source)
     if signed.is_by([key for key in keys if key], body):
@@ -69,10 +70,10 @@ def is_signed(source: str, signed: Signed, body: bytes) -> bool:
 
 
 def keys_of(source: str) -> list[bytes | None]:
-    """The keys that events of a source may be signed with now; none when there is no such source.
+    """The keys with which events of a source may now be signed; none if there is no such source.
 
-    They are read for each event, so a revoked secret is invalid at once. One that this way of verifying does not take
-    is passed over. None for each that does not open.
+    They are read for each event, so a revoked secret is invalid at once. A secret that the verifier does not accept is
+    skipped. None stands for each secret that does not open.
     """
     if not is_source(source):
         return []
@@ -85,7 +86,7 @@ def keys_of(source: str) -> list[bytes | None]:
 
 
 def opened_secret(row: WebhookSecret) -> str | None:
-    """The secret in clear; None when no key of DATA_KEYS opens it, and the log says so."""
+    """The secret in clear; None, with a log message, if no key of DATA_KEYS opens it."""
     try:
         return str(whole.unseal(row, row.secret))
     except Unreadable as unreadable:
@@ -94,12 +95,12 @@ def opened_secret(row: WebhookSecret) -> str | None:
 
 
 def shown(secret: str | None) -> str:
-    """As much of a secret as tells it apart: of one that its source has chosen, less; "?" of one that does not open."""
+    """The start of a secret, to recognise it: less of one that its source has chosen; "?" if it does not open."""
     return "?" if secret is None else secret[: PREFIX_LENGTH if secret.startswith(PREFIX) else 4]
 
 
 def create(source: str, secret: str | None = None) -> str:
-    """Let a source sign with a secret, its own choice or a new one; return it. Raises ValueError if it is not valid."""
+    """Let a source sign with a given secret or a new one; return it. Raises ValueError if it is not valid."""
     if not is_source(source):
         raise ValueError(
             "A source's name is 1 to 100 lowercase letters, digits and -_. with a letter or digit first, "
@@ -109,18 +110,18 @@ def create(source: str, secret: str | None = None) -> str:
         secret = PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
     verifier_of(source).key_of(secret)
     if any(opened_secret(row) == secret for row in WebhookSecret.objects.filter(source=source)):
-        # A source that had the same secret twice would keep one when the other is revoked.
+        # If a source had the same secret twice, revoking one would leave the other valid.
         raise ValueError(f"{source} has this very secret already, or had it until it was revoked: choose another.")
     key_register.register()
     with transaction.atomic():
         row = WebhookSecret.objects.create(source=source, secret="")
-        row.secret = whole.seal(row, secret)  # it is sealed for its number
+        row.secret = whole.seal(row, secret)  # it is sealed for the row's id
         row.save(update_fields=["secret"])
     return secret
 
 
 def find(secret_id: str) -> QuerySet[WebhookSecret]:
-    """The secrets with this number, these first characters, or this whole text."""
+    """The secrets with this id, these first characters, or this whole text."""
     if secret_id.isascii() and secret_id.isdigit():
         return WebhookSecret.objects.filter(pk=int(secret_id)) if len(secret_id) < 19 else WebhookSecret.objects.none()
     by_start = secret_id.startswith(PREFIX)
@@ -133,5 +134,5 @@ def find(secret_id: str) -> QuerySet[WebhookSecret]:
 
 
 def revoke(secret: WebhookSecret) -> bool:
-    """Refuse a secret from now on. False when it was revoked before."""
+    """Refuse a secret from now on. Returns False if it was already revoked."""
     return WebhookSecret.objects.filter(pk=secret.pk, revoked_at=None).update(revoked_at=Now()) == 1
