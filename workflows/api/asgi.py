@@ -1,4 +1,4 @@
-"""The intake as an ASGI application: submissions go into batches; views answer all else, on a few threads."""
+"""The intake as an ASGI application: submissions go into batches; a few threads run views for everything else."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 T = TypeVar("T")
 
-# Each has a connection to the database, for questions about a submission and for new API keys.
+# Each thread has a connection to the database, for questions about submissions and for new API keys.
 THREADS = 4
-# Bytes. A thread parses a larger body: that takes milliseconds, in which other clients are served.
+# Bytes. A thread parses a larger body, so that the loop serves other clients in those milliseconds.
 LARGE = 32 * 1024
-# Seconds for a thread's answer: for connecting, for a query that is repeated, and some to wait its turn.
+# Seconds for a thread's answer: connecting, a repeated query, and some time in the queue.
 ANSWERED_WITHIN = 15.0
 
 SUBMISSIONS = "/v1/submissions"
 
-# Before the path where a target has the absolute form, as proxies send it (RFC 9112, 3.2.2).
+# The origin before the path, if a target has the absolute form, as proxies send it (RFC 9112, 3.2.2).
 _ORIGIN = re.compile(r"https?://[^/]*", re.IGNORECASE)
 
-# Seconds. A process that is told to stop has longer for the requests under way (gunicorn.conf.py).
+# Seconds. A process that has to stop allows longer for open requests (gunicorn.conf.py).
 LONGEST_WAIT = 10
 _WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?:$|[,;])", re.IGNORECASE | re.ASCII)
 
@@ -59,11 +59,11 @@ class Response:
 
 
 class Intake:
-    """Takes submissions of a definition. `limits`: those of `Batches`."""
+    """Takes submissions of one definition. `limits` are those of `Batches`."""
 
     def __init__(self, definition: WorkflowDefinition, **limits: Any) -> None:
         self.threads = ThreadPoolExecutor(THREADS, "intake")
-        self._parser = ThreadPoolExecutor(1, "parser")  # more would only take the interpreter from the loop
+        self._parser = ThreadPoolExecutor(1, "parser")  # more threads would only slow the loop down
         self._batches = Batches(definition, **limits)
         self._watch = Watch(self.threads)
         self._refreshing: asyncio.Future[None] | None = None
@@ -84,10 +84,10 @@ class Intake:
             if scope["path"] == SUBMISSIONS and scope["method"] == "POST":
                 answer = await self._take(headers, request_id, receive)
             elif scope["path"] in ("/healthz", "/metrics"):
-                answer = respond(scope)  # here: it says that this loop is alive, and asks nobody
+                answer = respond(scope)  # in this loop: it shows that the loop is alive, and waits for nothing
             else:
                 answer = await self._in_thread(partial(respond, scope), ANSWERED_WITHIN)
-            if answer.status in (200, 304) and (seconds := _preferred_wait(scope, headers)):  # it is the client's own
+            if answer.status in (200, 304) and (seconds := _preferred_wait(scope, headers)):  # found, and the client's
                 key = UUID(scope["path"].removeprefix(f"{SUBMISSIONS}/"))
                 if await self._watch.until_finished(key, seconds):
                     began = perf_counter()
@@ -111,7 +111,7 @@ class Intake:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def close(self) -> None:
-        """Close the connections of this loop to the database."""
+        """Close this loop's connections to the database."""
         await self._batches.close()
 
     async def _take(self, headers: requests.Headers, request_id: str, receive: Receive) -> Response:
@@ -120,7 +120,7 @@ class Intake:
         key = requests.idempotency_key_of(headers)
         requests.ensure_json(headers)
         length = requests.length_of(headers)
-        # Without names for the body and its value: neither is kept while the submission waits to be stored.
+        # The body and its value have no names, so that neither is kept while the submission waits.
         entry = await self._batches.enter(
             Submission(key, await self._payload(receive, length), client, request_id, trace_context.to_store(headers))
         )
@@ -134,7 +134,7 @@ class Intake:
         return await self._in_thread(partial(jsonb.parse, body), ANSWERED_WITHIN, self._parser)
 
     async def _client_of(self, headers: requests.Headers) -> str:
-        """The client whose key the request carries; only a key that is not in the table takes a query, in a thread."""
+        """The client whose key the request carries. Only a key that is not in the table takes a query, in a thread."""
         key = requests.api_key_of(headers)
         client = api_keys.table.client_at_once(key)
         if client is None:
@@ -146,7 +146,7 @@ class Intake:
     async def _in_thread(
         self, function: Callable[[], T], seconds: float, threads: ThreadPoolExecutor | None = None
     ) -> T:
-        """What the function returns. Raises DatabaseUnavailable if that takes longer: nothing else takes so long."""
+        """The function's result. Raises DatabaseUnavailable after `seconds`: only the database takes that long."""
         try:
             return await asyncio.wait_for(
                 asyncio.get_running_loop().run_in_executor(threads or self.threads, function), timeout=seconds
@@ -156,7 +156,7 @@ class Intake:
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """The headers of a request by lower-case name. One that was sent twice is joined, as in WSGI."""
+    """A request's headers by lower-case name. A header that was sent twice is joined, as in WSGI."""
     headers: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name, text = raw.decode("latin-1"), value.decode("latin-1")
@@ -165,9 +165,9 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 def _preferred_wait(scope: Scope, headers: requests.Headers) -> int:
-    """Seconds for which the client would have the answer to a question about a submission held; at most LONGEST_WAIT.
+    """Seconds for which the client wants the answer about a submission delayed; at most LONGEST_WAIT.
 
-    RFC 7240, 4.3. A preference that cannot be read is passed over, as it says.
+    RFC 7240, 4.3. As the RFC says, an unreadable preference is ignored.
     """
     if not scope["path"].startswith(f"{SUBMISSIONS}/"):
         return 0
@@ -176,7 +176,7 @@ def _preferred_wait(scope: Scope, headers: requests.Headers) -> int:
 
 
 def respond(scope: Scope) -> Response:
-    """The answer of a view that reads no body, without middleware: sessions and CSRF are for people with browsers."""
+    """The answer of a view that reads no body, without middleware: sessions and CSRF are for browsers."""
     request = ASGIRequest(scope, BytesIO())
     match = urls.INTAKE.resolve(request.path_info)
     response = match.func(request, *match.args, **match.kwargs)
@@ -185,7 +185,7 @@ def respond(scope: Scope) -> Response:
 
 
 async def _read(receive: Receive, length: int) -> bytes:
-    """The body. It ends early when the client is gone, or has taken too long."""
+    """The body. It ends early when the client has gone, or has taken too long."""
     chunks = []
     more = True
     while more:
@@ -198,9 +198,9 @@ async def _read(receive: Receive, length: int) -> bytes:
 
 
 def _refusal(error: Exception, request_id: str) -> Response:
-    named = request_ids.current.set(request_id)  # for its line in the log
+    named = request_ids.current.set(request_id)  # for the log message
     problem = problems.problem_of(error)
-    request_ids.current.reset(named)  # a batch's task would inherit it
+    request_ids.current.reset(named)  # otherwise a batch's task would inherit it
     headers = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
     return _answer(problem.status, problem.document, problems.CONTENT_TYPE.encode(), request_id, headers)
 

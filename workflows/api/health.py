@@ -11,13 +11,13 @@ from workflows.postgres.missing_migrations import missing_migrations
 
 @api("GET")
 def healthz(request: HttpRequest) -> HttpResponse:
-    """The process is alive. The database is not queried: restarting this process would not bring it back."""
+    """The process is alive. The database is not queried, because restarting this process would not bring it back."""
     return JsonResponse({"status": "ok"})
 
 
 @api("GET")
 def readyz(request: HttpRequest) -> HttpResponse:
-    """The process is ready for requests: the database answers within seconds, and has the tables of this release."""
+    """The process is ready: the database answers within seconds, and has the tables of this release."""
     if query_in_time(missing_migrations, seconds=2.0):
         raise Problem(
             503,

@@ -1,6 +1,6 @@
-"""`/metrics`: what Home's first line rests on, for Prometheus.
+"""`/metrics`: the figures behind Home's first sentence, for Prometheus.
 
-All of it is read from the database on request. Each process of each machine says the same, so one is asked.
+All are read from the database on request. Every process gives the same answer, so Prometheus asks one.
 https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
@@ -24,14 +24,14 @@ from workflows.health.series import Bounded
 from workflows.intake.metrics import exposition
 from workflows.postgres.deadlines import query_in_time
 
-# A scrape, every 15 seconds, counts to here; the console's pages, which people ask for, ten times as far. How many are
-# under way in all is what came less what finished, by the counters.
+# A scrape, every 15 seconds, counts up to this; the console's pages, on demand, count ten times as far. The counters
+# give the whole number under way: what came less what finished.
 COUNT_LIMIT = 1_000
 
 
 @api("GET")
 def metrics(request: HttpRequest) -> HttpResponse:
-    """All metrics in Prometheus' text format; outside DEBUG for clients that send METRICS_TOKEN."""
+    """All metrics in Prometheus' text format; without DEBUG only for clients that send METRICS_TOKEN."""
     _require_token(request)
     registry = CollectorRegistry()
     registry.register(Bounded(_Told()))
@@ -42,7 +42,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 @api("GET")
 def intake_metrics(request: HttpRequest) -> HttpResponse:
-    """The same of the intake, for the same token: what the processes of this host have answered."""
+    """The intake's metrics, with the same token: the answers of this host's processes."""
     _require_token(request)
     return HttpResponse(exposition(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
@@ -63,7 +63,7 @@ def _require_token(request: HttpRequest) -> None:
 
 
 class _Told(Collector):
-    """What is read from the database at each scrape, in Prometheus' words."""
+    """Reads the figures from the database at each scrape, for Prometheus."""
 
     def collect(self) -> Iterator[Metric]:
         return map(_in_its_words, families())

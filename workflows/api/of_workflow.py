@@ -1,4 +1,4 @@
-"""`/v1/workflows/<key>/history` and `.../cancel`: for API keys that may do that, of their tenant's workflows."""
+"""`/v1/workflows/<key>/history` and `.../cancel`: for API keys with the right, on workflows of their tenant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONGEST_REASON = 500
 
 @api("GET")
 def history(request: HttpRequest, key: str) -> HttpResponse:
-    """What happened to a workflow, the oldest first, a page at a time: kinds, steps and codes, and no free text."""
+    """A workflow's history, oldest first, in pages: kinds, steps and codes, and no free text."""
     client = _client_that_may(request, api_keys.READ_HISTORY)
     after, limit = _number(request, "after", 0), _number(request, "limit", EVENTS)
     if not 1 <= limit <= MOST_EVENTS:
@@ -41,7 +41,7 @@ def history(request: HttpRequest, key: str) -> HttpResponse:
 
 @api("POST")
 def cancel(request: HttpRequest, key: str) -> HttpResponse:
-    """Cancel a workflow that is under way and has charged nothing; 202, also when it was cancelled before."""
+    """Cancel a workflow that is under way and has charged nothing; 202, also if it was already cancelled."""
     client = _client_that_may(request, api_keys.CANCEL)
     body = json_object_of(request)
     refuse_other_fields(body, "reason")
@@ -73,7 +73,7 @@ def _client_that_may(request: HttpRequest, right: str) -> str:
 
 
 def _find(client: str, key: str) -> Workflow:
-    """The workflow of this key, if it is of the client's tenant; of a client without a tenant, if it has sent it."""
+    """The workflow with this key, if it belongs to the client's tenant; without a tenant, if the client sent it."""
     tenant = api_keys.table.tenant_of(client)
     its = {"tenant": tenant} if tenant else {"submitted_by": client}
     found: Workflow | None = None
@@ -106,7 +106,7 @@ def _told(event: Event, client: str) -> dict[str, Any]:
 
 
 def _by(actor: str, client: str) -> str | None:
-    """Who did it, without the name of any user or other client; None for the engine."""
+    """The actor, without the name of any user or other client; None for the engine."""
     if not actor:
         return None
     if actor == ApiClient(client).get_username():
@@ -121,7 +121,7 @@ def _cancel(row: Workflow, client: str, reason: str) -> None:
 
 
 def _is_cancelled(row: Workflow) -> bool:
-    """Whether it is cancelled, or will be: the worker that runs it has been asked to."""
+    """Whether the workflow is cancelled, or will be, because its worker has been asked to."""
     now = Workflow.objects.values_list("status", "cancelled_at").get(pk=row.pk)
     pending = now[0] == Workflow.Status.PENDING
     return now[1] is not None or (pending and store.cancellation(row.pk) is not None)

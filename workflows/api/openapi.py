@@ -1,4 +1,4 @@
-"""`/v1/openapi.json`: the API for programs, in OpenAPI 3.1. docs/api.md says it in words."""
+"""`/v1/openapi.json`: the API for programs, in OpenAPI 3.1. docs/api.md describes it in words."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ _DOCUMENT = Path(__file__).with_suffix(".json").read_bytes()
 
 @api("GET")
 def openapi(request: HttpRequest) -> HttpResponse:
-    """The same document at every server, for everybody."""
+    """The same document on every server, for everybody."""
     return HttpResponse(_DOCUMENT, content_type="application/json")

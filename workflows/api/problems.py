@@ -1,4 +1,4 @@
-"""Errors of the API: RFC 9457 problem documents with a stable `code`, and never a value of the request in them."""
+"""Errors of the API: RFC 9457 problem documents with a stable `code`, never with a value from the request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RETRY_AFTER_SECONDS = 5
 
 
 class Problem(Exception):
-    """Answer with this status. `code` is for programs and never changes, `detail` is for people."""
+    """An answer with this status. `code` is for programs and never changes, `detail` is for people."""
 
     def __init__(self, status: int, code: str, detail: str, **headers: str) -> None:
         super().__init__(code)
@@ -54,17 +54,17 @@ class Problem(Exception):
 
     def response(self) -> HttpResponse:
         response = JsonResponse(self.document, status=self.status, content_type=CONTENT_TYPE, headers=self.headers)
-        # Django would log the path of every 4xx, and a path may hold a client's key.
+        # Django would log the path of every 4xx, and a path may contain a client's key.
         response._has_been_logged = True  # type: ignore[attr-defined]
         return response
 
 
 def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpResponse]], View]:
-    """Make a function a view of the API that takes these methods (HEAD with GET), or any; errors become problems."""
+    """Turn a function into an API view for these methods (HEAD with GET), or any; errors become problems."""
     allowed = [*methods, "HEAD"] if "GET" in methods else [*methods]
 
     def decorate(view: Callable[Concatenate[HttpRequest, P], HttpResponse]) -> View:
-        @transaction.non_atomic_requests  # what a 202 promises is committed before it is answered
+        @transaction.non_atomic_requests  # what a 202 promises is committed before the answer
         @csrf_exempt  # no cookie authenticates anybody here
         @wraps(view)
         def wrapper(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
@@ -82,7 +82,7 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
                 request_ids.current.reset(named)
             response[request_ids.HEADER] = request_id
             response["Cache-Control"] = "no-store"
-            if response.status_code != HTTPStatus.NOT_MODIFIED:  # RFC 9110, 8.6: it would be that of the whole answer
+            if response.status_code != HTTPStatus.NOT_MODIFIED:  # RFC 9110, 8.6: it would be the whole answer's length
                 response["Content-Length"] = str(len(response.content))
             if request.method == "HEAD":
                 response.content = b""
@@ -94,7 +94,7 @@ def api(*methods: str) -> Callable[[Callable[Concatenate[HttpRequest, P], HttpRe
 
 
 def problem_of(error: Exception) -> Problem:
-    """The answer to a request that ended in this error. An unforeseen one is logged."""
+    """The answer to a request that ended with this error. Logs an unforeseen one."""
     retry_after = str(RETRY_AFTER_SECONDS)
     match error:
         case Problem():
@@ -137,7 +137,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def not_installed(missing: ExtraMissing) -> View:
-    """A view in place of one that needs an extra."""
+    """A view that stands in for one that needs an extra."""
 
     @api()
     def view(request: HttpRequest) -> HttpResponse:

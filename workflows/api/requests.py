@@ -1,6 +1,6 @@
-"""What the API reads of every request: the client, the idempotency key, the body.
+"""What the API reads from every request: the client, the idempotency key, the body.
 
-Headers are a mapping by lower-case name, Django's or a plain dict: the intake's ASGI application shares these rules.
+Headers are a mapping by lower-case name, Django's or a plain dict, so the intake's ASGI application shares these rules.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Headers = Mapping[str, str]
 
 
 def client_of(headers: Headers) -> str:
-    """The API client whose key the request carries; it may take a query."""
+    """The API client whose key the request carries; may need a query."""
     return known_client(api_keys.table.client_of(api_key_of(headers)))
 
 
@@ -35,9 +35,9 @@ def api_key_of(headers: Headers) -> str:
 
 
 def known_client(client: str | None) -> str:
-    """The client that was found; None is refused.
+    """The client; raises Problem for None.
 
-    A revoked key gets 401 like an unknown one: RFC 6750, 3.1 counts it as `invalid_token`. 403 would say that the
+    A revoked key gets 401 like an unknown one: RFC 6750, 3.1 counts it as `invalid_token`. 403 would show that the
     client is known.
     """
     if client is None:
@@ -61,7 +61,7 @@ def idempotency_key_of(headers: Headers) -> UUID:
 
 
 def json_object_of(request: HttpRequest) -> jsonb.Document:
-    """The body. A request that can be refused by its headers is refused before any of the body is read."""
+    """The body. A request that its headers rule out is refused before any of the body is read."""
     ensure_json(request.headers)
     return jsonb.parse(body_of(request))
 
@@ -76,7 +76,7 @@ def ensure_json(headers: Headers) -> None:
 
 
 def body_of(request: HttpRequest) -> bytes:
-    """The bytes of the body, unchecked."""
+    """The bytes of the body, not parsed."""
     length = length_of(request.headers)
     try:
         body = request.read(length)
@@ -86,7 +86,7 @@ def body_of(request: HttpRequest) -> bytes:
 
 
 def length_of(headers: Headers) -> int:
-    """The Content-Length. Without one the answer is 411: a body of unknown length is not read at all."""
+    """The Content-Length. Without one the answer is 411: a body of unknown length is never read."""
     text = headers.get("content-length", "")
     if not text or "transfer-encoding" in headers:
         raise Problem(411, "length_required", "Send a Content-Length; a chunked body is not taken.")
@@ -98,7 +98,7 @@ def length_of(headers: Headers) -> int:
 
 
 def whole(body: bytes, length: int) -> bytes:
-    """The body, which must be as long as its Content-Length said."""
+    """The body, which must have the length of its Content-Length."""
     if len(body) != length:
         raise Problem(400, "body_incomplete", "The body ended before its Content-Length.")
     return body

@@ -20,10 +20,10 @@ from workflows.signals import store
 
 @api("POST")
 def webhook(request: HttpRequest, source: str) -> HttpResponse:
-    """Store the signal that a source sends; 202, also when it was sent before.
+    """Store the signal that a source sends; 202, also if it was sent before.
 
-    Before its signature was found valid, no answer says anything about the body, nor whether a source that is not
-    declared is one: an unknown source is refused like a wrong signature.
+    Until its signature is found valid, no answer reveals anything about the body, nor whether an undeclared source
+    exists: an unknown source is refused like a wrong signature.
     """
     verifier = webhooks.verifier_of(source)
     try:
@@ -56,9 +56,9 @@ def webhook(request: HttpRequest, source: str) -> HttpResponse:
 
 
 def _take_event(source: SignalSource, request: HttpRequest, content: bytes) -> HttpResponse:
-    """Store the signal that an event of a declared source is; 200 when it is of no use.
+    """Store the signal of a declared source's event; 200 if the event is of no use.
 
-    What is its source's, and can be no signal, is kept for a person: the source may never send it again.
+    A genuine event that cannot become a signal is kept for a person, because the source may never send it again.
     """
     event = messages.Arrived.by_webhook(source, request.headers, content)
     try:
@@ -74,9 +74,10 @@ def _take_event(source: SignalSource, request: HttpRequest, content: bytes) -> H
 
 @api("POST")
 def send_signal(request: HttpRequest, key: str) -> HttpResponse:
-    """Store the signal that an API client sends to a workflow; 202, also when it was sent before.
+    """Store the signal that an API client sends to a workflow; 202, also if it was sent before.
 
-    Any client may send to any workflow: only the workflow's sender, and those it has told, know the key, a UUID.
+    Any client may send to any workflow, because only its sender, and clients that the sender gave it to, know the key,
+    a UUID.
     """
     client = client_of(request.headers)
     dedupe_key = str(idempotency_key_of(request.headers))
@@ -93,7 +94,7 @@ def send_signal(request: HttpRequest, key: str) -> HttpResponse:
 
 
 def _unauthorized(code: str, detail: str, verifier: Verifier) -> Problem:
-    return Problem(401, code, detail, WWW_Authenticate=verifier.scheme)  # RFC 9110 wants a scheme to be named
+    return Problem(401, code, detail, WWW_Authenticate=verifier.scheme)  # RFC 9110 requires a scheme
 
 
 def _workflow_id_of(key: UUID | None) -> int:
@@ -101,7 +102,7 @@ def _workflow_id_of(key: UUID | None) -> int:
 
 
 def _store(send: Callable[[], bool], *, reused: Problem) -> HttpResponse:
-    """Store the signal and wake its workflow. It can be repeated: the same signal sent again is a replay."""
+    """Store the signal and wake its workflow. Can be repeated: the same signal sent again is a replay."""
     try:
         stored = query_in_time(send)
     except store.DedupeKeyReused:

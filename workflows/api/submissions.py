@@ -19,7 +19,7 @@ from workflows.telling.client import NOT_TOLD, told_to_client
 
 @api("POST")
 def submit(request: HttpRequest) -> HttpResponse:
-    """Store a submission; 202 with its status. Sent again, it gets the same answer with `replayed`."""
+    """Store a submission; 202 with its status. If sent again, it gets the same answer with `replayed`."""
     client = client_of(request.headers)
     key = idempotency_key_of(request.headers)
     payload = json_object_of(request)
@@ -36,7 +36,7 @@ def submit(request: HttpRequest) -> HttpResponse:
 
 @api("GET")
 def submission(request: HttpRequest, key: str) -> HttpResponse:
-    """The status of a submission, for the client that sent it; for any other client there is none."""
+    """The status of a submission, only for the client that sent it."""
     found = find_sent_by(client_of(request.headers), key)
     if not found:
         raise Problem(404, "not_found", "You have sent no submission with this key.")
@@ -44,13 +44,15 @@ def submission(request: HttpRequest, key: str) -> HttpResponse:
 
 
 def receipt(entry: Entry) -> dict[str, Any]:
-    """What the sender of a submission is told of it."""
+    """The answer to the sender of a submission."""
     return {"id": entry.id, "status": entry.status, "state": entry.state, "replayed": entry.replayed}
 
 
 def find_sent_by(client: str, key: str) -> dict[str, Any] | None:
-    """Where the workflow with this key stands, if this client sent it. 410 for one that was deleted long after its end:
-    a client that was told that it sent nothing would send it again."""
+    """The status of the workflow with this key, if this client sent it.
+
+    Raises 410 if it was deleted long after its end: a client that got 404 might send it again.
+    """
     idempotency_key = uuid_of(key)
     if idempotency_key is None:
         return None
@@ -70,7 +72,7 @@ def find_sent_by(client: str, key: str) -> dict[str, Any] | None:
 
 
 def standing(request: HttpRequest, found: dict[str, Any]) -> HttpResponse:
-    """The answer, with an ETag: 304 to a client that has this one."""
+    """The answer, with an ETag: 304 for a client that has this version."""
     response = JsonResponse(found)
     set_response_etag(response)
     return get_conditional_response(request, etag=response["ETag"], response=response) or response

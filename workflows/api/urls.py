@@ -1,4 +1,4 @@
-"""The API and the health of a process: the console has all of it, the intake only `INTAKE`."""
+"""URLs of the API and of a process's health. The console serves all of them, the intake only `INTAKE`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ urlpatterns: list[URLPattern] = [
     re_path(r"^v1(?:/|$)", not_found),
 ]
 
-# Anything else is a 404 in the API's form, also what does not start with a slash: `OPTIONS *`, `GET http://...`.
+# Everything else is a 404 in the API's form, even targets without a leading slash: `OPTIONS *`, `GET http://...`.
 INTAKE = URLResolver(
     RegexPattern("^/?"), [*_OF_BOTH, path("metrics", _metrics("intake_metrics")), re_path("", not_found)]
 )

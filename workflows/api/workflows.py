@@ -1,4 +1,4 @@
-"""`/v1/workflows`: start a workflow of any definition, under a business key of the sender's own."""
+"""`/v1/workflows`: start a workflow of any definition, under a business key of the sender's choice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workflows.postgres.jsonb import Document
 
 @api("POST")
 def start_workflow(request: HttpRequest) -> HttpResponse:
-    """Store a workflow; 202 with its key and status. Sent again, it gets the same answer with `replayed`."""
+    """Store a workflow; 202 with its key and status. If sent again, it gets the same answer with `replayed`."""
     client = client_of(request.headers)
     idempotency_key = idempotency_key_of(request.headers) if request.headers.get("idempotency-key") else None
     body = json_object_of(request)
@@ -40,7 +40,7 @@ def start_workflow(request: HttpRequest) -> HttpResponse:
 
 @api("GET")
 def workflow(request: HttpRequest, key: str) -> HttpResponse:
-    """The status of a workflow, for the client that started it; for any other client there is none."""
+    """The status of a workflow, only for the client that started it."""
     found = find_sent_by(client_of(request.headers), key)
     if not found:
         raise Problem(404, "not_found", "You have started no workflow with this key.")
@@ -56,7 +56,7 @@ def _definition_of(body: Document) -> WorkflowDefinition:
 
 
 def _tenant_of(body: Document, client: str) -> str:
-    """That of the client's key, if it has one; else the one that is sent."""
+    """The tenant of the client's key, if it has one; otherwise the one that was sent."""
     sent = "" if body.value.get("tenant") == "" else text_of(body, "tenant", 100) or ""
     tenant = api_keys.table.tenant_of(client)
     if tenant and sent not in ("", tenant):
