@@ -33,9 +33,7 @@ class WorkersBoundary(Boundary):
         self._checked_at = -inf
 
     def begin(self, claim: Claim, attempt: OpenAttempt, caps: Mapping[str, int]) -> None:
-        """Prepare for the steps of this workflow. Requests to cancel and expiry do not interrupt a compensation or a
-        deferred step.
-        """
+        """Prepare for this workflow's steps. A compensation or deferred step ignores requests to cancel, and expiry."""
         workflow = claim.workflow
         self._workflow_id = workflow.pk
         self._heeds_requests = workflow.status == Workflow.Status.PENDING and not workflow.compensating

@@ -12,9 +12,7 @@ class MustStop(Exception):
 
 
 class Boundary:
-    """What a worker does around the steps of its attempt. This base class, for an attempt without a worker, does
-    nothing.
-    """
+    """What a worker does around the steps of its attempt. This class, for attempts without a worker, does nothing."""
 
     def before(self, step: Step) -> None:
         """Before a step or an undo. Raises MustStop; before a step also WorkflowCancelled or WorkflowExpired."""
