@@ -34,7 +34,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     """All metrics in Prometheus' text format; without DEBUG only for clients that send METRICS_TOKEN."""
     _require_token(request)
     registry = CollectorRegistry()
-    registry.register(Bounded(_Told()))
+    registry.register(Bounded(_FromDatabase()))
     with bounded.counting_to(COUNT_LIMIT):
         text = query_in_time(lambda: generate_latest(registry))
     return HttpResponse(text, content_type=CONTENT_TYPE_PLAIN_0_0_4)
@@ -62,21 +62,21 @@ def _require_token(request: HttpRequest) -> None:
         )
 
 
-class _Told(Collector):
+class _FromDatabase(Collector):
     """Reads the figures from the database at each scrape, for Prometheus."""
 
     def collect(self) -> Iterator[Metric]:
         return map(_in_its_words, families())
 
 
-def _in_its_words(told: Family | Histogram) -> Metric:
-    if isinstance(told, Histogram):
-        histogram = HistogramMetricFamily(told.name, told.says, labels=told.labels)
-        for labels, buckets, total in told.values:
+def _in_its_words(figures: Family | Histogram) -> Metric:
+    if isinstance(figures, Histogram):
+        histogram = HistogramMetricFamily(figures.name, figures.says, labels=figures.labels)
+        for labels, buckets, total in figures.values:
             histogram.add_metric(labels, buckets, total)
         return histogram
-    kind = CounterMetricFamily if told.is_counter else GaugeMetricFamily
-    family = kind(told.name, told.says, labels=told.labels)
-    for labels, value in told.values:
+    kind = CounterMetricFamily if figures.is_counter else GaugeMetricFamily
+    family = kind(figures.name, figures.says, labels=figures.labels)
+    for labels, value in figures.values:
         family.add_metric(labels, value)
     return family

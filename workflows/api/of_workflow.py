@@ -36,7 +36,7 @@ def history(request: HttpRequest, key: str) -> HttpResponse:
     events = query_in_time(lambda: list(later[: limit + 1]))
     shown = events[:limit]
     following = f"{request.path}?after={shown[-1].pk}&limit={limit}" if len(events) > limit else None
-    return JsonResponse({"events": [_told(each, client) for each in shown], "next": following})
+    return JsonResponse({"events": [_shown(each, client) for each in shown], "next": following})
 
 
 @api("POST")
@@ -92,7 +92,7 @@ def _number(request: HttpRequest, name: str, default: int) -> int:
     raise Problem(422, "page_invalid", f"{name} is a number: take the address of the next page as it was sent.")
 
 
-def _told(event: Event, client: str) -> dict[str, Any]:
+def _shown(event: Event, client: str) -> dict[str, Any]:
     code = event.detail.get("error_code")
     return {
         "id": event.pk,

@@ -59,7 +59,7 @@ def find_sent_by(client: str, key: str) -> dict[str, Any] | None:
     rows = Workflow.objects.with_state().defer(*NOT_TOLD)
     sent = rows.filter(idempotency_key=idempotency_key, submitted_by=client)
 
-    def told() -> dict[str, Any] | None:
+    def look() -> dict[str, Any] | None:
         if row := sent.first():
             return told_to_client(row)
         spent = SpentKey.objects.filter(idempotency_key=idempotency_key, submitted_by=client).first()
@@ -68,7 +68,7 @@ def find_sent_by(client: str, key: str) -> dict[str, Any] | None:
             raise Problem(410, "deleted", detail)
         return None
 
-    return query_in_time(told)
+    return query_in_time(look)
 
 
 def standing(request: HttpRequest, found: dict[str, Any]) -> HttpResponse:

@@ -211,8 +211,8 @@ class EffectRows:
                  WHERE id = %(effect_id)s AND {FENCE} RETURNING id""",  # noqa: S608 (FENCE is ours)
             {"effect_id": effect.id, **counts, **description, **self._ours},
         )
-        code, line = description["error_code"], _error_line(*description.values())
-        return self.remember(replace(self._known[effect.step], **counts, error=line, error_code=code))
+        code, text = description["error_code"], _error_text(*description.values())
+        return self.remember(replace(self._known[effect.step], **counts, error=text, error_code=code))
 
     def _parameters_of(
         self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str
@@ -361,7 +361,7 @@ def _load(workflow: Workflow) -> dict[str, KnownEffect]:
     }
 
 
-def _error_line(error_class: str, error_code: str, message: str) -> str:
+def _error_text(error_class: str, error_code: str, message: str) -> str:
     return ": ".join(part for part in (error_code or error_class, message) if part)
 
 

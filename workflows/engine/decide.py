@@ -125,7 +125,7 @@ def _complete_sql(secret_fields: tuple[str, ...]) -> str:
     """The statement is sent with the COMMIT, and makes it fail if the row or the attempt is not visible."""
     return f"""
     WITH completed AS ({transitions.complete_sql(secret_fields)}),
-    told AS (
+    event AS (
         INSERT INTO workflows_event (workflow_id, kind, attempt, finished_xid)
         SELECT id, 'completed', %(number)s, pg_current_xact_id() FROM completed),
     closed AS (
@@ -268,19 +268,19 @@ def _record_failure(
     workflow: Workflow, attempt: OpenAttempt, outcome: Failed, failures: Failures, *, finishes: bool
 ) -> None:
     """Record why it fails: a person cancelled it, with its children; a feature says so; or a step failed."""
-    told: dict[str, Any]
+    detail: dict[str, Any]
     if isinstance(cancelled := outcome.error, WorkflowCancelled):
         store.close_cancellations(workflow.pk)
         store.cancel_children(workflow.pk, by=cancelled.by, reason=cancelled.reason)
-        told = {"actor": cancelled.by, "reason": cancelled.reason}
-        history.record_in(attempt, Event.Kind.CANCELLED, outcome.step.name, finishes=finishes, **told)
+        detail = {"actor": cancelled.by, "reason": cancelled.reason}
+        history.record_in(attempt, Event.Kind.CANCELLED, outcome.step.name, finishes=finishes, **detail)
     elif outcome.told:
         history.record_in(attempt, outcome.told.kind, finishes=finishes, **outcome.told.detail)
         if outcome.told.is_acknowledged:
             Workflow.objects.filter(pk=workflow.pk).update(acknowledged_failure=F("completed_at"))
     else:
-        told = {"failures": failures.number, **outcome.description}
-        history.record_in(attempt, Event.Kind.FAILED, outcome.step.name, finishes=finishes, **told)
+        detail = {"failures": failures.number, **outcome.description}
+        history.record_in(attempt, Event.Kind.FAILED, outcome.step.name, finishes=finishes, **detail)
 
 
 def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compensated, hooks: Hooks) -> Attempt.Outcome:
@@ -295,8 +295,8 @@ def _end_compensation(workflow: Workflow, attempt: OpenAttempt, outcome: Compens
 def _start_again(workflow: Workflow, attempt: OpenAttempt, outcome: StartAgain) -> Attempt.Outcome:
     """A person lets it be retried instead of undone. Nothing was undone yet, so every call is on record."""
     reopening.reopen(workflow)
-    told = {"actor": outcome.by, "reason": outcome.reason}
-    history.record_in(attempt, Event.Kind.RETRIED, workflow.current_step, **told)
+    detail = {"actor": outcome.by, "reason": outcome.reason}
+    history.record_in(attempt, Event.Kind.RETRIED, workflow.current_step, **detail)
     return Attempt.Outcome.RETRY
 
 

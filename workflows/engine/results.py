@@ -104,5 +104,5 @@ def _whereabouts(error: BaseException) -> str:
     with suppress(Exception):  # the attribute of a foreign class may raise
         status = int(error.response.status_code)  # type: ignore[attr-defined]
     state = sqlstates.sqlstate(error)
-    told = [place(error), f"SQLSTATE {state}" if state else "", f"HTTP {status}" if status else ""]
-    return ", ".join(filter(None, told))
+    parts = [place(error), f"SQLSTATE {state}" if state else "", f"HTTP {status}" if status else ""]
+    return ", ".join(filter(None, parts))

@@ -63,8 +63,8 @@ def _check(claim: Any, writer: Any) -> None:
     3. Each session has its own backend, even while the other is in a transaction, and keeps its settings from one
        transaction to the next. Each session is refused a lock that the other holds.
     """
-    place = sqlstates.host_port(writer.alias)
-    sessions = [_open(wrapper, place) for wrapper in (claim, writer)]
+    host = sqlstates.host_port(writer.alias)
+    sessions = [_open(wrapper, host) for wrapper in (claim, writer)]
     for session in sessions:
         (is_read_only,) = _fetch_one(
             session, "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool"
@@ -73,18 +73,18 @@ def _check(claim: Any, writer: Any) -> None:
             raise ClaimLost("the server is read-only: a standby, or set to be")
     if not _is_one_backend_each(*sessions):
         raise UnfitSessions(
-            f"The server at {place} lends a session one backend after another, as a pooler in transaction mode does: "
+            f"The server at {host} lends a session one backend after another, as a pooler in transaction mode does: "
             f"leases, locks and prepared statements do not hold there. {CURE}"
         )
 
 
-def _open(wrapper: Any, place: str) -> Any:
+def _open(wrapper: Any, host: str) -> Any:
     """Open the connection, and check that the session has its parameters. Returns psycopg's connection."""
     try:
         wrapper.ensure_connection()
     except sqlstates.DATABASE_ERRORS as error:
         if sqlstates.NO_STARTUP_OPTIONS in sqlstates.loggable(error):
-            raise UnfitSessions(f"The server at {place} takes no startup options, as a pooler. {CURE}") from error
+            raise UnfitSessions(f"The server at {host} takes no startup options, as a pooler. {CURE}") from error
         raise
     # The source of each value, and not the value: the server rewrites values (120000 becomes 2min).
     ignored = _fetch_one(
@@ -96,7 +96,7 @@ def _open(wrapper: Any, place: str) -> Any:
     )[0]
     if ignored:
         raise UnfitSessions(
-            f"The server at {place} ignores what a worker asks of its session, as a pooler that drops startup options: "
+            f"The server at {host} ignores what a worker asks of its session, as a pooler that drops startup options: "
             f"{', '.join(ignored)}. {CURE}"
         )
     return wrapper.connection

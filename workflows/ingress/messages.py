@@ -49,11 +49,11 @@ class Arrived:
         headers.
         """
         kept = source.received(headers, body).headers
-        told_by = sorted(kept.items()) if source.covers_headers else []
-        same = [f"{name}:{value}\n".encode() for name, value in told_by if name.startswith("ce-")]
-        place = int.from_bytes(sha256(b"".join(same) + body).digest()[:8]) >> 1
+        covered = sorted(kept.items()) if source.covers_headers else []
+        same = [f"{name}:{value}\n".encode() for name, value in covered if name.startswith("ce-")]
+        digest = int.from_bytes(sha256(b"".join(same) + body).digest()[:8]) >> 1
         encoded = [(name, value.encode("latin-1", "replace")) for name, value in kept.items()]
-        return cls(f"{WEBHOOK}{source.name}", 0, place, None, encoded, body)
+        return cls(f"{WEBHOOK}{source.name}", 0, digest, None, encoded, body)
 
     @classmethod
     def kept(cls, row: UndeliveredMessage) -> Arrived:
@@ -74,10 +74,10 @@ def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool
     """
     source = signal_sources.of_topic(message.topic)
     if source:
-        told = _told(source, message)
-        if told is None:
+        declared = _declared_signal(source, message)
+        if declared is None:
             return None
-        given, body = told
+        given, body = declared
     else:
         given, body = None, signal_bodies.parse(message.value)
     send = partial(
@@ -90,7 +90,7 @@ def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool
     )
     try:
         given = given or _given_id(message.headers)
-        return send(dedupe_key=given) if given else _send_by_place(message, send)
+        return send(dedupe_key=given) if given else _send_by_position(message, send)
     except store.DedupeKeyReused:
         raise InputRefused("message_id_reused", "Another message with this id says something else.") from None
     except (DataError, IntegrityError):
@@ -99,7 +99,7 @@ def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool
 
 def keep_undelivered(message: Arrived, refused: InputRefused) -> None:
     """Store a message, sealed, with the reason; only once, however often it comes."""
-    place = {
+    position = {
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
@@ -114,10 +114,10 @@ def keep_undelivered(message: Arrived, refused: InputRefused) -> None:
            VALUES (%(topic)s, %(partition)s, %(offset)s, %(sent_at_ms)s, %(code)s, %(reason)s, %(content)s::jsonb)
            ON CONFLICT (topic, "partition", "offset", sent_at_ms) DO NOTHING""",
         {
-            **place,
+            **position,
             "code": refused.code,
             "reason": str(refused),
-            "content": json.dumps(whole.seal(UndeliveredMessage(**place), content)),
+            "content": json.dumps(whole.seal(UndeliveredMessage(**position), content)),
         },
     )
 
@@ -130,7 +130,7 @@ def _bytes(in_base64: str | None) -> bytes | None:
     return None if in_base64 is None else b64decode(in_base64)
 
 
-def _told(source: SignalSource, message: Arrived) -> tuple[str, signal_bodies.SignalBody] | None:
+def _declared_signal(source: SignalSource, message: Arrived) -> tuple[str, signal_bodies.SignalBody] | None:
     if len(message.value) > signal_bodies.MAX_BYTES:
         raise InputRefused("too_large", f"A body has at most {signal_bodies.MAX_BYTES} bytes.")
     encoding = "latin-1" if message.topic.startswith(WEBHOOK) else "utf-8"
@@ -138,7 +138,7 @@ def _told(source: SignalSource, message: Arrived) -> tuple[str, signal_bodies.Si
     return source.told(source.received(headers, message.value))
 
 
-def _send_by_place(message: Arrived, send: Callable[..., bool]) -> bool:
+def _send_by_position(message: Arrived, send: Callable[..., bool]) -> bool:
     """Send the signal of a message without an id, identified by its position, which differs if the producer sends it
     again.
 
@@ -146,13 +146,13 @@ def _send_by_place(message: Arrived, send: Callable[..., bool]) -> bool:
     that time is stored with the signal.
     """
     # No id may contain the tab, so a producer's id "0:7" differs from the message at that position.
-    place, sent_at_ms = f"{message.partition}\t{message.offset}", message.sent_at_ms
+    position, sent_at_ms = f"{message.partition}\t{message.offset}", message.sent_at_ms
     try:
-        return send(dedupe_key=place, sent_at_ms=sent_at_ms)
+        return send(dedupe_key=position, sent_at_ms=sent_at_ms)
     except store.DedupeKeyReused:
         if sent_at_ms is None:
             raise
-        return send(dedupe_key=f"{place}\t{sent_at_ms}", sent_at_ms=sent_at_ms)
+        return send(dedupe_key=f"{position}\t{sent_at_ms}", sent_at_ms=sent_at_ms)
 
 
 def _given_id(headers: Headers) -> str | None:

@@ -112,12 +112,12 @@ class SignalSource:
             name = self.signal if isinstance(self.signal, str) else self.signal(event)
             if name is None:
                 return None
-            told = {"name": name, "id": self.id(event)}
+            mapped = {"name": name, "id": self.id(event)}
             for field in ("linking_id", "workflow", "business_key"):
                 if find := getattr(self, field):
-                    told[field] = find(event)
+                    mapped[field] = find(event)
             payload = event.document if self.payload is None else self._storable(self.payload(event))
-            ensure_storable(told)
+            ensure_storable(mapped)
         except Exception as error:
             is_away = isinstance(error, Error) and not isinstance(error, DataError)
             if isinstance(error, InputRefused) or is_away:  # not the declaration's fault
@@ -125,16 +125,16 @@ class SignalSource:
             logger.error("The event of %s cannot be mapped", self.name, exc_info=error)
             detail = f"The declaration of {self.name} raised {type(error).__name__} for it: see the log."
             raise InputRefused("not_mappable", detail) from None
-        return _valid_id(told.pop("id")), self._body(told, payload)
+        return _valid_id(mapped.pop("id")), self._body(mapped, payload)
 
     def _storable(self, payload: Mapping[str, Any]) -> Document:
         ensure_storable(dict(payload))
         return document_of(payload)
 
-    def _body(self, told: dict[str, Any], payload: Document) -> SignalBody:
-        if "business_key" in told:
-            told["workflow"] = str(self._workflow_of(told.pop("business_key")))
-        fields = document_of(told)
+    def _body(self, mapped: dict[str, Any], payload: Document) -> SignalBody:
+        if "business_key" in mapped:
+            mapped["workflow"] = str(self._workflow_of(mapped.pop("business_key")))
+        fields = document_of(mapped)
         return SignalBody(signal_bodies.name_of(fields), *signal_bodies.address_of(fields), payload)
 
     def _workflow_of(self, business_key: object) -> UUID:

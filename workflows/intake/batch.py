@@ -110,17 +110,17 @@ class Batch:
         """
         taken: dict[UUID, Row] = {}
         later: list[Row] = []
-        held = 0
+        total = 0
         while queue and len(taken) < rows:
             row = queue[0]
             if not row.is_answered:
                 if row.key in taken:
                     later.append(row)
-                elif taken and held + row.size > size:
+                elif taken and total + row.size > size:
                     break
                 else:
                     taken[row.key] = row
-                    held += row.size
+                    total += row.size
             queue.popleft()
         queue.extendleft(reversed(later))
         return cls(taken.values())

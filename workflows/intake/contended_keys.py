@@ -34,7 +34,7 @@ class ContendedKeys:
         self.working: asyncio.Task[None] | None = None
         self._store = store
         self._new: deque[Row] = deque()
-        self._held: deque[Row] = deque()
+        self._locked: deque[Row] = deque()
         self._known: dict[UUID, float] = {}
 
     def knows(self, key: UUID) -> bool:
@@ -48,9 +48,9 @@ class ContendedKeys:
 
     async def _work(self) -> None:
         """Try each new row, then those whose keys were locked, in turn, until they are answered."""
-        while self._new or self._held:
+        while self._new or self._locked:
             row, patience = (
-                (self._new.popleft(), FIRST_LOCK_TIMEOUT) if self._new else (self._held.popleft(), LOCK_TIMEOUT)
+                (self._new.popleft(), FIRST_LOCK_TIMEOUT) if self._new else (self._locked.popleft(), LOCK_TIMEOUT)
             )
             if row.is_answered:
                 continue
@@ -58,7 +58,7 @@ class ContendedKeys:
                 self._known.pop(row.key, None)
             else:
                 self._remember(row.key)
-                self._held.append(row)
+                self._locked.append(row)
 
     def _remember(self, key: UUID) -> None:
         if len(self._known) >= MOST_REMEMBERED:

@@ -314,12 +314,12 @@ def _select(definition: WorkflowDefinition, condition: Q, sent: str, *parameters
     )
     same = RawSQL(comparison, [definition.name, *paths, *parameters, *paths], BooleanField())  # noqa: S611 (ours)
     rows = Workflow.objects.with_state().filter(condition).annotate(same=same, stored=stored, sent=sent_again)
-    told = ("status", "state", "submitted_by", "same", "stored", "sent")
-    found = rows.values_list("idempotency_key", "id", *told)
+    columns = ("status", "state", "submitted_by", "same", "stored", "sent")
+    found = rows.values_list("idempotency_key", "id", *columns)
     same_type = RawSQL("workflow_type = %s", [definition.name], BooleanField())
     nothing = Value(None, TextField())
     spent = SpentKey.objects.filter(condition).annotate(same=same_type, stored=nothing, sent=nothing)
-    found = found.union(spent.values_list("idempotency_key", "workflow_id", *told), all=True)
+    found = found.union(spent.values_list("idempotency_key", "workflow_id", *columns), all=True)
     statement: tuple[str, tuple[Any, ...]] = found.query.sql_with_params()
     return statement
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 Entry = Mapping[str, Any]
 
 # A list of 21 steps takes 500 bytes; in full it would take 1,700. Failed and waiting steps stay in full.
-_TOLD_BY_A_WORD = {"ran": "", "recorded": " recorded", "skipped": " skipped"}
+_WORDS = {"ran": "", "recorded": " recorded", "skipped": " skipped"}
 _SEPARATOR = ", "
 _UNNAMEABLE = "?"  # a step whose name has a space or a comma; its entry is in full
 
@@ -38,7 +38,7 @@ def _in_short(step: Entry, in_full: list[Entry]) -> str:
     """The step's part of the text; if that does not say everything, its entry is added to `in_full`."""
     name = step["step"]
     nameable = " " not in name and "," not in name
-    if nameable and len(step) == 3 and "ms" in step and (outcome := _TOLD_BY_A_WORD.get(step["outcome"])) is not None:
+    if nameable and len(step) == 3 and "ms" in step and (outcome := _WORDS.get(step["outcome"])) is not None:
         return f"{name}{outcome} {step['ms']}"
     in_full.append(step)
     return name if nameable else _UNNAMEABLE
@@ -50,20 +50,20 @@ def as_told(in_short: str, in_full: Sequence[Entry]) -> list[Entry]:
     If this release cannot read the text (from a later release, or edited), only the entries in the JSON: the page still
     shows what failed or waits.
     """
-    told_in_full = iter(in_full)
+    left_in_full = iter(in_full)
     try:
-        steps = [_entry(word.split(" "), told_in_full) for word in in_short.split(_SEPARATOR)] if in_short else []
+        steps = [_entry(word.split(" "), left_in_full) for word in in_short.split(_SEPARATOR)] if in_short else []
     except (ValueError, StopIteration):
         return list(in_full)
-    return [*steps, *told_in_full]
+    return [*steps, *left_in_full]
 
 
-def _entry(word: Sequence[str], told_in_full: Iterator[Entry]) -> Entry:
+def _entry(word: Sequence[str], left_in_full: Iterator[Entry]) -> Entry:
     match word:
         case [name, ms]:
             return {"step": name, "outcome": "ran", "ms": json.loads(ms)}
         case [name, outcome, ms]:
             return {"step": name, "outcome": outcome, "ms": json.loads(ms)}
         case [_]:
-            return next(told_in_full)
+            return next(left_in_full)
     raise ValueError(f"no step's word: {' '.join(word)}")

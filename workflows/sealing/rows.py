@@ -173,8 +173,8 @@ def _of_tables() -> Iterator[list[Secret]]:
 
 
 def _of_row(table: Table, row: Any) -> Secret:
-    key, place = row.sealed_for
-    return Secret(row.pk, key, place, getattr(row, table.column), table=table)
+    key, name = row.sealed_for
+    return Secret(row.pk, key, name, getattr(row, table.column), table=table)
 
 
 def _read(condition: str, *parameters: Any) -> list[Secret]:

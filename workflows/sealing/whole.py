@@ -20,14 +20,14 @@ class Sealed(Protocol):
 
 def seal(row: Sealed, value: Any) -> str:
     """The envelope to store. The caller has registered the first data key (`key_register`)."""
-    key, place = row.sealed_for
-    return envelopes.seal(value, row=key, field=place)
+    key, field = row.sealed_for
+    return envelopes.seal(value, row=key, field=field)
 
 
 def unseal(row: Sealed, stored: Any) -> Any:
     """The value; one that was stored before sealing is returned as it is. Raises Unreadable."""
-    key, place = row.sealed_for
-    return envelopes.unseal(stored, row=key, field=place)
+    key, field = row.sealed_for
+    return envelopes.unseal(stored, row=key, field=field)
 
 
 class Table(NamedTuple):

@@ -33,23 +33,23 @@ class Announcer:
 
     def __init__(self) -> None:
         self._queues: set[str] = set()
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
         self._thread.start()
 
     def announce(self, queue: str) -> None:
         """Return at once; safe in any thread."""
-        with self._told:
+        with self._changed:
             if queue not in self._queues:
                 self._queues.add(queue)
-                self._told.notify()
+                self._changed.notify()
 
     def end(self) -> None:
         """Close the connection, and wait until that is done. Pending announcements are dropped."""
-        with self._told:
+        with self._changed:
             self._ended = True
-            self._told.notify()
+            self._changed.notify()
         self._thread.join()
 
     def _run(self) -> None:
@@ -68,8 +68,8 @@ class Announcer:
 
     def _next(self) -> list[str]:
         """Wait for queues to announce, and return them; an empty list at the end."""
-        with self._told:
-            self._told.wait_for(lambda: self._queues or self._ended)
+        with self._changed:
+            self._changed.wait_for(lambda: self._queues or self._ended)
             queues, self._queues = list(self._queues), set()
             return [] if self._ended else queues
 

@@ -102,7 +102,7 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
     """
     if len(store.child_signal(name)) > 200:
         raise WaitError("The name of a wait for children is too long for the signal of their end.")
-    rows = [_row(workflow, name, child, child.key or str(place)) for place, child in enumerate(children)]
+    rows = [_row(workflow, name, child, child.key or str(index)) for index, child in enumerate(children)]
     if twice := [key for key, count in Counter(row["child_key"] for row in rows).items() if count > 1]:
         raise WaitError(f"{len(twice)} keys of children are used twice, the first is {twice[0]!r}.")
     started = write(

@@ -86,9 +86,9 @@ def wait_for_signal(
     wait = find(attempt, Wait.Kind.SIGNAL, name, look_every=every)
     wanted = as_json(matching or {})
     if wait is None:
-        told: dict[str, Any] = {"due": due, "team": _team(due, team)}
+        when_due: dict[str, Any] = {"due": due, "team": _team(due, team)}
         wait = begin(
-            attempt, Wait.Kind.SIGNAL, name, waiting_for=waiting_for, timeout=timeout, look_every=every, **told
+            attempt, Wait.Kind.SIGNAL, name, waiting_for=waiting_for, timeout=timeout, look_every=every, **when_due
         )
     if not wait.outcome:
         answered = _answer(attempt, workflow, wait, names, wanted) or _look(attempt, wait, look)

@@ -150,8 +150,8 @@ def insert_parameters(
         ensure_time("The time until a wait is due", due)
         if not timedelta(0) < due < timeout:
             raise WaitError(f"A wait of {timeout} is due before that, and not after {due}.")
-    told = {"wait_due": due, "wait_team": team}
-    return {"kind": kind, "name": name, "waiting_for": waiting_for, "timeout": timeout, **told}
+    when_due = {"wait_due": due, "wait_team": team}
+    return {"kind": kind, "name": name, "waiting_for": waiting_for, "timeout": timeout, **when_due}
 
 
 def begin(
