@@ -47,7 +47,6 @@ class Correctable:
         return info is not None and _holds(info.annotation, NUMBERS)
 
     def passed_on_by(self, fields: Collection[str]) -> set[str]:
-        """The names of the steps whose calls use one of these fields."""
         return {step for field in fields for step in self.fields.get(field, ())}
 
 

@@ -19,7 +19,7 @@ from workflows.errors import policy_number
 from workflows.models import Workflow
 from workflows.wording import Wording, words_for_step
 
-if TYPE_CHECKING:  # search keys are read from payloads by a definition: they import this module
+if TYPE_CHECKING:  # search keys import this module
     from workflows.search.search_keys import SearchKey
 
 
@@ -191,7 +191,6 @@ class Step:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of its names, the oldest first."""
         return (*self.formerly, self.name)
 
     @property

@@ -111,7 +111,6 @@ class Intake:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def close(self) -> None:
-        """Close this loop's connections to the database."""
         await self._batches.close()
 
     async def _take(self, headers: requests.Headers, request_id: str, receive: Receive) -> Response:

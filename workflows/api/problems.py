@@ -148,5 +148,4 @@ def not_installed(missing: ExtraMissing) -> View:
 
 @api()
 def not_found(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-    """The view of every unknown address."""
     raise Problem(404, "not_found", "There is nothing here.")

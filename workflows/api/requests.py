@@ -76,7 +76,6 @@ def ensure_json(headers: Headers) -> None:
 
 
 def body_of(request: HttpRequest) -> bytes:
-    """The bytes of the body, not parsed."""
     length = length_of(request.headers)
     try:
         body = request.read(length)

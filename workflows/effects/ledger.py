@@ -8,7 +8,7 @@
 | NOT_DONE | refused, or never sent | calls, under the same key |
 | SKIPPED | the step did not apply | evaluates it again |
 | UNDONE | it happened, and was undone (`workflows.engine.compensation`) | calls, under a new key |
-| KEPT | it happened, and a person let it stand when the rest was undone | as DONE: a retry sets it to that |
+| KEPT | it happened, and a person left it as it is when the rest was undone | as DONE, which a retry sets |
 
 `effects.reconcile` finds out whether a call in doubt happened. INTENT, and every decision of a later attempt, is fenced
 (see `state.attempt_log`), and overwrites only the state that was read. A call's result is true, so it is written even

@@ -229,7 +229,6 @@ class Reconciler:
         raise Unanswered(message, code="effect_in_doubt", wait_id=answer.wait_id)
 
     def _titled(self, effect: KnownEffect) -> str:
-        """The title of the effect's step."""
         step = self._definition.find_or_removed_step(effect.step)
         return words_for_step(self._definition.wording, step.name).titled
 
@@ -339,6 +338,5 @@ def make_answerable_due(queue: str) -> int:
 
 
 def effect_in_question(wait_name: str) -> tuple[str, int]:
-    """The step and the generation of the effect in question."""
     step, _, generation = wait_name.partition(":")[2].rpartition(":")
     return step, int(generation)

@@ -59,7 +59,7 @@ class EffectRows:
     def find(self, step: Step) -> KnownEffect | None:
         """The step's effect of the latest generation, under its oldest name or, from an older release, another name.
 
-        Of effects under several names, one that is DONE comes first, then one in doubt: a release that did not declare
+        If there are several, one that is DONE comes first, then one in doubt: a release that did not declare
         the older name may have made the call.
         """
         known = [self._known[name] for name in step.names if name in self._known]

@@ -16,8 +16,6 @@ from workflows.models.clock import ClockTimestamp
 
 
 class Policy(NamedTuple):
-    """A retry policy with every field decided."""
-
     max_attempts: int
     base_delay: float
     max_delay: float

@@ -124,8 +124,6 @@ def run(
 
 
 class _Compensation:
-    """One pass over the effects that have to be undone."""
-
     def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, hooks: Hooks) -> None:
         self.definition = definition
         self.attempt = attempt

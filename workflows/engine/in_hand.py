@@ -59,7 +59,6 @@ class InHand:
         return attempt
 
     def clear(self, **changes: Any) -> None:
-        """Nothing is in hand any more."""
         self.attempt = None
         request_ids.current.set("")
         self._status.update(attempt_id=0, workflow_id=0, since=0.0, deadline=NEVER, lost=False, step="", **changes)

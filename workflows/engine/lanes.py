@@ -171,7 +171,6 @@ class Lanes:
             self.take_places(Lane(workflow.priority, workflow.workflow_type, workflow.tenant))
 
     def begin(self, lane: Lane) -> None:
-        """Note that a workflow of the lane starts."""
         self._begun += 1
         self._end_turn_of(lane)
         for key in self._keys(lane):

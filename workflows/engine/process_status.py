@@ -64,7 +64,6 @@ class Slot:
         return None
 
     def clear(self) -> None:
-        """Empty the slot for the next child."""
         self.write(WorkerStatus())
 
     def _current(self) -> int:

@@ -1,7 +1,7 @@
 """TURNS: where a pace limits starts in a second, a worker takes a turn before it starts a workflow.
 
 The pace's row holds the turns, in the database's time: `next_at` is the first free one. A worker takes a turn up to a
-second ahead, when something is due, and then waits in memory without a row lock. Of a fast pace it takes its share of a
+second ahead, when something is due, and then waits in memory without a row lock. At a fast pace it takes its share of a
 quarter of a second at once; otherwise the row would be written for each workflow. A worker that dies leaves its turns
 unused: that many fewer workflows start in that second.
 """

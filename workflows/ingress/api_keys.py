@@ -70,7 +70,7 @@ def revoke(key: ApiKey) -> bool:
 
 
 def digest_of(key: str) -> bytes:
-    """A plain SHA-256 is enough: nobody guesses 210 random bits, so a slow hash would protect nothing."""
+    """A plain SHA-256 is enough: nobody guesses 256 random bits, so a slow hash would protect nothing."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 

@@ -26,8 +26,8 @@ from workflows.intake.submissions import (
 from workflows.postgres.deadlines import DatabaseUnavailable
 from workflows.search import search_keys
 
-# Such a statement takes some 20 ms, so nobody waits much longer for the batch ahead. Of the largest submissions, four
-# fit in a batch.
+# Such a statement takes some 20 ms, so nobody waits much longer for the batch ahead. Four of the
+# largest submissions fit in a batch.
 MOST_ROWS = 250
 MOST_BYTES = 1024 * 1024
 
@@ -105,7 +105,7 @@ class Batch:
     def take(cls, queue: deque[Row], *, rows: int = MOST_ROWS, size: int = MOST_BYTES) -> Batch:
         """Take as many rows from the front of a queue as may go together; at least one, if there is one.
 
-        Of two equal keys the second waits, because it is compared with the first one's committed row. Rows that are
+        The second of two equal keys waits, because it is compared with the first one's committed row. Rows that are
         already answered are dropped.
         """
         taken: dict[UUID, Row] = {}

@@ -19,28 +19,28 @@ from workflows.signals import notify
 
 logger = logging.getLogger(__name__)
 
-# What may wait, in submissions and in bytes: a second's work, in no more memory than a small host can spare.
+# The most that may wait, in submissions and in bytes: a second's work, in the memory that a small host can spare.
 MOST_ROWS_WAITING = 5_000
 MOST_BYTES_WAITING = 64 * 1024 * 1024
 
-# Seconds that a batch waits for another transaction that holds one of its keys. A client that sends a submission to two
-# intakes at once makes that milliseconds.
+# Seconds that a batch waits for another transaction's lock on one of its keys. A client that sends a submission to two
+# intakes at once causes a wait of milliseconds.
 LOCK_TIMEOUT = 0.1
 
-# After so many rows in a row, the server is out of resources (disk, memory) for any row: it is not asked for the rest.
+# After so many refusals in a row the server is out of resources (disk, memory) for any row: the rest are not tried.
 MOST_TRIES = 3
 
-# Seconds between two batches. Clients that were answered together send their next submissions together; without this
-# they would alternate in two batches of half the size.
+# Seconds between two batches. Clients that were answered together send their next submissions together; without the
+# pause they would fall into two alternating batches of half the size.
 LINGER = 0.001
 
 
 class Overloaded(Exception):
-    """Too much is waiting already. Nothing of the submission was stored."""
+    """Too much is already waiting. Nothing of the submission was stored."""
 
 
 class Batches:
-    """Enters submissions of one definition, for one event loop. `seconds`: how long each of them waits at most."""
+    """Stores submissions of one definition, for one event loop. `seconds`: how long each of them waits at most."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class Batches:
         self._working: asyncio.Task[None] | None = None
 
     async def enter(self, submission: Submission) -> Entry:
-        """Store a submission unless its key is there already; return its status, once that is committed.
+        """Store a submission unless its key exists; return its status, once that is committed.
 
-        Raises what `submissions.enter` raises, and Overloaded. A caller may be cancelled: what has not been sent to the
-        database by then is not stored.
+        Raises what `submissions.enter` raises, and Overloaded. If the caller is cancelled, a submission that has not
+        been sent to the database is not stored.
         """
         loop = asyncio.get_running_loop()
         row = Row(
@@ -88,7 +88,7 @@ class Batches:
             self._bytes -= row.size
 
     async def close(self) -> None:
-        """Close the connections. Waiting callers are answered that the database is unavailable."""
+        """Close the connections. Waiting callers get DatabaseUnavailable."""
         for task in (self._working, self._contended.working):
             if task is not None:
                 task.cancel()
@@ -111,7 +111,7 @@ class Batches:
                 await asyncio.sleep(LINGER)
 
     async def _store(self, batch: Batch) -> None:
-        """Store a batch in one commit. If PostgreSQL refuses one row, all others are stored."""
+        """Store a batch in one commit. If PostgreSQL refuses a row, the others are stored nevertheless."""
         try:
             await self._insert(self._link, batch, LOCK_TIMEOUT)
         except Refused as refused:
@@ -128,7 +128,7 @@ class Batches:
             batch.refuse(_kind_of(error))
 
     async def _store_each(self, batch: Batch) -> None:
-        """Try each row of a batch once more, alone: only the culprits are refused. Stop if the server is in trouble."""
+        """Try each row once more, alone, so that only the culprits are refused. Stop if the server has trouble."""
         left = deque(batch.rows)
         tries = MOST_TRIES
         while tries and (one := Batch.take(left, rows=1)):
@@ -147,7 +147,7 @@ class Batches:
         Batch(left).refuse()
 
     async def _store_one(self, link: Link, row: Row, patience: float) -> bool:
-        """Store a row by a statement of its own. False when its key is held for longer than `patience`."""
+        """Store a row with its own statement. Returns False if its key is locked for longer than `patience`."""
         batch = Batch([row])
         try:
             await self._insert(link, batch, patience)
@@ -168,8 +168,7 @@ class Batches:
             await self._judge(link, others)
 
     async def _judge(self, link: Link, rows: Sequence[Row]) -> None:
-        """Answer the rows that were sent before, by a new statement: the INSERT's snapshot would not show the rows that
-        won."""
+        """Answer rows that were sent before, by a new statement: the INSERT's snapshot does not show earlier rows."""
         submissions = [row.submission for row in rows]
         found = {each[0]: each for each in await link.fetch(*find_replays(self._definition, submissions))}
         for row in rows:
@@ -180,7 +179,7 @@ class Batches:
 
 
 def _kind_of(error: Exception) -> type[Exception]:
-    """The error that each row of a batch is answered, whatever has happened: nobody waits in vain."""
+    """The error for each row of a batch after any failure, so that no row waits in vain."""
     if isinstance(error, DatabaseUnavailable):
         return DatabaseUnavailable
     logger.error("A batch could not be stored: %s", type(error).__name__, exc_info=error)

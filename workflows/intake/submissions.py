@@ -117,7 +117,6 @@ class InputInvalid(Exception):
 
 
 def submission_definition() -> WorkflowDefinition:
-    """The definition for submissions."""
     name: str = settings.SUBMISSION_WORKFLOW
     if name not in definitions():
         raise ImproperlyConfigured(f"SUBMISSION_WORKFLOW is {name!r}, which no definition in WORKFLOWS is called.")
@@ -237,7 +236,6 @@ def _new(definition: WorkflowDefinition, workflow_id: int, key: UUID) -> Entry:
 
 
 def new_entry(workflow_id: int, key: UUID) -> Entry:
-    """The status of a row that was just stored."""
     return Entry(workflow_id, key, Workflow.Status.PENDING, State.QUEUED, replayed=False)
 
 

@@ -81,7 +81,6 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         return self.filter(Exists(under_way), state=ManualTask.State.OPEN)
 
     def overdue(self) -> ManualTaskQuerySet:
-        """The open tasks that should have been decided by now."""
         return self.open().filter(due_at__lte=Now(), due_at__isnull=False)
 
     def for_members(self, user: User) -> ManualTaskQuerySet:

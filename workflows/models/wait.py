@@ -17,7 +17,6 @@ class WaitQuerySet(models.QuerySet["Wait"]):
         return self.filter(HAS_DUE_TIME, Exists(waiting.exclude(waiting_for="")))
 
     def overdue(self) -> WaitQuerySet:
-        """Those whose due time has passed."""
         return self.with_due_time().filter(due_at__lte=Now())
 
 

@@ -27,7 +27,7 @@ from workflows.postgres.wire import gives_up, wire_of
 
 logger = logging.getLogger(__name__)
 
-# Seconds for connecting, for a backend to end, and for all of a look.
+# Seconds for connecting, for a backend to end, and for a whole look.
 CONNECT_TIMEOUT, END_TIMEOUT, LOOK_TIMEOUT = 2, 1, 5
 # Seconds for an answer to arrive that was on its way during the look.
 ON_ITS_WAY = 1.0

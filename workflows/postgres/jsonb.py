@@ -63,7 +63,6 @@ class Document:
         return {"text": self.text, "path": list(self.path)}
 
     def part(self, name: str) -> Document:
-        """The object under `name` in this one."""
         return Document(self.text, self.value[name], (*self.path, name))
 
     def __repr__(self) -> str:
@@ -71,7 +70,6 @@ class Document:
 
 
 def document_of(value: Mapping[str, Any]) -> Document:
-    """A document for a value that is known to be storable."""
     return Document(json.dumps(value), dict(value))
 
 

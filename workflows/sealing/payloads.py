@@ -33,7 +33,6 @@ def seal_document(definition: WorkflowDefinition, payload: Document, row: UUID) 
 
 
 def seal(definition: WorkflowDefinition, payload: Mapping[str, Any], row: UUID) -> dict[str, Any]:
-    """The payload to store, with sealed secrets."""
     return _changed(definition, payload, lambda field, value: envelopes.seal(value, row=row, field=field))
 
 

@@ -42,7 +42,6 @@ def record(
 
 
 def record_in(attempt: OpenAttempt, kind: Event.Kind, step: str = "", **detail: Any) -> None:
-    """Add an event of the attempt, at that step: see `record`."""
     record(attempt.workflow_id, kind, attempt=attempt.number, step=step, **detail)
 
 

@@ -1,15 +1,15 @@
-"""TRANSITIONS: when, and whether, a workflow is run. No other module writes these columns of its row:
+"""TRANSITIONS: whether and when a workflow runs. Only this module writes these columns of its row:
 
 | column | what it says |
 |---|---|
 | `status`, `compensating`, `completed_at` | PENDING, being undone, or finished since then: COMPLETE or FAILED |
-| `invisible_until` | no worker takes the workflow before this time, and it is due since then |
+| `invisible_until` | no worker takes the workflow before this time; from then on it is due |
 | `begun` | it has started, and goes first: an attempt has been decided, or the workflow was woken |
 | `waiting_for` | what it waits for, in words |
-| `wake_on`, `wake_matching`, `seen_until` | the names of the signals that wake it, and which of those |
-| `parked_on`, `parked_at` | what it waits for, a service that takes no calls or a cause, and since when |
+| `wake_on`, `wake_matching`, `seen_until` | which signals wake it: their names, content and time |
+| `parked_on`, `parked_at` | the unavailable service, or the cause, that it waits for, and since when |
 | `current_step`, `retry_count` | the step where it failed or waits, and how many times in a row that step failed |
-| `unavailable_count` | how many of these failures were at a service that was unavailable |
+| `unavailable_count` | how many of these failures were at an unavailable service |
 
 Each change of state has one function (docs/architecture.md has the diagram). A column that the function does not name
 keeps its value, except the columns of what the workflow waited for or was parked on. The caller's transaction, in which

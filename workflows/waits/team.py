@@ -25,5 +25,4 @@ def _has_members() -> bool:
 
 
 def is_group(name: str) -> bool:
-    """Whether there is a group of that name."""
     return bool(attempt_log.execute("SELECT 1 FROM auth_group WHERE name = %s", [name]))
