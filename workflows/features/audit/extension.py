@@ -1,4 +1,4 @@
-"""What the audit brings to pages."""
+"""What the audit adds to pages."""
 
 from __future__ import annotations
 

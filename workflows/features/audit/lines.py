@@ -1,7 +1,7 @@
-"""AUDIT: who did what, and who looked at whom, newest first: what several tables have on record, merged.
+"""AUDIT: who did what, and who looked at whom, newest first, merged from several tables.
 
-Each is read by an index of its own, from a place on: `(time, rank of the table, id)`. Page 200 costs what the first one
-costs (docs/adr/0027).
+Each table is read by its own index, after a position `(time, rank of the table, id)`. So page 200 costs as much as the
+first (docs/adr/0027).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from workflows.users import named
 
 
 class Place(NamedTuple):
-    """The place of a line in the audit."""
+    """The position of a line in the audit."""
 
     at: datetime
     rank: int
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which lines: of this person, by name; about these workflows; from a time on, up to another; of one sort."""
+    """Which lines to read: of a person (by name), about these workflows, in a range of time, of one sort."""
 
     person: str = ""
     workflows: Sequence[int] | None = None
@@ -50,7 +50,7 @@ def _logged_by(rows: Rows, name: str) -> Rows:
 
 
 ACCESSES = Source(0, LOOKED, Access.objects.all, workflow="workflow")
-# No joins: the order of an index would be lost, and what is about a workflow that is gone.
+# No joins: they would lose the index's order, and the lines about deleted workflows.
 OURS = (
     ACCESSES,
     Source(1, LOOKED, Search.objects.all),
@@ -70,14 +70,14 @@ def sources() -> tuple[Source, ...]:
 
 
 class Line(NamedTuple):
-    """A row of a table of the audit, and its place."""
+    """A row of one of the audit's tables, and its position."""
 
     place: Place
     row: Any
 
 
 def lines(asked: Asked, *, before: Place | None = None, limit: int) -> list[Line]:
-    """The newest lines of these, or the newest before a place."""
+    """The newest lines that match, or the newest before a position."""
     found = [line for source in sources() for line in _read(source, asked, before, limit)]
     return sorted(found, key=lambda line: line.place, reverse=True)[:limit]
 
@@ -99,7 +99,7 @@ def _read(source: Source, asked: Asked, before: Place | None, limit: int) -> Ite
 
 
 def _chosen(rows: Rows, source: Source, asked: Asked) -> Rows:
-    """Those of the person and the time."""
+    """The rows of this person and range of time."""
     if asked.person:
         rows = source.of_person(rows, asked.person)
     if asked.since:
@@ -110,14 +110,14 @@ def _chosen(rows: Rows, source: Source, asked: Asked) -> Rows:
 
 
 def _beyond(rows: Rows, source: Source, place: Place) -> Rows:
-    """What comes after a place: (at, rank, id) < place."""
+    """The rows after a position: those with (at, rank, id) < place."""
     if source.rank == place.rank:
         return rows.filter(TupleLessThan(Tuple(F(source.at), F("id")), (place.at, place.pk)))
     return rows.filter(**{f"{source.at}__{'lte' if source.rank < place.rank else 'lt'}": place.at})
 
 
 def reveals(asked: Asked) -> list[tuple[date, str, int]]:
-    """How often each person has revealed something, by the reader's days, newest first; of the newest 10,000."""
+    """How often each person revealed values, by the reader's days, newest first. Counts only the newest 10,000."""
     rows = _chosen(Access.objects.filter(kind=Access.Kind.REVEALED), ACCESSES, asked)
     newest = rows.order_by("-at").values_list("at", "actor")[: bounded.limit()]
     counted = Counter((timezone.localdate(at), actor) for at, actor in newest)
@@ -126,7 +126,7 @@ def reveals(asked: Asked) -> list[tuple[date, str, int]]:
 
 
 def every_line(asked: Asked, *, size: int = 1_000) -> Iterator[Line]:
-    """All of these lines, newest first; each table is read so many rows at a time."""
+    """All lines that match, newest first. Reads `size` rows of a table at a time."""
     return merge(*(_all(source, asked, size) for source in sources()), key=lambda line: line.place, reverse=True)
 
 

@@ -1,4 +1,4 @@
-"""The audit: who did what, and who looked at whom; by person, patient and time. And the same as a file."""
+"""The audit page: who did what, and who looked at whom, by person, patient and time. Exports the same as a file."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from workflows.telling.audited import DID, LOOKED
 
 SIZE = 50
 USERS_SHOWN = 1_000
-# A file has no more lines; each is some 150 bytes.
+# The most lines of a file. A line has some 150 bytes.
 MOST_EXPORTED = 100_000
-# The reveals of so many days are counted where no time is chosen.
+# Without a chosen time the page counts the reveals of the last 7 days.
 DAYS_COUNTED = timedelta(days=7)
 COUNTS_SHOWN = 100
-# Days that can be asked for: the first and the last of all have no time in some zones.
+# The first and last days that can be chosen: beyond them, some time zones have no such time.
 EARLIEST, LATEST = date(1900, 1, 1), date(9999, 12, 30)
 
 SORTS = {"": "Everything", LOOKED: "What people looked at", DID: "What people did"}
@@ -48,13 +48,13 @@ LOOKS = dict(Access.Kind.choices)
 FLAGS = {ADDITION: "Added", CHANGE: "Changed", DELETION: "Deleted"}
 COLUMNS = ("Time (UTC)", "Who", "What", "Workflow", "About", "Details")
 
-# What a spreadsheet takes for a formula, in full width, too.
+# What a spreadsheet would run as a formula, also in full-width characters.
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A line in words. `about` is the masked part of whom the workflow is about."""
+    """An audit line in words. `about` is the masked name of the person whom the workflow is about."""
 
     at: datetime
     who: str
@@ -69,7 +69,7 @@ class Told:
 
 
 class Filters(NamedTuple):
-    """What the address asks for, as typed; what cannot be is left out."""
+    """The filters of the address, as typed. A value that is impossible counts as not given."""
 
     person: str = ""
     sort: str = ""
@@ -130,7 +130,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
 
 @require_POST
 def export(request: HttpRequest, *, site: AdminSite) -> HttpResponse | StreamingHttpResponse:
-    """The lines that the filters ask for, as CSV, and a line in the audit that says who took them."""
+    """Stream the lines that match the filters as CSV, after an audit line that records who exported them."""
     _require(request)
     assert request.user.is_authenticated
     filters = Filters.of(request.POST.dict())
@@ -144,7 +144,7 @@ DAYS = (("Today", 0), ("Yesterday", 1))
 
 
 def _of_day(filters: Filters, day: date) -> tuple[str, bool]:
-    """The address of one day with these filters, and whether it is chosen."""
+    """The address for one day with these filters, and whether it is the chosen one."""
     chosen = filters._replace(since=str(day), until=str(day))
     return f"?{chosen.query}", chosen == filters
 
@@ -155,7 +155,7 @@ def _require(request: HttpRequest) -> None:
 
 
 def _people(chosen: str) -> list[str]:
-    """Who can be chosen; the one who is chosen may have left."""
+    """The users that the filter offers. The chosen one is among them even if they have left."""
     users, name = get_user_model().objects, get_user_model().USERNAME_FIELD
     known = users.filter(is_staff=True).order_by(name).values_list(name, flat=True)[:USERS_SHOWN]
     return sorted({*known, chosen} - {""})
@@ -165,14 +165,14 @@ def _people(chosen: str) -> list[str]:
 
 
 def _asked(filters: Filters) -> tuple[Asked, Sequence[str]]:
-    """The lines that the filters ask for, and by which keys a patient's other workflows were looked for."""
+    """The lines that the filters ask for, and the keys by which a patient's other workflows were searched."""
     since, until = _day(filters.since), _day(filters.until, days=1)
     workflows, tried = _of_patient(int(filters.patient)) if filters.patient else (None, ())
     return Asked(filters.person, workflows, since, until, filters.sort), tried
 
 
 def _of_patient(workflow_id: int) -> tuple[Sequence[int], Sequence[str]]:
-    """A workflow and those that share a search key with it: the newest 50."""
+    """A workflow and the newest 50 that share a search key with it."""
     known = Workflow.objects.filter(pk=workflow_id).values_list("workflow_type", "payload").first()
     if known is None:
         return [workflow_id], ()
@@ -181,7 +181,7 @@ def _of_patient(workflow_id: int) -> tuple[Sequence[int], Sequence[str]]:
 
 
 def _day(text: str, *, days: int = 0) -> datetime | None:
-    """The start of a reader's day, or of so many days later; None if it is none, or far off."""
+    """The start of a day in the reader's zone, or of a day so many days later. None if the text is no date in range."""
     try:
         day = date.fromisoformat(text) + timedelta(days)
     except (ValueError, OverflowError):
@@ -244,7 +244,7 @@ def _looked(row: Access) -> str:
 
 
 class _Echo:
-    """What `csv` writes to: it gives each row back."""
+    """A file for `csv` that returns each row instead of storing it."""
 
     def write(self, row: str) -> str:
         return row
@@ -266,5 +266,5 @@ def _cells(line: Told) -> Iterable[object]:
 
 
 def _safe(cells: Iterable[str]) -> list[str]:
-    """The cells as texts that no spreadsheet takes for formulas."""
+    """The cells as text that no spreadsheet runs as a formula."""
     return [f"'{cell}" if _FORMULA.match(cell) else cell for cell in cells]
