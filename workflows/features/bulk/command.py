@@ -1,4 +1,4 @@
-"""bulk: one operation on many workflows, chosen as the lists of the console choose them; the workers carry it out."""
+"""The `bulk` subcommands: one operation on many workflows, chosen by the same filters as in the console's lists."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 Outcome = BulkItem.Outcome
-# Seconds between two looks at how far it is.
+# Seconds between two checks of the progress.
 LOOK_EVERY = 1.0
 LISTED = 20
 UNDER_WAY = (State.QUEUED, State.RUNNING, State.RETRYING, State.WAITING, State.PARKED)
@@ -89,7 +89,7 @@ def _start(user: User, options: dict[str, Any], *, verb: BulkVerb) -> dict[str, 
 
 
 def _chosen(verb: BulkVerb, options: dict[str, Any]) -> tuple[list[selecting.Rows], str]:
-    """The chosen rows, in arms, and what they were chosen by."""
+    """The chosen rows, in arms, and a description of the filters."""
     if verb.among == "failures" and options["until"] and not options["since"]:
         raise NotAllowed("Say --since, too: the failures of a time have a start.")
     given = {name: options[name] for name in (*_CONDITIONS, "state") if options.get(name)}
@@ -129,7 +129,7 @@ _CONDITIONS: dict[str, Callable[[str], Q]] = {
 
 
 def _follow(made: BulkOperation, say: Callable[[str], object]) -> None:
-    """Say how far it is until it has ended, or waits for a person. Ctrl-C leaves it running."""
+    """Print the progress until the operation ends or waits for a person. Ctrl-C leaves it running."""
     told = ""
     try:
         while True:
@@ -149,7 +149,7 @@ def _follow(made: BulkOperation, say: Callable[[str], object]) -> None:
         raise
 
 
-# --- Of those that there are ----------------------------------------------------------------------------
+# --- Look at one, or change it --------------------------------------------------------------------------
 
 
 def _add_id(parser: ArgumentParser) -> None:
@@ -175,7 +175,7 @@ def _told(bulk_id: int) -> dict[str, Any]:
     }
 
 
-# An item is accepted when the operation was carried out on it: what became of it then is told beside that.
+# "Accepted" says only that the operation was carried out on the item. `became` says how it ended.
 _TOLD = {Outcome.OPEN: "open", Outcome.DONE: "accepted", Outcome.SKIPPED: "skipped", Outcome.FAILED: "errors"}
 
 

@@ -1,4 +1,4 @@
-"""What bulk operations bring to pages and commands."""
+"""What bulk operations add to pages and commands."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class BulkExtension(Extension):
         return operations.to_approve(user).count()
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
-        from workflows.features.bulk import page  # a page: not where this is first imported
+        from workflows.features.bulk import page  # registers a page: only once the models are ready
 
         return [(sentence, Link("bulkoperation", pk=str(row.pk))) for row, sentence in page.awaiting(user)]
 
     def subcommands(self) -> Mapping[str, Subcommand]:
-        from workflows.features.bulk import command  # for that command alone
+        from workflows.features.bulk import command  # only this command needs it
 
         return command.SUBCOMMANDS

@@ -1,4 +1,4 @@
-"""Where bulk operations take part: workers carry them out, a slice at a time."""
+"""Bulk operations in the workers: maintenance carries them out, a slice at a time."""
 
 from __future__ import annotations
 

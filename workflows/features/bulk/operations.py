@@ -1,10 +1,10 @@
-"""What people may do to many rows at once: one operation, on rows that are chosen once, carried out by the workers.
+"""Bulk operations: people choose rows once, and the workers carry out one operation on them.
 
     choose -> start (-> approve) -> the workers' slices, with pause, resume and cancel -> done
 
-The rows are chosen and stored by one statement (`choose`): what starts to match later is not among them. Each item goes
-through the function that does the same to one row, in a savepoint of the transaction that records its outcome. So an
-item has exactly one outcome, whatever dies: it is done, skipped (that function refused it), or failed.
+`choose` stores the rows by one statement: rows that match later are not included. The function that does the same to
+one row carries out each item, in a savepoint of the transaction that records the outcome. So each item has exactly one
+outcome, even after a crash: done, skipped (the function refused it) or failed.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ logger = logging.getLogger(__name__)
 
 State, Outcome = BulkOperation.State, BulkItem.Outcome
 
-# How many one person may decide on alone, where nothing is taken away from a patient: an outage of some minutes.
+# How many rows one person may decide on alone if patients lose nothing: an outage of some minutes.
 MANY_ALONE = 500
-# Items a second: what the services, and the workers beside their own work, take with ease.
+# Items a second that the services, and workers with other work, take with ease.
 USUAL_PACE, FASTEST = 5, 50
-# Seconds of a slice: it holds the rows of its items so long.
+# Seconds of a slice. Its items' rows stay locked for that long.
 SLICE = 0.2
-# Seconds that the workers may be late by, and still catch up with the pace.
+# Workers that are up to so many seconds late still catch up with the pace.
 CATCH_UP = 2.0
 DRAFTS_KEPT = timedelta(hours=12)
 
@@ -64,15 +64,15 @@ DRAFTS_KEPT = timedelta(hours=12)
 
 
 def choose(verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str, **arguments: Any) -> BulkOperation:
-    """Store which rows a bulk operation is about: those of a query for ids, as they are now. Nothing is done yet.
+    """Store the rows of a bulk operation: the ids that a query returns now. Nothing else happens yet.
 
-    `arguments` are what the verb needs to know of the choice: at which `step` these have failed.
+    `arguments` are what the verb needs to know of the choice: the `step` that failed. Raises NotAllowed for no row.
     """
     chosen = verbs()[verb]
     require(user, chosen.permission)
     with short_transaction():
         old = BulkOperation.objects.filter(state=State.DRAFT, asked_at__lt=ClockTimestamp() - DRAFTS_KEPT)
-        # Locked first: one that is started at this moment is not forgotten.
+        # Locked first, so that a draft that somebody starts at this moment is kept.
         forgotten = list(old.select_for_update(skip_locked=True).values_list("pk", flat=True))
         BulkOperation.objects.filter(pk__in=forgotten).delete()
         made = BulkOperation.objects.create(
@@ -80,7 +80,7 @@ def choose(verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str, *
         )
         try:
             sql, parameters = rows.query.get_compiler(connection=connection).as_sql()
-        except EmptyResultSet:  # of no ids: nothing was ticked
+        except EmptyResultSet:  # nothing was ticked
             raise NotAllowed("Nothing is chosen: no row matches.") from None
         made.selected = execute(
             f"""INSERT INTO workflows_bulkitem (operation_id, row, seen)
@@ -103,12 +103,12 @@ def alone(verb: str, user: User) -> int:
 
 
 def usual_pace(verb: str) -> int:
-    """How many a second, unless somebody says otherwise."""
+    """The items a second at which it runs by default."""
     return FASTEST if verbs()[verb].is_quiet else USUAL_PACE
 
 
 def why_four_eyes(bulk: BulkOperation, user: User) -> str:
-    """Why this user may not decide on it without a second person; empty if they may."""
+    """Why this user needs a second person to decide on it; empty if they do not."""
     if bulk.selected > (most := alone(bulk.verb, user)):
         return f"of more than {most} another user has to approve it"
     if verbs()[bulk.verb].charges_again and user.has_perm(CANCEL_PAID):  # others charge nobody again
@@ -119,9 +119,9 @@ def why_four_eyes(bulk: BulkOperation, user: User) -> str:
 
 
 def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE, **arguments: Any) -> str:
-    """Have it carried out, in this user's name; of too many for one person another has to approve it first.
+    """Start it in this user's name, or ask for approval if it is too much for one person. Return which, as a sentence.
 
-    `arguments` are those of the verb: `to` whom tasks are assigned.
+    `arguments` are the verb's: the user `to` whom tasks are assigned, for example.
     """
     require_reason(reason, "a bulk operation")
     if not 1 <= pace <= FASTEST:
@@ -147,14 +147,14 @@ def why_not_approve(bulk: BulkOperation, user: User) -> str:
 
 
 def to_approve(user: User) -> QuerySet[BulkOperation]:
-    """What other users have asked for, and this one may approve; the oldest first."""
+    """The bulk operations of other users that this one may approve, oldest first."""
     may = [name for name, verb in verbs().items() if user.has_perm(BULK) and user.has_perm(verb.permission)]
     asked = BulkOperation.objects.filter(state=State.ASKED, verb__in=may)
     return asked.exclude(asked_by=user).order_by("asked_at", "id")
 
 
 def approve(bulk_id: int, *, user: User, reason: str = "") -> str:
-    """Let a bulk operation start that another user has asked for."""
+    """Start a bulk operation that another user has asked for."""
     with _locked(bulk_id, user, State.ASKED) as bulk:
         if refusal := why_not_approve(bulk, user):
             raise NotAllowed(refusal)
@@ -164,7 +164,7 @@ def approve(bulk_id: int, *, user: User, reason: str = "") -> str:
 
 
 def pause(bulk_id: int, *, user: User, reason: str = "") -> None:
-    """Carry out no further item until it is resumed. A slice that is under way is finished."""
+    """Stop after the current slice, until somebody resumes it."""
     with _locked(bulk_id, user, State.RUNNING) as bulk:
         bulk.state = State.PAUSED
         bulk.paused_why = f"{user.get_username()} has paused it. {stated(reason)}".strip()
@@ -180,7 +180,7 @@ def resume(bulk_id: int, *, user: User, reason: str = "") -> None:
 
 
 def stop(bulk_id: int, *, user: User, reason: str = "") -> str:
-    """Cancel what is left of it. What it has done stays."""
+    """Cancel the items that are left. Finished items stay as they are."""
     with _locked(bulk_id, user, State.ASKED, State.RUNNING, State.PAUSED) as bulk:
         bulk.state, bulk.ended_at = State.CANCELLED, ClockTimestamp()
         record_for(bulk, user, "Cancelled", reason)
@@ -189,7 +189,7 @@ def stop(bulk_id: int, *, user: User, reason: str = "") -> str:
 
 
 def outcomes(*bulks: BulkOperation) -> dict[int, dict[str, int]]:
-    """How many items of each came out how: done, skipped, failed, and open."""
+    """How many items of each operation are done, skipped, failed and open."""
     counted: dict[int, dict[str, int]] = {bulk.pk: dict.fromkeys(Outcome.values, 0) for bulk in bulks}
     items = BulkItem.objects.filter(operation__in=bulks).order_by()
     for bulk_id, outcome, number in items.values_list("operation", "outcome").annotate(Count("pk")):
@@ -199,7 +199,7 @@ def outcomes(*bulks: BulkOperation) -> dict[int, dict[str, int]]:
 
 @contextmanager
 def _locked(bulk_id: int, user: User, *states: str) -> Iterator[BulkOperation]:
-    """The locked row of a bulk operation in one of these states, for who may do the same to one row; saved after."""
+    """Lock a bulk operation for a user who may do the same to one row; save it afterwards. Checks its state."""
     with short_transaction("The workers carry out a slice of it just now; try again in a moment."):
         bulk = BulkOperation.objects.select_for_update(no_key=True).filter(pk=bulk_id, verb__in=verbs()).first()
         if bulk is None:
@@ -216,10 +216,10 @@ def _locked(bulk_id: int, user: User, *states: str) -> Iterator[BulkOperation]:
 
 
 def do_slice(after: int) -> Slice:
-    """Carry out the next items of a bulk operation whose pace allows one: of the next after this id, in turns.
+    """Carry out the next items of a due bulk operation: of the first after this id, so that all get a turn.
 
-    If the last slice has ended its worker, one item: so it is known which one ends them. The verbs of a later release
-    are left to its workers.
+    A slice has only one item if the last one killed its worker: that shows which item does it. Operations with the
+    verbs of a later release are left to its workers.
     """
     bulk = _next_due(after)
     if bulk is None:
@@ -242,9 +242,9 @@ def do_slice(after: int) -> Slice:
 
 
 def set_aside(after: int) -> int | None:
-    """End, as failed, the item that the slice after this id begins with: it ends each worker that carries it out.
+    """Mark the first open item of the operation after this id as failed, because it kills every worker.
 
-    Returns the id of its bulk operation: the next one has its turn.
+    Returns the id of its bulk operation, so that the next one gets a turn.
     """
     if (bulk := _next_due(after)) is None or (item := _open_items(bulk).first()) is None:
         return None
@@ -255,10 +255,10 @@ def set_aside(after: int) -> int | None:
 
 
 def _next_due(after: int) -> Any:
-    """The locked row of the bulk operation that is next after this id, among those that are due, with `now`.
+    """Lock the next due bulk operation after this id, and annotate it with `now`.
 
-    In turns: one that ends its worker each time does not keep the others waiting, and is met again. A time further
-    ahead than the slowest pace is of a clock that was set back.
+    They take turns, so that one that kills its worker does not keep the others waiting. A `next_at` more than a second
+    ahead (the slowest pace) comes from a clock that was set back, and counts as due.
     """
     now = ClockTimestamp()
     running = BulkOperation.objects.filter(state=State.RUNNING, verb__in=verbs()).annotate(now=now)
@@ -272,7 +272,7 @@ def _open_items(bulk: BulkOperation) -> QuerySet[BulkItem]:
 
 
 def _carry_out_each(bulk: BulkOperation, items: list[BulkItem]) -> int:
-    """Carry out these items, as many as a slice has time for; return how many."""
+    """Carry out these items until the slice's time is over; return how many."""
     until = monotonic() + SLICE
     for number, item in enumerate(items, start=1):
         _carry_out(bulk, item)
@@ -301,7 +301,7 @@ def _end(item: BulkItem, outcome: BulkItem.Outcome, why: str) -> None:
 
 
 def _why_not_in_their_name(bulk: BulkOperation) -> str:
-    """Why it is not carried out in the name of the user who asked for it; empty if it is."""
+    """Why it cannot be carried out in the name of the user who asked for it; empty if it can."""
     user = bulk.asked_by
     if user.is_active and user.is_staff and user.has_perm(verbs()[bulk.verb].permission):
         return ""

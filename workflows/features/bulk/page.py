@@ -1,4 +1,4 @@
-"""The bulk operations: what would one do, how far is it, what came of each item, and who may stop it?"""
+"""The pages of bulk operations: what one would do, its progress, the outcome of each item, and who may stop it."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ UNDER_WAY = (State.ASKED, State.RUNNING, State.PAUSED)
 
 
 class _Verb(Verb):
-    """For each user who may do one of the operations to a row."""
+    """A verb for every user who may do at least one of the operations to a row."""
 
     def is_for(self, user: Any) -> bool:
         return any(user.has_perm(verb.permission) for verb in verbs().values())
 
 
 class StartForm(ReasonForm):
-    """The reason, which has the focus, and the pace."""
+    """Asks for the reason, which has the focus, and the pace."""
 
     reason = reason_field()
     pace = forms.IntegerField(
@@ -150,7 +150,7 @@ VERBS = (
 
 
 class _Followed(KeysetList):
-    """Each row with the outcomes of its items, and with what became of them; None where these are too many to look."""
+    """Adds to each row its items' outcomes and what became of them: None where there are too many items to check."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -172,7 +172,7 @@ class BulkOperationAdmin(ConsoleAdmin):
     asked = time_column("Asked", "asked_at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BulkOperation]:
-        """Without those of verbs that only a later release knows."""
+        """Leaves out operations whose verb only a later release knows."""
         return BulkOperation.objects.filter(verb__in=verbs()).select_related("asked_by", "approved_by")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetList]:
@@ -227,7 +227,7 @@ class BulkOperationAdmin(ConsoleAdmin):
 
     @admin.display(description="Dealt with")
     def progress(self, row: Any) -> str:
-        """Of those that are under way: of one that is done it is all."""
+        """How many items are dealt with; empty unless the operation is running or paused."""
         if row.state not in (State.RUNNING, State.PAUSED):
             return ""
         return f"{row.selected - row.counted[Outcome.OPEN]:,} of {row.selected:,}"
@@ -262,7 +262,7 @@ _TONES = {Outcome.OPEN: "wait", Outcome.DONE: "good", Outcome.SKIPPED: "wait", O
 def _counts(
     row: BulkOperation, counted: Mapping[str, int], became: Mapping[str, int]
 ) -> Iterator[tuple[str, str, str, int, str]]:
-    """Of what has happened to the items, and became of them: the address's parameter, value, label, number and tone."""
+    """The counts of outcomes and results: the address's parameter and value, then label, number and tone."""
     for each in Outcome:
         is_told_below = each == Outcome.DONE and bulk_results.is_followed(row.verb)
         tone = _TONES[each] if counted[each] and not is_told_below else ""
@@ -282,7 +282,7 @@ def _badges(row: BulkOperation, item: Any) -> list[SafeString]:
 
 
 def _log(row: BulkOperation) -> QuerySet[LogEntry]:
-    """What people did with it, newest first."""
+    """What people did with the operation, newest first."""
     of_these = ContentType.objects.get_for_model(BulkOperation)
     return LogEntry.objects.filter(content_type=of_these, object_id=str(row.pk)).select_related("user").order_by("-id")
 
@@ -291,7 +291,7 @@ def _log(row: BulkOperation) -> QuerySet[LogEntry]:
 
 
 def awaiting(user: User) -> list[tuple[BulkOperation, str]]:
-    """What waits for this user as its second person: each with a sentence."""
+    """The operations that wait for this user as the second person, each with a sentence."""
     return [
         (row, f"{row.asked_by.get_username()} asks for the {bulk_operations.name_of(row)}: {words.ended(row.reason)}")
         for row in bulk.to_approve(user).select_related("asked_by")[:ITEMS_SHOWN]
@@ -299,7 +299,7 @@ def awaiting(user: User) -> list[tuple[BulkOperation, str]]:
 
 
 def first_lines(user: User) -> list[First]:
-    """The same for Home."""
+    """The operations that wait for this user, as lines on Home."""
     asked = BulkOperation.State.ASKED.label
     return [
         First(sentence, links.bulk_operation(row.pk), asked, words.age_of(row.asked_at))

@@ -1,4 +1,4 @@
-"""WHAT A BULK OPERATION WOULD DO: to how many of its rows, why not to the others, and which money moves."""
+"""WHAT A BULK OPERATION WOULD DO: how many rows it can change, why not the others, and which money moves."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Preview(NamedTuple):
-    """To how many rows it `can` be done now, and to how many not, with the reason of each kind; and what moves.
+    """How many rows the operation `can` change now, how many not for each reason, and the money that moves.
 
-    Each item is looked at again when its turn comes.
+    Each item is checked again when its turn comes.
     """
 
     can: int

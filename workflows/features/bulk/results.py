@@ -1,7 +1,7 @@
-"""WHAT BECAME of the items of a bulk operation after it was carried out on them, as it is now.
+"""WHAT BECAME of the items after a bulk operation was carried out on them.
 
-To retry a workflow only queues it: whether it completes is seen later. An item is judged by the run that the operation
-started, or was about. Once somebody has started the workflow again, what comes of that is not the operation's.
+A retry only queues a workflow: whether it completes shows later. The result is that of the run which the operation
+started or changed. A run that somebody starts afterwards does not count.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from django.db.models.functions import Coalesce
 from workflows.models import BulkItem, BulkOperation
 from workflows.operations.bulk_verbs import Became, verbs
 
-# In a list what became of so many items is looked up, and no more.
+# A list looks up the results of at most so many items.
 MOST_LISTED = 10_000
-# What still changes by itself.
+# Results that can still change by themselves.
 OPEN = {Became.UNDER_WAY, Became.UNDECIDED, Became.REVERSING}
 
 
 def is_followed(verb: str) -> bool:
-    """Whether something becomes of the items after the operation was carried out on them."""
+    """Whether the verb's items have a result after it was carried out."""
     return verbs()[verb].became is not None
 
 
 def with_results(items: QuerySet[BulkItem], verb: str) -> QuerySet[Any]:
-    """Annotate items on which a verb that is followed was carried out with what `became` of them."""
+    """Annotate items with what `became` of them. The verb must be followed, and carried out on them."""
     of = verbs()[verb]
     assert of.became is not None
     became = Coalesce(of.became(), Value(Became.DELETED), output_field=CharField())
@@ -36,9 +36,9 @@ def with_results(items: QuerySet[BulkItem], verb: str) -> QuerySet[Any]:
 
 
 def became(*bulks: BulkOperation) -> dict[int, Counter[str]]:
-    """How many of the items of each on which it was carried out became what; none for a verb that is not followed."""
+    """How many items of each operation became what; an empty Counter if the verb is not followed."""
     counted: dict[int, Counter[str]] = {bulk.pk: Counter() for bulk in bulks}
-    together: dict[Any, list[BulkOperation]] = {}  # one statement for all that are judged alike
+    together: dict[Any, list[BulkOperation]] = {}  # one statement for all verbs with the same rule
     for bulk in bulks:
         if is_followed(bulk.verb):
             together.setdefault(verbs()[bulk.verb].became, []).append(bulk)
@@ -51,7 +51,7 @@ def became(*bulks: BulkOperation) -> dict[int, Counter[str]]:
 
 
 def few_enough(bulks: Iterable[BulkOperation]) -> Iterator[BulkOperation]:
-    """The first of these that together have so few items that a list can say what became of them."""
+    """The first of these operations whose items together are few enough for a list to look up their results."""
     left = MOST_LISTED
     for bulk in bulks:
         if bulk.selected <= left:

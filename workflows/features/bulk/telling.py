@@ -1,4 +1,4 @@
-"""A BULK OPERATION in words: what it would do, and how far it is."""
+"""A bulk operation in words: what it would do, and its progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workflows.wording import length
 State, Outcome = BulkOperation.State, BulkItem.Outcome
 
 
-# What became of an item, unless the verb says it otherwise.
+# The words for each result, unless the verb has its own.
 BECAME: dict[str, str] = {
     Became.COMPLETE: "complete",
     Became.FOLLOWED_UP: "done",
@@ -43,7 +43,7 @@ def name_of(row: BulkOperation) -> str:
 
 
 def of_start(row: BulkOperation, user: Any, *, pace: int | None = None) -> Iterator[str]:
-    """What happens if this user starts it, in sentences."""
+    """Sentences about what happens if this user starts it."""
     if why := bulk.why_four_eyes(row, user):
         yield f"Nothing happens yet: {why}."
     yield from of_items(row, user, pace=pace)
@@ -57,7 +57,7 @@ def why_not_start(row: BulkOperation, user: Any) -> str:
 
 
 def of_items(row: BulkOperation, user: Any, *, pace: int | None = None) -> Iterator[str]:
-    """What it would do, in sentences."""
+    """Sentences about what it would do to its items."""
     shown, verb = previewed(row, user), verbs()[row.verb]
     which = f"All {shown.can:,}" if shown.can == row.selected > 1 else f"{shown.can:,} of the {row.selected:,}"
     pace = pace or (bulk.usual_pace(row.verb) if row.state == State.DRAFT else row.pace)
@@ -73,7 +73,7 @@ def of_items(row: BulkOperation, user: Any, *, pace: int | None = None) -> Itera
 
 
 def previewed(row: Any, user: Any) -> bulk_previews.Preview:
-    """Once for a page: of 10,000 rows it takes a moment."""
+    """The preview, computed once for a page: it takes a moment for 10,000 rows."""
     if not hasattr(row, "previewed"):
         row.previewed = bulk_previews.preview(row, user)
     shown: bulk_previews.Preview = row.previewed
@@ -81,7 +81,7 @@ def previewed(row: Any, user: Any) -> bulk_previews.Preview:
 
 
 def sentence(row: BulkOperation, counted: dict[str, int], became: Mapping[str, int]) -> str:
-    """How far it is, what happens next, and what became of the items."""
+    """A sentence about the progress, what happens next, and the results so far."""
     return " ".join(filter(None, (_how_far(row, counted), words.ended(told) if (told := results(row, became)) else "")))
 
 
@@ -114,13 +114,13 @@ def _how_far(row: BulkOperation, counted: dict[str, int]) -> str:
 
 
 def done_to(row: BulkOperation) -> str:
-    """What has happened to an item that is dealt with, and no more than that: `retried`."""
+    """The word for what the operation itself did to an item: `retried`."""
     verb = verbs()[row.verb]
     return verb.done or verb.did
 
 
 def label(row: BulkOperation, outcome: str) -> str:
-    """The outcome of an item, which says nothing of what became of it later."""
+    """The label of an item's outcome, which does not include its later result."""
     match outcome:
         case Outcome.DONE:
             return done_to(row).capitalize()
@@ -130,25 +130,25 @@ def label(row: BulkOperation, outcome: str) -> str:
 
 
 def result(row: BulkOperation, became: str) -> str:
-    """What became of an item, in a few words."""
+    """The result of an item, in a few words."""
     return verbs()[row.verb].otherwise.get(became, BECAME[became])
 
 
 def results(row: BulkOperation, became: Mapping[str, int]) -> str:
-    """What became of all items: `0 complete, 8 failed again`; empty where nothing can, or did yet."""
+    """The results of all items: `0 complete, 8 failed again`. Empty if there are none, or none yet."""
     shown = [each for each in BECAME if became.get(each) or (became and each == verbs()[row.verb].aim)]
     return ", ".join(f"{became.get(each, 0):,} {result(row, each)}" for each in shown)
 
 
 def tone_of(row: BulkOperation, became: str) -> str:
-    """How it looks what became of an item: `good`, `bad`, `busy`, or `wait` where somebody may want to look."""
+    """The tone of a result: `good`, `bad`, `busy`, or `wait` if somebody may want to look."""
     if became == verbs()[row.verb].aim:
         return "good"
     return "bad" if became in BAD else "busy" if became in OPEN else "wait"
 
 
 def tone(row: BulkOperation, counted: Mapping[str, int], became: Mapping[str, int]) -> str:
-    """How the whole looks, once it is carried out: as the worst of what became of its items; empty before."""
+    """The tone of a finished operation: that of its worst result. Empty before it is finished."""
     if row.state != State.DONE:
         return ""
     tones = {tone_of(row, each) for each in became}

@@ -1,4 +1,4 @@
-"""What people do to many workflows, or tasks: each by the function of the engine that does it to one."""
+"""The verbs of bulk operations. Each calls the function that does the same to one workflow or task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from workflows.telling import consequences
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-# 0 for one that has not ended: if it fails before its turn comes, nobody has seen that failure.
+# 0 for a workflow that has not ended: a failure before its turn is one that nobody has seen.
 _ITS_END = "coalesce((extract(epoch FROM chosen.completed_at) * 1000000)::bigint, 0)"
 _UNDER_WAY = Exists(Workflow.objects.filter(pk=OuterRef("workflow_id"), status="PENDING"))
 _GIVEN_UP = Q(status="COMPLETE", pk__in=FollowUp.objects.filter(GIVEN_UP).values("workflow"))
@@ -53,7 +53,7 @@ def _became() -> Case:
             output_field=CharField(),
         )
     )
-    # The newest, from the end of the index: in general the one that the operation itself has written.
+    # The newest event, from the end of the index: usually the one that the operation itself wrote.
     started = Event.objects.filter(workflow=OuterRef("row"), kind__in=Event.RUN_AGAIN).order_by("-id").values("at")
     return Case(When(at__lt=Subquery(started[:1]), then=Value(Became.AGAIN)), default=Subquery(rows))
 
