@@ -1,9 +1,9 @@
-"""DUPLICATES: of the workflows with one business key one runs at a time, and nobody is charged twice by mistake.
+"""DUPLICATES: only one workflow of a business key runs at a time, so that nobody is charged twice by mistake.
 
-A worker compares a workflow with the others when it takes it up, never the intake (docs/adr/0020). A transaction on the
-attempt log, under an advisory lock on the key, writes what part the workflow has: a second worker sees at once who is
-the holder, and does not wait for the row that the first one holds. Only what is certainly the same again ends without a
-person's word; what may be another person, or a patient who has come back, is asked about, and waits for the answer.
+A worker compares a workflow with the others when it takes it up; the intake never does (docs/adr/0020). It writes the
+workflow's role in a transaction on the attempt log, under an advisory lock on the business key. So a second worker sees
+the holder at once, without waiting for the row that the first worker has locked. Only a certain repeat ends without
+a person's decision. If it may be another person, or a patient who has come back, a person is asked.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from workflows.waits import URGENT, ask, is_answered, withdraw, withdraw_unanswe
 
 TASK_TYPE = "possible_duplicate"
 QUESTION_PREFIX = "duplicate:"
-# A patient waits for the answer. After a month without one the workflow fails uncharged, and a person is told of that.
+# A patient waits for the answer. After a month without one the workflow fails uncharged, and people are told.
 QUESTION_TIMEOUT = timedelta(days=30)
-# What failed with a charge may be refunded, or completed, while a person is asked.
+# While a person is asked, a failed workflow with a charge may be refunded or completed.
 LOOK_AGAIN = timedelta(hours=1)
 
 
 class Verdict(IntEnum):
-    """What another workflow of the same business key means for one: the highest of several counts."""
+    """What another workflow of the same business key means for this one. The highest verdict wins."""
 
     GO_ON = 0
     ASK = 1  # a person
@@ -47,7 +47,7 @@ class Verdict(IntEnum):
 
 
 class InTheWay(NamedTuple):
-    """A holder in the way of a workflow, and what that means for it. `differ`: the fields in which the two differ."""
+    """A holder in the way of a workflow, and its verdict. `differ` names the fields in which the two differ."""
 
     holder: Holder
     verdict: Verdict
@@ -56,12 +56,12 @@ class InTheWay(NamedTuple):
 
 
 def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Held | Failed | None:
-    """What to do instead of running `workflow`, because of another one of its business key; None to run it."""
+    """What to do instead of running `workflow`, because of another one of its business key. None: run it."""
     questions = _questions(workflow) if definition.business_key and attempt.number > 1 else []
     answers = _read_answers(definition, workflow, questions)  # by holder; each is asked about once
     while definition.business_key and (found := _take(definition, workflow, attempt, answers)):
         holder = found.holder
-        if questions:  # another may be in the way by now, and an answer about the one before decides nothing
+        if questions:  # the holder may be a new one: an answer about the old one does not count
             _withdraw_questions(workflow, but=holder.workflow_id)
         if found.verdict == Verdict.WAIT:
             what = f"workflow {holder.workflow_id}, which is under way for {definition.wording.same_business}"
@@ -74,14 +74,14 @@ def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttem
         try:
             answers[holder.workflow_id] = _ask(definition, workflow, found)
         except Suspend as suspend:
-            if holder.status == Workflow.Status.PENDING:  # if it fails, nothing is left to be asked
+            if holder.status == Workflow.Status.PENDING:  # if the holder fails, the question is void
                 suspend.wake_on.append(HOLDER_ENDED)
             return Held(workflow.current_step, suspend, Attempt.Outcome.HELD)
     return _judge_by_questions(definition, workflow) if questions else None
 
 
 def _ask(definition: WorkflowDefinition, workflow: Workflow, found: InTheWay) -> str:
-    """A person's answer: "approved" to carry the workflow out all the same, "rejected", or "expired"."""
+    """Return a person's answer: "approved" to carry the workflow out as well, "rejected", or "expired"."""
     holder, same = found.holder, definition.wording.same_business
     stands = {
         Workflow.Status.PENDING: "is under way",
@@ -118,7 +118,7 @@ def _answer(
 
 
 class Question(NamedTuple):
-    """What a person is asked, or has answered, about a holder. `holds`: the workflow has waited for this answer."""
+    """A question about a holder, and its answer. `holds`: the workflow has waited for this answer."""
 
     holder: int
     name: str
@@ -140,7 +140,7 @@ def _questions(workflow: Workflow) -> list[Question]:
 
 
 def _read_answers(definition: WorkflowDefinition, workflow: Workflow, questions: Sequence[Question]) -> dict[int, str]:
-    """What people have answered, by holder: it counts whatever has become of the holder since."""
+    """People's answers, by holder. An answer counts even if the holder has changed since."""
     answers = {each.holder: each.outcome for each in questions}
     for holder, outcome in answers.items():
         if not outcome and is_answered(workflow, f"{QUESTION_PREFIX}{holder}"):
@@ -155,10 +155,10 @@ def _withdraw_questions(workflow: Workflow, but: int) -> None:
 
 
 def _judge_by_questions(definition: WorkflowDefinition, workflow: Workflow) -> Held | Failed | None:
-    """What to do instead of running a workflow that nothing is in the way of any more; None to run it.
+    """What to do instead of running a workflow that has nothing in its way any more. None: run it.
 
-    It takes the place of one that was under way, whatever is answered. Else a no counts, if it came before we looked;
-    and what is COMPLETE, and was emptied meanwhile, is asked about as before.
+    If the holder was under way and has ended, the workflow runs, whatever the answer. Otherwise a "no" that was given
+    earlier counts. If the holder is COMPLETE, and was emptied meanwhile, its question stays open.
     """
     for each in _questions(workflow):
         answer = each.outcome
@@ -183,21 +183,21 @@ def _is_complete(workflow_id: int) -> bool:
 def _take(
     definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt, answers: Mapping[int, str]
 ) -> InTheWay | None:
-    """Make the workflow a holder of its business key, if nothing is in its way: else return what is."""
+    """Make the workflow a holder of its business key, unless another one is in its way: return that one."""
     hashes = holders.hashes_in(definition, workflow.tenant, workflow.payload)
     if not hashes:
         return None
     with attempt_log.errors_lose_the_claim(), transaction.atomic(using=ALIAS):
         run = session_of(ALIAS).run
         holders.lock(run, hashes)
-        # A new statement, and so a new snapshot: it sees what the one before us has written.
+        # A new statement has a new snapshot, so it sees what the previous owner of the lock has written.
         others = holders.read(run, definition, workflow, hashes)
         if any(each.workflow_id == workflow.pk for each in others):
             return None
         found = _first_in_the_way(definition, workflow, workflow.payload, others, answers)
         is_pending = found is not None and found.holder.status == Workflow.Status.PENDING
         role = HOLDER if found is None else WAITING if is_pending else FORMER
-        # What is COMPLETE stays a holder, for others that were accepted earlier.
+        # A COMPLETE workflow stays a holder, because others may have been accepted earlier.
         over = [each.workflow_id for each in others if each.status == Workflow.Status.FAILED and not each.counts]
         replaced = over if found is None else []
         if not holders.write(run, hashes, workflow, role, replaced, allowed=FENCE, claim_xid=attempt.claim_xid):
@@ -212,7 +212,7 @@ def _first_in_the_way(
     others: Sequence[Holder],
     answers: Mapping[int, str],
 ) -> InTheWay | None:
-    """Of the holders in the way of a workflow with this payload the one with the highest verdict, then the oldest."""
+    """The holder with the highest verdict for this payload, then the oldest. None if no holder is in the way."""
     judged = [
         _judge_by(definition, workflow, payload, each, answers)
         for each in others
@@ -242,7 +242,7 @@ def _judge_by(
     elif not answer and (
         differ
         or holder.status == Workflow.Status.FAILED
-        or "approved" in answers.values()  # it is to be carried out, as far as anybody was asked
+        or "approved" in answers.values()  # somebody has said to carry it out
         or _has_left(definition, workflow)
     ):
         verdict = Verdict.ASK
@@ -252,7 +252,7 @@ def _judge_by(
 
 
 def _has_left(definition: WorkflowDefinition, workflow: Workflow) -> bool:
-    """Whether the workflow itself was charged in an earlier life, or may have been: it never ends in silence."""
+    """Whether the workflow itself has, or may have, a charge from an earlier run: then it does not end unseen."""
     sql = f"SELECT 1 FROM workflows_workflow w WHERE w.id = %(workflow_id)s AND {charges.LEFT}"  # noqa: S608 (ours)
     return bool(fetch_all(sql, {"workflow_id": workflow.pk, **charges.parameters(definition)}))
 
@@ -260,9 +260,9 @@ def _has_left(definition: WorkflowDefinition, workflow: Workflow) -> bool:
 def _end(
     definition: WorkflowDefinition, workflow: Workflow, first: int, *, differs: bool, is_unanswered: bool
 ) -> Failed:
-    """End it as a duplicate of `first`. If it `differs`, a person has said not to carry it out, or has not answered.
+    """End the workflow as a duplicate of `first`. `differs`: a person said not to carry it out, or did not answer.
 
-    It is born acknowledged, unless nobody has answered whether it is one, or a charge of its own stands.
+    It counts as acknowledged, unless nobody answered or a charge of its own stands.
     """
     error = StepError("Another workflow has done the same.", code=DIFFERS if differs else DUPLICATE)
     is_acknowledged = not (is_unanswered or _has_left(definition, workflow))
@@ -274,18 +274,18 @@ def _end(
 
 
 def is_waiting(workflow: Workflow) -> bool:
-    """Whether the workflow waits for another one of its business key, and no person is asked about that."""
+    """Whether the workflow waits for another one of its business key, without a question to a person."""
     return workflow.wake_on == [HOLDER_ENDED]
 
 
 def is_asked_about(workflow: Workflow) -> bool:
-    """Whether a person is asked just now if the workflow is a duplicate."""
+    """Whether a person is being asked if the workflow is a duplicate."""
     asked = ManualTask.objects.open().filter(workflow=workflow.pk, task_type=TASK_TYPE)
     return bool(workflow.waiting_for) and asked.exists()
 
 
 def has_ended_as_one(workflow: Workflow) -> bool:
-    """Whether the workflow was a duplicate."""
+    """Whether the workflow ended as a duplicate."""
     return workflow.status == Workflow.Status.FAILED and workflow.last_error_code in DUPLICATES
 
 
@@ -300,9 +300,9 @@ _DONE_BY_ANOTHER = """
 
 
 def done_by_another(*workflow_ids: int) -> set[int]:
-    """Those that ended as duplicates of one that is not under way again, and has not failed since.
+    """Which of these workflows ended as duplicates of one that is COMPLETE or deleted.
 
-    A retry would only compare them again; once the hashes of the first are gone, it would charge a second time.
+    A retry would only compare them again. Once the hashes of the first are gone, it would charge a second time.
     """
     return {pk for (pk,) in fetch_all(_DONE_BY_ANOTHER, [list(workflow_ids), list(DUPLICATES)])}
 
@@ -313,7 +313,7 @@ def is_one(workflow: Workflow) -> bool:
 
 
 def make_holder(workflow: Workflow) -> None:
-    """Let a workflow run beside those of its business key, in the caller's transaction: it is none of them."""
+    """Make the workflow a holder beside the others of its business key, in the caller's transaction."""
     if hashes := holders.hashes_of(workflow):
         run = session_of().run
         holders.lock(run, hashes)
@@ -321,9 +321,9 @@ def make_holder(workflow: Workflow) -> None:
 
 
 def in_place_of(workflow: Workflow, payload: Mapping[str, Any]) -> int | None:
-    """The workflow that certainly does, or has done, what this one would be for with another payload; None if none.
+    """The workflow that certainly does, or has done, the same as this one would with another payload; None if none.
 
-    Where a person would be asked there is none: the worker asks when it takes the workflow up.
+    None also where a person would be asked: the worker asks when it takes the workflow up.
     """
     definition = definitions().get(workflow.workflow_type)
     hashes = holders.hashes_in(definition, workflow.tenant, payload)
@@ -337,7 +337,7 @@ def in_place_of(workflow: Workflow, payload: Mapping[str, Any]) -> int | None:
 
 
 def differing_from(workflow: Workflow, other_id: int) -> list[str]:
-    """The fields in which another workflow of the same type differs, as people know them; none if one is emptied."""
+    """The labels of the fields in which two workflows of a type differ; empty if one is emptied."""
     definition = definitions().get(workflow.workflow_type)
     rows = Workflow.objects.filter(pk__in=[workflow.pk, other_id], emptied_at=None).values_list("pk", "payload")
     payloads = dict(rows)
@@ -347,7 +347,7 @@ def differing_from(workflow: Workflow, other_id: int) -> list[str]:
 
 
 class Other(NamedTuple):
-    """Another workflow of the same business key, and the part that it has."""
+    """Another workflow of the same business key, and its role."""
 
     workflow_id: int
     role: str
@@ -359,7 +359,7 @@ class Other(NamedTuple):
         return self.role == WAITING and self.status == Workflow.Status.PENDING
 
 
-# Of both kinds the newest are shown: a key may have been sent a thousand times.
+# The newest of both kinds are shown: a key may have been sent a thousand times.
 OTHERS_SHOWN = 5
 _SAME = """
     SELECT w.id, k.role, w.status, w.last_error_code
@@ -369,8 +369,8 @@ _SAME = """
 
 
 def others_of(workflow: Workflow) -> list[Other]:
-    """The other workflows of the same business key that workers have taken up: those that may run come first."""
-    if workflow.emptied_at:  # its key is gone; of what it was a duplicate is on record
+    """The other workflows of the same business key that workers have taken up, those that may run first."""
+    if workflow.emptied_at:  # its key is deleted, but the history still names the first one
         told = Event.objects.filter(workflow=workflow.pk, kind=Event.Kind.DUPLICATE).values_list("detail__first")
         rows = Workflow.objects.filter(pk__in=[first for (first,) in told if first])
         return [Other(pk, HOLDER, *rest) for pk, *rest in rows.values_list("pk", "status", "last_error_code")]

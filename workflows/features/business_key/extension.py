@@ -1,4 +1,4 @@
-"""What the business key brings to pages, commands and metrics."""
+"""What the business key adds to pages, commands and metrics."""
 
 from __future__ import annotations
 

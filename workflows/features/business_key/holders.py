@@ -1,6 +1,6 @@
-"""HOLDERS of a business key: the workflows that may run, or have run, under it, and those that wait for their end.
+"""HOLDERS of a business key: workflows that may run, or have run, under it. Others wait for a holder's end.
 
-A worker writes which part a workflow has (`BusinessKeyHash.Role`), under an advisory lock on the key
+A worker writes each workflow's role (`BusinessKeyHash.Role`), under an advisory lock on the key
 (`business_key.duplicates`, docs/adr/0020).
 """
 
@@ -23,12 +23,12 @@ from workflows.state.transitions import make_due_where
 
 HOLDER, WAITING, FORMER = BusinessKeyHash.Role.HOLDER, BusinessKeyHash.Role.WAITING, BusinessKeyHash.Role.FORMER
 
-# By this name in `wake_on` a workflow that waits for the holder is known. No signal has it.
+# This name in `wake_on` marks a workflow that waits for the holder. No signal has it.
 HOLDER_ENDED = "holder:ended"
 
-# What counts: under way; COMPLETE, if the other was accepted before `within` had passed since; or failed, and left a
-# call. What has left one counts though another has taken its place, or it was a duplicate itself. The last column is
-# for a waiting workflow that nobody wakes.
+# A holder counts if it is under way; if it is COMPLETE, and the other workflow was accepted at most `within` after
+# that; or if it failed and left a call. The last also counts if it was replaced, or was a duplicate itself. The last
+# column says when a waiting workflow that nobody wakes looks again.
 _HOLDERS = f"""
     SELECT w.id, w.status,
            CASE w.status WHEN 'PENDING' THEN true
@@ -57,7 +57,7 @@ _WRITE = """
 
 
 class Holder(NamedTuple):
-    """A workflow that may run, or has run, under a business key. `counts`: it may be in another one's way."""
+    """A workflow that may run, or has run, under a business key. `counts`: it can be in another one's way."""
 
     workflow_id: int
     status: str
@@ -69,9 +69,9 @@ class Holder(NamedTuple):
 def hashes_in(
     definition: WorkflowDefinition | None, tenant: str, payload: Mapping[str, Any]
 ) -> list[tuple[bytes, int]]:
-    """The hashes of a payload's business key under each secret, with its id; none where it has no key.
+    """The hashes of a payload's business key, one for each secret, with the secret's id. Empty if it has no key.
 
-    All are written, or two workers with other settings would both go on.
+    A worker writes all of them: otherwise two workers with different settings would both run.
     """
     if definition is None or not definition.business_key:
         return []
@@ -81,7 +81,7 @@ def hashes_in(
 
 
 def hashes_of(workflow: Workflow) -> list[tuple[bytes, int]]:
-    """The same of a workflow."""
+    """The hashes of a workflow's business key, as `hashes_in` returns them."""
     return hashes_in(definitions().get(workflow.workflow_type), workflow.tenant, workflow.payload)
 
 
@@ -91,7 +91,7 @@ Run = Callable[[str, Parameters], list[Row]]
 def read(
     run: Run, definition: WorkflowDefinition, workflow: Workflow, hashes: Sequence[tuple[bytes, int]]
 ) -> list[Holder]:
-    """Who holds a business key, the oldest first, as it is for `workflow`: itself may be among them."""
+    """The holders of a business key as `workflow` sees them, oldest first. It may be among them itself."""
     parameters = {
         "hashes": [each for each, _ in hashes],
         "workflow_id": workflow.pk,
@@ -104,7 +104,7 @@ def read(
 
 
 def lock(run: Run, hashes: Sequence[tuple[bytes, int]]) -> None:
-    """Until the transaction ends, nobody else judges a workflow of this key. In one order, to avoid deadlocks."""
+    """Lock the business key until the transaction ends. Locks the hashes in one order, to avoid deadlocks."""
     keys = [int.from_bytes(each[:8], signed=True) for each, _ in hashes]
     run("SELECT pg_advisory_xact_lock(key) FROM unnest(%(keys)s::bigint[]) AS key", {"keys": keys})
 
@@ -119,7 +119,7 @@ def write(
     allowed: str = "true",
     **more: Any,
 ) -> bool:
-    """Write the workflow's part; False if it is not `allowed`. Those that it has `replaced` have none any more."""
+    """Write the workflow's role, and make the `replaced` ones former holders. False if it is not `allowed`."""
     own, key_ids = map(list, zip(*hashes, strict=True))
     parameters = {"workflow_id": workflow.pk, "hashes": own, "key_ids": key_ids, "role": str(role)}
     return bool(run(_WRITE.format(allowed=allowed), {**parameters, "replaced": list(replaced), **more}))
@@ -135,9 +135,8 @@ _FORGET = f"""
 
 
 def forget(hashes: Sequence[tuple[bytes, int, timedelta]]) -> None:
-    """Forget hashes of workflows that are emptied, each with `within` of its definition, unless they decide something:
-
-    a failure left a charge, or another submission may still be a duplicate of what is COMPLETE.
+    """Delete hashes of emptied workflows, each with its definition's `within`, unless they still decide something: a
+    failure left a charge, or a later submission may be a duplicate of a COMPLETE workflow.
     """
     if hashes:
         own = dict(zip(("hashes", "of", "within"), map(list, zip(*hashes, strict=True)), strict=True))
@@ -146,14 +145,14 @@ def forget(hashes: Sequence[tuple[bytes, int, timedelta]]) -> None:
 
 # --- Woken by the holder's end ------------------------------------------------------------------------
 
-# The workflow `w` waits for a holder, and none is under way any more.
+# The workflow `w` waits for a holder, and no holder is under way any more.
 _FREE = f"""
     '{HOLDER_ENDED}' = ANY (w.wake_on) AND NOT EXISTS (
         SELECT FROM workflows_businesskey own
           JOIN workflows_businesskey k ON k.hash = own.hash AND k.role = 'holder'
           JOIN workflows_workflow holder ON holder.id = k.workflow_id AND holder.status = 'PENDING'
          WHERE own.workflow_id = w.id AND own.role = 'waiting')"""
-# And it is the first in line. When the holder has failed, the others would only find that this one runs now.
+# It is also the oldest of those that wait. If the holder failed, the others would only find that this one runs now.
 _FIRST_IN_LINE = f"""
     {_FREE} AND NOT EXISTS (
         SELECT FROM workflows_businesskey own
@@ -165,20 +164,20 @@ _BEHIND = "SELECT workflow_id FROM workflows_businesskey WHERE hash = ANY (%(has
 
 
 def wake_those_behind(workflow: Workflow, *, is_complete: bool) -> None:
-    """After the commit of what may be a workflow's end: wake those that waited for it, but for any that is locked.
+    """Wake the workflows that waited for this one, except those with a locked row. Runs after the commit.
 
-    All of them if it is COMPLETE: each is a duplicate, or asked about. Else the first in line takes its place.
+    If it is COMPLETE, wakes all: each is a duplicate, or needs a person. Else wakes the oldest, which replaces it.
     """
     definition = definitions().get(workflow.workflow_type)
     if definition and definition.business_key:
         hashes = [each for each, _ in hashes_of(workflow)]
         behind = [pk for (pk,) in session_of().run(_BEHIND, {"hashes": hashes})]
-        if behind:  # as hardly ever: to plan the next statement takes longer than to find that out
+        if behind:  # rarely: planning the next statement takes longer than this check
             make_due_where(f"w.id = ANY (%s) AND {_FREE if is_complete else _FIRST_IN_LINE}", [behind])
 
 
 def wake_waiting(after: int = 0) -> Slice:
-    """Maintenance: wake the first in line, after that id, behind a holder that has ended, whoever ended it."""
+    """Maintenance: behind each holder that has ended, wake the oldest waiting workflow. Starts after that id."""
     waiting = "SELECT workflow_id AS id FROM workflows_businesskey WHERE role = 'waiting' AND workflow_id > {}"
     last, next_after = slice_of(f"{waiting.format('%s')} ORDER BY workflow_id", after)
     if not last:

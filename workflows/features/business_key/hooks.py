@@ -1,4 +1,4 @@
-"""Where the business key takes part in a claim: ADR 20."""
+"""The business key's part in a claim (docs/adr/0020)."""
 
 from __future__ import annotations
 

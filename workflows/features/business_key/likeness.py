@@ -1,4 +1,4 @@
-"""LIKENESS: how far two submissions of one business key are alike: the person, the key, and the fields that differ."""
+"""LIKENESS of two submissions of one business key: the person, the key, and the fields that differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workflows.wording import plain
 
 Payload = Mapping[str, Any]
 
-# As many fields are named to a person. The sender chooses the names: one that reads like no identifier is not shown.
+# At most so many fields are named to a person. The sender chooses the names, so only those like identifiers are shown.
 _NAMED = 10
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
@@ -28,9 +28,9 @@ class Person(Enum):
 
 
 def compare_people(definition: WorkflowDefinition, own: Payload, other: Payload) -> Person:
-    """ANOTHER only if every field is given in both payloads, and differs; UNSURE if one differs, or is missing.
+    """ANOTHER only if every field is in both payloads and differs; UNSURE if one differs or is missing.
 
-    A single field tells nobody apart: it may be a typo.
+    A difference in a single field proves nothing: it may be a typo.
     """
     pairs = [(_read(definition, own, field), _read(definition, other, field)) for field in definition.same_person]
     if all(mine and mine == theirs for mine, theirs in pairs):
@@ -40,17 +40,17 @@ def compare_people(definition: WorkflowDefinition, own: Payload, other: Payload)
 
 
 def has_key(definition: WorkflowDefinition, payload: Payload) -> bool:
-    """Whether a payload can be compared at all: one that was emptied has nothing left."""
+    """Whether a payload can be compared at all: an emptied one cannot."""
     return _key(definition, payload) is not None
 
 
 def has_other_key(definition: WorkflowDefinition, own: Payload, other: Payload) -> bool:
-    """Whether the other payload has another business key by now: it was corrected, or emptied."""
+    """Whether the payloads have different business keys by now: one was corrected or emptied."""
     return _key(definition, own) != _key(definition, other)
 
 
 def differing_fields(definition: WorkflowDefinition, own: Payload, other: Payload) -> list[str]:
-    """The fields in which two payloads differ, as people know them, without secret fields; never a value."""
+    """The labels of the fields in which two payloads differ, without secret fields. Never returns a value."""
     secret = {tuple(field.split(".")) for field in definition.secret_fields}
     mine, theirs = (dict(_leaves(payload, secret)) for payload in (own, other))
     alike = {
@@ -64,7 +64,7 @@ def differing_fields(definition: WorkflowDefinition, own: Payload, other: Payloa
 
 
 def _read(definition: WorkflowDefinition, payload: Payload, field: str) -> str:
-    """The value of a field as its search key reads it, else as plain text; empty if it is missing, or no text."""
+    """A field's value as its search key reads it, or as plain text; empty if it is missing or not text."""
     return next(iter(key_of(definition, field).read(value_at(payload, field))), "")
 
 
@@ -76,7 +76,7 @@ Path = tuple[str, ...]
 
 
 def _leaves(value: Any, left_out: Set[Path], path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Each value that is no object, as JSON: 1, 1.0 and true are three values, as they were sent."""
+    """Each value that is not an object, as JSON. So 1, 1.0 and true count as three different values."""
     if path in left_out:
         return
     if not isinstance(value, Mapping) or not value:

@@ -1,4 +1,4 @@
-"""What people may do with one that waits for another of its business key, or ended as its duplicate."""
+"""What people may do with a workflow that waits for another of its business key, or ended as its duplicate."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def not_a_duplicate(workflow_id: int, *, user: User, reason: str) -> None:
-    """Let a workflow run beside the others of its business key: it waits for one of them, or ended as its duplicate.
+    """Run a workflow beside the others of its business key, although it waits for one or ended as its duplicate.
 
-    It then counts as one of them: a later one waits for both. A patient may be charged a second time, which takes the
-    permission to charge again.
+    It then is a holder, too: a later one waits for both. The patient may be charged a second time, so the user needs
+    the permission to charge again.
     """
     require(user, RETRY)
     require_reason(reason, "what is not a duplicate")
@@ -49,5 +49,5 @@ def not_a_duplicate(workflow_id: int, *, user: User, reason: str) -> None:
 
 
 def why_not_tell_apart(user: User) -> str:
-    """Why `user`, who may retry, may not say that a workflow is not a duplicate: a sentence, empty if they may."""
+    """Why `user`, who may retry, may not say that a workflow is not a duplicate; empty if they may."""
     return "" if user.has_perm(CANCEL_PAID) else "The patient may be charged a second time: ask a support lead."

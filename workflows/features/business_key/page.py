@@ -1,4 +1,4 @@
-"""What a workflow's page says of the others with the same business key, and the word of a person that it is none."""
+"""What a workflow's page says of others with the same business key, and the verb "Not a duplicate"."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workflows.models import Workflow
 
 
 def notes(workflow: Workflow, others: Sequence[Other]) -> Iterator[Note]:
-    """A line for each of the others, which leads to its page."""
+    """A note for each of the other workflows, with a link to its page."""
     same = wording_of_type(workflow.workflow_type).same_business
     is_second = duplicates.is_one(workflow) or duplicates.is_asked_about(workflow)
     for each in others:

@@ -1,4 +1,4 @@
-"""Where a second workflow of a business key stands."""
+"""The sentence for a second workflow of a business key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workflows.telling.words import clock
 
 
 def second(workflow: Workflow, others: Sequence[Other]) -> str:
-    """Where a second workflow stands; empty for any that is none."""
+    """The sentence for a second workflow; empty if it is not one."""
     same = wording_of_type(workflow.workflow_type).same_business
     if duplicates.is_waiting(workflow):
         return (
@@ -36,6 +36,6 @@ def second(workflow: Workflow, others: Sequence[Other]) -> str:
 
 
 def of_cancel(workflow: Workflow) -> Iterator[str]:
-    """What cancelling the first does to those behind it."""
+    """What happens to the workflows that wait for this one if it is cancelled."""
     if behind := [f"workflow {each.workflow_id}" for each in duplicates.others_of(workflow) if each.is_waiting]:
         yield f"What waits for this one then goes on: {', '.join(behind)}. Cancel that, too, if it should not."
