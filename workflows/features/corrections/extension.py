@@ -1,4 +1,4 @@
-"""What corrections bring to pages."""
+"""What corrections add to pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where corrections take part: one that nobody decides lapses."""
+"""Corrections in the workers: maintenance lets an undecided one lapse."""
 
 from __future__ import annotations
 

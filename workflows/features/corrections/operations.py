@@ -1,12 +1,12 @@
-"""CORRECT AND RETRY: two people change a field of what a failed workflow was sent, and it starts again.
+"""CORRECT AND RETRY: two people change fields of a failed workflow's payload, and it starts again.
 
-One asks, another approves, and the change is made and the workflow reopened in one transaction. Both are people to whom
-somebody gave the permission, a day ago or earlier made users, with e-mail addresses that differ: the database refuses
-any others, too (a trigger). The second person types the new values again, as they know them: masked values alone would
-show two people nothing that they could check.
+One asks and another approves; one transaction then changes the payload and reopens the workflow. Somebody must have
+given both the permission; their accounts must be a day old, and have different e-mail addresses. A trigger in the
+database checks this, too. The second person types the new values again, from their own knowledge: from masked values
+they could check nothing.
 
-Only a FAILED workflow is corrected. One that waits, or is parked, has asked questions and made calls with the old
-values, and a worker may hold it.
+Only a FAILED workflow can be corrected. A waiting or parked one has asked questions and made calls with the old values,
+and a worker may have it in hand.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from workflows.wording import plain
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-# Of the user who asks, and of the one who approves: nobody makes a second account for the moment.
+# The minimum age of both users' accounts: nobody makes a second account just for this.
 YOUNGEST = timedelta(hours=24)
-# What nobody has decided by then is asked for no more: its new values stand in clear meanwhile.
+# An undecided correction lapses after this time, because its new values are stored in clear.
 LAPSES = timedelta(days=30)
 CHANGED = "The workflow has changed since this was asked for: ask for it again if it is still needed."
 
@@ -65,7 +65,7 @@ Values = Mapping[str, Any]
 
 
 def ask(workflow_id: int, *, user: User, reason: str, values: Values, seen: list[int]) -> str:
-    """Ask for new values (by field) of a FAILED workflow; return what happens next, in a sentence.
+    """Ask for new values (by field) of a FAILED workflow; return a sentence about what happens next.
 
     `seen` is the end that the user was shown (`ended_at`).
     """
@@ -102,7 +102,7 @@ def ask(workflow_id: int, *, user: User, reason: str, values: Values, seen: list
 
 
 def approve(workflow_id: int, *, user: User, values: Values, seen: list[int], reason: str = "") -> None:
-    """Correct the payload, and start the workflow again. `values` are the new ones, as this user knows them."""
+    """Correct the payload and start the workflow again. `values` are the new ones, as this user typed them."""
     require(user, CORRECT)
     with short_transaction():
         workflow, _ = lock_workflow(workflow_id)
@@ -132,7 +132,7 @@ def approve(workflow_id: int, *, user: User, values: Values, seen: list[int], re
 
 
 def close(workflow_id: int, *, user: User, reason: str, seen: list[int]) -> str:
-    """Refuse what a colleague has asked for, or withdraw one's own; return which, in a sentence."""
+    """Refuse a colleague's correction, or withdraw one's own; return which, as a sentence."""
     require(user, CORRECT)
     require_reason(reason, "that")
     with short_transaction():
@@ -145,7 +145,7 @@ def close(workflow_id: int, *, user: User, reason: str, seen: list[int]) -> str:
 
 
 def _open(workflow_id: int, seen: list[int]) -> Correction:
-    """The correction that the user was shown, if it is still open; locked until the transaction ends."""
+    """The correction that the user was shown, locked until the transaction ends. NotAllowed unless it is open."""
     rows = Correction.objects.select_for_update(of=("self",)).select_related("asked_by")
     found = rows.filter(workflow=workflow_id, pk__in=seen).first()
     if found is None:
@@ -167,22 +167,22 @@ def _decide(asked: Correction, state: Correction.State, user: User) -> None:
 
 
 def lapse(after: int = 0) -> Slice:
-    """The maintenance task: end, with its new values, what was asked for long ago and nobody has decided."""
+    """Maintenance: end corrections that nobody has decided in time, and delete their new values."""
     old = Correction.objects.open().filter(asked_at__lt=ClockTimestamp() - LAPSES).select_related("asked_by")
     lapsed = list(old.select_for_update(of=("self",)).order_by("asked_at")[:100])
     for each in lapsed:
         Correction.objects.filter(pk=each.pk).update(
             state=Correction.State.LAPSED, proposed=None, decided_at=ClockTimestamp()
         )
-        # With a name, and so in the audit. No user can have this one.
+        # Recorded with an actor, so that the audit shows it. No user can have this name.
         told = {"corrected": each.told, "asked_by": each.asked_by.get_username(), "reason": each.reason}
         history.record(each.workflow_id, Event.Kind.CORRECTION_LAPSED, actor="a worker", **told)
     return Slice(len(lapsed))
 
 
 def _change(workflow: Workflow, definition: WorkflowDefinition, proposed: Values) -> None:
-    """Change these fields, and nothing else of the payload, in SQL: Python would write other numbers again."""
-    # They stay where they are, where they are emptied in the end.
+    """Change only these fields of the payload, in SQL: Python would write other numbers differently."""
+    # Secret fields are not copied, so that they are deleted in one table only.
     secrets = [field.split(".") for field in definition.secret_fields]
     execute(
         f"""INSERT INTO workflows_originalpayload (workflow_id, payload)
@@ -209,13 +209,13 @@ _UNCLEAR = f"""
 
 
 def open_correction(workflow_id: int) -> Correction | None:
-    """What somebody has asked for, and nobody has decided."""
+    """The correction that somebody has asked for and nobody has decided."""
     found = Correction.objects.open().filter(workflow=workflow_id)
     return found.select_related("asked_by").first()
 
 
 def correctable_of(workflow: Workflow) -> Correctable | None:
-    """What may be corrected of a workflow; None unless it has failed, and its definition names fields."""
+    """What may be corrected of a workflow; None unless it has failed and its definition names fields."""
     definition = definitions().get(workflow.workflow_type)
     has_failed = workflow.status == Workflow.Status.FAILED and workflow.cancelled_at is None
     return definition.correctable if definition and has_failed else None
@@ -231,7 +231,7 @@ def _require_correctable(workflow: Workflow, user: User, *, is_asked: bool = Fal
 
 
 def why_not_correct(workflow: Workflow, user: User, *, is_asked: bool = False) -> str:
-    """Why `user` may not have this workflow corrected: a sentence, empty if they may. `is_asked`: it was asked for."""
+    """Why `user` may not ask for a correction; empty if they may. `is_asked`: the correction exists already."""
     if refusal := _why_not_this_user(user) or why_not_charge_again(workflow.pk, user):
         return refusal
     if not is_asked and (asked := open_correction(workflow.pk)):
@@ -243,10 +243,10 @@ def why_not_correct(workflow: Workflow, user: User, *, is_asked: bool = False) -
 
 
 def _why_not_beside_another(workflow: Workflow, payload: Values) -> str:
-    """Why a workflow is not to run with this payload, because of another one: a sentence, empty if it may.
+    """Why a workflow may not run with this payload because of another one; empty if it may.
 
-    Asked of what was sent, so that a patient who has sent it again is not charged twice, and of what is proposed. Two
-    people whose addresses were swapped can both be corrected.
+    Callers check the payload as sent, so that a patient who sent it again is not charged twice, and the proposed one.
+    Two people whose addresses were swapped can both be corrected.
     """
     if other := duplicates.in_place_of(workflow, payload):
         return (
@@ -257,7 +257,7 @@ def _why_not_beside_another(workflow: Workflow, payload: Values) -> str:
 
 
 def why_not_approve(asked: Correction, user: User) -> str:
-    """Why `user` may not approve it: a sentence, empty if they may."""
+    """Why `user` may not approve it; empty if they may."""
     if refusal := why_not_second(asked.asked_by, user) or _why_not_this_user(user):
         return refusal
     if fetch_one("SELECT workflows_may_correct(%s)", [asked.asked_by_id]) != (True,):  # the database refuses it, too
@@ -278,13 +278,13 @@ def _why_not_this_user(user: User) -> str:
 
 
 def _unclear(workflow: Workflow) -> str:
-    """The step of a call of which nobody knows whether it happened, as people know it; empty if there is none."""
+    """The title of the step with a call that may or may not have happened; empty if there is none."""
     found = fetch_one(_UNCLEAR, {"id": workflow.pk, **passed_over()})
     return titled_step(workflow.workflow_type, found[0]) if found else ""
 
 
 def faults(workflow: Workflow, values: Values) -> dict[str, str]:
-    """What is wrong with new values, by field; under "" what is about none of them. The rules are the first step's."""
+    """The faults of new values, by field; under "" those of no field. The first step's model checks them."""
     correctable = correctable_of(workflow)
     if correctable is None or not values or set(values) - set(correctable.fields):
         return {"": "Change one of the fields that can be corrected."}
@@ -305,14 +305,14 @@ def faults(workflow: Workflow, values: Values) -> dict[str, str]:
 
 
 def _why_not_with(workflow: Workflow, proposed: Values) -> str:
-    """Why a workflow is not to run with these values, because of another one: a sentence, empty if it may."""
+    """Why a workflow may not run with these values because of another one; empty if it may."""
     payload = deepcopy(workflow.payload)
     _set(payload, proposed)
     return _why_not_beside_another(workflow, payload)
 
 
 def _set(payload: dict[str, Any], values: Values) -> str:
-    """Set these fields of a payload. Returns the first field for which it has no place; empty if all have one."""
+    """Set these fields of a payload. Returns the first field whose parent is missing; empty if all are set."""
     for field, value in values.items():
         *parents, name = field.split(".")
         inside = value_at(payload, ".".join(parents)) if parents else payload
@@ -326,7 +326,7 @@ def _in_words(error: ValidationError, values: Values) -> dict[str, str]:
     found: dict[str, str] = {}
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         place = ".".join(map(str, fault["loc"]))
-        # Of several kinds, a place begins with the kind.
+        # The location in a union begins with the kind.
         field = next((each for each in values if f".{place}".endswith(f".{each}")), "")
         said = re.sub("^(Value error|Assertion failed), ", "", fault["msg"])
         own = f"{said[:1].upper()}{said[1:]}".rstrip(".") + "."
@@ -342,7 +342,7 @@ def _passing_on(definition: WorkflowDefinition, fields: Collection[str]) -> set[
 
 
 def done_with_the_old(workflow: Workflow, fields: Collection[str]) -> dict[str, list[str]]:
-    """The steps whose calls stand and have passed on some of these fields, and which, both as people know them."""
+    """The steps whose calls stand and passed on some of these fields, with those fields, both by their labels."""
     definition = definitions()[workflow.workflow_type]
     stands = Effect.objects.filter(workflow=workflow.pk, undo=False, state__in=[Effect.State.DONE, Effect.State.KEPT])
     steps = dict.fromkeys(stands.order_by("call_number").values_list("step", flat=True))
@@ -355,14 +355,14 @@ def done_with_the_old(workflow: Workflow, fields: Collection[str]) -> dict[str, 
 
 
 def label_of(definition: WorkflowDefinition, field: str) -> str:
-    """A field as people know it."""
+    """The label of a field."""
     info = definition.correctable.find(field) if definition.correctable else None
     own = next((each.label for each in definition.wording.caller if each.path == field), None)
     return own or (info.title if info else None) or plain(field.rpartition(".")[2])
 
 
 def masked(definition: WorkflowDefinition, field: str, value: Any) -> str:
-    """As much of a value as staff may see."""
+    """The part of a value that staff may see."""
     if value in (None, ""):
         return "nothing"
     if not isinstance(value, str | int | float):
@@ -373,6 +373,6 @@ def masked(definition: WorkflowDefinition, field: str, value: Any) -> str:
 
 
 def was_corrected(workflow: Workflow) -> list[Correction]:
-    """The corrections of a workflow that were made, oldest first."""
+    """The approved corrections of a workflow, oldest first."""
     made = Correction.objects.filter(workflow=workflow.pk, state=Correction.State.APPROVED)
     return list(made.order_by("pk"))

@@ -1,4 +1,4 @@
-"""Correct and retry: the forms of the two people, what each is shown before, and what a workflow's page says of it."""
+"""Correct and retry: the forms of both people, their consequences, and the notes on a workflow's page."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from workflows.telling.history import in_words
 
 
 class _ValuesForm(ReasonForm):
-    """New values of fields, by field in `values`; what is left empty is not among them."""
+    """New values by field, in `values`. Fields that are left empty are not included."""
 
     def add(self, names: Collection[str], *, required: bool) -> None:
         definition = definitions()[self.row.workflow_type]
         for name in names:
             info = definition.correctable.find(name) if definition.correctable else None
-            assert info is not None  # else the definition could not have been made
+            assert info is not None  # the definition checks this
             field = field_of(info)
             field.required = field.widget.is_required = required
             field.initial = None
@@ -68,7 +68,7 @@ class ApproveForm(_ValuesForm):
 
 
 def _asked(row: Workflow) -> Correction | None:
-    """What somebody has asked for, and nobody has decided; read once for a page."""
+    """The open correction, read once for a page."""
     if "asked" not in vars(row):
         vars(row)["asked"] = corrections.open_correction(row.pk) if row.status == Workflow.Status.FAILED else None
     found: Correction | None = vars(row)["asked"]
@@ -95,7 +95,7 @@ def _of_approval(row: Workflow) -> Iterator[str]:
 
 
 def _of_change(row: Workflow, fields: Collection[str]) -> Iterator[str]:
-    """What has the old values and keeps them, and what the retry does."""
+    """What keeps the old values, and what the retry does."""
     for step, labels in corrections.done_with_the_old(row, fields).items():
         yield (
             f"{step} was done with what was sent ({', '.join(labels)}), and is not done again: there the old value "
@@ -148,13 +148,13 @@ VERBS = (CORRECT, APPROVE, CLOSE)
 
 
 def dropped(row: Workflow) -> Iterator[str]:
-    """What a retry without it makes of an open correction."""
+    """What a plain retry does to an open correction."""
     if asked := _asked(row):
         yield f"The correction that {asked.asked_by.get_username()} has asked for is dropped: this retry is without it."
 
 
 def lines(row: Workflow) -> Iterator[str]:
-    """What was corrected, and what somebody asks for."""
+    """Notes about the corrections that were made, and the open one."""
     if asked := _asked(row):
         until = words.clock(asked.asked_at + corrections.LAPSES)
         yield f"{_in_words(asked)} {words.ended(asked.reason)} Another user has to approve it, or it lapses at {until}."
