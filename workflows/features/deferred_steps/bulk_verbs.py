@@ -1,4 +1,4 @@
-"""To have a failed best-effort step of many workflows run again."""
+"""The bulk verb that runs a failed best-effort step again in many workflows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from workflows.operations.bulk_verbs import Became, BulkVerb
 from workflows.operations.guards import FOLLOW_UP
 from workflows.postgres.statements import literals
 
-# Of any of its steps: a line that comes later is of a failure that nobody has seen.
+# The last failure of any step: a later event is a failure that nobody has seen.
 _ITS_LAST_FAILURE = f"""(SELECT max(e.id) FROM workflows_event e
                           WHERE e.workflow_id = chosen.id AND e.kind IN {literals(FAILED_KINDS)})"""  # noqa: S608 (ours)
 
 
 def _became() -> Case:
-    """What became of the step that the operation names; a step that is done has no row any more."""
+    """What became of the step that the operation names. A step that is done has no row any more."""
     asked = Event.objects.filter(workflow=OuterRef("row"), kind=Event.Kind.FOLLOW_UP_ASKED, step=OuterRef("step"))
     rows = FollowUp.objects.filter(workflow=OuterRef("row"), step=OuterRef("step")).values_list(
         Case(

@@ -1,4 +1,4 @@
-"""What deferred steps bring to pages and metrics."""
+"""What deferred steps add to pages and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Home's sentence and `/metrics` say of deferred steps: no worker tries them, or they were given up."""
+"""Deferred steps on Home and in `/metrics`: those that no worker takes, and those that were given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where deferred steps take part: a step that is left undone is deferred, and done when nothing else is due."""
+"""Deferred steps in a claim: a step that failed is deferred, and runs when nothing else is due."""
 
 from __future__ import annotations
 

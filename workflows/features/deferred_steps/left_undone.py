@@ -1,7 +1,7 @@
-"""LEFT UNDONE: best-effort steps that failed while their workflow went on to COMPLETE, by type, step and code.
+"""LEFT UNDONE: best-effort steps that failed while their workflow became COMPLETE, by type, step and code.
 
-No index has them. So the newest lines of the history are read by their key, and no more of them however many there are;
-the rollup says how many runs failed in thirty days, also of what lies further back (docs/console.md#left-undone).
+No index finds them. So the statement reads a fixed number of the newest events by their primary key. The rollup counts
+the failed runs of thirty days, also older ones than those events (docs/console.md#left-undone).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from workflows.models.failure import Cause
 from workflows.models.rollup import Grain, Metric
 from workflows.postgres.statements import fetch_all, fetch_row
 
-# Lines of the history that are read, and failures of them that are listed: what a bulk operation may have.
+# How many events are read, and how many failures are listed: as many as a bulk operation may have.
 READ, MOST = 100_000, 10_000
 SAMPLES = 5
 LATELY = timedelta(days=30)
 
-# Its conditions are scalar subqueries, which PostgreSQL runs for each row, by an index. Joins might become hashes of
+# The conditions are scalar subqueries, which PostgreSQL runs for each row by an index. Joins could become hash joins of
 # whole tables.
 STATEMENT = """SELECT w.workflow_type, e.step,
           coalesce(nullif(e.detail ->> 'error_code', ''), e.detail ->> 'error_class', ''), e.at, e.workflow_id
@@ -47,9 +47,9 @@ STATEMENT = """SELECT w.workflow_type, e.step,
 
 @dataclass(slots=True)
 class Group:
-    """What failed at one step with one code: the ids of those workflows, newest first, and from when to when.
+    """The workflows that failed at one step with one code: their ids, newest first, and the first and last time.
 
-    `runs` is how many failed so in thirty days, whatever came of them. A group that lies further back has no ids.
+    `runs` counts all such failures in thirty days, whatever became of them. A group of older failures only has no ids.
     """
 
     cause: Cause
@@ -60,10 +60,9 @@ class Group:
 
 
 def groups(cause: Cause | None = None) -> list[Group]:
-    """The groups, the largest first; or the one of a cause. One query for the rows, and one for the runs.
+    """The groups, largest first, or only that of a cause. One query for the rows, and one for the runs.
 
-    They leave out steps that were done since or are still to be tried, calls of which nobody knows whether they
-    happened, and deleted workflows.
+    Leaves out steps that were done since or are still to be tried, calls in doubt, and deleted workflows.
     """
     found: dict[Cause, Group] = {}
     for workflow_type, step, code, at, workflow_id in _failed():
@@ -78,12 +77,12 @@ def groups(cause: Cause | None = None) -> list[Group]:
 
 
 def reaches_back_to() -> datetime | None:
-    """Since when the lines are read; None if all are."""
+    """The time of the oldest event that is read; None if all are."""
     return fetch_row("SELECT (SELECT at FROM workflows_event ORDER BY id DESC OFFSET %s LIMIT 1)", [READ])[0]  # type: ignore[no-any-return]
 
 
 def _failed() -> Sequence[tuple[str, str, str, datetime, int]]:
-    """Type, step, code, time and workflow of each, newest first."""
+    """Type, step, code, time and workflow of each failure, newest first."""
     return fetch_all(
         STATEMENT,
         {

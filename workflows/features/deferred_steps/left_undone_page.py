@@ -1,4 +1,4 @@
-"""LEFT UNDONE: best-effort steps that failed while their workflow completed, by step and code; and all of one again."""
+"""LEFT UNDONE: the page of failed best-effort steps by step and code, and the button that runs all of a group again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEE = "workflows.view_workflow"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A group as the page shows it. `offers`: its workflows can have the step run again."""
+    """A group as the page shows it. `offers`: the page offers to run its step again."""
 
     group: Group
     what: str
@@ -75,7 +75,7 @@ def _line(group: Group) -> Line:
 
 
 def _choose(request: HttpRequest) -> HttpResponse:
-    """Store which workflows of a group these are, and go on to the page that says what would happen."""
+    """Store the workflows of a group as a bulk operation, and redirect to its preview."""
     assert request.user.is_authenticated
     given = [request.POST.get(name) for name in ("workflow_type", "step", "code")]
     if None in given or any("\x00" in (each or "") for each in given):

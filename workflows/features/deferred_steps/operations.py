@@ -1,4 +1,4 @@
-"""What people may do with a failed best-effort step: run it again, once its workflow is COMPLETE."""
+"""What people may do with a failed best-effort step of a COMPLETE workflow: run it again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 
-# Lines of the history: that a best-effort step of a COMPLETE workflow has failed; and all that say how it ended.
+# Kinds of events: a best-effort step of a COMPLETE workflow failed; and all that say how such a step ended.
 FAILED_KINDS = (Event.Kind.BEST_EFFORT_FAILED, Event.Kind.FOLLOW_UP_GIVEN_UP)
 TOLD_KINDS = (*FAILED_KINDS, Event.Kind.FOLLOWED_UP)
 NOT_FAILED = "it has not failed, or was done since"
@@ -41,10 +41,10 @@ UNKNOWN_STEP = "this release does not know its type, or the step"
 
 @dataclass(frozen=True, slots=True)
 class LeftUndone:
-    """A best-effort step of a COMPLETE workflow that failed, and has not run since.
+    """A best-effort step of a COMPLETE workflow that failed and has not run since.
 
-    `name` is the step's as it was recorded, `effect` its call on the ledger, if any. `why_not` says in a sentence why
-    it cannot be run again; it is empty if it can.
+    `name` is the step's name at the time, `effect` its call on the ledger, if any. `why_not` is a sentence why it
+    cannot run again; empty if it can.
     """
 
     name: str
@@ -57,11 +57,10 @@ class LeftUndone:
 def follow_up(
     workflow_id: int, *, user: User, step: str, reason: str = "", seen: int | None = None, in_bulk: bool = False
 ) -> None:
-    """Have a worker run this failed best-effort step again, at once. Failures count from zero; it stays COMPLETE.
+    """Make a failed best-effort step due at once, with no failures counted. The workflow stays COMPLETE.
 
-    `seen` is the last line of the history in which a step of it failed, as the user was shown it: a later failure is
-    another one. `in_bulk` a step that is to be tried by itself is refused, and so is a call in doubt: a person has to
-    look at that one alone.
+    `seen` is the last failure in the history that the user was shown: after a later one it is refused. `in_bulk` also
+    refuses a step that has a next try, and one with a call in doubt: a person has to decide on that one alone.
     """
     require(user, FOLLOW_UP)
     with short_transaction():
@@ -95,9 +94,9 @@ def _why_not_in_bulk(workflow: Workflow, left: LeftUndone) -> str:
 
 
 def count_left(ids: Collection[int], step: str) -> dict[str, int]:
-    """How many of these workflows can have the step run again in bulk, by why not; under an empty text those that can.
+    """How many of these workflows can have the step run again in bulk (under ""), and how many not, by reason.
 
-    As `follow_up` judges each in the end. What is deleted is counted nowhere.
+    Follows the rules of `follow_up`. Deleted workflows are not counted.
     """
     known = {name: each for name, definition in definitions().items() if (each := definition.find_step(step))}
     names = sorted({step, *(name for each in known.values() for name in each.names)})
@@ -134,7 +133,7 @@ def count_left(ids: Collection[int], step: str) -> dict[str, int]:
 
 
 def _make_due(workflow: Workflow, step: str, *, by: str) -> None:
-    """Make the step due, whether it was given up, is to be tried later, or was never followed up: it starts again."""
+    """Make the step due with all counts at zero, whether it was given up, is due later, or was never deferred."""
     now = ClockTimestamp()
     anew = {"asked_by": by, "due_at": now, "created_at": now, "tries": 0, "failures": 0, "unavailable": 0}
     FollowUp.objects.bulk_create(
@@ -146,7 +145,7 @@ def _make_due(workflow: Workflow, step: str, *, by: str) -> None:
 
 
 def left_undone(workflow: Workflow) -> list[LeftUndone]:
-    """The best-effort steps of a workflow that failed and have not run since, in the order in which they failed."""
+    """The best-effort steps of a workflow that failed and have not run since, in the order of their failures."""
     definition = definitions().get(workflow.workflow_type)
     if workflow.status != Workflow.Status.COMPLETE or definition is None:
         return []
@@ -181,6 +180,6 @@ def _left_undone(
 
 
 def _can_be_told(step: Step, effect: Effect) -> bool:
-    """Whether the step's lookup, or a repeat while its key is honoured, can tell (see `effects.reconcile`)."""
+    """Whether the step's lookup, or a repeat while its key is honoured, can answer (see `effects.reconcile`)."""
     honoured = timezone.now() - effect.first_begun_at < (step.key_ttl or timedelta(0))
     return bool(step.lookup) or (honoured and effect.error_code != DOES_NOT_APPLY)

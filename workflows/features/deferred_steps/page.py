@@ -1,4 +1,4 @@
-"""Run again: a best-effort step that failed, on the page of a COMPLETE workflow."""
+"""The verb "Run again" for a failed best-effort step, on the page of a COMPLETE workflow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workflows.telling.steps import step_of
 
 
 class RunAgainForm(ReasonForm):
-    """Asks which step, if there are several."""
+    """Asks for the step, if there are several."""
 
     step = forms.ChoiceField(
         widget=forms.RadioSelect,
@@ -28,7 +28,7 @@ class RunAgainForm(ReasonForm):
 
     def __init__(self, *args: Any, row: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, row=row, **kwargs)
-        # The operation refuses what cannot be run any more, and says why.
+        # A sent form offers all steps: the operation refuses those that cannot run any more, and says why.
         names = [each.name for each in operations.left_undone(row) if self.is_bound or not each.why_not]
         step: Any = self.fields["step"]
         step.choices = [(name, step_of(row, name)) for name in names]

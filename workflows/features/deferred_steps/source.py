@@ -1,13 +1,13 @@
-"""DEFERRED STEP: a best-effort step that was passed over runs later. Its workflow is COMPLETE, and stays so.
+"""DEFERRED STEPS: a best-effort step that failed runs later. Its workflow is COMPLETE, and stays so.
 
-A worker takes it like a workflow: it locks the workflow's row, opens an attempt, and runs the one step, with the same
-ledger and the same keys. The outcome is written only on the deferred step.
+A worker takes one like a workflow: it locks the workflow's row, opens an attempt, and runs the one step with the same
+ledger and keys. It writes the outcome only on the deferred step.
 
-The context is the recorded copy. No earlier step runs again: it would overwrite what the patient has changed since. So
-a step that needs a token, which is never recorded, gets one itself. And it may not wait.
+The step gets the recorded context. Earlier steps do not run again, because they would overwrite what the patient has
+changed since. So a step that needs a token, which is never recorded, gets one itself. It may not wait.
 
-Its worker may die, or lose the row: so before the step starts, the attempt log reschedules it, for longer each time.
-Then either a decision follows, or a later try; after ten undecided tries the deferred step is given up.
+The worker may die or lose the row, so the attempt log reschedules the step before it starts, each time for longer. Then
+either a decision or a later try follows. After ten undecided tries the deferred step is given up.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from workflows.state.transitions import Failures
 
 logger = logging.getLogger(__name__)
 
-# Workers that may start one without a decision, before it is given up; the next try comes after 60 s, doubling.
+# After so many undecided tries it is given up. The next try comes after 60 s, then twice as long each time.
 MAX_TRIES = 10
 FIRST_DELAY, LONGEST_DELAY = 60.0, 3600.0
 LONGEST = timedelta(seconds=LONGEST_DELAY)
-# While its service has as many calls as its cap lets.
+# The next try while its service has as many calls as its cap allows.
 BUSY = timedelta(seconds=10)
 
 
 def add(workflow: Workflow, step: Step) -> None:
-    """Defer a step that was left undone, in the transaction that completes its workflow."""
+    """Defer a step that failed, in the transaction that completes its workflow."""
     FollowUp.objects.bulk_create(
         [FollowUp(workflow=workflow, step=step.name, queue=workflow.queue, due_at=_policy(step, None).due_after(1))],
         ignore_conflicts=True,
@@ -60,14 +60,14 @@ def add(workflow: Workflow, step: Step) -> None:
 
 
 class DeferredSteps(Source):
-    """The deferred steps of a queue, as a worker does them. The one in hand is known from its claim to its decision."""
+    """The deferred steps of a queue. Keeps the one in hand from its claim to its decision."""
 
     def __init__(self, queue: str, reads: Sequence[str]) -> None:
         self._queue, self._reads = queue, reads
         self._in_hand: FollowUp
 
     def claim_next(self) -> Claim | None:
-        """Lock the workflow whose deferred step has been due the longest; reschedule it in case nothing is decided.
+        """Lock the workflow whose deferred step has been due the longest, and reschedule the step in case of a crash.
 
         None when none is due, all are locked, or another worker has decided it.
         """
@@ -103,7 +103,7 @@ def claim_next(queue: str, reads: Sequence[str] = ()) -> tuple[Claim, int] | Non
 
 
 def begin(claim: Claim, follow_up_id: int) -> FollowUp | None:
-    """Reschedule the deferred step in case nothing is decided; None if another worker has decided it."""
+    """Reschedule the deferred step on the attempt log, in case its worker dies. None if another has decided it."""
     rows = attempt_log.execute(
         f"""UPDATE workflows_followup
                SET tries = tries + 1,
@@ -119,7 +119,7 @@ def begin(claim: Claim, follow_up_id: int) -> FollowUp | None:
 
 
 def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> Complete | Failed | WorkerStopping:
-    """Run the one step, in a savepoint of the claim's transaction. Raises ClaimLost when the row is no longer ours."""
+    """Run the one step, in a savepoint of the claim's transaction. Raises ClaimLost when the claim is gone."""
     attempt.may_wait = False
     definition = definitions()[workflow.workflow_type]
     step = definition.find_or_removed_step(follow_up.step)
@@ -154,7 +154,7 @@ def run(follow_up: FollowUp, workflow: Workflow, attempt: OpenAttempt) -> Comple
 
 
 def _resume(results: Results, workflow: Workflow, attempt: OpenAttempt) -> None:
-    """A context that this release cannot read, the one that recorded it can. What its model says may hold any value."""
+    """Resume the recorded context. If this release cannot read it, raise a retryable error, which has no value."""
     try:
         with attempt_log.attribute_to_step(attempt):
             results.resume(workflow.context)
@@ -164,7 +164,7 @@ def _resume(results: Results, workflow: Workflow, attempt: OpenAttempt) -> None:
 
 
 def _for_another_release(message: str, code: str) -> RetryableStepError:
-    """What this release cannot do another may, until a deploy is surely over: ten looks in eight hours."""
+    """An error that retries until another release is surely deployed: ten tries in eight hours."""
     return RetryableStepError(message, code=code, max_attempts=10, base_delay=600, max_delay=3600)
 
 
@@ -172,7 +172,7 @@ def _for_another_release(message: str, code: str) -> RetryableStepError:
 
 
 def decide(follow_up: FollowUp, attempt: OpenAttempt, outcome: Outcome) -> Attempt.Outcome:
-    """Write the outcome: on its row, in the history, as the attempt's end. The workflow stays as it is."""
+    """Write the outcome on the deferred step and in the history, and close the attempt. The workflow stays as it is."""
     error = None
     match outcome:
         case Complete():
@@ -194,7 +194,7 @@ def _finish(follow_up: FollowUp, attempt: OpenAttempt) -> Attempt.Outcome:
 
 
 def _fail(follow_up: FollowUp, attempt: OpenAttempt, outcome: Failed) -> Attempt.Outcome:
-    """Try again later, or give it up: then it stays, without a time, for people to see."""
+    """Schedule the next try, or give the step up: its row then stays, without a time, for people to see."""
     service = unavailable_service(outcome.error)
     row = FollowUp.objects.filter(pk=follow_up.pk)
     after_trial = _after_trial(follow_up, service) if service else None
@@ -224,10 +224,10 @@ def _fail(follow_up: FollowUp, attempt: OpenAttempt, outcome: Failed) -> Attempt
 
 
 def _after_trial(follow_up: FollowUp, service: str) -> datetime | None:
-    """While the service's circuit is open: a time after its next trial, which this is not to be. Else None.
+    """While the service's circuit is open: a time after its next trial, so that this is not the trial. Else None.
 
-    As far ahead as the deferred step is old, for each look is an attempt: one a minute would be 1,400 of each in an
-    outage of a day. But no more than an hour: a person may end a hold early.
+    The time is as far ahead as the deferred step is old, because each look is an attempt: one a minute would be 1,400
+    in a day's outage. It is an hour ahead at most, because a person may end a hold early.
     """
     circuit: Any = circuits.find_open(service)
     if circuit is None or circuit.retry_at is None:
@@ -238,5 +238,5 @@ def _after_trial(follow_up: FollowUp, service: str) -> datetime | None:
 
 
 def _policy(step: Step, error: BaseException | None) -> Policy:
-    """What the error states beats what the step states of its deferred step."""
+    """The retry policy. What the error states overrides what the step states."""
     return retry_budget.policy_for(error, step.follow_up)

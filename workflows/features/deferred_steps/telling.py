@@ -1,4 +1,4 @@
-"""What becomes of the best-effort steps that failed, of a COMPLETE workflow."""
+"""The failed best-effort steps of a COMPLETE workflow, in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workflows.telling.steps import step_of, told_error
 
 
 def lines(workflow: Workflow, *, is_running: bool) -> list[str]:
-    """A line for each deferred step: when it is due, how often it has failed, why it was given up."""
+    """A sentence for each deferred step: when it is due, how often it failed, why it was given up."""
     rows = list(FollowUp.objects.filter(workflow=workflow).order_by("id"))
     if not rows:
         return []
@@ -38,7 +38,7 @@ def _line(workflow: Workflow, row: FollowUp, given_up: Event | None, *, is_runni
 
 
 def _failed(row: FollowUp) -> str:
-    """How often it has failed since it was deferred, or since somebody had it run again."""
+    """How often it has failed since it was deferred, or since somebody made it run again."""
     failures = row.failures + row.unavailable
     failed = f" It has failed {words.times(failures)} since." if failures else ""
     died = f" Workers have started it {words.times(row.tries)} and never finished." if row.tries else ""
@@ -46,6 +46,6 @@ def _failed(row: FollowUp) -> str:
 
 
 def error(row: Workflow, event: Event) -> str:
-    """Why a step failed, with a full stop."""
+    """Why a step failed, as a sentence with a full stop."""
     error, _ = told_error(wording_of_type(row.workflow_type), event.detail)
     return words.ended(error or "no error was recorded")
