@@ -1,4 +1,4 @@
-"""ADOPTION: write calls that the ledger has lost on it, so that the next attempt looks them up and makes none again."""
+"""ADOPTION: write calls that the ledger has lost back on it, so that the next attempt looks them up first."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LOST = "The ledger had lost this call, and the service has performed it."
 
 
 def adopt(calls: Collection[Difference]) -> set[str]:
-    """Write each of these NOT_ON_LEDGER calls as UNKNOWN, as old as the service says; return their keys.
+    """Write each of these NOT_ON_LEDGER calls as UNKNOWN, with the service's time; return their keys.
 
-    A call whose reversal is lost, too, is left to people: the workflow would go on with what was given back. No worker
-    may run meanwhile. One that does, and begins the same call, loses its claim (`effect_unique_call`) and starts again.
+    Calls whose reversal is lost, too, are left to people: the workflow would rely on what was given back. No worker may
+    run meanwhile. A worker that begins the same call loses its claim (`effect_unique_call`) and starts again.
     """
     lost = {each.key: each for each in calls}
     undone = {key.removesuffix(":undo") for key in lost if key.endswith(":undo")}

@@ -1,6 +1,6 @@
-"""COMPARISON: what the ledger says of calls, against what the services say. It changes nothing, here or there.
+"""COMPARISON of the ledger's calls with the services' calls. It changes nothing on either side.
 
-The services say it by the listings that steps declare, and by their lookups (`workflows.definition.Step`).
+The services answer through the listings that steps declare, and through lookups (`workflows.definition.Step`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from workflows.models import Effect, SpentKey, Workflow
 from workflows.sealing import payloads
 
 BATCH = 500
-# A service's clock may be behind the database's: its calls are listed from a little earlier on.
+# A service's clock may be behind the database's, so the listings start a little earlier.
 CLOCKS_DIFFER = timedelta(minutes=5)
 
 AGES = {
     "key_age": Extract(Now() - F("first_begun_at"), "epoch"),
     "call_age": Extract(Now() - F("begun_at"), "epoch"),
 }
-# Not what a person has left as it is while nobody knew whether it happened.
+# Leaves out calls that a person accepted without knowing whether they happened.
 HAPPENED = Q(state__in=(DONE, UNDONE)) | Q(state=KEPT, result__isnull=False)
 
 Progress = Callable[[str], None]
@@ -52,10 +52,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A call of which ledger and service say different things, or (NOT_TOLD) calls that could not be compared.
+    """A call on which ledger and service differ, or (NOT_TOLD) calls that could not be compared.
 
-    `step` is `undo charge` for a reversal. `at`, `amount` and `reference` are the service's words; `state` is that of
-    the ledger. Empty, and None, for what is not known.
+    `step` is `undo charge` for a reversal. `at`, `amount` and `reference` come from the service, `state` from the
+    ledger. Unknown values are empty or None.
     """
 
     kind: Kind
@@ -72,15 +72,15 @@ class Difference:
 
 
 def compare(since: datetime, progress: Progress) -> Iterator[Difference]:
-    """Yield each difference, of calls that were started at or after `since`.
+    """Yield each difference of the calls that were started at or after `since`.
 
-    No worker may run meanwhile, or a call that it has just made is a difference. The keys that the services tell are
-    kept in a file that is deleted in the end, all else in batches: memory does not grow with the ledger.
+    No worker may run meanwhile: a call that it has just made would be a difference. The services' keys are stored in a
+    temporary file, and all else is read in batches, so memory does not grow with the ledger.
     """
-    with closing(sqlite3.connect("")) as told:
-        told.execute("CREATE TABLE call (key TEXT PRIMARY KEY) WITHOUT ROWID")
+    with closing(sqlite3.connect("")) as keys:
+        keys.execute("CREATE TABLE call (key TEXT PRIMARY KEY) WITHOUT ROWID")
         for definition in definitions().values():
-            comparison = _Comparison(definition, since, told, progress)
+            comparison = _Comparison(definition, since, keys, progress)
             for name, listing in definition.listings.items():
                 yield from comparison.what_services_know(name, listing)
             yield from comparison.what_the_ledger_knows()
@@ -88,10 +88,10 @@ def compare(since: datetime, progress: Progress) -> Iterator[Difference]:
 
 class _Comparison:
     def __init__(
-        self, definition: WorkflowDefinition, since: datetime, told: sqlite3.Connection, progress: Progress
+        self, definition: WorkflowDefinition, since: datetime, keys: sqlite3.Connection, progress: Progress
     ) -> None:
-        self.definition, self.since, self.told, self.progress = definition, since, told, progress
-        self.listed: set[str] = set()  # the steps, and undos, whose calls a service has told
+        self.definition, self.since, self.keys, self.progress = definition, since, keys, progress
+        self.listed: set[str] = set()  # the steps, and undos, that a service has listed completely
 
     def what_services_know(self, name: str, listing: Listing) -> Iterator[Difference]:
         undo = name.startswith(undo_of(""))
@@ -110,11 +110,11 @@ class _Comparison:
             self.listed.add(name)
 
     def _is_new(self, call: ServiceCall) -> bool:
-        """Keep that a service has told of a call. Two definitions may list the same ones."""
-        return self.told.execute("INSERT OR IGNORE INTO call VALUES (?)", [call.key]).rowcount == 1
+        """Store the key of a listed call; False if it is stored. Two definitions may list the same calls."""
+        return self.keys.execute("INSERT OR IGNORE INTO call VALUES (?)", [call.key]).rowcount == 1
 
-    def _is_told(self, key: str) -> bool:
-        return self.told.execute("SELECT 1 FROM call WHERE key = ?", [key]).fetchone() is not None
+    def _is_listed(self, key: str) -> bool:
+        return self.keys.execute("SELECT 1 FROM call WHERE key = ?", [key]).fetchone() is not None
 
     def _compare_with_ledger(self, name: str, calls: Sequence[tuple[ServiceCall, str]]) -> Iterator[Difference]:
         submissions = {submission for _, submission in calls}
@@ -129,7 +129,7 @@ class _Comparison:
         spent = SpentKey.objects.filter(idempotency_key__in=submissions - workflows.keys())
         deleted = {str(key) for key in spent.values_list("idempotency_key", flat=True)}
         for call, submission in calls:
-            if submission in deleted:  # and its ledger
+            if submission in deleted:  # its ledger is deleted, too
                 continue
             id, workflow_type = workflows.get(submission, (None, self.definition.name))
             state = states.get(call.key, "")
@@ -160,7 +160,7 @@ class _Comparison:
         name = _name(step, effect.undo)
         lookup = step.undo_lookup if effect.undo else step.lookup
         try:
-            if not self._is_told(effect.idempotency_key) and self._is_missing(name, step, lookup, effect):
+            if not self._is_listed(effect.idempotency_key) and self._is_missing(name, step, lookup, effect):
                 yield self._difference(Kind.NOT_AT_SERVICE, name, effect)
             elif effect.state == DONE and not effect.undo and self._is_reversed(step, effect):
                 yield self._difference(Kind.REVERSED_AT_SERVICE, name, effect)
@@ -168,14 +168,14 @@ class _Comparison:
             yield self._difference(Kind.NOT_TOLD, name, effect, error=_in_words(error))
 
     def _is_missing(self, name: str, step: Step, lookup: Lookup | None, effect: Effect) -> bool:
-        """Whether the service does not know the call: by its lookup, because a person may have done it by hand."""
+        """Whether the service does not know the call. Its lookup decides: a person may have done the call by hand."""
         if lookup is None:
             return name in self.listed
         return step.settle > 0 and self._look_up(lookup, effect) is None
 
     def _is_reversed(self, step: Step, effect: Effect) -> bool:
-        """Whether somebody has reversed a call that is done by the ledger; our own reversals are listed."""
-        if step.undo_lookup is None or self._is_told(f"{effect.idempotency_key}:undo"):
+        """Whether somebody reversed, at the service, a call that the ledger has as done. Listed undos are our own."""
+        if step.undo_lookup is None or self._is_listed(f"{effect.idempotency_key}:undo"):
             return False
         return self._look_up(step.undo_lookup, effect) is not None
 
@@ -203,7 +203,7 @@ def _name(step: Step, undo: bool) -> str:
 
 
 def _keys_of(step: Step, undo: bool) -> re.Pattern[str]:
-    """What the keys of a step's calls look like (`effects.key_of`), with the submission's key in them."""
+    """The pattern of the keys of a step's calls (`effects.key_of`), with the submission's key as a group."""
     names = "|".join(map(re.escape, step.names))
     return re.compile(
         rf"(?P<submission>[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}):({names})(:\d+)?{':undo' if undo else ''}"
@@ -211,12 +211,12 @@ def _keys_of(step: Step, undo: bool) -> re.Pattern[str]:
 
 
 def _called_nothing(step: Step, effect: Effect) -> bool:
-    """A step whose result lacks a field that calls return had nothing to call for: no card, no charge."""
+    """Whether the step made no call (no card, no charge): its result lacks a field that calls return."""
     return any((effect.result or {}).get(name) is None for name in step.returns or ())
 
 
 def _in_words(error: Exception) -> str:
-    """Only our clients' own words hold nothing of a patient's."""
+    """The error in words. Only the messages of our own clients are free of patient data."""
     return str(error) if isinstance(error, StepError) else type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""EXAMINATION: all looks, one after another; one that fails stops no other."""
+"""EXAMINATION: runs all checks, one after another. A check that fails does not stop the others."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from workflows.features.doctor import installation, server
 from workflows.features.doctor.findings import Finding, Level, Look
 from workflows.postgres import sqlstates
 
-# Each look reads views and heads of indexes. A database in trouble may be slow.
+# Each check reads views and the ends of indexes. A database in trouble may be slow.
 LONGEST_LOOK = "10s"
 
 
 def examine() -> list[Finding]:
-    """What is wrong, the worst first; within a level, the server before what runs on it."""
+    """All findings, the worst first. Within a level, those about the server come first."""
     try:
         connection.ensure_connection()
     except Error as error:
@@ -25,7 +25,7 @@ def examine() -> list[Finding]:
         what = f"The database at {place} cannot be reached: {sqlstates.loggable(error)}."
         return [Finding(Level.CRITICAL, "database", what, "Start PostgreSQL, or mend DATABASE_URL and the way there.")]
     found = [finding for look in (*server.LOOKS, installation.migrations) for finding in _look(look)]
-    if not any(finding.about == "migrations" for finding in found):  # the others read tables of this release
+    if not any(finding.about == "migrations" for finding in found):  # the other checks read this release's tables
         found += [finding for look in installation.LOOKS for finding in _look(look)]
     return sorted(found, key=lambda finding: -finding.level)
 

@@ -1,4 +1,4 @@
-"""What the doctor brings to commands."""
+"""The subcommand of the doctor."""
 
 from __future__ import annotations
 

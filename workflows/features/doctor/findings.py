@@ -8,9 +8,9 @@ from enum import IntEnum
 
 
 class Level(IntEnum):
-    """How bad it is, and the exit code of the worst, as the plugins of most monitoring systems have them.
+    """How bad a finding is. The worst is the exit code, in the convention of monitoring plugins.
 
-    Warning: it goes well today. Critical: work stands still, or data, money or somebody's secrets are at risk.
+    Warning: all works today. Critical: work stands still, or data, money or secrets are at risk.
     """
 
     WARNING = 1
@@ -19,7 +19,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`about` is a word for machines, the same for each finding of its kind."""
+    """A problem, with its cure. `about` names its kind, for machines."""
 
     level: Level
     about: str
@@ -27,5 +27,5 @@ class Finding:
     cure: str
 
 
-# Looks at one thing of the database that the settings name, and yields what is wrong with it.
+# Checks one thing and yields what is wrong with it. Its docstring says what is right: findings quote it.
 Look = Callable[[], Iterator[Finding]]

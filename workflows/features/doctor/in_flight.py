@@ -1,4 +1,4 @@
-"""IN FLIGHT: what the definitions of this checkout would do to the workflows that are under way. It changes nothing."""
+"""IN FLIGHT: what this checkout's definitions would do to the workflows that are under way. It changes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workflows.redaction import class_name, field_errors
 from workflows.sealing import payloads
 from workflows.state.attempt_log import OpenAttempt
 
-# Rows that are in memory at a time, with their payloads.
+# Rows in memory at a time, with their payloads.
 BATCH = 200
 
 
@@ -39,7 +39,7 @@ class Kind(StrEnum):
 
 @dataclass(slots=True)
 class Found:
-    """How many workflows of a type have the same wrong: with `what`, the step or the field; the first as an example."""
+    """The number of workflows of a type with the same problem, at `what` (a step or field). `example` is the first."""
 
     kind: Kind
     workflow_type: str
@@ -52,9 +52,9 @@ Wrong = tuple[Kind, str]
 
 
 def examine(progress: Callable[[int], object]) -> tuple[int, list[Found]]:
-    """Look at each workflow that is under way, or has a deferred step to do; return how many, and what is wrong.
+    """Check each workflow that is under way or has a deferred step; return how many, and the problems.
 
-    Read by keyset, a batch at a time, without a transaction around it: what changes meanwhile is seen as it is then.
+    Reads batches by primary key without a transaction, so changes during the check may be seen or not.
     """
     found: dict[tuple[Kind, str, str], Found] = {}
     looked_at = 0
@@ -85,7 +85,7 @@ def _in_batches(rows: QuerySet[Workflow]) -> Iterator[list[Workflow]]:
 
 
 def _wrong_with_steps(batch: list[Workflow]) -> Iterator[tuple[Workflow, list[Wrong]]]:
-    """What the next attempt of each would meet. It starts from step 1, with what the ledger has."""
+    """The problems of each workflow's next attempt, which starts from step 1 with the calls on the ledger."""
     calls = Effect.objects.filter(workflow__in=batch, undo=False, state__in=MAY_HAVE_HAPPENED).order_by(
         "workflow", "id"
     )
@@ -119,7 +119,7 @@ def _wrong_with_calls(row: Workflow, definition: WorkflowDefinition, calls: list
 
 
 def _wrong_with_deferred(batch: list[Workflow]) -> Iterator[tuple[Workflow, list[Wrong]]]:
-    """What the deferred steps of each would meet: they read its context."""
+    """The problems of each workflow's deferred steps, which read its context."""
     due = FollowUp.objects.filter(workflow__in=batch).exclude(due_at=None).order_by("workflow", "id")
     steps = {pk: [each.step for each in its] for pk, its in groupby(due, key=lambda each: each.workflow_id)}
     for row in batch:
@@ -138,7 +138,7 @@ def _results(row: Workflow, definition: WorkflowDefinition) -> Results:
 
 
 def _refusal(read: Callable[[], Any]) -> str:
-    """Why this release cannot read it; empty if it can. A model of an author's own may raise anything."""
+    """Why this release cannot read it; empty if it can. An author's model may raise any error."""
     try:
         read()
     except StepError as error:

@@ -1,4 +1,4 @@
-"""INSTALLATION: what is wrong with what runs on the server: settings, migrations, releases, queues."""
+"""INSTALLATION: checks of the settings, migrations, releases and queues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workflows.postgres import server_log
 from workflows.postgres.missing_migrations import missing_migrations
 from workflows.search.search_keys import keys
 
-# A release replaces its workers within minutes.
+# A deploy replaces the workers within minutes.
 DEPLOYS_WITHIN = timedelta(minutes=15)
 KEYS_SAMPLED = 1_000
 
@@ -181,7 +181,7 @@ def keys_of_search() -> Iterator[Finding]:
         yield Finding(Level.CRITICAL, "search keys", what, cure)
 
 
-# Once all migrations are applied.
+# These checks run only if all migrations are applied.
 LOOKS = [
     outages,
     brakes,

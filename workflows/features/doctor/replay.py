@@ -1,11 +1,11 @@
-"""REPLAY: run a stored workflow against a list of steps, call nothing, keep nothing, and say what would differ.
+"""REPLAY: run a stored workflow against a list of steps without calls or changes, and report the differences.
 
-1. The row is locked, as a worker locks it, and everything runs in one transaction that no COMMIT can keep.
-2. A call on the ledger is answered by its result there. Every other call is refused (`outages.outside`).
-3. A step whose call was refused is answered by the recorded context, if the history says that it ran; else the replay
-   ends there, because nobody knows the answer. Waits are answered by what has come.
+1. The row is locked, as a worker locks it. Everything runs in one transaction that cannot COMMIT.
+2. The ledger answers the calls that it has. Every other call is refused (`outages.outside`).
+3. If a step's call was refused, the recorded context answers for it, provided that the history says that it ran.
+   Otherwise the replay ends there, because the answer is unknown. Waits get the answers that have come.
 
-Secrets stay sealed: a step sees them as it does when they are emptied.
+Secrets stay sealed: a step sees them as if they were emptied.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from workflows.timeouts import StepTimeout
 
 RAN, RECORDED, SKIPPED = StepOutcome.RAN, StepOutcome.RECORDED, StepOutcome.SKIPPED
 FAILED, PASSED_OVER, WAITING = StepOutcome.FAILED, StepOutcome.BEST_EFFORT_FAILED, StepOutcome.WAITING
-# What the replay says of a step, beside that: its call would be made, or is unclear.
+# Further results of a step: its call would be made, is in doubt, or the step has left the list.
 WOULD_CALL, UNCLEAR, GONE = "would call", "unclear", "gone"
 
-# COMMIT checks it, and fails: whatever a step does, nothing of a replay is kept.
+# A deferred constraint that fails at COMMIT, so that nothing of a replay is stored, whatever a step does.
 _NEVER_COMMITS = """
     CREATE TEMPORARY TABLE replay_is_not_kept (
         id int PRIMARY KEY, missing int REFERENCES replay_is_not_kept DEFERRABLE INITIALLY DEFERRED) ON COMMIT DROP;
@@ -48,7 +48,7 @@ _NEVER_COMMITS = """
 
 @dataclass(slots=True)
 class Line:
-    """What a step would do, and what the history says that it did; `why` says more, and `differs` in which way."""
+    """What a step would do, and what it did by the history. `why` explains it; `differs` says how the two differ."""
 
     step: str
     does: str
@@ -59,7 +59,7 @@ class Line:
 
 @dataclass(slots=True)
 class Replay:
-    """What a replay has found. `changed` has a pair for each field that differs: as recorded, and as it would be."""
+    """The result of a replay. `changed` has for each differing field its recorded and its new value."""
 
     workflow: int
     lines: list[Line] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Replay:
 
 
 def replay(workflow_id: int, definition: WorkflowDefinition) -> Replay:
-    """Replay a stored workflow. Raises NotAllowed if there is none, or a worker holds it, or for another list."""
+    """Replay a stored workflow. Raises NotAllowed if it is missing, locked by a worker, or of another type."""
     with outside.refused(), _kept_by_nobody():
         row, _ = lock_workflow(workflow_id)
         if row.workflow_type != definition.name:
@@ -94,7 +94,7 @@ def replay(workflow_id: int, definition: WorkflowDefinition) -> Replay:
 
 @contextmanager
 def _kept_by_nobody() -> Iterator[None]:
-    """One transaction, which the attempt log shares, and which is rolled back."""
+    """One transaction that the attempt log shares, and that is rolled back."""
     ours = connections[DEFAULT_DB_ALIAS]
     attempt_logs = connections[attempt_log.ALIAS]
     with transaction.atomic():
@@ -109,7 +109,7 @@ def _kept_by_nobody() -> Iterator[None]:
 
 
 class _Pass:
-    """One pass through the list."""
+    """One run through the list."""
 
     def __init__(self, row: Workflow, definition: WorkflowDefinition, attempt: OpenAttempt) -> None:
         self.row, self.definition, self.attempt = row, definition, attempt
@@ -123,7 +123,7 @@ class _Pass:
         }
         self.of_calls = {name for call in self.calls.values() for name in call.result or {}}
         self.defaults = self.results.context_json
-        self.in_the_dark: list[str] = []  # steps whose answer is on record in part, or not at all
+        self.in_the_dark: list[str] = []  # steps whose answer is recorded in part, or not at all
 
     def run(self) -> Replay:
         found, definition = self.found, self.definition
@@ -158,7 +158,7 @@ class _Pass:
         return Line(step.name, "", history=str(said["outcome"]) if said else "")
 
     def _take(self, step: Step, line: Line) -> bool:
-        """Whether the replay goes on behind the step."""
+        """Replay a step. Returns whether the replay goes on after it."""
         call = next((self.calls[name] for name in step.names if name in self.calls), None) if step.once else None
         if call and call.result is not None and not is_unclear(call) and call.state != NOT_DONE:
             line.does, line.why = RECORDED, "It was undone since." if call.state == UNDONE else ""
@@ -174,7 +174,7 @@ class _Pass:
                 call_it = partial(step.function, workflow=self.results.workflow_copy, context=self.results.context)
                 result = call_in_time(step, self.attempt, call_it)
                 returned = None if result is None else as_json(result)
-                if refused := outside.taken():  # the step has swallowed it
+                if refused := outside.taken():  # the step has caught the refusal
                     return self._refused(step, line, refused, call)
         except outside.Refused:
             return self._refused(step, line, outside.taken(), call)
@@ -182,7 +182,7 @@ class _Pass:
             self.attempt.suspended = None
             if refused := outside.taken():
                 return self._refused(step, line, refused, call)
-            # What it waited for has failed it: that answer is void, and a retry waits again.
+            # The answer that it waited for made it fail. That answer is void now, and a retry waits again.
             failed = line.history == FAILED and Wait.objects.filter(workflow=self.row, superseded=True).exists()
             line.does, line.why = FAILED if failed else WAITING, f"It waits for {suspend.waiting_for}."
             return False
@@ -219,7 +219,7 @@ class _Pass:
         return self.recorded_context.get(name, self.defaults.get(name))
 
     def _refused(self, step: Step, line: Line, refused: list[str], call: Effect | None) -> bool:
-        """Its call was not made: it is answered by what is on record, or nobody knows the answer."""
+        """A call was refused: the recorded context answers for the step, or the answer is unknown."""
         line.does, line.why = WOULD_CALL, f"It calls {', '.join(refused)}: refused."
         if step.once and call and call.state == NOT_DONE:
             line.why += f" The ledger says that it was not done: {call.error_code or call.error_class or 'never sent'}."
@@ -228,12 +228,12 @@ class _Pass:
         return self._go_on_or_end(step, line, answered=not step.once)
 
     def _go_on_or_end(self, step: Step, line: Line, *, answered: bool = True) -> bool:
-        """Go on with what is on record, where the history did."""
+        """Go on with the recorded context if the step ran by the history. Returns whether the replay goes on."""
         if line.history == PASSED_OVER and step.best_effort:
             line.does = PASSED_OVER
             return True
         if line.history not in _DID or not answered:
-            if line.history == FAILED:  # with whatever it was answered: as the history says
+            if line.history == FAILED:  # whatever its answer was, it failed by the history
                 line.does = FAILED
             elif line.history == WAITING:
                 line.does = WAITING
@@ -284,7 +284,7 @@ class _Pass:
             self.found.ends = self.found.ends or self.found.history_ends
 
     def _is_before_the_end(self, line: Line) -> bool:
-        """Whether the history has a later step of the list: it went past this one's place, or completed."""
+        """Whether the history goes past this step: it has a later step of the list, or is complete."""
         names = [step.name for step in self.definition.steps]
         later = self.definition.steps[names.index(line.step) + 1 :]
         return self.row.status == Workflow.Status.COMPLETE or any(
@@ -310,7 +310,7 @@ _STANDS = (*IN_DOUBT, Effect.State.DONE)
 
 
 def _history_of(row: Workflow) -> dict[str, Mapping[str, Any]]:
-    """What each step did, in its order, in the last attempt that ran steps from the first on."""
+    """What each step did, in order, in the last attempt that ran steps from the first on."""
     followed_up = (Attempt.Outcome.FOLLOWED_UP, Attempt.Outcome.FOLLOW_UP_FAILED)
     for attempt in Attempt.objects.filter(workflow=row).exclude(outcome__in=followed_up).order_by("-number"):
         if entries := {entry["step"]: entry for entry in attempt.steps if not entry.get("undo")}:
@@ -323,7 +323,7 @@ def _failure(step: str, code: str) -> str:
 
 
 def _end_of(row: Workflow) -> str:
-    """Where the history stands."""
+    """Where the workflow ended, or is now, by the history."""
     if row.status == Workflow.Status.COMPLETE:
         return "COMPLETE"
     if row.cancelled_at:
@@ -334,7 +334,7 @@ def _end_of(row: Workflow) -> str:
 
 
 def clear(changed: Mapping[str, tuple[Any, Any]], secret: Any) -> list[str]:
-    """The differing values, `field: recorded -> now`; what looks like a secret is shown to nobody."""
+    """The differing values, as `field: recorded -> now`. Hides what looks like a secret."""
     lines = []
     for name, values in changed.items():
         then, now = (json.dumps(value, ensure_ascii=False)[:200] for value in values)

@@ -1,4 +1,4 @@
-"""replay: a stored workflow against the list of this checkout."""
+"""The `replay` subcommand: runs a stored workflow against this checkout's list."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _replay(user: User, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _definition(path: str | None, workflow_type: str) -> WorkflowDefinition:
-    """Raises NotAllowed if there is none. Nor may its module call anything as it is imported."""
+    """The definition to replay against. Raises NotAllowed if there is none, or if its module makes a call on import."""
     try:
         with outside.refused():
             found = import_string(path) if path else definitions().get(workflow_type)

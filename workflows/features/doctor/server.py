@@ -1,6 +1,6 @@
-"""SERVER: what is wrong with PostgreSQL itself. All of it is read from its own views, by any role.
+"""SERVER: checks of PostgreSQL itself, from its own views, by any role.
 
-A role that is not a member of `pg_monitor` sees no times of other roles' sessions: give it that role.
+A role outside `pg_monitor` sees no times of other roles' sessions: grant it that role.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from workflows.postgres import migrating, server_log
 from workflows.postgres.statements import fetch_all, fetch_row
 from workflows.wording import length
 
-# A claim is as long as the steps of a workflow, and a backup's or a report's transaction some minutes.
+# A claim takes as long as its workflow's steps; the transaction of a backup or report takes minutes.
 LONG, TOO_LONG = timedelta(minutes=10), timedelta(hours=1)
-# How long a session may wait for a lock: a migration gives up its locks after seconds.
+# How long a session may wait for a lock. A migration gives up after seconds.
 WAITS_LONG = timedelta(minutes=1)
-# Transactions that a replica or a slot may be behind: some hours of a busy day.
+# How many transactions a replica or a slot may be behind: some hours of a busy day.
 XIDS_BEHIND = 10_000_000
-# Bytes of WAL that a slot keeps for nobody.
+# How many bytes of WAL an unused slot may retain.
 WAL_KEPT = 10 * 1024**3
-# PostgreSQL vacuums against wraparound at `autovacuum_freeze_max_age`. Half as much again is behind; it refuses to
-# write at 2,147 million.
+# PostgreSQL starts a vacuum against wraparound at `autovacuum_freeze_max_age`. One and a half times that is behind. At
+# 2,147 million it refuses to write.
 BEHIND, NEAR_THE_END = 1.5, 1_500_000_000
-# Dead rows beyond those at which an autovacuum is due: so many times as many, and not a small table's.
+# An autovacuum is behind at three times its threshold of dead rows, in tables that are not small.
 DEAD_TIMES, DEAD_ROWS = 3.0, 50_000
-# Of the connections that are not reserved for the superuser.
+# Shares of the connections that are not reserved for the superuser.
 MANY_SESSIONS, TOO_MANY_SESSIONS = 0.8, 0.95
 CLOCKS_DIFFER = timedelta(seconds=5)
 

@@ -1,4 +1,4 @@
-"""`manage.py checkinflight`: before a deploy, what this checkout's lists would do to what is under way."""
+"""`manage.py checkinflight`: what this checkout's definitions would do to workflows under way, before a deploy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ examples:
   manage.py checkinflight --json > found.json
 """
 
-# What each means, and what to do.
+# The words for each kind, and what to do.
 WORDS = {
     Kind.UNKNOWN_TYPE: (
         "No definition has this type",

@@ -1,4 +1,4 @@
-"""`manage.py reconcile`: where the ledger and the services differ, after a restore to a point in time."""
+"""`manage.py reconcile`: the differences between the ledger and the services after a restore to a point in time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ examples:
   manage.py reconcile                                 everything: as many look-ups as there are charges
 """
 
-# What each means, and what to do.
+# The words for each kind, and what to do.
 WORDS = {
     Kind.NO_SUBMISSION: (
         "The database has no such submission",
