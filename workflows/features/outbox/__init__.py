@@ -1,10 +1,10 @@
-"""OUTBOX: events for others, which commit together with what they tell of, and are sent afterwards (docs/outbox.md).
+"""OUTBOX: events for others. They commit together with the change they announce, and are sent later (docs/outbox.md).
 
 | | where |
 |---|---|
 | `publish`, for authors of steps | `workflows.outbox`, and `events.py` |
-| which destinations there are | `destinations.py` |
-| what is sent, to a webhook or to Kafka | `webhooks.py`, `kafka.py` |
-| `manage.py relayoutbox`: what is due is taken, sent and marked | `relay.py` |
-| what is old is given up, or deleted | `chores.py` |
+| the destinations | `destinations.py` |
+| the request to a webhook, the message to Kafka | `webhooks.py`, `kafka.py` |
+| `manage.py relayoutbox`: takes due events, sends and marks them | `relay.py` |
+| giving up and deleting old events | `chores.py` |
 """

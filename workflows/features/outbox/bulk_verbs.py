@@ -1,4 +1,4 @@
-"""To redeliver, or discard, many events for others."""
+"""The bulk verbs that redeliver or discard many events for others."""
 
 from __future__ import annotations
 

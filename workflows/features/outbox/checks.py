@@ -1,4 +1,4 @@
-"""What is wrong with OUTBOX_DESTINATIONS, and with what definitions publish."""
+"""Checks of OUTBOX_DESTINATIONS, and of what the definitions publish."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from workflows.features.outbox.events import OURS
 
 
 def check_outbox(**kwargs: Any) -> Messages:
-    """OUTBOX_DESTINATIONS can be read, and takes what definitions publish: else no workflow of theirs is decided."""
+    """OUTBOX_DESTINATIONS can be read, and takes what definitions publish."""
     try:
         known = destinations().values()
     except ImproperlyConfigured as error:
         yield Error(str(error), hint="docs/outbox.md has an example.", id="workflows.E015")
         return
-    if not known:  # whoever tells nobody anything need not be told so
+    if not known:  # an installation without an outbox needs no warning
         return
     for definition in readable_definitions().values():
         lost = [f"{OURS}{each}" for each in sorted(definition.publishes)]

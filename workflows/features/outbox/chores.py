@@ -1,7 +1,7 @@
-"""CHORES of the outbox, which workers do beside their work: also where no relay runs, or a destination is gone.
+"""CHORES of the outbox. Workers do them, because there may be no relay, or the destination may be gone.
 
-What could not be sent for GIVE_UP_AFTER is given up, so that a person is told. What was sent, or discarded, is
-deleted after KEPT. A destination that was down is not called so when there is nothing left to try it with.
+Events that could not be sent within GIVE_UP_AFTER are given up, and people see them. Sent or discarded events are
+deleted after KEPT. The circuit of a destination closes when no event is left to try it with.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from workflows.postgres.statements import execute, fetch_all
 from workflows.signals.waking import Slice
 
 SLICE = 500
-# A whole weekend; and as long as somebody may ask what was sent.
+# A whole weekend; and as long as people ask what was sent.
 GIVE_UP_AFTER, KEPT = timedelta(days=3), timedelta(days=7)
 
-# The names of the destinations for which there is something open: as many steps down an index.
+# The destinations with open events, by one index step for each.
 OPEN = skip_scan("open", "workflows_outboxevent", "state = ''", "destination")
-# What a relay may have in hand is left alone: it may be sent just now.
+# Leaves out events that a relay may be sending just now.
 _GIVE_UP = f"""
     WITH RECURSIVE {OPEN}, old AS (
         SELECT e.id FROM open CROSS JOIN LATERAL (
@@ -33,20 +33,20 @@ _GIVE_UP = f"""
     UPDATE workflows_outboxevent SET state = 'given_up'
      WHERE id IN (SELECT id FROM workflows_outboxevent WHERE id IN (SELECT id FROM old) AND state = ''
                   ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)"""  # noqa: S608 (ours)
-# In the order of their numbers, which is that of their age: without an index of its own.
+# Pages by id, which follows the age, so that no extra index is needed.
 _PAGE = """
     SELECT id, state IN ('sent', 'discarded') AND settled_at < statement_timestamp() - make_interval(secs => %(kept)s),
            at > statement_timestamp() - make_interval(secs => %(kept)s)
       FROM workflows_outboxevent WHERE id > %(after)s ORDER BY id LIMIT %(size)s"""
 
 
-# No relay puts one off for so long: the clock was set back.
+# No relay reschedules an event for that long, so the clock was set back.
 _FROM_THE_FUTURE = f"""
     WITH RECURSIVE {OPEN}
     UPDATE workflows_outboxevent e SET due_at = statement_timestamp() FROM open
      WHERE e.state = '' AND e.destination = open.destination
        AND e.due_at > statement_timestamp() + make_interval(secs => %(longest)s)"""  # noqa: S608 (ours)
-# Their trial is due, or never will be: they have left the setting.
+# Open circuits with a due trial, or without one because the destination has left the setting.
 _UNTRIED = """
     SELECT name FROM workflows_service s
      WHERE starts_with(name, %(prefix)s) AND opened_at IS NOT NULL
@@ -64,7 +64,7 @@ def give_up(after: int = 0) -> Slice:
 
 
 def _close_untried() -> None:
-    """Only sending closes a circuit: one with nothing left to send would be down for ever."""
+    """Close the circuits that have nothing left to send: only sending closes a circuit, so they would stay open."""
     known = [each.service for each in destinations().values()]
     for (name,) in fetch_all(_UNTRIED, {"prefix": SERVICES, "known": known}):
         with circuits.locked(name) as service:
@@ -73,7 +73,7 @@ def _close_untried() -> None:
 
 
 def delete_old(after: int = 0) -> Slice:
-    """Go from page to page, from the oldest event to the first that is younger than what is kept."""
+    """Delete a page's old events. The pages go on from the oldest event to the first that is too young."""
     found = fetch_all(_PAGE, {"kept": KEPT.total_seconds(), "after": after, "size": SLICE})
     old = [pk for pk, is_old, _ in found if is_old]
     if old:

@@ -1,4 +1,4 @@
-"""DESTINATIONS: who gets which events, as the setting OUTBOX_DESTINATIONS says. No message quotes it: it holds secrets.
+"""DESTINATIONS of events, by the setting OUTBOX_DESTINATIONS. No message quotes the setting, because it holds secrets.
 
 {"crm": {"url": "https://crm.example.com/hooks", "secrets": ["whsec_..."], "topics": ["workflow.*", "order.paid"]},
  "lake": {"kafka": "onramp-events", "topics": ["*"]}}
@@ -22,14 +22,14 @@ from django.core.exceptions import ImproperlyConfigured
 from workflows.ingress.webhooks import key_of
 from workflows.models.outbox_event import LONGEST_DESTINATION
 
-# What the names of their circuits begin with (`workflows.outages`).
+# The prefix of the names of their circuits (`workflows.outages`).
 SERVICES = "outbox "
 _FIELDS = {"url", "secrets", "kafka", "topics"}
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """`url` and `keys` of a webhook, or the topic of `kafka`. It takes events whose topic matches one of `topics`."""
+    """A destination of events whose topic matches one of `topics`: a webhook (`url`, `keys`) or a topic of `kafka`."""
 
     name: str
     topics: tuple[str, ...]
@@ -50,7 +50,7 @@ class Destination:
 
 
 def destinations() -> Mapping[str, Destination]:
-    """Every destination by its name. Raises ImproperlyConfigured."""
+    """All destinations by name. Raises ImproperlyConfigured if the setting is wrong."""
     return _read(settings.OUTBOX_DESTINATIONS, settings.DEBUG)
 
 

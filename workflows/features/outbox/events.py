@@ -1,4 +1,4 @@
-"""EVENTS are stored for each destination that takes their topic, in the transaction that is open."""
+"""EVENTS: stored for each destination of their topic, in the open transaction."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from workflows.postgres.statements import execute
 from workflows.sealing import whole
 from workflows.state import attempt_log
 
-# What the engine itself tells of a workflow (`lifecycle`).
+# The prefix of the engine's own topics (`lifecycle`).
 OURS = "workflow."
-LARGEST_BODY = 256 * 1024  # as that of a signal; brokers take a megabyte
+LARGEST_BODY = 256 * 1024  # the limit of a signal's body; brokers take a megabyte
 LONGEST_KEY = 200
 
-# The id is the same wherever and whenever this event is published.
+# An event keeps its id when it is published again.
 _INSERT = """
     INSERT INTO workflows_outboxevent (event_id, workflow_id, destination, topic, body)
     SELECT left(encode(sha256(convert_to(
@@ -35,14 +35,13 @@ _INSERT = """
 
 
 def publish(topic: str, body: Mapping[str, Any], *, key: str = "") -> None:
-    """Publish an event in a step: it is sent if this run of the workflow completes it, and never otherwise.
+    """Publish an event in a step. It is sent only if this run of the workflow completes.
 
-    A run that fails or waits leaves no event, as it leaves no row; the next one starts at step 1 and publishes again.
-    Of events of a workflow that have the same topic and `key` there is one, the first. Nothing is stored, or sent, for
-    a topic that no destination takes.
+    A run that fails or waits stores no event; the next one starts at step 1 and publishes again. Of several events with
+    the same topic and `key` in a workflow only the first is stored. A topic without a destination stores nothing.
 
-    Raises PublishError for what cannot be sent, and in a `once` step or an undo: its call stands whatever becomes of
-    the run, and is not made again, so the event could be lost. A step behind it can publish.
+    Raises PublishError if the event cannot be sent, and in a `once` step or an undo: its call stands even if the run
+    fails, and is not made again, so the event could be lost. A later step can publish it.
     """
     attempt = attempt_log.running_attempt()
     if attempt.workflow_id in effects.keys_in_use:
@@ -57,7 +56,7 @@ def publish(topic: str, body: Mapping[str, Any], *, key: str = "") -> None:
 
 
 def store(workflow_id: int, topic: str, body: Mapping[str, Any], *, key: str) -> None:
-    """Store an event, sealed, in the open transaction. Raises Unstorable, or PublishError, for what cannot be kept."""
+    """Store a sealed event in the open transaction. Raises Unstorable, or PublishError if it is too large."""
     destinations = taking(topic)
     if not destinations:
         return

@@ -1,4 +1,4 @@
-"""What the outbox brings to pages, metrics and checks."""
+"""What the outbox adds to pages, metrics and checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from workflows.health.side_processes import Unattended
     from workflows.models import Workflow
 
-# On the page of a workflow, the newest.
+# The newest so many, on a workflow's page.
 EVENTS_SHOWN = 50
 
 

@@ -1,4 +1,4 @@
-"""OUTBOX: how each destination stands, as what waits for it says."""
+"""OUTBOX: the state of each destination, judged by the events that wait for it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ SEE_OUTBOX = "workflows.view_outboxevent"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A destination: what waits for it, since when the oldest does, and what was given up.
+    """A destination: how many events wait, since when the oldest does, and how many were given up.
 
-    Not `is_known`: OUTBOX_DESTINATIONS does not name it. `is_disabled`: it has answered 410, and nobody has had it
-    tried since.
+    `is_known`: OUTBOX_DESTINATIONS names it. `is_disabled`: it answered 410, and nobody has tried it again.
     """
 
     name: str
@@ -67,10 +66,10 @@ _FOUND = f"""
 
 
 def standings() -> list[Standing]:
-    """Every destination that the setting names, or for which there is something; by as many steps down two indexes."""
+    """The destinations that the setting names or that have open events, by one step in each of two indexes."""
     try:
         known = list(destinations())
-    except ImproperlyConfigured:  # a check says so
+    except ImproperlyConfigured:  # a system check reports it
         known = []
     found = fetch_all(_FOUND, {"known": known, "limit": bounded.limit() + 1})
     services = [f"{SERVICES}{name}" for name, *_ in found]
@@ -94,7 +93,7 @@ def _count(number: int, destination: str, state: str) -> Count:
 
 
 def need_a_person(found: Iterable[Standing]) -> list[tuple[str, Link]]:
-    """A sentence for each destination that nobody is told by unless somebody acts, and where to do that."""
+    """A sentence, and a link, for each destination that gets no events unless somebody acts."""
     return [told for each in found if (told := _needs(each))]
 
 

@@ -1,4 +1,4 @@
-"""Where the outbox takes part: workers give up and delete events, also where no relay runs."""
+"""The outbox in the workers: they give up and delete events, because a relay may not run."""
 
 from __future__ import annotations
 

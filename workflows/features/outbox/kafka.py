@@ -1,7 +1,7 @@
-"""KAFKA: events are sent to a topic, by an idempotent producer. Their key is the submission's, which keeps their order.
+"""KAFKA: an idempotent producer sends events to a topic. Their key is the submission's, which preserves their order.
 
-The value is a CloudEvent in structured JSON, and the header `id` its id, by which `consumekafka` takes it once. No
-other module of the outbox needs Kafka's client.
+The value is a CloudEvent in structured JSON. The header `id` has the event's id, so that `consumekafka` takes it once.
+No other module of the outbox needs Kafka's client.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from workflows.kafka_options import kafka_options
 
 logger = logging.getLogger(__name__)
 
-# Seconds until a message counts as not delivered; and a little more, until that is known.
+# Seconds until a message counts as not delivered, and a little more until the producer reports that.
 TOTAL, KNOWN_AFTER = 8.0, 2.0
 AT_ONCE = 200
 
-# What KAFKA_OPTIONS may not change: what is promised rests on it.
+# KAFKA_OPTIONS may not change these: the guarantees depend on them.
 FIXED_PROPERTIES: dict[str, Any] = {
-    "enable.idempotence": True,  # with it, all replicas in sync have what is delivered
+    "enable.idempotence": True,  # implies that all in-sync replicas have a delivered message
     "message.timeout.ms": int(TOTAL * 1000),
 }
 
 
 class KafkaTopic:
-    """Sends events to one topic. It is no longer used once `close` was called. Raises ImproperlyConfigured."""
+    """Sends events to one topic, until `close`. Raises ImproperlyConfigured."""
 
     at_once = AT_ONCE
 
@@ -75,7 +75,7 @@ class KafkaTopic:
                 is_lost |= isinstance(error, KafkaException) and error.args[0].fatal()
         if producer.flush(TOTAL + KNOWN_AFTER):
             is_lost = True
-        if is_lost:  # it sends nothing more, or what it still has could be sent when it is another relay's
+        if is_lost:  # drop the rest: it could be sent later, when another relay has the events
             producer.purge()
             self._producer = None
         return outcomes
@@ -88,7 +88,7 @@ class KafkaTopic:
 
 
 def _properties() -> dict[str, Any]:
-    """KAFKA_BROKERS, KAFKA_OPTIONS, and what is ours. Raises ImproperlyConfigured."""
+    """The producer's properties: KAFKA_BROKERS, KAFKA_OPTIONS and the fixed ones. Raises ImproperlyConfigured."""
     if not settings.KAFKA_BROKERS:
         raise ImproperlyConfigured("KAFKA_BROKERS is not set.")
     return {**kafka_options(*FIXED_PROPERTIES), "bootstrap.servers": settings.KAFKA_BROKERS, **FIXED_PROPERTIES}

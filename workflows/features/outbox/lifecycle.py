@@ -1,8 +1,8 @@
 """LIFECYCLE EVENTS: a definition publishes that its workflows are complete, have failed, or wait for a person.
 
-They are stored in the transaction of the change, on each path by which a row gets there. So FAILED is told when nothing
-is left to undo, and again, as another event, when a retry or a retracted answer ends in it again. An event says what
-`GET /v1/submissions/KEY` says, and nothing more.
+They are stored in the transaction of the change, on every path to that state. FAILED is published when nothing is left
+to undo, and again, as a new event, after a retry or a retracted answer that fails again. An event contains what `GET
+/v1/submissions/KEY` answers, and nothing more.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def tell(workflow: Workflow, what: str) -> None:
     row = Workflow.objects.with_state().defer(*NOT_TOLD).get(pk=workflow.pk)
     if what == "waiting":
         wait = open_wait(row)
-        # A client is told nothing of what our staff are asked while calls are undone, or a service is down.
+        # Clients do not see the questions to our staff during an undo or an outage.
         if wait is None or wait.kind != Wait.Kind.APPROVAL or row.compensating or row.parked_on:
             return
         row.state, key = State.WAITING, f"wait {wait.pk}"  # its attempt is not closed yet

@@ -1,4 +1,4 @@
-"""What `/metrics` says of what others are not told."""
+"""The metrics of events that others have not received."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people may do with events of the outbox: have one sent after all, or discard it."""
+"""What people may do with events of the outbox: redeliver or discard them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ State = OutboxEvent.State
 
 
 def redeliver_event(event_id: int, *, user: User, reason: str = "") -> None:
-    """Have an event that was given up sent again, under its id: as one that was published just now."""
+    """Send a given-up event again under its id, with a new time to be given up."""
     require(user, SETTLE)
     with short_transaction():
         row = _locked(event_id, State.GIVEN_UP)
@@ -26,7 +26,7 @@ def redeliver_event(event_id: int, *, user: User, reason: str = "") -> None:
 
 
 def discard_event(event_id: int, *, user: User, reason: str) -> None:
-    """Say that a destination need not be told. What the event says is deleted; the workflow's later events go on."""
+    """Discard an event: it is not sent, and its body is deleted. The workflow's later events are sent."""
     require(user, SETTLE)
     require_reason(reason, "what is discarded")
     with short_transaction():

@@ -1,4 +1,4 @@
-"""The list of events for others: which were sent, which wait, and which were given up?"""
+"""The pages of events for others: which were sent, which wait, and which were given up."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DISCARD = Verb(
 
 
 class EventStateFilter(StateFilter):
-    """Not those that were discarded: they are few among many, and no index has them."""
+    """Leaves out discarded events: they are few among many, and no index has them."""
 
     states = (State.OPEN, State.GIVEN_UP, State.SENT)
 
@@ -68,7 +68,7 @@ class DestinationFilter(admin.SimpleListFilter):
 
 @admin.register(OutboxEvent)
 class OutboxEventAdmin(ChoosesMany):
-    """Where an event is, and why it was not sent. Its body is not read."""
+    """An event's state, and why it was not sent. Its body is never loaded."""
 
     list_display = ("event", "badge", "destination", "of", "error", "published")
     list_filter = (EventStateFilter, DestinationFilter)

@@ -1,10 +1,10 @@
-"""RELAY: takes what is due for a destination, sends it, and marks what came of it. One thread for each destination.
+"""RELAY: takes a destination's due events, sends them, and marks the outcome. One thread for each destination.
 
     take (short: due_at becomes the end of the lease) -> send (no transaction) -> mark, if it still is ours
 
-A relay that dies leaves its events to the others when its lease is over. One that was stopped for so long begins none
-that it took before, and marks none that another has taken since: `tries` says so. Events of a workflow are taken in
-their order; a later one waits until the earlier is sent, or discarded by a person.
+If a relay dies, others take its events when the lease is over. If it was stopped for longer than the lease, it sends
+none of its old events, and marks none that another relay has taken since: `tries` shows that. A workflow's events are
+taken in order: a later one waits until the earlier is sent, or discarded by a person.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Seconds: longer than until the last send may begin, and than sending takes (16). It is also how long the events of a
-# relay that died are nobody's.
+# Seconds: longer than the last possible start of a send plus its duration (16). If a relay dies, its events wait that
+# long.
 LEASE, LAST_BEGIN = 30.0, 10.0
-# Seconds between looks that find nothing.
+# Seconds to sleep when nothing was due.
 POLL = 1.0
-# Seconds until an event is tried again: doubling, with jitter. Receivers that are away altogether are told by their
-# circuit, so this is for what fails by itself.
+# Seconds until an event is tried again: doubling, with jitter. A circuit handles receivers that are down, so these are
+# for failures of single events.
 FIRST_DELAY, LONGEST_DELAY, JITTER = 5.0, 3600.0, 0.2
-# Under a key that is lost, say: it is given up at once, and a person is told.
+# The event's key is lost, for example: it is given up at once, for a person.
 UNREADABLE = Outcome("what it says cannot be read")
 KEY_LACKING = Outcome("DATA_KEYS of the relay lacks its key")
 
 
 class Sender(Protocol):
-    """What sends to a destination, so many events `at_once`: see `workflows.features.outbox.sending`."""
+    """Sends `at_once` events to a destination: see `workflows.features.outbox.sending`."""
 
     at_once: int
 
@@ -56,8 +56,8 @@ class Sender(Protocol):
     def close(self) -> None: ...
 
 
-# An earlier event of the workflow that is not sent keeps the later ones back. With `even_later`, for a trial, also what
-# would be tried later; but nothing that may be in another relay's hands.
+# An unsent event holds back the later ones of its workflow. `even_later`, for a trial, also takes events with a later
+# time, but none that another relay may have.
 _TAKE = """
     WITH due AS (
         SELECT e.id FROM workflows_outboxevent e
@@ -76,8 +76,8 @@ _TAKE = """
     RETURNING e.id, e.tries, e.workflow_id, e.event_id, e.topic, e.at, w.idempotency_key, e.body::text,
               w.workflow_type, w.given_request_id, w.traceparent"""
 
-# A server that took over, and lacks the last moments, may have given the id of an event to another one: so `event_id`.
-# What was given up meanwhile, and did arrive, is sent. What a person discarded, or another relay took, stays as it is.
+# `event_id` is compared because a server that took over, without the last moments, may reuse ids. An event that was
+# given up but did arrive becomes sent. What a person discarded or another relay took stays as it is.
 _MARK = """
     UPDATE workflows_outboxevent e
        SET state = CASE met.error WHEN '' THEN 'sent' WHEN %(unreadable)s THEN 'given_up' ELSE e.state END,
@@ -94,7 +94,7 @@ _GIVE_BACK = """
       FROM unnest(%(ids)s::bigint[], %(event_ids)s::uuid[], %(tries)s::int[]) AS ours (id, event_id, tries)
      WHERE e.id = ours.id AND e.event_id = ours.event_id AND e.tries = ours.tries AND e.state = ''
     RETURNING e.id"""
-# The destination is back: what failed before need not wait. What may be in a relay's hands is left alone.
+# The destination answers again, so failed events need not wait. Leaves out events that a relay may have in hand.
 _MAKE_DUE = """
     UPDATE workflows_outboxevent SET due_at = statement_timestamp()
      WHERE destination = %(destination)s AND state = ''
@@ -103,7 +103,7 @@ _MAKE_DUE = """
 
 
 class Relay:
-    """Sends to one destination, in one thread, until `stopping` is set."""
+    """Sends a destination's events in one thread, until `stopping` is set."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Relay:
         self._on_sent, self._spans = on_sent, spans
 
     def run(self, *, drain: bool = False) -> None:
-        """Send what is due; with `drain`, until nothing is."""
+        """Send due events until stopped; with `drain`, until none is due."""
         delay = backoff.Delay(POLL, 10 * POLL)
         try:
             while not self._stopping.is_set():
@@ -127,7 +127,7 @@ class Relay:
                 except DatabaseUnavailable:
                     self._stopping.wait(delay.next())
                     continue
-                except Exception as error:  # ours: it must not end the thread, and its text may quote an event
+                except Exception as error:  # a defect of ours must not end the thread; its text may quote an event
                     logger.error("%s: the relay failed", self.destination.name, exc_info=error)
                     self._stopping.wait(delay.next())
                     continue
@@ -141,7 +141,7 @@ class Relay:
             connections.close_all()
 
     def send_next(self) -> bool:
-        """Send the next events that are due. False when there are none, or the destination is not to be called now."""
+        """Send the next due events. False when there are none, or the destination may not be called now."""
         allowed, is_trial = self._allowed()
         if not allowed:
             return False
@@ -210,7 +210,7 @@ class Relay:
     # --- The circuit ------------------------------------------------------------------------------
 
     def _allowed(self) -> tuple[int, bool]:
-        """How many events may be taken now, and whether that is a trial of a destination that was unavailable."""
+        """How many events may be taken now, and whether they are the trial of a destination that was unavailable."""
 
         def look() -> tuple[int, bool]:
             if not Service.objects.filter(name=self.destination.service, opened_at__isnull=False).exists():
@@ -224,8 +224,7 @@ class Relay:
         return query_in_time(look)
 
     def _vote(self, tried: Sequence[tuple[Taken, Outcome]]) -> None:
-        """Tell the circuit: each that was not sent counts, whatever the answer was; of one workflow alone it is none's
-        outage."""
+        """Vote on the circuit: each unsent event counts. Failures of one workflow alone are no outage."""
         failed = [event.workflow_id for event, outcome in tried if outcome.error]
         sent = len(tried) - len(failed)
 
@@ -255,7 +254,7 @@ class Relay:
 
 
 def _named(events: Sequence[Taken]) -> dict[str, list[Any]]:
-    """What the rows of these are found by, and whether they still are this relay's."""
+    """The parameters that find these events' rows, and tell whether they still are this relay's."""
     return {
         "ids": [each.id for each in events],
         "event_ids": [each.event_id for each in events],
@@ -264,12 +263,12 @@ def _named(events: Sequence[Taken]) -> dict[str, list[Any]]:
 
 
 def _opened(taken: Sequence[Taken]) -> tuple[list[Taken], list[tuple[Taken, Outcome]]]:
-    """These with their bodies in clear; and those that do not open, which tells nothing of the destination."""
+    """The events with clear bodies, and those that cannot be opened, which say nothing about the destination."""
     opened, unread = [], []
     for event in taken:
         try:
             opened.append(event.opened())
-        except KeyLacking:  # another relay may have it
+        except KeyLacking:  # another relay may have the key
             unread.append((event, KEY_LACKING))
         except Unreadable:
             unread.append((event, UNREADABLE))
@@ -277,7 +276,7 @@ def _opened(taken: Sequence[Taken]) -> tuple[list[Taken], list[tuple[Taken, Outc
 
 
 def _disable(service: Any) -> None:
-    """410: it wants nothing any more. Without a time for a trial, only a person has it tried."""
+    """The destination answered 410: open its circuit without a trial, until a person tries it again."""
     service.opened_at = service.opened_at or service.now
     service.retry_at = service.trial_until = None
     circuits.note_failure(service)
@@ -285,6 +284,6 @@ def _disable(service: Any) -> None:
 
 
 def _delay(event: Taken, outcome: Outcome) -> float:
-    """Seconds until it is tried again."""
+    """Seconds until the event is tried again."""
     seconds = backoff.delay_seconds(event.tries, base_delay=FIRST_DELAY, max_delay=LONGEST_DELAY, jitter_factor=JITTER)
     return max(seconds, min(outcome.retry_after, LONGEST_DELAY))

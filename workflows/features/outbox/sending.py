@@ -1,7 +1,7 @@
-"""SENDING: what a destination gets of an event, and what came of sending it.
+"""SENDING: the form in which a destination gets an event, and the outcome.
 
-A CloudEvent 1.0 in structured JSON (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md):
-the same bytes each time that it is sent.
+A CloudEvent 1.0 in structured JSON
+(https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md), with the same bytes each time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 class Taken(NamedTuple):
     """An event that a relay has taken. `subject` is the submission's idempotency key.
 
-    `body` is JSON: as it is stored, or as it is sent once it is `opened`.
+    `body` is JSON: sealed as it is stored, or clear once it is `opened`.
     """
 
     id: int
@@ -45,7 +45,7 @@ class Taken(NamedTuple):
 
     @property
     def trace_headers(self) -> dict[str, str]:
-        """What is sent with it, so that what the receiver does is in the workflow's trace. Each try has a span."""
+        """The headers that continue the workflow's trace at the receiver. Each try has its own span."""
         return {trace_context.HEADER: self.trace.traceparent()} if self.trace else {}
 
     def opened(self) -> Taken:
@@ -68,10 +68,10 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of sending an event: it was sent if there is no `error`, which has no word of the receiver's.
+    """The outcome of sending an event. It was sent if `error` is empty; `error` never quotes the receiver.
 
-    `retry_after`: seconds that the receiver asks for. `is_gone`: it wants no event any more. `is_untried`: this relay
-    did not send it, for it has to stop, or its lease is nearly over. `seconds`: how long it took, if that is known.
+    `retry_after`: seconds that the receiver asks for. `is_gone`: it wants no more events. `is_untried`: this relay did
+    not send it, because it is stopping or its lease is nearly over. `seconds`: the duration, if known.
     """
 
     error: str = ""
@@ -84,5 +84,5 @@ class Outcome:
 SENT, UNTRIED = Outcome(), Outcome("not sent", is_untried=True)
 NO_ANSWER = Outcome("no answer in time")
 
-# Sends these events, begins none when the second argument says so, and returns what came of each. It raises nothing.
+# Sends the events, starts none once the second argument returns True, and returns each outcome. Raises nothing.
 Send = Callable[[Sequence[Taken], Callable[[], bool]], Sequence[Outcome]]

@@ -1,8 +1,7 @@
-"""WEBHOOKS: events are sent as https://www.standardwebhooks.com says, and each has a time limit as a whole.
+"""WEBHOOKS: events as https://www.standardwebhooks.com describes, with one time limit for the whole request.
 
-No redirect is followed, no proxy asked, and nothing but the status, `Retry-After` and `Date` is read of an answer. The
-library that our services are called with has limits for each read only: a receiver that sends a byte a second would
-hold it.
+Redirects are not followed, and no proxy is used. Of an answer only the status, `Retry-After` and `Date` are read. Our
+HTTP library limits each read only: a receiver that sends a byte a second would never time out.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from workflows.features.outbox.destinations import Destination
 from workflows.features.outbox.sending import CONTENT_TYPE, NO_ANSWER, SENT, UNTRIED, Outcome, Taken
 from workflows.ingress.webhooks import sign
 
-# Seconds for all of it. From the specification: 15 to 30, and receivers are to answer first and work later. It is less
-# than the lease of a trial (`outages.circuits.TRIAL`).
+# Seconds for the whole request. The specification says 15 to 30, but receivers should answer first and work later. It
+# is shorter than the lease of a trial (`outages.circuits.TRIAL`).
 TOTAL = 10.0
-# Seconds for a connection to each address of the host.
+# Seconds to connect to each address of the host.
 CONNECT = 3.0
-# Events that are under way at a time.
+# Requests at a time.
 AT_ONCE = 16
 
-# After these the final answer comes (RFC 9110, 15.2). 101, which nobody has asked for, is final.
+# A final answer follows these (RFC 9110, 15.2). 101, which we never request, is final.
 INTERIM = range(102, 200)
 
 
 class Webhook:
-    """Sends events to one webhook. It is no longer used once `close` was called."""
+    """Sends events to one webhook, until `close`."""
 
     at_once = AT_ONCE
 
@@ -52,7 +51,7 @@ class Webhook:
             return replace(self._post(event), seconds=monotonic() - began)
 
         sending = [self._threads.submit(send_one, event) for event in events]
-        # A name that is looked up, alone, has no time limit: its thread finds out later that it is too late.
+        # A name lookup has no time limit: its thread notices later that it is too late.
         wait(sending, timeout=self._total + 2 * CONNECT)
         return [each.result() if each.done() else NO_ANSWER for each in sending]
 
@@ -86,7 +85,7 @@ class Webhook:
 
 
 def _post(url: SplitResult, body: bytes, headers: Mapping[str, str], *, until: float) -> tuple[int, float]:
-    """The status of the answer, and the seconds that it asks for. Raises TimeoutError when the time is over."""
+    """POST; return the status, and the seconds that the answer asks to wait. Raises TimeoutError when time is over."""
     host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
     connection = HTTPConnection(host, port)
     sockets = [socket.create_connection((host, port), timeout=CONNECT)]
@@ -105,10 +104,10 @@ def _post(url: SplitResult, body: bytes, headers: Mapping[str, str], *, until: f
         path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         connection.request("POST", path, body, dict(headers))
         answer = connection.getresponse()
-        while answer.status in INTERIM:  # the library has read on after 100 only
+        while answer.status in INTERIM:  # the library skips 100 only
             answer.headers = None  # type: ignore[assignment]
             answer.begin()
-        if monotonic() >= until:  # it was cut off, and looks whole
+        if monotonic() >= until:  # a shut socket can look like a complete answer
             raise TimeoutError
         return answer.status, retry_after.seconds(answer.headers) or 0.0
     except (OSError, HTTPException) as error:
@@ -123,7 +122,7 @@ def _post(url: SplitResult, body: bytes, headers: Mapping[str, str], *, until: f
 
 
 def _shut(sockets: list[socket.socket]) -> None:
-    """Whoever reads or writes there finds an end."""
+    """Shut the socket: reads and writes in other threads end."""
     try:
         sockets[-1].shutdown(socket.SHUT_RDWR)
     except OSError:  # it is closed already

@@ -1,4 +1,4 @@
-"""`manage.py relayoutbox`: what is in the outbox is sent to its destinations."""
+"""`manage.py relayoutbox`: sends the outbox's events to their destinations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workflows.models import SideProcess
 
 logger = logging.getLogger(__name__)
 
-# Seconds between looks whether a relay has ended by itself, as with --drain.
+# Seconds between checks whether a relay has ended by itself, as with --drain.
 LOOK_EVERY = 0.2
 
 
