@@ -1,4 +1,4 @@
-"""hold, release, pace: of a queue or a type."""
+"""The `hold`, `release`, `pace` and `cap` subcommands of a queue, type, tenant or service."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _add_cap(parser: ArgumentParser) -> None:
 
 
 def _tell(options: dict[str, Any]) -> dict[str, Any]:
-    """How it stands."""
+    """The state after the change. Raises NotAllowed if the name is unknown."""
     if (row := health.standing(options["key"])) is None:
         raise NotAllowed(f"There is no {options['key']}.")
     held_until = row.pace.held_until if row.is_held else None

@@ -1,4 +1,4 @@
-"""What holds, paces and caps bring to pages, metrics and commands."""
+"""What holds, paces and caps add to pages, metrics and commands."""
 
 from __future__ import annotations
 

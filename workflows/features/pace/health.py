@@ -1,4 +1,4 @@
-"""PACES: which queues and types are held or paced, and how many wait to begin there."""
+"""PACES: which queues, types and tenants are held, paced or capped, and how many workflows wait to begin there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TENANTS_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class PaceStanding:
-    """How a queue or a type stands; `waiting` have not begun, and stop at a limit."""
+    """The state of a queue, type, tenant or service. `waiting` counts workflows that have not begun, up to a limit."""
 
     key: Key
     pace: Pace
@@ -47,28 +47,28 @@ class PaceStanding:
 
     @property
     def name(self) -> str:
-        """In a sentence."""
+        """The name in a sentence."""
         return f"the {self.key.scope.label.lower()} {self.key.name}"
 
     @property
     def is_service(self) -> bool:
-        """It has a cap only, and what waits is parked."""
+        """Whether it is a service: these have only a cap, and waiting workflows are parked."""
         return self.key.scope == Scope.SERVICE
 
     @property
     def is_held(self) -> bool:
-        """Whether nothing begins: each hold ends by itself."""
+        """Whether a hold is on. Each hold ends by itself."""
         return self.pace.held_until is not None and self.pace.held_until > self.now
 
 
 def active() -> list[PaceStanding]:
-    """What is held or paced just now."""
+    """What is held, paced or capped now."""
     rows = Pace.objects.filter(Q(held_until__gt=ClockTimestamp()) | Q(per_second__gt=0) | Q(at_once__gt=0))
     return _standings(rows.order_by("key"))
 
 
 def everything() -> list[PaceStanding]:
-    """All queues and types that this release knows, and whatever else is held or paced."""
+    """All queues, types, tenants and services that this release knows, and all others that have a limit."""
     known = {str(Key(Scope.QUEUE, each.queue)) for each in definitions().values()}
     known |= {str(Key(Scope.TYPE, name)) for name in definitions()}
     tenants = ApiKey.objects.exclude(tenant="").values_list("tenant", flat=True).distinct()
@@ -80,7 +80,7 @@ def everything() -> list[PaceStanding]:
 
 
 def standing(text: str) -> PaceStanding | None:
-    """How one stands; None if nothing is called so."""
+    """The state of one of them, by its key; None if the key names nothing."""
     if (key := Key.of(text)) is None or "\x00" in text:
         return None
     row = Pace.objects.filter(pk=text).first()
@@ -90,7 +90,7 @@ def standing(text: str) -> PaceStanding | None:
 
 
 def _unlimited(key: str) -> Pace:
-    """Unsaved; with texts, which the database would fill in."""
+    """An unsaved row. It needs the empty texts that the database would fill in."""
     return Pace(key=key, held_by="", paced_by="", capped_by="")
 
 
@@ -120,7 +120,7 @@ def _standings(rows: Iterable[Pace]) -> list[PaceStanding]:
 
 
 def _circuits(names: list[str]) -> dict[str, CircuitState]:
-    """How each of these services stands; one that no worker has met unavailable is up."""
+    """The circuit's state of each of these services. A service without a row was never unavailable."""
     rows = Service.objects.filter(name__in=names).annotate(now=ClockTimestamp()) if names else ()
     return {**dict.fromkeys(names, CircuitState.CLOSED), **{row.name: state_of(row) for row in rows}}
 
@@ -129,7 +129,7 @@ _KINDS = skip_scan("kinds", "workflows_workflow", FRESH, "queue", "priority", "w
 
 
 def _waiting(tenants: list[str]) -> Counter[str]:
-    """How many have not begun, by the key of their queue, type and tenant; no more are read than are counted."""
+    """How many workflows have not begun, by their queue's, type's and tenant's key. Each count stops at a limit."""
     found = fetch_all(
         f"""WITH RECURSIVE {_KINDS}
             SELECT queue, workflow_type, tenant, number FROM kinds
@@ -157,7 +157,7 @@ def _waiting(tenants: list[str]) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True)
 class Paces(Figures):
-    """What is held, paced or capped."""
+    """The limits that people have set."""
 
     paces: list[PaceStanding]
 
@@ -169,7 +169,7 @@ class Paces(Figures):
         return {About.LIMITS: self._slowed_down(at)}
 
     def _slowed_down(self, at: datetime) -> Iterator[Reason]:
-        """It is no trouble, but nobody wonders why it waits, and nobody forgets it."""
+        """The limits as reasons: they are no trouble, but explain a wait and keep a limit from being forgotten."""
         found = [each for each in self.paces if not each.is_service]
         for each in found[:NAMED]:
             link = Piece(each.name, Link("pace", pk=each.pk))

@@ -1,4 +1,4 @@
-"""What `/metrics` says of what people have slowed down."""
+"""The metrics of holds, paces and caps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people may do with a queue, a type or a tenant: hold it, release it, set its pace and its cap."""
+"""What people may do with a queue, type, tenant or service: hold it, release it, set its pace and its cap."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from workflows.operations.holding import why_not_hold_until
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-# In a second. More than a database begins; fewer are two in an hour.
+# Starts a second. More is beyond what a database can start; the slowest is two an hour.
 FASTEST, SLOWEST = 10_000.0, 0.0005
 MOST_AT_ONCE = 1_000
 
 
 def hold_queue(key: str, *, user: User, until: datetime, reason: str) -> str:
-    """Let nothing of a queue or a type begin before `until`; what has begun goes on. It replaces an earlier hold.
+    """Start nothing new in a queue or type before `until`; started workflows continue. Replaces an earlier hold.
 
-    Returns until when, in a sentence.
+    Returns the end, in a sentence.
     """
     with _locked(key, user, reason, "a hold", of_service=False) as pace:
         if why_not := why_not_hold_until(until, now=pace.now, what="a queue or a type"):
@@ -48,7 +48,7 @@ def release_queue(key: str, *, user: User, reason: str) -> None:
 
 
 def set_pace(key: str, *, user: User, per_second: float | None, reason: str) -> None:
-    """Let so many of a queue or a type begin in a second, over all workers; None: as many as the workers can."""
+    """Start at most so many a second of a queue or type, over all workers. None: no limit."""
     with _locked(key, user, reason, "a pace", of_service=False) as pace:
         if per_second is not None and not SLOWEST <= per_second <= FASTEST:
             raise NotAllowed(f"A pace is {SLOWEST} to {FASTEST:,.0f} a second. To stop it, hold it.")
@@ -60,7 +60,7 @@ def set_pace(key: str, *, user: User, per_second: float | None, reason: str) -> 
 
 
 def set_cap(key: str, *, user: User, at_once: int | None, reason: str) -> None:
-    """Let no more begin while so many are in workers' hands; None: as many as there are workers."""
+    """Run at most so many at a time. None: as many as there are workers."""
     with _locked(key, user, reason, "a cap") as pace:
         if at_once is not None and not 1 <= at_once <= MOST_AT_ONCE:
             raise NotAllowed(f"A cap is 1 to {MOST_AT_ONCE:,}. To stop it, hold it.")
@@ -72,8 +72,8 @@ def set_cap(key: str, *, user: User, at_once: int | None, reason: str) -> None:
 
 
 def is_known(key: Key) -> bool:
-    """Whether the definitions of this release, or workflows that have not ended, name it."""
-    if key.scope == Scope.SERVICE:  # one that was never unavailable has no row
+    """Whether a definition of this release, an API key or a workflow names it. Any service's name counts."""
+    if key.scope == Scope.SERVICE:  # a service that was never unavailable has no row
         return len(key.name) <= LONGEST_NAME and "\0" not in key.name
     if key.scope == Scope.TENANT:
         return ApiKey.objects.filter(tenant=key.name).exists()
@@ -92,7 +92,7 @@ def _record(pace: Pace, kind: CircuitEvent.Kind, user: User, reason: str) -> Non
 
 @contextmanager
 def _locked(key: str, user: User, reason: str, what: str, *, of_service: bool = True) -> Iterator[Any]:
-    """The locked row of a queue, type or tenant that is known, with the database's time; saved when the block ends."""
+    """Lock the row of a known queue, type or tenant, with the database's time; save it when the block ends."""
     require(user, SET_PACE)
     require_reason(reason, what)
     named = Key.of(key)

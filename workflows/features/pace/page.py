@@ -1,4 +1,4 @@
-"""The queues and types: what is held or paced, by whom, and how many wait to begin?"""
+"""The pages of queues, types and tenants: what is held or paced, by whom, and how many workflows wait to begin."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class PaceAdmin(StandingsAdmin):
         return row.name
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        """How it stands: most have no row."""
+        """The state instead of a row: most have none."""
         return health.standing(object_id)
 
     def page(self, request: HttpRequest, row: PaceStanding) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class PaceAdmin(StandingsAdmin):
 
 
 def banner() -> list[str]:
-    """What stands above every page while something is held."""
+    """Sentences above every page while something is held."""
     rows = Pace.objects.filter(held_until__gt=timezone.now()).order_by("key")[:3]
     return [
         f"The {row.key.replace(':', ' ', 1)} is held by {row.held_by} until {words.until(row.held_until)}: "
