@@ -1,8 +1,8 @@
-"""Doors for those who write to a queue and do not wait for an answer: messages become submissions, or signals.
+"""Intake from queues, for senders that do not wait for an answer: messages become submissions or signals.
 
 | | |
 |---|---|
-| what becomes of submissions, by the rules of the intake | `submissions.py` |
+| submissions, by the rules of the intake | `submissions.py` |
 | topics of Kafka: `consumekafka` | `kafka.py`, `kafka_messages.py`, `kafka_dead_letters.py` |
 | a queue of SQS: `consumesqs` | `sqs.py` |
 """

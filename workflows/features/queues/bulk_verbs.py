@@ -1,4 +1,4 @@
-"""To redeliver, or discard, many messages that could not be delivered: of a message that is, a signal is left."""
+"""The bulk verbs that redeliver or discard many undelivered messages."""
 
 from __future__ import annotations
 

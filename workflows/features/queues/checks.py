@@ -1,4 +1,4 @@
-"""Whether what the doors of queues refuse can be kept."""
+"""Checks whether refused submissions can be stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workflows.checks import Messages
 
 
 def check_refused_submissions(**kwargs: Any) -> Messages:
-    """What a queue's door refuses can be sealed."""
+    """Submissions that a queue's door refuses can be sealed."""
     if (settings.KAFKA_SUBMISSIONS or settings.SQS_QUEUE_URL) and not settings.DATA_KEYS:
         message = "Submissions that a queue's door refuses are not kept, because DATA_KEYS is not set."
         hint = "They are in the broker's dead letters, and only counted here. Set DATA_KEYS: manage.py datakeys --help."

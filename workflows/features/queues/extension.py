@@ -1,4 +1,4 @@
-"""What the doors for queues bring to pages, metrics, checks and commands."""
+"""What the intake from queues adds to pages, metrics, checks and commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class QueuesExtension(Extension):
         return undelivered.need_a_person() if user.has_perm(undelivered.SEE_MESSAGES) else ()
 
     def hash_again(self) -> str:
-        from workflows.features.queues import refused  # it loads the intake
+        from workflows.features.queues import refused  # loads the intake
 
         changed = refused.hash_again()
         return f"{changed:,} refused submissions have their search keys." if changed else ""

@@ -1,4 +1,4 @@
-"""What Home's sentence and Workers say of what comes by a queue, and of what could not be delivered."""
+"""The state of the queues: consumers that must run, and messages that could not be delivered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def wanted() -> list[Unattended]:
-    """What the settings of this process name."""
+    """The topics and queues that the settings of this process name."""
     submissions = [pair.partition("=")[0] for pair in settings.KAFKA_SUBMISSIONS]
     queue = settings.SQS_QUEUE_URL.rpartition("/")[2]
     return [

@@ -1,11 +1,11 @@
-"""KAFKA: messages of topics become signals, or submissions.
+"""KAFKA: messages of topics become signals or submissions.
 
-For each message first the signal is committed, then the workflow woken, then the offset stored for the group. If the
+For each message the signal is committed first, then the workflow woken, then the offset stored for the group. If the
 consumer dies in between, the message comes again as a duplicate: nothing is lost, and nothing happens twice. A message
-that cannot become a signal is kept as undelivered, in the same order. Submissions are stored in groups; what is refused
-is kept (`refused`), or the broker has its dead letter, before the offset is stored.
+that cannot become a signal is stored as undelivered, in the same order. Submissions are stored in groups. A refused one
+is stored (`refused`), or the broker has its dead letter, before its offset is stored.
 
-While the database is away the message stays in hand, every partition is paused, and polling goes on: a consumer that
+While the database is away the message stays in hand, every partition is paused, and polling goes on. A consumer that
 does not poll for `max.poll.interval.ms` loses its partitions to one that cannot reach the database either.
 https://github.com/confluentinc/librdkafka/blob/master/INTRODUCTION.md#auto-offset-commit
 """
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 # Kafka's own rule for a name, and short enough for a signal's source of 150 characters.
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,144}")
 
-# How long a poll sleeps before the process checks whether it has to stop.
+# Seconds of a poll; then the process checks whether it has to stop.
 POLL_SECONDS = 0.5
 # Seconds between commits of offsets. A crash repeats the messages since the last one, as duplicates.
 COMMIT_INTERVAL = 1.0
@@ -51,7 +51,7 @@ COMMIT_INTERVAL = 1.0
 FIRST_DELAY = 0.5
 MAX_DELAY = 10.0
 
-# Errors that no reconnecting mends, though the client goes on trying: the process stops, so that people notice.
+# Errors that no reconnect fixes, though the client goes on trying: the process stops, so that people notice.
 PERMANENT_ERRORS = {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -61,7 +61,7 @@ PERMANENT_ERRORS = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
 
-# The order above rests on these properties.
+# The order above depends on these properties.
 FIXED_PROPERTIES = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}
 
 
@@ -136,8 +136,7 @@ class Relay:
             logger.info("stopped: %s", counts or "no messages")
 
     def process_next(self) -> bool:
-        """Process one message, or a group of submissions. False when none came, or the database is away: then what is
-        not done stays in hand."""
+        """Process one message, or a group of submissions. False when none came, or the database is away."""
         message = self._next_message()
         self._commit_periodically()
         if message is None:
@@ -164,7 +163,7 @@ class Relay:
         return self._poll(POLL_SECONDS)
 
     def _store_one(self, message: Message) -> Sequence[Message]:
-        """Handle a message; it is returned when the database is away."""
+        """Handle a message and store its offset. Returns the message if the database is away."""
         try:
             self._handle(message)
         except DatabaseUnavailable:
@@ -174,8 +173,7 @@ class Relay:
         return []
 
     def _handle(self, message: Message) -> None:
-        """Store the message as a signal, or keep it as undelivered. Raises DatabaseUnavailable; then it can be handled
-        again."""
+        """Store the message as a signal, or as undelivered. Raises DatabaseUnavailable: handle it again later."""
         value = message.value()
         if value is None:
             self._count("tombstones", message)  # no signal, and nothing that a person could look at
@@ -184,7 +182,7 @@ class Relay:
         try:
             stored = query_in_time(lambda: messages.deliver(arrived))
         except (InputRefused, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            # Any other error is caught as a last resort: no message may hold up its partition for ever.
+            # Other errors are caught as a last resort: no message may block its partition for ever.
             unreadable = InputRefused("unreadable", "It cannot be read: see the log.")
             refused = error if isinstance(error, InputRefused) else unreadable
             if refused is unreadable:
@@ -196,12 +194,12 @@ class Relay:
             self._count("ignored" if stored is None else "signals" if stored else "duplicates", message)
 
     def _store_offset(self, message: Message) -> None:
-        """Store the offset of a message that is dealt with: after the database's commit, never before."""
+        """Store the offset of a finished message: after the database's commit, never before."""
         try:
             self._client.store_offsets(message=message)
             self._uncommitted = True
         except KafkaException as error:
-            # The message comes again at the member that has the partition now: a duplicate.
+            # Another member has the partition now, and gets the message again, as a duplicate.
             logger.info("%s belongs to another member by now: %s", place_of(message), _error_in(error).name())
 
     def _count(self, what: str, message: Message) -> None:
@@ -214,7 +212,7 @@ class Relay:
         return message.topic() in self.options.submissions
 
     def _group(self, first: Message) -> list[Message]:
-        """What has come already, as much as is stored together."""
+        """The submissions that have already arrived, up to the size of a group."""
         group, size = [first], len(first)
         while len(group) < GROUP and size < GROUP_BYTES:
             another = self._in_hand.popleft() if self._in_hand else self._poll(0)
@@ -228,9 +226,9 @@ class Relay:
         return group
 
     def _store_group(self, group: Sequence[Message]) -> Sequence[Message]:
-        """Store submissions; return those that could not be decided, and in their partitions what comes after them.
+        """Store submissions; return those that could not be decided, with all later ones of their partitions.
 
-        What comes after may be stored already: it will be a replay.
+        The later ones may be stored already: they come again as replays.
         """
         assert self._door
         sent = [
@@ -258,7 +256,7 @@ class Relay:
     def _keep_or_leave(
         self, group: Sequence[Message], sent: Sequence[Sent], outcomes: Sequence[Outcome | Problem]
     ) -> set[str]:
-        """Keep what is refused, or send it to the dead letters; return the places of what is done with."""
+        """Store refused submissions, or send them to the dead letters; return the positions of those that are done."""
         each_of = zip(group, sent, outcomes, strict=True)
         dead = [(each, of, problem) for each, of, problem in each_of if isinstance(problem, Problem)]
 
@@ -291,7 +289,7 @@ class Relay:
     # --- The group ------------------------------------------------------------------------------
 
     def _poll(self, seconds: float) -> Message | None:
-        """The next message, if one comes within `seconds`; the client's callbacks run in here. Raises KafkaFailed."""
+        """The next message, if one comes within `seconds`. The client's callbacks run here. Raises KafkaFailed."""
         message = self._client.poll(seconds)
         error = message.error() if message is not None else None
         if message is not None and error is None:
@@ -327,19 +325,19 @@ class Relay:
         self._assigned = True
 
     def _on_revoke(self, client: Consumer, partitions: list[TopicPartition]) -> None:
-        """Commit before the partitions are taken away; their messages in hand come again in another consumer."""
+        """Commit before the partitions are taken away. Their messages in hand go to another consumer."""
         logger.info("giving back %s", _listed(partitions))
         self._drop(partitions)
         self._commit(asynchronous=False)
 
     def _on_lost(self, client: Consumer, partitions: list[TopicPartition]) -> None:
-        """The partitions are another member's already; it is too late to commit."""
+        """Another member has the partitions already; it is too late to commit."""
         logger.warning("lost %s", _listed(partitions))
         self._drop(partitions)
 
     def _drop(self, partitions: list[TopicPartition]) -> None:
         if self._paused:
-            self._client.resume(partitions)  # else they would still be paused if they came back, and stay so
+            self._client.resume(partitions)  # otherwise they would stay paused if they came back
         gone = {(p.topic, p.partition) for p in partitions}
         self._at_end -= gone
         self._in_hand = deque(message for message in self._in_hand if partition_of(message) not in gone)
@@ -350,7 +348,7 @@ class Relay:
             self._on_error(error)
 
     def _on_error(self, error: KafkaError) -> None:
-        """Log an error once, until a poll succeeds again: the client repeats it many times a second."""
+        """Log an error once until a poll succeeds again: the client repeats it many times a second."""
         if error.fatal() or error.code() in PERMANENT_ERRORS:
             self._permanent_error = error
         elif error.code() not in self._logged_errors:

@@ -1,4 +1,4 @@
-"""DEAD LETTERS of a topic of submissions: what is refused goes to `<topic>.dead` as it came, and says why."""
+"""DEAD LETTERS of a topic of submissions: a refused message goes to `<topic>.dead` unchanged, with the reason."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ logger = logging.getLogger(__name__)
 
 SUFFIX = ".dead"
 
-# Seconds in which the brokers acknowledge dead letters. Longer than a leader's election takes; then it is tried again.
+# Seconds for the brokers to acknowledge dead letters. Longer than the election of a leader.
 WRITTEN_WITHIN = 15.0
 
-# A value that has come through one topic may come through another, if the brokers let it.
+# A value that one topic took must fit another, if the brokers allow it.
 _LARGEST = 100_000_000
 
 
 class DeadLetters:
-    """`are_written`: whether the brokers have taken all of the last ones."""
+    """Writes dead letters. `are_written`: the brokers have acknowledged all of the last ones."""
 
     def __init__(self, brokers: str, properties: Mapping[str, Any]) -> None:
         self.are_written = True
@@ -33,7 +33,7 @@ class DeadLetters:
                 "client.id": "onramp",
                 "log_level": 2,
                 "message.max.bytes": _LARGEST,
-                **properties,  # those of a consumer are passed over
+                **properties,  # the client ignores those of a consumer
                 "bootstrap.servers": brokers,
                 "enable.idempotence": True,
                 "delivery.timeout.ms": int(WRITTEN_WITHIN * 1000),
@@ -42,7 +42,7 @@ class DeadLetters:
         )
 
     def write(self, dead: Sequence[tuple[Message, Problem]]) -> set[str]:
-        """Write them; return the places of those that the brokers have acknowledged."""
+        """Write dead letters; return the positions of those that the brokers have acknowledged."""
         written: set[str] = set()
         for message, problem in dead:
             self._produce(message, problem, message.value(), written)
@@ -58,7 +58,7 @@ class DeadLetters:
             if error is None:
                 written.add(place)
             elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE and value is not None:
-                # With its place alone: the topic that it came by has it, for as long as that keeps anything.
+                # Send the position without the value: the original topic has the value while it retains messages.
                 self._produce(message, problem, None, written)
             else:
                 logger.warning("the dead letter of %s: %s", place, error.name())

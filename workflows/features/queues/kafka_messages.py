@@ -1,4 +1,4 @@
-"""A MESSAGE of Kafka's client as the rest of the project knows it."""
+"""Converts messages of Kafka's client into the project's types."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from workflows.ingress.messages import UNREADABLE_HEADERS, Arrived
 
 
 def arrived(message: Message, value: bytes) -> Arrived:
-    """The message, and its place."""
+    """The message with its topic, partition and offset."""
     place = *partition_of(message), int(message.offset() or 0)
     key: Any = message.key()
     return Arrived(*place, _sent_at_ms(message), raw_headers(message), value, key)
 
 
 def came(message: Message, sent: Sent) -> Came:
-    """A submission, and its place."""
+    """A submission with its topic, partition and offset."""
     return Came(*partition_of(message), int(message.offset() or 0), _sent_at_ms(message) or 0, sent)
 
 
@@ -32,7 +32,7 @@ def place_of(message: Message) -> str:
 
 
 def text_headers(message: Message) -> dict[str, str]:
-    """The headers with a value by lower-case name, as of a request by HTTP; one that was sent twice is joined."""
+    """The headers that have a value, by lower-case name. Repeated headers are joined, as in HTTP."""
     headers: dict[str, str] = {}
     for name, value in raw_headers(message):
         if not value:
@@ -43,16 +43,16 @@ def text_headers(message: Message) -> dict[str, str]:
 
 
 def _sent_at_ms(message: Message) -> int | None:
-    """When it was sent, or the broker stored it: the same on each delivery. None in a very old format."""
+    """The time when it was sent or stored, the same on each delivery. None in a very old format."""
     kind, at = message.timestamp()
     return None if kind == TIMESTAMP_NOT_AVAILABLE else at
 
 
 def raw_headers(message: Message) -> list[tuple[str, bytes | None]]:
-    """The message's headers; UNREADABLE_HEADERS where a name is not UTF-8: Kafka's client then returns none."""
+    """The message's headers; UNREADABLE_HEADERS if a name is not UTF-8, because Kafka's client then returns none."""
     try:
         found: Any = message.headers() or []
     except (SystemError, UnicodeDecodeError):
         found = UNREADABLE_HEADERS
-        message.set_headers(found)  # a second call would not raise, but return a list that is broken in C
+        message.set_headers(found)  # a second call would return a list that is broken in C
     return [(name, value) for name, value in found]

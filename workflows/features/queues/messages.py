@@ -1,6 +1,6 @@
-"""What people may do with undelivered messages: deliver one again, when what was wrong is mended, or discard it.
+"""What people may do with undelivered messages: deliver one again after the fault is fixed, or discard it.
 
-A submission that a queue's door has refused goes through that door again, and is emptied with the same commit.
+A submission that a queue's door has refused enters through the door again; the same commit empties it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 State = UndeliveredMessage.State
 
-# What a legal hold is on stays, and goes by its age when the hold has ended (`retention.ages`).
+# A message under a legal hold keeps its content, until it is old enough after the hold (`retention.ages`).
 HELD = """EXISTS (SELECT FROM workflows_hold h WHERE h.until > clock_timestamp() AND h.hash = ANY (m.hashes))"""
 _EMPTY = f"""
     UPDATE workflows_undeliveredmessage m SET content = '[]', hashes = NULL
@@ -38,9 +38,9 @@ _EMPTY = f"""
 
 
 def redeliver(message_id: int, *, user: User, reason: str = "") -> None:
-    """Deliver a message once more, as it came: a workflow that waits for its signal goes on. A duplicate is delivered.
+    """Deliver a message again, as it came: a workflow that waits for its signal goes on, if it has not yet.
 
-    Refused, with the reason, if it still cannot become a signal.
+    Raises NotAllowed, with the reason, if it still cannot become a signal.
     """
     require(user, SETTLE)
     with short_transaction():
@@ -48,7 +48,7 @@ def redeliver(message_id: int, *, user: User, reason: str = "") -> None:
         if row.left_with_broker:
             raise NotAllowed("The broker has these: send its dead letters again, then discard this line.")
         if row.queue:
-            from workflows.features.queues import refused  # when it is first needed: it loads the intake
+            from workflows.features.queues import refused  # loads the intake
 
             refused.enter_again(row)
         else:
@@ -57,9 +57,9 @@ def redeliver(message_id: int, *, user: User, reason: str = "") -> None:
 
 
 def discard(message_id: int, *, user: User, reason: str, seen: Collection[int] = ()) -> None:
-    """Say that a message is not needed: no workflow gets it. What it says is deleted, unless a legal hold is on it.
+    """Discard a message: no workflow gets it. Its content is deleted, unless a legal hold is on it.
 
-    `seen`: of how many that the broker has the user was told.
+    `seen`: how many of the broker's messages the user was shown.
     """
     require(user, SETTLE)
     require_reason(reason, "what is discarded")
@@ -71,7 +71,7 @@ def discard(message_id: int, *, user: User, reason: str, seen: Collection[int] =
 
 
 def forget(ids: Collection[int], *, user: User, reason: str) -> None:
-    """Empty refused submissions, and discard those that are open: in the caller's transaction, for an erasure."""
+    """Empty refused submissions, and discard the open ones, in the caller's transaction. For an erasure."""
     rows = UndeliveredMessage.objects.select_for_update(no_key=True).filter(pk__in=ids, topic__startswith=REFUSED)
     for row in rows.filter(state=State.OPEN).order_by("pk"):
         _settle(row, State.DISCARDED, user, reason)
@@ -79,7 +79,7 @@ def forget(ids: Collection[int], *, user: User, reason: str) -> None:
 
 
 def empty(ids: Collection[int]) -> None:
-    """Delete what messages say, but for what a legal hold is on."""
+    """Delete the content of messages, except under a legal hold."""
     execute(_EMPTY, {"ids": list(ids)})
 
 
@@ -100,7 +100,7 @@ def _locked(message_id: int) -> UndeliveredMessage:
 
 
 def _send(**signal: Any) -> bool:
-    """Store a signal in the operation's own transaction, and wake the workflows that it is for after it."""
+    """Store a signal in the operation's transaction, and wake its workflows after the commit."""
     signal_id = store.store(**signal)
     if signal_id is not None:
         after_commit(partial(_wake_for, signal_id))

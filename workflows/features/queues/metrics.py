@@ -1,4 +1,4 @@
-"""What `/metrics` says of messages that could not be delivered, and of refused submissions."""
+"""The metrics of undelivered messages and refused submissions."""
 
 from __future__ import annotations
 

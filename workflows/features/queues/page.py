@@ -1,4 +1,4 @@
-"""The list of undelivered messages: which messages could not become signals, and why?"""
+"""The pages of undelivered messages: which messages could not become signals, and why."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class MessageStateFilter(StateFilter):
 
 
 class OfOpen(admin.SimpleListFilter):
-    """The values of a column that open messages have. A link may name another."""
+    """The values of a column among open messages. A link may name another value."""
 
     column: str
 
@@ -95,7 +95,7 @@ class CodeFilter(OfOpen):
 
 @admin.register(UndeliveredMessage)
 class UndeliveredMessageAdmin(ChoosesMany):
-    """Where a message is, and why it was not delivered. What it says is not read."""
+    """A message's state, and why it was not delivered. Its content is never loaded."""
 
     list_display = ("message", "badge", "code", "reason", "read")
     list_filter = (MessageStateFilter, TopicFilter, CodeFilter)
@@ -142,7 +142,7 @@ class UndeliveredMessageAdmin(ChoosesMany):
 
 
 def found(by_search: Found, user: User) -> list[tuple[str, str]]:
-    """A sentence for each refused submission that a search has found, and for who may see it its page."""
+    """A sentence for each refused submission that a search found, with its page for users who may see it."""
     follows = user.has_perm(undelivered.SEE_MESSAGES)
     rows = UndeliveredMessage.objects.filter(pk__in=by_search.refused).defer("content", "hashes").order_by("-pk")
     return [

@@ -1,8 +1,8 @@
-"""REFUSED: submissions that the door refuses for good are kept as undelivered messages, sealed, for a person.
+"""REFUSED: submissions that the door refuses for good are stored as undelivered messages, sealed, for a person.
 
-First the row is committed, then the offset or the deletion: a message that comes again has its row already. Of a topic
-no more are kept than REFUSED_SUBMISSIONS_KEPT. What is over that, or too large, goes to the broker's dead letters, and
-a row of the topic counts it. Consumers do not wait for each other: together they may keep a few more.
+The row is committed before the offset or the deletion, so a message that comes again has its row already. At most
+REFUSED_SUBMISSIONS_KEPT are stored of a topic. The rest, and what is too large, goes to the broker's dead letters, and
+a row of the topic counts it. Consumers do not wait for each other, so together they may store a few more.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _KEEP = """
            %(idempotency_key)s::uuid, %(hashes)s::bytea[]
       FROM kept WHERE kept.number < %(most)s
     ON CONFLICT (topic, "partition", "offset", sent_at_ms) DO NOTHING RETURNING id"""
-# By a new statement: the snapshot of the first would not show the row of another consumer that won.
+# A separate statement: the first one's snapshot would miss the row of a consumer that was faster.
 _IS_THERE = """
     SELECT id FROM workflows_undeliveredmessage
      WHERE (topic, "partition", "offset", sent_at_ms) = (%(topic)s, %(partition)s, %(offset)s, %(sent_at_ms)s)"""
-# No message has that place. What is counted after a person has settled it is counted anew.
+# No message has this position. After a person has settled the count it starts again.
 _COUNT = """
     INSERT INTO workflows_undeliveredmessage AS t (topic, "partition", "offset", code, reason, left_with_broker)
     VALUES (%(topic)s, -1, -1, %(code)s, %(reason)s, %(number)s)
@@ -67,7 +67,7 @@ _LEFT = (
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """A submission as it came, and its place in a topic or queue."""
+    """A submission as it came, with its position in a topic or queue."""
 
     queue: str
     partition: int
@@ -77,13 +77,12 @@ class Came:
 
 
 def most() -> int:
-    """How many are kept of a topic or queue. None without DATA_KEYS: what a patient has sent is not left to a key that
-    SECRET_KEY makes, and that is lost when it changes."""
+    """How many of a topic or queue are stored. None without DATA_KEYS: a key from SECRET_KEY could be lost."""
     return max(0, settings.REFUSED_SUBMISSIONS_KEPT) if settings.DATA_KEYS else 0
 
 
 def keep(came: Came, problem: Problem) -> bool:
-    """Keep it, once, however often it comes. False: it is the broker's to keep. Raises DatabaseUnavailable."""
+    """Store a refused submission once, or return False: the broker must keep it. Raises DatabaseUnavailable."""
     sent = came.sent
     if not most() or sum(map(len, (sent.body, *sent.headers, *sent.headers.values()))) > MAX_BYTES:
         return False
@@ -112,8 +111,8 @@ def keep(came: Came, problem: Problem) -> bool:
 
 
 def keep_or_leave(dead: Sequence[tuple[Came, Problem]], write: Callable[[Sequence[int]], Collection[int]]) -> set[int]:
-    """Keep what is refused, or have the broker's dead letters take it (`write`, which says what they have taken), and
-    count that. Returns which of them are done with, by their place in the sequence."""
+    """Store refused submissions; the broker's dead letters get the others (by `write`), and are counted.
+    Returns the indexes of those that are done."""
     done, over = set[int](), list[int]()
     with suppress(DatabaseUnavailable):
         for number, (came, problem) in enumerate(dead):
@@ -130,14 +129,14 @@ def keep_or_leave(dead: Sequence[tuple[Came, Problem]], write: Callable[[Sequenc
 
 
 def count_left(queues: Counter[str]) -> None:
-    """Count what the brokers have taken as dead letters, by queue. Raises DatabaseUnavailable."""
+    """Add to the count of dead letters that the brokers have, by queue. Raises DatabaseUnavailable."""
     for queue, number in sorted(queues.items()):
         parameters = {"topic": f"{REFUSED}{queue}", "code": LEFT_WITH_BROKER, "reason": _LEFT, "number": number}
         query_in_time(partial(execute, _COUNT, parameters))
 
 
 def _hashes(body: bytes) -> list[bytes] | None:
-    """Its search keys under each of SEARCH_KEYS; also of JSON that the door refuses, if Python can read it."""
+    """Its search keys under each of SEARCH_KEYS, also for refused JSON if Python can read it."""
     try:
         payload = json.loads(body)
     except (ValueError, RecursionError):
@@ -149,9 +148,9 @@ def _hashes(body: bytes) -> list[bytes] | None:
 
 
 def enter_again(row: UndeliveredMessage) -> None:
-    """Send it through the door once more, in the caller's transaction: with its checks, and under its own key.
+    """Send it through the door again, with all checks and its own key, in the caller's transaction.
 
-    Raises NotAllowed with the reason if it is refused again, or cannot be decided now.
+    Raises NotAllowed, with the reason, if it is refused again or cannot be decided now.
     """
     sent = opened(row)
     try:
@@ -176,7 +175,7 @@ def enter_again(row: UndeliveredMessage) -> None:
 
 
 def opened(row: UndeliveredMessage) -> Sent:
-    """Raises NotAllowed if it cannot be read."""
+    """The submission in clear. Raises NotAllowed if it cannot be read."""
     try:
         content = whole.unseal(row, row.content)
     except Unreadable as unreadable:
@@ -185,7 +184,7 @@ def opened(row: UndeliveredMessage) -> Sent:
 
 
 def hash_again() -> int:
-    """Give what is kept the hashes of all keys of SEARCH_KEYS; returns how many rows have others now."""
+    """Hash stored submissions with all of SEARCH_KEYS; return how many rows have changed."""
     changed = 0
     rows = UndeliveredMessage.objects.filter(topic__startswith=REFUSED, hashes__isnull=False)
     for pk in list(rows.values_list("pk", flat=True)):

@@ -1,8 +1,8 @@
 """SQS: messages of a queue become submissions.
 
-A group is received, stored, and then deleted; what is refused is kept (`refused`), or sent to the queue of dead
-letters, before. If the consumer dies in between, the messages come again, and are replays. While the database is away a
-group stays in hand, and its visibility is extended; at a stop it is given back at once.
+A group is received, stored, and then deleted. A refused message is stored first (`refused`), or sent to the queue of
+dead letters. If the consumer dies in between, the messages come again, as replays. While the database is away the
+consumer retains its group and extends its visibility; at a stop it returns the group at once.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from workflows.stop_flag import Flag
 
 logger = logging.getLogger(__name__)
 
-# Of a request to SQS.
+# Messages in a request to SQS.
 BATCH = 10
 
-# Seconds of a long poll, and so until a stop is seen.
+# Seconds of a long poll, and so until a stop is noticed.
 POLL_SECONDS = 5
 
 # Seconds between two tries while the database or SQS is away, doubling.
 FIRST_DELAY = 0.5
 MAX_DELAY = 10.0
 
-# Of a message with its attributes: 1 MiB. A body that leaves no room for ours is cut.
+# A message with its attributes has at most 1 MiB. A body that leaves no room for our attributes is cut.
 _LARGEST = 1024 * 1024
 _ROOM = 16 * 1024
 _MOST_ATTRIBUTES = 10
 
-# SQS's codes that no waiting mends.
+# SQS's errors that do not pass.
 PERMANENT_ERRORS = frozenset({
     "AccessDenied", "AccessDeniedException", "AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist",
     "InvalidClientTokenId", "InvalidAddress", "SignatureDoesNotMatch", "UnrecognizedClientException",
 })  # fmt: skip
 
-# In the counts: what is left in the queue.
+# The count of dead letters that were refused, and so stay in the queue.
 _NOT_BURIED = "not taken as dead letters"
 
 Message = dict[str, Any]
@@ -69,7 +69,7 @@ class Options:
     queue: str
     client: str
     dead_letters: str
-    visibility: int  # for so long nobody else gets what is received; it is extended when a third of it is over
+    visibility: int  # seconds in which nobody else gets received messages; extended after a third
     drain: bool = False
     max_runtime: float | None = None
 
@@ -122,7 +122,7 @@ class Consumer:
             if left:
                 self._wait()
                 self._extend(left)
-        # What a stop has found in hand.
+        # Return what is in hand at a stop.
         self._each_ten(self._sqs.change_message_visibility_batch, left, VisibilityTimeout=0)
         self._delay = 0.0
         return True
@@ -130,7 +130,7 @@ class Consumer:
     # --- A group --------------------------------------------------------------------------------
 
     def _receive(self) -> list[Message]:
-        """What is there now, as much as is stored together; waits for the first."""
+        """The messages that are there now, up to the size of a group. Waits for the first."""
         group: list[Message] = []
         size = 0
         self._extended_at = monotonic()
@@ -144,7 +144,7 @@ class Consumer:
                     MessageAttributeNames=["All"],
                 )
             except (BotoCoreError, ClientError):
-                if group:  # they are ours
+                if group:  # store those first
                     break
                 raise
             messages = received.get("Messages", [])
@@ -155,10 +155,10 @@ class Consumer:
         return group
 
     def _store(self, group: Sequence[Message]) -> list[Message]:
-        """Store a group, and delete what is done with. Return those that could not be decided.
+        """Store a group, and delete the finished messages. Return those that could not be decided.
 
-        A dead letter that its queue refuses stays in this one, and comes again when its visibility is over: it is not
-        lost, and holds up no other.
+        If the queue of dead letters refuses a message, it stays in this queue and comes again when its visibility is
+        over: it is not lost, and delays no other.
         """
         sent = [Sent(self.options.client, _headers(each), each["Body"].encode("utf-8", "replace")) for each in group]
         outcomes = self._door.enter(sent)
@@ -167,7 +167,7 @@ class Consumer:
         for message, of, outcome in zip(group, sent, outcomes, strict=True):
             if isinstance(outcome, Problem):
                 what = self._keep_or_bury(message, of, outcome) if answers else None
-                answers = what is not None  # if not, none is tried before the next time
+                answers = what is not None  # if not, the others wait for the next time
                 self._extend(group)
             else:
                 what = None if outcome is Outcome.LATER else outcome.value
@@ -179,11 +179,11 @@ class Consumer:
             if what != _NOT_BURIED:
                 done.append(message)
         failpoints.reach("after_commit", "submissions")
-        self._each_ten(self._sqs.delete_message_batch, done)  # what is not deleted comes again, and is a replay
+        self._each_ten(self._sqs.delete_message_batch, done)  # one that is not deleted comes again, as a replay
         return left
 
     def _keep_or_bury(self, message: Message, sent: Sent, problem: Problem) -> str | None:
-        """Keep what is refused, or send it to the dead letters. None when there is no answer."""
+        """Store a refused message, or send it to the dead letters. Returns what was done; None without an answer."""
         logger.warning("refused %s: %s", message["MessageId"], problem.code)
         place = int.from_bytes(sha256(message["MessageId"].encode()).digest()[:8]) >> 1
         came = Came(self.options.queue.rpartition("/")[2], 0, place, 0, sent)
@@ -224,7 +224,7 @@ class Consumer:
     # --- SQS, or the database, is away ----------------------------------------------------------
 
     def _asked(self, ask: Callable[..., Any], **arguments: Any) -> Any:
-        """What SQS answers; None when it does not now. Raises SqsFailed."""
+        """SQS's answer; None if there is none now. Raises SqsFailed."""
         try:
             return ask(**arguments)
         except (NoCredentialsError, NoRegionError) as error:
@@ -238,7 +238,7 @@ class Consumer:
     def _wait(self) -> None:
         if not self._delay:
             logger.warning("the database or SQS is away: what is in hand waits")
-        longest = min(MAX_DELAY, self.options.visibility / 3)  # what is in hand is extended in time
+        longest = min(MAX_DELAY, self.options.visibility / 3)  # so that the visibility is extended in time
         self._delay = min(self._delay * 2 or FIRST_DELAY, longest)
         self.stopping.wait(self._delay)
 
@@ -248,7 +248,7 @@ class Consumer:
             self._each_ten(self._sqs.change_message_visibility_batch, group, VisibilityTimeout=self.options.visibility)
 
     def _each_ten(self, ask: Callable[..., Any], group: Sequence[Message], **fields: int) -> None:
-        """Ask it of ten messages at a time, until SQS does not answer."""
+        """Make a request for ten messages at a time, until SQS does not answer."""
         for at in range(0, len(group), BATCH):
             ten = enumerate(group[at : at + BATCH])
             entries = [{"Id": str(number), "ReceiptHandle": each["ReceiptHandle"], **fields} for number, each in ten]
@@ -261,7 +261,7 @@ def _code(error: BotoCoreError | ClientError) -> str:
 
 
 def _require_passing(error: BotoCoreError | ClientError) -> None:
-    """Raises SqsFailed for what no waiting mends."""
+    """Raise SqsFailed for an error that does not pass."""
     if _code(error) in PERMANENT_ERRORS:
         raise SqsFailed(f"SQS refuses this consumer: {_code(error)}.") from None
 

@@ -1,4 +1,4 @@
-"""SUBMISSIONS from queues, by the rules and batches of the intake. What comes again is a replay, and harmless."""
+"""SUBMISSIONS from queues, by the rules and batches of the intake. A repeated message is a harmless replay."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from workflows.postgres.deadlines import DatabaseUnavailable
 
 logger = logging.getLogger(__name__)
 
-# What is stored together: some 50 ms for small submissions, and few enough to repeat after a crash. Bytes, because each
-# waits in memory as a text and as what Python reads of it.
+# A group: some 50 ms for small submissions, and few to repeat after a crash. The bytes are limited because each waits
+# in memory as text and as parsed JSON.
 GROUP = 500
 GROUP_BYTES = 8 * 1024 * 1024
 
-# The name under which a dead letter says why it is one.
+# The header or attribute of a dead letter that has the reason.
 PROBLEM = "problem"
 
 
 class Outcome(Enum):
     STORED = "submissions"
     REPLAYED = "replays"
-    LATER = "later"  # it could not be decided now, for a reason that is not its own
+    LATER = "later"  # it could not be decided now, because of an outage
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A submission as it came: `client` may write to that queue. `headers` are by lower-case name."""
+    """A submission as it came from `client`. `headers` have lower-case names."""
 
     client: str
     headers: Mapping[str, str] = field(repr=False)
@@ -48,19 +48,19 @@ class Sent:
 
 
 class Door:
-    """Stores submissions, a group at a time, for one thread."""
+    """Stores groups of submissions, for one thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._batches = Batches(submission_definition())
 
     def enter(self, group: Sequence[Sent]) -> list[Outcome | Problem]:
-        """What becomes of each, in their order; a Problem is its refusal for good. In about five seconds at most."""
+        """The outcome of each, in order; a Problem is a refusal for good. Takes about five seconds at most."""
         try:
             unknown = {client for client in {sent.client for sent in group} if not api_keys.table.knows(client)}
         except DatabaseUnavailable:
             return [Outcome.LATER] * len(group)
-        for client in unknown:  # its tenant is not known either, and its submissions would get none
+        for client in unknown:  # without its tenant its submissions cannot be stored
             logger.error("the API client %s has no valid key any more: its submissions wait", client)
         return self._loop.run_until_complete(self._enter(group, unknown))
 
@@ -76,7 +76,7 @@ class Door:
             return Outcome.LATER
         try:
             entry = await self._batches.enter(submission(sent))
-        except IntegrityError:  # of its values, and so it is each time
+        except IntegrityError:  # its values are at fault, so a repeat does not help
             return Problem(422, "not_storable", "A rule of the database refuses it.")
         except Exception as error:
             problem = problem_of(error)
@@ -90,7 +90,7 @@ def reason(problem: Problem) -> str:
 
 
 def submission(sent: Sent) -> Submission:
-    """Raises what the API refuses a request with."""
+    """A submission for the intake. Raises the same errors as a request to the API."""
     key = requests.idempotency_key_of(sent.headers)
     if "content-type" in sent.headers:
         requests.ensure_json(sent.headers)

@@ -1,6 +1,6 @@
-"""UNDELIVERED: how many messages of each topic, or source of webhooks, could not be delivered and are nobody's yet.
+"""UNDELIVERED: counts of open messages, by topic or source of webhooks, that could not be delivered.
 
-And how many submissions the doors of queues have refused: those that are kept here, and those that the broker has.
+Also counts the refused submissions: those that are stored here, and those that only the broker has.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ FOUND = f"""
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """How many are open, of all topics and sources; of each no more are counted than `bounded.limit`, and one.
+    """Counts of open messages. Each count by topic stops at `bounded.limit` and one.
 
-    `by_topic`: by topic, or `webhook:` and a source, or `submissions:` and a topic or queue. `left_by_queue`: how many
-    refused submissions only the broker's dead letters have, by topic or queue, until it is settled.
+    `by_topic` has topics, `webhook:` and a source, or `submissions:` and a topic or queue. `left_by_queue` counts
+    refused submissions that only the broker's dead letters have, by topic or queue, until they are settled.
     """
 
     by_topic: Mapping[str, int]
@@ -62,13 +62,13 @@ def numbers() -> Numbers:
 
 
 def open_values(column: str) -> list[str]:
-    """The different values of a column of what is open, of those that are looked at."""
+    """The distinct values of a column among the newest open messages."""
     newest = UndeliveredMessage.objects.filter(state="").order_by("-pk").values_list(column, flat=True)
     return sorted(set(newest[: bounded.limit()]))
 
 
 def need_a_person() -> list[tuple[str, Link]]:
-    """A sentence for each topic or source, and where to redeliver or discard them."""
+    """A sentence for each topic or source, with the list where a person redelivers or discards the messages."""
     found = numbers()
     told = [(_sentence(topic, Count(number, _of(topic))), _of(topic)) for topic, number in found.by_topic.items()]
     for queue, number in found.left_by_queue.items():

@@ -1,4 +1,4 @@
-"""`manage.py consumekafka`: messages of Kafka topics become signals, or submissions."""
+"""`manage.py consumekafka`: turns messages of Kafka topics into signals or submissions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Command(RunningCommand):
 
 
 def _topics(options: dict[str, Any], kafka: ModuleType) -> tuple[list[str], dict[str, str]]:
-    """The topics of signals; those of submissions, and the client that sends them."""
+    """The topics of signals, and those of submissions with their clients. Raises CommandError."""
     named = options["topics"] or options["submissions"]
     topics: list[str] = (options["topics"] or []) if named else settings.KAFKA_TOPICS
     pairs = (options["submissions"] or []) if named else settings.KAFKA_SUBMISSIONS

@@ -1,4 +1,4 @@
-"""`manage.py consumesqs`: messages of an SQS queue become submissions."""
+"""`manage.py consumesqs`: turns messages of an SQS queue into submissions."""
 
 from __future__ import annotations
 
