@@ -1,1 +1,1 @@
-"""How long data stays: what has finished long ago is emptied, or what a person asks to have erased."""
+"""How long data is stored: workflows that finished long ago are emptied, as are those that a person has erased."""

@@ -1,7 +1,6 @@
-"""AGES: what is kept by its own age, whatever becomes of the workflows: the audit, and messages that are of no use.
+"""AGES: rows that go by their own age, not their workflow's: the audit, and messages that are settled or unused.
 
-Each table by its number, which is its order in time: the first that is too young ends a round, so a round reads what
-is old and stays, and no more.
+Each table is read by id, which follows its time. A round ends at the first row that is too young.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ SIZE = 1_000
 
 
 class Old(NamedTuple):
-    """A table, the column of its time, the setting that says how many days, and which of its old rows go."""
+    """A table, the column with its time, the setting with the days, and a condition for the rows that go."""
 
     table: str
     at: str
@@ -36,16 +35,16 @@ OLD = [
     Old("workflows_search", "at", "AUDIT_KEPT_DAYS"),
     Old("workflows_circuitevent", "at", "AUDIT_KEPT_DAYS"),
     Old("django_admin_log", "action_time", "AUDIT_KEPT_DAYS"),
-    # The others go with their workflow.
+    # Events of an existing workflow go with it.
     Old("workflows_event", "at", "AUDIT_KEPT_DAYS", f"t.actor <> '' AND {_NO_WORKFLOW}"),
-    # An open one is still somebody's to look at. A legal hold may be on a refused submission.
+    # An open message still waits for a person. A legal hold may be on a refused submission.
     Old(
         "workflows_undeliveredmessage",
         "created_at",
         "MESSAGES_KEPT_DAYS",
         f"t.state <> '' AND NOT {HELD.replace('m.', 't.')}",
     ),
-    # What no workflow has waited for, or the last one of its linking id was emptied.
+    # Signals that no workflow has waited for, or whose linking id has no workflow any more.
     Old(
         "workflows_signal",
         "created_at",
@@ -64,7 +63,7 @@ _FORGET = """
 
 
 def forget(old: Old, after: int = 0) -> Slice:
-    """Delete what is old enough of a slice after that number: a maintenance task."""
+    """Maintenance: delete the rows of a slice after this id that are old enough."""
     parameters = {"days": getattr(settings, old.days), "after": after, "size": SIZE}
     gone, following = fetch_row(_FORGET.format(**old._asdict()), parameters)
     return Slice(gone, following)

@@ -1,4 +1,4 @@
-"""Which definitions leave it to the engine how long their workflows are kept."""
+"""Checks which definitions do not say how long their workflows are kept."""
 
 from __future__ import annotations
 

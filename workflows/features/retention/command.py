@@ -1,4 +1,4 @@
-"""`erase ask`: erase by an e-mail address that the workflows may not have any more. The console does the rest."""
+"""`erase ask`: erase by an e-mail address that no workflow may have any more. The console does all else."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""CONTENT: what a workflow holds of a person, in all tables, and how it is emptied (docs/data.md).
+"""CONTENT: what a workflow stores about a person, in all tables, and how it is emptied (docs/data.md).
 
-What stays of an emptied workflow says that it was there and what it did: its times, its outcome, its steps, who
-decided; of its money the amount and what names each charge. Its idempotency key stays: whoever sends it again is not
-charged again. The hashes of its business key stay while they can decide something: if it has failed and left a charge,
-and for as long after a completion as another may be its duplicate.
+An emptied workflow still shows that it existed and what it did: its times, outcome and steps, the users who decided,
+and each charge with its amount and reference. Its idempotency key stays, so that a repeat is not charged again. The
+hashes of its business key stay while they can decide something: after a failure that left a charge, and while a later
+submission may be a duplicate of a completed one.
 
-The caller holds the rows' locks, and has made sure that nothing is unsettled (`retention.unsettled`).
+The caller has locked the rows and checked that nothing is unsettled (`retention.unsettled`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from workflows.search import search_keys
 from workflows.search.spent_keys import spent_key
 from workflows.state import transitions
 
-# What a person, or the author of a step, has put in words of their own.
+# Replaces free text of a person, or of the author of a step.
 DELETED = "(deleted)"
 
 
 def _deleted(column: str) -> str:
-    """SQL: the words of a column as deleted; none where there were none."""
+    """SQL: DELETED in place of a column's text, or the empty text if it was empty."""
     return f"CASE WHEN {column} = '' THEN '' ELSE '{DELETED}' END"
 
 
-# First what is found by the columns that the row loses. Each part is by an index: with OR, all signals would be read.
+# First the rows found by columns that the workflow is about to lose. Each part uses an index: OR would read all.
 _SIGNALS = """
     DELETE FROM workflows_signal WHERE id IN (
         SELECT id FROM workflows_signal WHERE workflow_id = ANY (%(ids)s)
@@ -50,8 +50,8 @@ _SIGNALS = """
 _SEARCH_KEYS = """
     DELETE FROM workflows_searchkey k USING unnest(%(hashes)s::bytea[], %(of)s::bigint[]) AS own (hash, id)
      WHERE k.hash = own.hash AND k.workflow_id = own.id"""
-# Each is by an index that begins with the workflow. The triggers let events, corrections and accesses be changed like
-# this, once the row is emptied, and in no other way.
+# Each statement uses an index that begins with the workflow. The triggers allow such a change of events, corrections
+# and accesses only once the row is emptied.
 _OURS = [
     """UPDATE workflows_effect
           SET error_message = '', result = CASE WHEN result IS NOT NULL THEN (
@@ -80,7 +80,7 @@ def _empty() -> list[str]:
 def empty(ids: Sequence[int], *, later_too: bool = False) -> None:
     """Empty the content of these workflows, in the caller's transaction.
 
-    `later_too`: also signals to their linking ids that came after their end, and may be for a workflow that comes yet.
+    `later_too`: also delete signals to their linking ids that came after their end, and may be for a later workflow.
     """
     parameters: dict[str, Any] = {"ids": list(ids), "references": _references(), "later_too": later_too}
     payloads, business_keys, errors, found_by, compared_by = [], [], [], [], []
@@ -110,7 +110,7 @@ def empty(ids: Sequence[int], *, later_too: bool = False) -> None:
 
 
 def _without_reason(error: str) -> str:
-    """The message of an error as deleted, but for the user who has cancelled the workflow."""
+    """An error's message as deleted, but with the user who cancelled the workflow."""
     by, told, _ = error.partition(": ")
     if not error.startswith(WorkflowCancelled.BY):
         return error and DELETED
@@ -118,7 +118,7 @@ def _without_reason(error: str) -> str:
 
 
 def _mask_references(sent: Mapping[int, tuple[str, Any]]) -> None:
-    """What names a charge, a refund or a reversal stays as it was shown: without what it repeats of the payload."""
+    """Mask in the references of charges, refunds and reversals what they repeat of the payload, as pages do."""
     names = [*_references(), "reference"]
     for effect in Effect.objects.filter(workflow__in=sent, result__has_any_keys=names).only(
         "workflow", "undo", "result"
@@ -136,17 +136,17 @@ def _mask_references(sent: Mapping[int, tuple[str, Any]]) -> None:
             and (name in typed or shown != masked_reference(value))
         }
         if masked:
-            kept = {name: result[name] for name in names if name in result}  # nothing else, not even for a moment
+            kept = {name: result[name] for name in names if name in result}  # only the references, even for a moment
             Effect.objects.filter(pk=effect.pk).update(result=kept | masked)
 
 
 def _references() -> list[str]:
-    """The fields of results that name charges and refunds."""
+    """The fields of results that have the references of charges and refunds."""
     money = [each.wording.money for each in definitions().values() if each.wording.money]
     return sorted({name for each in money for name in (each.reference, each.refund)})
 
 
 def _hashes(definition: WorkflowDefinition, payload: Mapping[str, Any]) -> Iterator[bytes]:
-    """By which the payload is found, under each of SEARCH_KEYS."""
+    """The search keys of the payload, under each of SEARCH_KEYS."""
     for kind, key in definition.search_keys.items():
         yield from search_keys.hashes_to_find(kind, key.read(value_at(payload, key.field))[:1])

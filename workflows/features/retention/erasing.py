@@ -1,7 +1,7 @@
-"""ERASE: because a person asks for it, all that was sent under their e-mail address is emptied now, by two people.
+"""ERASE: two people empty all that a person has sent under an e-mail address, because the person asks for it.
 
-One asks, with the address, or with a workflow that has it; another approves what was found. That it happened, and by
-whom, stays; of the address only a hash. Anything unsettled, or held, refuses all of it: nothing is erased in part.
+One asks, with the address or with a workflow that has it; another approves what was found. The erasure, the two users
+and a hash of the address stay on record. If anything is unsettled or under a legal hold, nothing at all is erased.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from workflows.search import search_keys
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-# In one transaction: more is not a single person.
+# Rows in one transaction: more cannot be one person's.
 MOST = 200
-# Of so many it is said why they stay.
+# So many workflows get a sentence why they stay.
 TOLD = 5
 
 _WITH_ADDRESS = """
     SELECT DISTINCT w.id FROM workflows_searchkey k JOIN workflows_workflow w ON w.id = k.workflow_id
      WHERE k.hash = ANY (%s::bytea[]) AND w.emptied_at IS NULL ORDER BY w.id LIMIT %s"""
-# These, and the workflows that they started, or were started by.
+# The roots, the workflows that they started, and those that started them.
 _FAMILY = """
     WITH RECURSIVE found AS (
         SELECT w.id, w.parent_id FROM workflows_workflow w WHERE w.id = ANY (%(ids)s)
@@ -49,8 +49,7 @@ _LOCK = "SELECT id FROM workflows_workflow WHERE id = ANY (%s) ORDER BY id FOR N
 
 @sensitive_variables("email")
 def ask(*, user: User, reason: str, email: str = "", workflow_id: int | None = None) -> Erasure:
-    """Ask that all of this address be erased, or of the one that a workflow has. Nothing is changed before another user
-    approves it."""
+    """Ask to erase all of this address, or of a workflow's address. Another user has to approve it."""
     require(user, ERASE)
     require_reason(reason, "an erasure")
     if "@" in reason:
@@ -65,17 +64,17 @@ def ask(*, user: User, reason: str, email: str = "", workflow_id: int | None = N
 
 
 def messages_found_with(workflow_id: int) -> list[int]:
-    """And which refused submissions."""
+    """The refused submissions that an erasure with this workflow would include."""
     return _messages(_of_workflow(workflow_id)[0])
 
 
 def found_with(workflow_id: int) -> list[int]:
-    """What would be erased if somebody asked for it with this workflow. Raises NotAllowed for nothing, or too much."""
+    """The workflows that an erasure with this one would include. Raises NotAllowed for none, or too many."""
     return _found(*_of_workflow(workflow_id))
 
 
 def why_not_ask(workflow_id: int) -> str:
-    """Why nothing can be erased with this workflow now: a sentence, empty if it can be asked for."""
+    """Why nobody can ask for an erasure with this workflow now; empty if they can."""
     try:
         return _why_not_these(found_with(workflow_id), messages_found_with(workflow_id))
     except NotAllowed as refusal:
@@ -83,21 +82,21 @@ def why_not_ask(workflow_id: int) -> str:
 
 
 def why_not_approve(asked: Erasure, user: User) -> str:
-    """Why `user` cannot approve what somebody has asked for: a sentence, empty if they can."""
+    """Why `user` cannot approve an erasure; empty if they can."""
     if why := why_not_second(asked.asked_by, user):
         return why
-    if not asked.asked_by.has_perm(ERASE):  # nor has who has left
+    if not asked.asked_by.has_perm(ERASE):  # a user who has left has no permission either
         return "The user who has asked for it may not do so any more: ask again."
     return why_unsettled(asked) or _why_other_secret(asked)
 
 
 def why_unsettled(asked: Erasure) -> str:
-    """Why nothing of it can be erased now, whoever approves it: a sentence, empty if it can."""
+    """Why nobody can erase it now; empty if it can be erased."""
     return _why_unsettled(_left_of(asked)) or _why_held(asked.messages or ())
 
 
 def waiting(*workflow_ids: int) -> QuerySet[Erasure]:
-    """What somebody has asked for, and nobody has decided, that would erase all of these."""
+    """The undecided erasures that would include all of these workflows."""
     return _waiting().filter(workflows__contains=workflow_ids)
 
 
@@ -106,7 +105,7 @@ def _waiting() -> QuerySet[Erasure]:
 
 
 def to_approve(user: User) -> QuerySet[Erasure]:
-    """What waits for this user as its second person."""
+    """The erasures that wait for this user as the second person."""
     asked = Erasure.objects.filter(state=Erasure.State.ASKED).exclude(asked_by=user).order_by("id")
     return asked if user.has_perm(ERASE) else asked.none()
 
@@ -131,7 +130,7 @@ def _of_workflow(workflow_id: int) -> Sought:
 
 
 def _messages(hashes: Sequence[bytes]) -> list[int]:
-    """The refused submissions that have one of these; also settled ones, if a legal hold has kept what they say."""
+    """The refused submissions with one of these hashes, also settled ones whose content a legal hold retains."""
     rows = UndeliveredMessage.objects.filter(hashes__overlap=list(hashes)).order_by("pk")
     found = list(rows.values_list("pk", flat=True)[: MOST + 1]) if hashes else []
     if len(found) > MOST:
@@ -159,15 +158,15 @@ def _found(hashes: Sequence[bytes], ids: Sequence[int], *, or_messages: bool = F
 
 
 def only_as_first_sent(ids: Collection[int], hashes: Collection[bytes]) -> set[int]:
-    """Those of these workflows that were first sent with one of these addresses, and have another one since.
+    """The workflows that were first sent with one of these addresses, and were corrected to another.
 
-    A mistyped address may be somebody else's, who may have it erased: but not what is this patient's.
+    A mistyped address may be somebody else's. That person can have the address erased, but not this patient's data.
     """
     return {pk for pk, first, now in _addresses_of_corrected(ids) if first & set(hashes) and not now & set(hashes)}
 
 
 def _addresses_of_corrected(ids: Collection[int]) -> Iterator[tuple[int, set[bytes], set[bytes]]]:
-    """Of those of these workflows that were corrected, the address that was first sent, and the one that it has now."""
+    """The corrected ones of these workflows, each with the hashes of its first address and of its present one."""
     sent = OriginalPayload.objects.filter(workflow__in=ids)
     rows = sent.values_list("workflow_id", "workflow__workflow_type", "payload", "workflow__payload")
     for pk, workflow_type, *payloads in rows:
@@ -176,7 +175,7 @@ def _addresses_of_corrected(ids: Collection[int]) -> Iterator[tuple[int, set[byt
 
 
 def _why_other_secret(asked: Erasure) -> str:
-    """Why nobody can tell any more what has the address that was asked for: a sentence, empty if it can be told."""
+    """Why nobody can tell any more which workflows have the address that was asked for; empty if that is known."""
     found = Workflow.objects.filter(pk__in=asked.workflows).values_list("workflow_type", "payload")
     corrected = [first for _, first, _ in _addresses_of_corrected(asked.workflows)]
     known = set().union(*corrected, *(addresses_in(*each) for each in found))
@@ -194,13 +193,13 @@ def _forget_what_was_first_sent(ids: Collection[int]) -> None:
 
 
 def approve(erasure_id: int, *, user: User) -> Erasure:
-    """Erase what a colleague has asked for: all of it, or nothing."""
+    """Erase all that a colleague has asked for, or nothing."""
     require(user, ERASE)
     with short_transaction():
         let_holds_wait()
         asked = _open(erasure_id)
         locked = [pk for (pk,) in fetch_all(_LOCK, [asked.workflows])]
-        there = Workflow.objects.filter(pk__in=asked.workflows).count()  # one may be gone by its age
+        there = Workflow.objects.filter(pk__in=asked.workflows).count()  # some may be deleted for their age
         if len(locked) < there:
             raise NotAllowed("A worker, or somebody else, has one of them in hand just now; try again in a moment.")
         if why := why_not_approve(asked, user):
@@ -210,7 +209,7 @@ def approve(erasure_id: int, *, user: User) -> Erasure:
         former = only_as_first_sent(left, [bytes(asked.hash)] if asked.hash else [])
         _forget_what_was_first_sent(former)
         whole = [pk for pk in left if pk not in former]
-        # Also by keys that its payload has no more, or that this release does not know.
+        # Also by search keys that the payload no longer has, or that this release does not know.
         execute("DELETE FROM workflows_searchkey WHERE workflow_id = ANY (%s)", [whole])
         empty(whole, later_too=True)
         messages.forget(left_messages, user=user, reason=f"Erasure {asked.pk}.")
@@ -218,7 +217,7 @@ def approve(erasure_id: int, *, user: User) -> Erasure:
 
 
 def refuse(erasure_id: int, *, user: User) -> None:
-    """Refuse what a colleague has asked for, or withdraw one's own."""
+    """Refuse a colleague's erasure, or withdraw one's own."""
     require(user, ERASE)
     with short_transaction():
         _decide(_open(erasure_id), Erasure.State.REFUSED, user)
@@ -238,7 +237,7 @@ def _decide(asked: Erasure, state: Erasure.State, user: User) -> None:
 
 
 def _left_of(asked: Erasure) -> list[int]:
-    """Those of its workflows that have content."""
+    """The ids of its workflows that still have content."""
     rows = Workflow.objects.filter(pk__in=asked.workflows, emptied_at=None)
     return list(rows.order_by("pk").values_list("pk", flat=True))
 

@@ -1,4 +1,4 @@
-"""What legal holds and erasures bring to pages, checks and commands."""
+"""What legal holds and erasures add to pages, checks and commands."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class RetentionExtension(Extension):
         return erasing.to_approve(user).count()
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
-        from workflows.features.retention import page  # a page: not where this is first imported
+        from workflows.features.retention import page  # registers a page: only once the models are ready
 
         return page.awaiting(user)
 
     def subcommands(self) -> Mapping[str, Subcommand]:
-        from workflows.features.retention import command  # for that command alone
+        from workflows.features.retention import command  # only this command needs it
 
         return command.SUBCOMMANDS
 

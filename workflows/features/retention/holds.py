@@ -1,6 +1,6 @@
-"""LEGAL HOLDS: what may not be deleted, for a reason, until a time; whoever asks for it, and whatever its age.
+"""LEGAL HOLDS: what may not be deleted until a time, whatever its age, and even if a person asks for an erasure.
 
-A hold on a search key is on all that have it, those that come later, too. What is emptied already has none.
+A hold on a search key covers all workflows that have it, also later ones. Emptied workflows have none.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 LONGEST = timedelta(days=20 * 366)
 
-# One lock for the whole database: what empties takes it together, a hold alone.
+# One lock for the whole database: emptying shares it, placing a hold takes it alone.
 _LOCK = 0x686F6C64
 
 
 def let_holds_wait() -> None:
-    """Until the transaction ends nobody places a hold; what was placed before is seen by the next statement."""
+    """Keep new holds from being placed until the transaction ends. Later statements see all earlier holds."""
     fetch_all("SELECT pg_advisory_xact_lock_shared(%s)", [_LOCK])
 
 
 def place(workflow_id: int, *, user: User, reason: str, until: datetime, of_person: bool = False) -> list[Hold]:
-    """Place a hold on a workflow; or on all of its e-mail address, one for each of SEARCH_KEYS. Return them."""
+    """Place a hold on a workflow, or on its e-mail address (one hold for each of SEARCH_KEYS). Return the holds."""
     with _placing(user, reason, until) as said:
         row = Workflow.objects.filter(pk=workflow_id).first()
         if row is None or row.emptied_at:
@@ -49,7 +49,7 @@ def place(workflow_id: int, *, user: User, reason: str, until: datetime, of_pers
 
 
 def extend(hold_id: int, *, user: User, reason: str, until: datetime) -> None:
-    """Place another hold on the same, until a later time. The first stays as it was placed."""
+    """Place another hold on the same, with a later end. The first stays as it is."""
     with _placing(user, reason, until) as said:
         held = Hold.objects.filter(pk=hold_id, until__gt=ClockTimestamp()).first()
         if held is None:
@@ -67,7 +67,7 @@ def addresses_in(workflow_type: str, payload: Mapping[str, Any]) -> dict[bytes, 
 
 @contextmanager
 def _placing(user: User, reason: str, until: datetime) -> Iterator[dict[str, Any]]:
-    """A transaction in which nothing is being deleted; yields what all holds have."""
+    """A transaction in which nothing is being deleted. Yields the fields that all holds have."""
     require(user, PLACE_HOLD)
     require_reason(reason, "a legal hold")
     if not timezone.now() < until <= timezone.now() + LONGEST:
@@ -78,7 +78,7 @@ def _placing(user: User, reason: str, until: datetime) -> Iterator[dict[str, Any
 
 
 def on(workflow_id: int) -> QuerySet[Hold]:
-    """The holds that are on a workflow now, by its number or by a search key."""
+    """The holds that are on a workflow now, by its id or by a search key."""
     keyed = SearchKeyHash.objects.filter(hash=OuterRef("hash"), workflow_id=workflow_id)
     by_old = Q(hash__in=held_by_an_old_key([workflow_id]).get(workflow_id, ()))
     is_on = Q(workflow_id=workflow_id) | Exists(keyed) | by_old
@@ -86,7 +86,7 @@ def on(workflow_id: int) -> QuerySet[Hold]:
 
 
 def lift(hold_id: int, *, user: User, reason: str) -> None:
-    """End a hold now. What is old enough is deleted with the next slice."""
+    """End a hold now. The next slice deletes what is old enough."""
     require(user, PLACE_HOLD)
     require_reason(reason, "to lift a hold")
     lifted = {"lifted_by": user.get_username(), "lifted_reason": stated(reason), "until": ClockTimestamp()}
@@ -95,7 +95,7 @@ def lift(hold_id: int, *, user: User, reason: str) -> None:
 
 
 def of_old_keys() -> list[datetime]:
-    """When the holds end that are by a hash of a key that writes no more."""
+    """The ends of the holds whose hash was made with an older key."""
     return [until for _, until in _old()]
 
 
@@ -106,9 +106,9 @@ def _old() -> list[tuple[bytes, datetime]]:
 
 
 def held_by_an_old_key(ids: Collection[int]) -> dict[int, set[bytes]]:
-    """Those of these workflows that have an address that is held by such a hash alone, with the hashes.
+    """The workflows whose address only a hold with an older key's hash covers, with these hashes.
 
-    What came after a new key was put first has hashes of that one only: the payload tells the others.
+    A workflow that came after the newer key has no hashes of the older one: they are made from its payload.
     """
     old = {hash_ for hash_, _ in _old()}
     rows = Workflow.objects.filter(pk__in=ids).values_list("pk", "workflow_type", "payload") if old else []

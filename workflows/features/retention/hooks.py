@@ -1,4 +1,4 @@
-"""Where retention takes part: workers empty and delete what is old enough."""
+"""Retention in the workers: they empty and delete what is old enough."""
 
 from __future__ import annotations
 

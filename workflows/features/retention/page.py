@@ -1,4 +1,4 @@
-"""Legal holds and erasures, and their lists."""
+"""The pages of legal holds and erasures, and their verbs on a workflow's page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 STAYS = "The reason stays for ever, with your name: name nobody in it. The number of a ticket, say."
-# Of what waits for a second person.
+# The most erasures that are listed for a second person.
 LISTED = 50
 
 
@@ -117,7 +117,7 @@ LIFT = Verb(
 
 
 def notes(row: Workflow, user: User) -> Iterator[Note]:
-    """On a workflow's page: its legal holds, erasures that wait for a second person, and when it is soon deleted."""
+    """The notes on a workflow's page: its legal holds, undecided erasures, and when it is soon deleted."""
     for hold in holds.on(row.pk):
         url = links.to(Link("hold", pk=str(hold.pk))) if user.has_perm(PLACE_HOLD) else ""
         yield Note(_held(hold), url, f"Legal hold {hold.pk}")
@@ -146,12 +146,12 @@ def _waits(asked: Erasure) -> str:
     )
 
 
-# So long before it is deleted for its age, the page of a workflow says so.
+# So long before its content is deleted for its age, a workflow's page says so.
 SOON = timedelta(days=7)
 
 
 def soon(row: Workflow) -> str:
-    """When the content of a workflow is deleted for its age; empty while that is far away, or when it is deleted."""
+    """A sentence about when a workflow's content is deleted for its age; empty unless that is soon."""
     definition = definitions().get(row.workflow_type)
     if definition is None or row.completed_at is None or row.emptied_at:
         return ""
@@ -352,5 +352,5 @@ def _all_of(row: Erasure) -> SafeString:
     return format_html_join(", ", "{}", ((each,) for each in parts))
 
 
-# Of a workflow.
+# The verbs on a workflow's page.
 VERBS = (PLACE, ASK)

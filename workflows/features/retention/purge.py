@@ -1,8 +1,7 @@
-"""PURGE: what has finished long ago is emptied, and later deleted; maintenance tasks, and `manage.py purge`.
+"""PURGE: workflows that finished long ago are emptied, and later deleted. Done by maintenance and `manage.py purge`.
 
-The oldest first, slice by slice, each in a transaction of its own: whatever dies, each workflow is emptied, or deleted,
-as a whole or not at all. A slice takes rows that nobody holds, and then looks, by a new statement, whether anything of
-them is unsettled.
+It goes slice by slice, oldest first, each in its own transaction: a crash leaves each workflow whole, emptied or
+deleted. A slice locks rows that are free. Then a new statement checks whether anything of them is unsettled.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from workflows.models.clock import microseconds, moment
 from workflows.postgres.statements import fetch_all
 from workflows.signals.waking import Slice
 
-# Rows at a time: some 50 ms.
+# Rows of a slice: some 50 ms.
 SLICE = 100
-# A slice rests so many times as long as it took: a worker that empties and deletes keeps nine tenths of its speed.
+# The rest after a slice, as a multiple of its duration: a worker retains nine tenths of its speed.
 REST = 25
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Each type by its own range of an index; a type that this release does not know stays.
+# Each type uses its own range of an index. Types that this release does not know are left alone.
 _OLD = """
     SELECT id, workflow_type, completed_at
       FROM unnest(%(types)s::text[], %(kept)s::interval[]) AS known (type, kept)
@@ -48,7 +47,7 @@ _LOCK = """
 
 @dataclass(slots=True)
 class Progress:
-    """How many were emptied and deleted, or would be, by type; and why others stay, whatever their age."""
+    """How many workflows were, or would be, emptied and deleted, by type; and how many old ones stay, by reason."""
 
     emptied: Counter[str] = field(default_factory=Counter)
     deleted: Counter[str] = field(default_factory=Counter)
@@ -56,14 +55,14 @@ class Progress:
     since: datetime = _START
 
 
-# What is old, in order: its number, type and end.
+# Old workflows in order: id, type and end.
 Old = list[tuple[int, str, datetime]]
-# Empties or deletes a slice of it, or counts what would be, in a dry run.
+# Empties or deletes a slice, or counts it in a dry run.
 SliceOf = Callable[[Progress, bool], Old]
 
 
 def _old(since: datetime, *, emptied: bool) -> Old:
-    """The oldest, from a time on, of what is to be emptied; or, once it is `emptied`, to be deleted."""
+    """The oldest workflows, from a time on, that are to be emptied, or if they are `emptied`, to be deleted."""
     ages = {name: definition.retention for name, definition in definitions().items()}
     kept = [each.rows if emptied else each.content for each in ages.values()]
     parameters = {"types": list(ages), "kept": kept, "since": since, "size": SLICE}
@@ -72,12 +71,12 @@ def _old(since: datetime, *, emptied: bool) -> Old:
 
 
 def empty_old(after: int = 0) -> Slice:
-    """The maintenance task. `after` is a time in microseconds: of what had finished by then all has gone that may."""
+    """Maintenance: empty a slice. `after` is a time in microseconds: what finished before it is dealt with."""
     return _slice(_empty_slice, after)
 
 
 def delete_old(after: int = 0) -> Slice:
-    """The same for the rows of what is emptied."""
+    """Maintenance: delete the rows of a slice of emptied workflows. `after` as above."""
     return _slice(_delete_slice, after)
 
 
@@ -89,15 +88,15 @@ def _slice(do: SliceOf, after: int) -> Slice:
 
 
 def _next(found: Old, changed: int) -> int:
-    """Where the next slice begins: at 0, the start, when there are no more."""
+    """Where the next slice begins: 0, the start, after the last one."""
     if len(found) < SLICE:
         return 0
-    # Of many that finished at one moment the first ones may all stay.
+    # If the whole slice stayed, skip its last moment: many may have finished then.
     return microseconds(found[-1][2]) + (0 if changed else 1)
 
 
 def purge(progress: Progress, *, dry_run: bool) -> Iterator[Progress]:
-    """Empty and delete all that may go, or count it; report progress after each slice. Stopped, it may start again."""
+    """Empty and delete all that may go, or count it; yield the progress after each slice. It can be run again."""
     for slice_of in (_empty_slice, _delete_slice):
         progress.since = _START
         while True:

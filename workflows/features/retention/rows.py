@@ -1,8 +1,8 @@
-"""ROWS: what was emptied long ago is deleted, with all that belongs to it; of each workflow its keys stay.
+"""ROWS: workflows that were emptied long ago are deleted with all that belongs to them. Only their keys stay.
 
-In two steps, an hour or more apart: the keys are set aside (`SpentKey`), and that is committed; then the rows go. A
-submission that is being stored looks for a spent key first, and then meets the unique key of the row. If both changed
-at once, one that had looked before, and stored after, would start a second time what was charged already.
+This takes two steps, at least an hour apart: the keys are stored as a `SpentKey` and committed; later the rows are
+deleted. The intake looks for a spent key first, and then meets the unique key of the row. If both changed at once, a
+submission that looked before and stored after would start, and charge, a second time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from workflows import charges
 from workflows.extension import installed
 from workflows.postgres.statements import execute, fetch_all
 
-# One that has children with content stays: somebody may still retry these. A child that is emptied has a parent that is
-# emptied, too, and never starts it again. What failed and stands keeps its ledger.
+# A workflow whose children have content stays, because people may retry these. A child is emptied only with or after
+# its parent, which never starts it again. A failure with a charge that stands keeps its ledger.
 _MAY = f"""
     SELECT w.id, spent.at < now() - interval '1 hour'
       FROM workflows_workflow w LEFT JOIN workflows_spentkey spent ON spent.workflow_id = w.id
@@ -30,8 +30,8 @@ _SET_ASIDE = """
       FROM workflows_workflow WHERE id = ANY (%s)
         ON CONFLICT DO NOTHING"""
 
-# What belongs to a workflow, and is there once it is emptied; each has an index that begins with the workflow. What
-# people did is the audit, as what they looked at is, and stays for longer (`retention.ages`).
+# What belongs to an emptied workflow. Each table has an index that begins with the workflow. Events of people are part
+# of the audit, and stay for longer (`retention.ages`).
 _OURS = [
     "workflows_attempt WHERE workflow_id",
     "workflows_event WHERE actor = '' AND workflow_id",
@@ -42,18 +42,18 @@ _OURS = [
 
 
 def may_go(ids: Sequence[int], *, lock: bool) -> list[tuple[int, bool]]:
-    """Those of these emptied workflows that may be deleted: id, and whether that can be now, or in an hour."""
+    """The emptied workflows that may be deleted: id, and whether that is possible now (else in an hour)."""
     sql = f"{_MAY} FOR UPDATE OF w SKIP LOCKED" if lock else _MAY
     return [(pk, bool(now)) for pk, now in fetch_all(sql, {"ids": list(ids), **charges.parameters()})]
 
 
 def delete(ids: Sequence[int]) -> list[int]:
-    """Delete those of these emptied workflows that may go now; set the others' keys aside. It needs a transaction."""
+    """Delete the emptied workflows that may go now, and store the spent keys of the others. Needs a transaction."""
     found = may_go(ids, lock=True)
     execute(_SET_ASIDE, [[pk for pk, now in found if not now]])
     if gone := [pk for pk, now in found if now]:
         of_features = (table for each in installed() for table in each.belongs)
-        # The row itself goes last: the triggers look at it.
+        # The workflow's row goes last, because the triggers read it.
         for table in (*_OURS, *of_features, "workflows_workflow WHERE id"):
             execute(f"DELETE FROM {table} = ANY (%s)", [gone])  # noqa: S608 (ours)
     return gone

@@ -1,4 +1,4 @@
-"""UNSETTLED: why a workflow keeps its content, whatever its age and whoever asks."""
+"""UNSETTLED: the reasons why a workflow keeps its content, whatever its age and even for an erasure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workflows.extension import Stay, installed
 from workflows.features.retention.holds import held_by_an_old_key
 from workflows.postgres.statements import fetch_all
 
-# For people: "It cannot be deleted: {}." Features have more (`Extension.stays`).
+# For the sentence "It cannot be deleted: {}." Features have more (`Extension.stays`).
 _REASONS = {
     "held": "a legal hold is on it: wait for its end, or lift it",
     "pending": "it is still under way: cancel it, or wait for its end",
@@ -67,9 +67,9 @@ def _stays() -> list[Stay]:
 
 
 def why_they_stay(ids: Sequence[int]) -> dict[int, str]:
-    """Of these workflows, those that have to keep their content, each with a key of `reasons`.
+    """The workflows that must keep their content, each with a key of `reasons`.
 
-    Ask once their rows are locked, by a statement of its own: what was committed before the lock is seen.
+    Call it after their rows are locked: its statement then sees what was committed before the lock.
     """
     of_features = " ".join(f"WHEN {each.condition} THEN '{each.reason}'" for each in _stays())
     rows = fetch_all(_WHY.format(of_features=of_features), {"ids": list(ids), **charges.parameters(), **passed_over()})
@@ -77,7 +77,7 @@ def why_they_stay(ids: Sequence[int]) -> dict[int, str]:
 
 
 def settled(ids: Sequence[int]) -> tuple[list[int], dict[int, str]]:
-    """Those of these that need not keep it, and why the others stay. A child stays as long as its parent does."""
+    """The workflows that need not keep their content, and the reasons of the others. A child stays with its parent."""
     go, stay = list(ids), dict[int, str]()
     while go and (more := why_they_stay(go)):
         go = [pk for pk in go if pk not in more]
