@@ -1,4 +1,4 @@
-"""Where traces take part: a worker tells a collector of its attempts, if there is one."""
+"""Traces in the workers: a worker reports its attempts to a collector, if there is one."""
 
 from __future__ import annotations
 

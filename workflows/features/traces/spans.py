@@ -1,7 +1,7 @@
-"""The spans of an attempt, made from its record once it is decided: live ones cost as much as a step (docs/adr/0023).
+"""Spans of an attempt, made from its record after its decision: live ones cost as much as a step (docs/adr/0023).
 
-All of a workflow are in one trace, below its submission's span. They say which step took how long and how it ended;
-never a value, an error's message or a statement.
+All spans of a workflow are in one trace, below its submission's span. They have the duration and outcome of each step,
+but never a value, an error's message or a statement.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from workflows.trace_context import Trace
 
 logger = logging.getLogger(__name__)
 
-# Seconds, when the process stops, for the spans that are not sent yet.
+# Seconds that a stopping process spends on spans that are not sent yet.
 LAST_SPANS_SECONDS = 3.0
-# Attempts of a workflow whose steps and calls all have spans. In later attempts only what failed has: a backend that
-# takes 5 MB a trace, at 500 bytes a span, has room for 10,000.
+# The first so many attempts of a workflow have spans of all steps and calls; later ones only of failures. A backend
+# that takes 5 MB a trace, at 500 bytes a span, has room for 10,000.
 DETAILED = 100
 
 _SCOPE = InstrumentationScope("onramp")
@@ -49,13 +49,13 @@ _FAILURES = (Attempt.Outcome.RETRY, Attempt.Outcome.FAILED, Attempt.Outcome.FOLL
 
 
 class Spans(Onlooker):
-    """Sampler, resource, batches and exporter are as OpenTelemetry's variables say. A thread of its own exports."""
+    """OpenTelemetry's variables define sampler, resource, batches and exporter. A thread of its own exports."""
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
         provider = TracerProvider(shutdown_on_exit=False)
         self._sampler, self._resource = provider.sampler, provider.resource
         self._processor = BatchSpanProcessor(exporter or OTLPSpanExporter())
-        # One line for a batch that is lost, and none for each try to send it.
+        # Log a lost batch once, not each try to send it.
         logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)
 
     def begin(self, claim: Claim, attempt: OpenAttempt) -> None:
@@ -67,11 +67,11 @@ class Spans(Onlooker):
     def trace_of(self, key: UUID, workflow_type: str, request_id: str, traceparent: str) -> Trace | None:
         """The trace of a workflow, with a span that begins now; None if that fails. `traceparent` is as stored.
 
-        The trace's id is that of the `traceparent`; or the request id, if that is one; or a hash of the key.
+        The trace's id comes from the `traceparent`, else from the request id if it fits, else from a hash of the key.
         """
         try:
             return self._trace(key, workflow_type, request_id, traceparent)
-        except Exception:  # what is done in the span goes on without one
+        except Exception:  # the work goes on without a span
             logger.exception("the workflow with the key %s is not traced", key)
             return None
 
@@ -82,7 +82,7 @@ class Spans(Onlooker):
             flags, sampled_by = TraceFlags(parent.sampled), parent.trace_id
             remote = SpanContext(parent.trace_id, parent.span_id, is_remote=True, trace_flags=flags)
             context = set_span_in_context(NonRecordingSpan(remote))
-        # By what is always the same of a workflow: all its attempts are sampled, or none.
+        # Samples by a value that never changes for a workflow: all its attempts are sampled, or none.
         decision = self._sampler.should_sample(context, sampled_by, workflow_type).decision
         trace_id = parent.trace_id if parent else trace_context.trace_id_of(request_id) or hashed
         is_sampled = decision is Decision.RECORD_AND_SAMPLE
@@ -98,17 +98,17 @@ class Spans(Onlooker):
 
     def _record(self, workflow: Workflow, attempt: OpenAttempt, trace: Trace, ended: Attempt.Outcome) -> None:
         submission, root = _context(trace.id, trace.submission), _context(trace.id, trace.span)
-        # The steps' clock is the monotonic one.
+        # The steps' times are of the monotonic clock.
         now, now_ns = monotonic(), time_ns()
         opened_ns = now_ns - int((now - attempt.opened_at) * 1e9)
         common: _Facts = {"onramp.workflow_id": workflow.pk, "onramp.request_id": workflow.request_id}
-        if len(attempt.past) == attempt.number - 1:  # no earlier one was decided
+        if len(attempt.past) == attempt.number - 1:  # no earlier attempt was decided
             entered_ns = min(int(workflow.created_at.timestamp() * 1e9), opened_ns)
             client = _context(trace.id, trace.parent.span_id, is_remote=True) if trace.parent else None
             name = f"submission {workflow.workflow_type}"
             self._add(name, submission, client, entered_ns, opened_ns, common, kind=SpanKind.PRODUCER)
         in_short = attempt.number > DETAILED
-        parents = [(attempt.opened_at, root)]  # of a call: what began last before it
+        parents = [(attempt.opened_at, root)]  # a call's parent is the last that began before it
         for entry, started in zip(attempt.steps, attempt.steps_started_at, strict=False):
             error = entry.get("error_class")
             if in_short and not error:
@@ -120,7 +120,7 @@ class Spans(Onlooker):
             context, ended_ns = _context(trace.id), started_ns + int(entry["ms"] * 1e6)
             self._add(entry["step"], context, root, started_ns, ended_ns, facts, failed=bool(error))
             parents.append((started, context))
-        for call in list(attempt.made):  # a step may have left a thread that goes on calling
+        for call in list(attempt.made):  # a copy: a thread that a step left behind may still add calls
             if in_short and not call.unavailable:
                 continue
             parent = next(context for since, context in reversed(parents) if since <= call.began)
@@ -155,7 +155,7 @@ class Spans(Onlooker):
             logger.exception("there is no trace of what was sent to %s", to)
 
     def end(self) -> None:
-        """Send what is left, if the collector takes it in time; else it is lost."""
+        """Send the remaining spans. They are lost if the collector does not take them in time."""
         last = Thread(target=self._processor.shutdown, daemon=True)
         last.start()
         last.join(LAST_SPANS_SECONDS)
@@ -172,7 +172,7 @@ class Spans(Onlooker):
         kind: SpanKind = SpanKind.INTERNAL,
         failed: bool = False,
     ) -> None:
-        # Not by a tracer: its spans are live, locked and copied, and cost ten times as much.
+        # Without a tracer, whose spans are live, locked and copied, and cost ten times as much.
         span = ReadableSpan(
             name,
             context,
@@ -189,5 +189,5 @@ class Spans(Onlooker):
 
 
 def _context(trace_id: int, span_id: int = 0, *, is_remote: bool = False) -> SpanContext:
-    """`span_id`: a new one by default."""
+    """The context of a span: of a new one by default."""
     return SpanContext(trace_id, span_id or trace_context.new_span_id(), is_remote=is_remote, trace_flags=_SAMPLED)

@@ -1,4 +1,4 @@
-"""TRACES: where the spans of a process go, if anywhere (docs/adr/0023). OpenTelemetry's own variables say where."""
+"""TRACES: sends the spans of a process to the endpoint that OpenTelemetry's variables name (docs/adr/0023)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def begin() -> Spans | None:
-    """What makes this process's spans; None when there is no endpoint. Called after the fork: it starts a thread."""
+    """Begin to make this process's spans; None without an endpoint. Call it after the fork: it starts a thread."""
     if not trace_context.is_on():
         return None
     try:
