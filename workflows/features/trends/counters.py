@@ -1,7 +1,7 @@
-"""COUNTERS: what `engine.rollup` has counted since the beginning, as Prometheus' counters and histograms.
+"""COUNTERS: the totals of the `rollup`, as Prometheus' counters and histograms.
 
-They start at 0 for what a definition may bring about: else Prometheus would miss the first ones. Failures by code do
-not, for any step may raise any code; no alert asks for their rate.
+Combinations that a definition can produce start at 0: otherwise Prometheus would miss the first increase. Failures by
+code do not, because a step may raise any code; no alert uses their rate.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _of_workflows(found: Mapping[str, list[Point]], types: Sequence[str]) -> Ite
         "workflow_attempts",
         "Attempts that ended, by how; of one that vanished more may become known later.",
         ["workflow_type", "outcome"],
-        found[Metric.ATTEMPT] + found[Metric.CORRECTED],  # a counter never goes down
+        found[Metric.ATTEMPT] + found[Metric.CORRECTED],  # so that a counter never goes down
         lambda each: (each.workflow_type, each.outcome or Attempt.Outcome.VANISHED),
         zeros=[(of, outcome) for of in types for outcome in Attempt.Outcome],
     )
@@ -138,7 +138,7 @@ def _counter(
     *,
     zeros: Iterable[Labels] = (),
 ) -> Family:
-    """How many there are, by the values of their labels."""
+    """A counter: the sum of the points' counts, by the values of their labels."""
     counted: Counter[Labels] = Counter(dict.fromkeys(zeros, 0))
     for point in points:
         counted[labels_of(point)] += point.count
@@ -153,7 +153,7 @@ def _histogram(name: str, says: str, labels: list[str], points: Sequence[Point])
 
 
 def _timed(points: Sequence[Point]) -> tuple[list[tuple[str, float]], float]:
-    """How many took up to each bound, and how long they took together."""
+    """The cumulative counts up to each bound, and the seconds of all together."""
     bounds = [*map(str, map(float, BOUNDS[points[0].metric])), "+Inf"]
     numbers = accumulate(rates.add(*(each.buckets for each in points)))
     return list(zip(bounds, numbers, strict=True)), sum(each.seconds for each in points)

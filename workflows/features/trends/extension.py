@@ -1,4 +1,4 @@
-"""What trends bring to pages and metrics."""
+"""What trends add to pages and metrics."""
 
 from __future__ import annotations
 

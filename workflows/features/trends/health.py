@@ -1,4 +1,4 @@
-"""What Home's sentence says of how long workflows take, and what `/metrics` has counted since the beginning."""
+"""How long workflows take, for Home's sentence; and all counters, for `/metrics`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from workflows.models.rollup import Grain, Metric
 from workflows.telling import words
 from workflows.wording import length
 
-# One of fewer says nothing of one in twenty.
+# A 95th percentile needs at least 20 runs.
 LATELY, ENOUGH = timedelta(minutes=15), 20
 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A type whose slowest 5% have lately taken more than its `slo` promises, its waits left out. Seconds."""
+    """A type whose slowest 5% have lately taken longer than its `slo` promises, in seconds without waits."""
 
     workflow_type: str
     p95: float

@@ -1,4 +1,4 @@
-"""Where the rollup takes part: workers add up what has happened."""
+"""The rollup in the workers: they add up what has happened."""
 
 from __future__ import annotations
 

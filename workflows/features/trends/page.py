@@ -23,7 +23,7 @@ from workflows.telling.steps import title_of
 from workflows.wording import length
 
 WEEK = timedelta(days=7)
-# Bars of failures: those that are the most. The list of workflows has all.
+# Only the largest bars of failures are shown. The list of workflows has all.
 BARS = 8
 P95 = 0.95
 OPENS = (CircuitEvent.Kind.OPENED, CircuitEvent.Kind.HELD)
@@ -31,7 +31,7 @@ Columns = Sequence[Sequence[Point]]
 
 
 class Trends:
-    """What the rollup has of a range that ends with the hour, or day, of `now`."""
+    """The rollup's numbers for a range that ends with the hour, or day, of `now`."""
 
     def __init__(self, asked: str, now: datetime) -> None:
         self.range = next((each for each in RANGES if each.key == asked), RANGES[0])
@@ -39,7 +39,7 @@ class Trends:
         self._starts = [self.since + number * self.range.column for number in range(self.range.number)]
 
     def page(self, drawn: Sequence[Chart], failures: Sequence[Bar]) -> dict[str, Any]:
-        """What `trends.html` shows; the rows of its table have a column of each chart."""
+        """The context of `trends.html`. Its table has a column for each chart."""
         rows = list(zip(*(chart.columns for chart in drawn), strict=True))
         ranges = [(f"?range={each.key}", each.label, each == self.range) for each in RANGES]
         return {"ranges": ranges, "range": self.range, "charts": drawn, "rows": rows, "failures": failures}
@@ -51,7 +51,7 @@ class Trends:
         return self.read_only(metric, **asked), self.read_only(metric, WEEK, **asked)
 
     def read_only(self, metric: Metric, earlier: timedelta = timedelta(0), **asked: Any) -> Columns:
-        """The points of each column alone, or of so much earlier."""
+        """The points of each column, or of the columns that much earlier."""
         found: list[list[Point]] = [[] for _ in range(self.range.number)]
         for point in rates.series(metric, self.since - earlier, self.until - earlier, self.range.grain, **asked):
             found[(point.at + earlier - self.since) // self.range.column].append(point)
@@ -60,22 +60,22 @@ class Trends:
     def numbers(self, title: str, tone: str, counted: Sequence[int]) -> Chart:
         """A chart of one number for each column."""
         values = [(at, number, None) for at, number in zip(self._starts, counted, strict=True)]
-        return Chart.draw(title, tone, (sum(counted), None), values, tell=_told_count)
+        return Chart.draw(title, tone, (sum(counted), None), values, tell=_count)
 
     def counts(self, title: str, tone: str, now: Columns, before: Columns) -> Chart:
-        """A chart of how many there were."""
-        return self._chart(title, tone, now, before, lambda points: sum(each.count for each in points), _told_count)
+        """A chart of counts."""
+        return self._chart(title, tone, now, before, lambda points: sum(each.count for each in points), _count)
 
     def seconds(self, title: str, metric: Metric, now: Columns, before: Columns) -> Chart:
-        """A chart of the seconds that 95% took at the most."""
+        """A chart of the 95th percentile, in seconds."""
 
         def p95(points: Sequence[Point]) -> Value:
             return rates.quantile(metric, rates.add(*(each.buckets for each in points)), P95) if points else None
 
-        return self._chart(title, "busy", now, before, p95, _told_seconds)
+        return self._chart(title, "busy", now, before, p95, _seconds)
 
     def durations(self, title: str, tone: str, times: Sequence[tuple[datetime, datetime]]) -> Chart:
-        """A chart of how long something was so, given from when to when."""
+        """A chart of the total duration of these intervals within each column."""
 
         def within(since: datetime, until: datetime) -> float:
             overlaps = (min(end, until) - max(start, since) for start, end in times)
@@ -84,7 +84,7 @@ class Trends:
         spans = [(start, start + self.range.column) for start in self._starts]
         values = [(start, within(start, end), within(start - WEEK, end - WEEK)) for start, end in spans]
         whole = (within(self.since, self.until), within(self.since - WEEK, self.until - WEEK))
-        return Chart.draw(title, tone, whole, values, tell=_told_time)
+        return Chart.draw(title, tone, whole, values, tell=_time)
 
     def _chart(
         self,
@@ -105,10 +105,10 @@ class Trends:
         for each in points:
             counted[each.workflow_type, each.step, each.code] += each.count
         worst, times = counted.most_common(BARS), recent_failures.interval_text(self.since, self.until)
-        return charts.bars([(_told_failure(*of), number, links.failed_in(times, Cause(*of))) for of, number in worst])
+        return charts.bars([(_failure(*of), number, links.failed_in(times, Cause(*of))) for of, number in worst])
 
     def linked(self, failed: Chart) -> Chart:
-        """A chart of failures whose columns lead to the workflows that they count."""
+        """The same chart of failures, with links from its columns to the workflows that they count."""
         times = [recent_failures.interval_text(start, start + self.range.column) for start in self._starts]
         return failed.linked(list(map(links.failed_in, times)))
 
@@ -117,21 +117,21 @@ def _all(columns: Columns) -> list[Point]:
     return [point for column in columns for point in column]
 
 
-def _told_count(value: Value) -> str:
+def _count(value: Value) -> str:
     return f"{value or 0:,.0f}"
 
 
-def _told_seconds(value: Value) -> str:
+def _seconds(value: Value) -> str:
     if value is None:
         return "none"
     return f"{value:.2g} s" if value < 60 else length(value)
 
 
-def _told_time(value: Value) -> str:
+def _time(value: Value) -> str:
     return length(value) if value else "none"
 
 
-def _told_failure(workflow_type: str, step: str, code: str) -> str:
+def _failure(workflow_type: str, step: str, code: str) -> str:
     return f"{title_of(wording_of_type(workflow_type), step) or words.plain(step)}: {code or 'no code'}"
 
 
@@ -139,7 +139,7 @@ def _told_failure(workflow_type: str, step: str, code: str) -> str:
 
 
 def of_workflows(asked: str, now: datetime) -> dict[str, Any]:
-    """Home's: all workflows. A duplicate is not a failure. Each failure counts, also one that was retried since."""
+    """Trends of all workflows, for Home. Counts each failure, also those retried since, but no duplicates."""
     trends = Trends(asked, now)
     labels = ["workflow_type", "step", "code"]
     failed, failed_before = (
@@ -158,7 +158,7 @@ def of_workflows(asked: str, now: datetime) -> dict[str, Any]:
 def of_failures(
     asked: str, now: datetime, causes: Collection[tuple[str, str, str]]
 ) -> dict[tuple[str, str, str], Chart]:
-    """Of each of these types, steps and codes: how many have failed, of all releases."""
+    """A chart of failures, of all releases, for each of these types, steps and codes."""
     trends = Trends(asked, now)
     found = {each: [0] * trends.range.number for each in causes}
     for number, points in enumerate(
@@ -171,14 +171,14 @@ def of_failures(
 
 
 def of_service(name: str, asked: str, now: datetime) -> dict[str, Any]:
-    """A service's, or a cause's: for how long it was not called."""
+    """Trends of a service or a cause: for how long it was not called."""
     trends = Trends(asked, now)
     open_times = _open_times(name, trends.since - WEEK, now)
     return trends.page([trends.durations("Not called", "bad", open_times)], [])
 
 
 def _open_times(name: str, since: datetime, now: datetime) -> list[tuple[datetime, datetime]]:
-    """From when to when the circuit was open, or held, after a time."""
+    """The intervals in which the circuit was open, or held, since a time."""
     changes = CircuitEvent.objects.filter(service=name, kind__in=[*OPENS, CircuitEvent.Kind.CLOSED]).order_by("id")
     before = changes.filter(at__lt=since).last()
     times: list[tuple[datetime, datetime]] = []

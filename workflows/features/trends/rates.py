@@ -1,10 +1,10 @@
-"""RATES: how many workflows came, finished and failed, and how long they took: what `engine.rollup` has added up.
+"""RATES: reads from the rollup how many workflows came, finished and failed, and how long they took.
 
-    series(Metric.FINISHED, since, until, Grain.HOUR, by=["outcome"])     # for a chart: hours of the last day
-    totals([Metric.STEP], by=["workflow_type", "step", "outcome"])        # since the beginning, for counters
-    quantile(Metric.ACTIVE, point.buckets, 0.95)                          # seconds; None if there was nothing
+    series(Metric.FINISHED, since, until, Grain.HOUR, by=["outcome"])  # for a chart: hours of the last day
+    totals([Metric.STEP], by=["workflow_type", "step", "outcome"])  # since the beginning, for counters
+    quantile(Metric.ACTIVE, point.buckets, 0.95)                    # seconds; None if there was nothing
 
-`Metric` says what each counts, and its labels. What happened in the last ten seconds may not be in it yet.
+`Metric` defines what each counts, and its labels. The last ten seconds may be missing.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from workflows.models.rollup import BOUNDS, PARKED, Grain, Metric
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LABELS = ("workflow_type", "step", "outcome", "code")
-# The outcomes of a step that ran no code of its own, which say nothing of how long it takes; and its failures.
+# Outcomes of a step whose code did not run, so that its time says nothing; and its failures.
 DID_NOT_RUN = (StepOutcome.RECORDED, StepOutcome.SKIPPED, PARKED)
 FAILED = (StepOutcome.FAILED, StepOutcome.BEST_EFFORT_FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What a time, or the total, says of one combination of labels; a label that is not asked for is empty.
+    """The numbers of one combination of labels in one period, or in total. Labels that are not asked for are empty.
 
-    `seconds` is the sum. `buckets` has one number for each of `BOUNDS[metric]`, up to and with that many seconds and
-    above the bound before, and one for what took longer; it is empty if the metric has no bounds.
+    `seconds` is the sum. `buckets` counts by duration: one number for each of `BOUNDS[metric]`, up to and including
+    that many seconds and above the previous bound, and one for anything longer. Empty without bounds.
     """
 
     metric: str
@@ -53,17 +53,17 @@ def series(
     by: Collection[str] = (),
     **only: str,
 ) -> list[Point]:
-    """The minutes, hours or days that start from `since` on and before `until`, the oldest first.
+    """The minutes, hours or days that start at or after `since` and before `until`, oldest first.
 
-    `by`: which of `LABELS` are told apart; the others are summed up. `only`: labels, and the value that they must have:
-    `workflow_type="onboarding"`. A time in which nothing happened has no point. Minutes are kept for two days, hours
-    for 35 days, days for 400.
+    `by` names the `LABELS` to distinguish; the others are summed. `only` gives labels a required value:
+    `workflow_type="onboarding"`. A period without events has no point. Minutes are stored for two days, hours for 35
+    days, days for 400.
     """
     return _read([metric], grain, by, only, since, until)
 
 
 def totals(metrics: Collection[Metric], *, by: Collection[str] = LABELS, **only: str) -> list[Point]:
-    """The same of all time: numbers that never go down, but for attempts that are `vanished` until more is known."""
+    """The totals of all time. They never go down, except `vanished` attempts of which more becomes known."""
     return _read(metrics, Grain.TOTAL, by, only, EPOCH, EPOCH + timedelta(days=1))
 
 
@@ -104,9 +104,9 @@ def _bounded(metric: str, buckets: Sequence[int]) -> tuple[int, ...]:
 
 
 def quantile(metric: Metric, buckets: Sequence[int], share: float) -> float | None:
-    """How many seconds `share` of them took at the most, as PromQL's `histogram_quantile` estimates it.
+    """The number of seconds that `share` of them took at most, estimated like PromQL's `histogram_quantile`.
 
-    None if there were none. Of what took longer than the last bound, that bound.
+    None if there were none. A result beyond the last bound is that bound.
     """
     bounds, left = BOUNDS[metric], share * sum(buckets)
     if not any(buckets):
@@ -120,5 +120,5 @@ def quantile(metric: Metric, buckets: Sequence[int], share: float) -> float | No
 
 
 def add(*buckets: Sequence[int]) -> tuple[int, ...]:
-    """The buckets of several points of one metric, summed up."""
+    """The sum of the buckets of several points of one metric."""
     return tuple(map(sum, zip(*buckets, strict=True)))

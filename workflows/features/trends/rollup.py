@@ -1,8 +1,8 @@
-"""ROLLUP: how many workflows came, finished and failed, what their attempts did, and how long it took; in minutes.
+"""ROLLUP: adds up by the minute how many workflows came, finished and failed, what attempts did, and how long it took.
 
-Workers only leave their transaction's id on the row that they write anyway: `entered_xid` of a workflow, `closed_xid`
-of an attempt, `finished_xid` of the event with which a workflow finishes. A maintenance task counts what has committed
-since it last looked, each once: what it adds and what it has seen commit together (docs/internals/rollup.md).
+Workers only store their transaction's id on a row that they write anyway: `entered_xid` of a workflow, `closed_xid` of
+an attempt, `finished_xid` of the event with which a workflow finishes. A maintenance task counts what has been
+committed since its last run, each row once: its sums and its snapshot commit together (docs/internals/rollup.md).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from workflows.signals.waking import Slice
 
 logger = logging.getLogger(__name__)
 
-# Rows of each table that a slice counts, but for those of its last transaction. 1,000 attempts of 21 steps take 100 ms.
+# Rows of each table in a slice, plus the rest of its last transaction. 1,000 attempts of 21 steps take 100 ms.
 ROWS = 1_000
-# Seconds between two rounds. Each writes the rows of this minute, hour and day, and the totals again: while somebody
-# holds a transaction open, all these versions stay and are passed over.
+# Seconds between rounds. Each round updates the rows of this minute, hour and day, and the totals. While a transaction
+# stays open, all old versions of these rows stay, and slow down reads.
 EVERY = 10.0
-# How long the rows of each grain are kept; the totals stay, for a counter never goes down.
+# How long the rows of each grain are stored. The totals stay, because a counter never goes down.
 KEPT = {Grain.MINUTE: "2 days", Grain.HOUR: "35 days", Grain.DAY: "400 days"}
 # Rows that a slice deletes.
 FORGOTTEN = 5_000
 
 _NAME = "all"
-# Where the stamps of new rows are.
+# The columns with the transaction ids of new rows.
 _STAMPS = (
     ("workflows_workflow", "entered_xid", "workflow_floor"),
     ("workflows_attempt", "closed_xid", "attempt_floor"),
@@ -40,7 +40,7 @@ _STAMPS = (
 
 
 class SeenBy(NamedTuple):
-    """A `pg_snapshot`: it has seen every transaction before `end` but those that were `open`."""
+    """A `pg_snapshot`: it sees every transaction before `end` except those that were `open`."""
 
     end: int
     open: list[int]
@@ -51,7 +51,7 @@ class SeenBy(NamedTuple):
         return cls(int(end), [int(each) for each in opened.split(",") if each])
 
     def until(self, last: int) -> SeenBy:
-        """The same, without the transactions after `last`."""
+        """The same snapshot, without the transactions after `last`."""
         return SeenBy(last + 1, [each for each in self.open if each <= last])
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class SeenBy(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What has been counted, and what there is now."""
+    """The snapshot up to which all is counted, and the present one."""
 
     seen: SeenBy
     now: SeenBy
@@ -70,9 +70,9 @@ class Progress(NamedTuple):
 
 
 def add_up(after: int = 0) -> Slice:
-    """Maintenance: count what has committed since the last slice, or the oldest part of it.
+    """Maintenance: count what has been committed since the last slice, or the oldest part of it.
 
-    Called in a transaction that no other worker has: the task's row is locked.
+    The task's row is locked, so only one worker runs this at a time.
     """
     progress = _progress()
     last = _last_of_slice(progress)
@@ -96,7 +96,7 @@ def add_up(after: int = 0) -> Slice:
 
 
 def _progress() -> Progress:
-    """Where the last slice ended. In a database that came from another server it starts again, from now on."""
+    """Where the last slice ended. In a database from another server it starts again from now."""
     execute(
         """WITH made AS (
                INSERT INTO workflows_rollupprogress (name, seen, server)
@@ -128,9 +128,9 @@ def _progress() -> Progress:
 
 
 def _last_of_slice(progress: Progress) -> int | None:
-    """The transaction with which a slice of so many rows ends; None if all that is new fits into one.
+    """The last transaction of a slice of so many rows; None if all new rows fit into one.
 
-    In the order of the column, and the index. An ORDER BY without its table would be that of the text.
+    ORDER BY names the table to sort by the column and its index. Without it, the sort would be by the text.
     """
     ends = [
         fetch_one(
@@ -158,14 +158,14 @@ def _is_new(row: str, stamp: str, floor: str) -> str:
 
 
 def _bucket(metric: Metric, seconds: str = "seconds") -> str:
-    """SQL: the number of the first bound that is no less than so many seconds; past the last one, theirs."""
+    """SQL: the index of the first bound that is not less than the seconds; after the last, the number of bounds."""
     bounds = BOUNDS[metric]
     upwards = ", ".join(str(-each) for each in reversed(bounds))
     return f"{len(bounds)} - width_bucket(-({seconds})::float8, ARRAY[{upwards}]::float8[])"
 
 
-# A compensation's verdict is that of the failure, or the cancellation, before it. A run starts with the submission or,
-# when the workflow had finished before, with what reopened it.
+# A compensation has the verdict of the failure or cancellation before it. A run starts with the submission, or with the
+# event that reopened a finished workflow.
 _FINISHED = f"""
     finished AS (
         SELECT f.id, f.workflow_id, f.at, f.attempt,
@@ -201,8 +201,8 @@ _FINISHED = f"""
                       AND a.opened_at BETWEEN run.since AND f.at) run
                 WHERE outcome IN ('waiting', 'held')) waited)"""  # noqa: S608 (ours)
 
-# Of a row that is corrected after this slice, this slice has the state before: it was vanished, and said nothing of its
-# steps. Of one that an earlier slice has counted as vanished, this one takes that back.
+# If a row is corrected after this slice, the slice counts its earlier state: vanished, without steps. If an earlier
+# slice has counted it as vanished, this slice subtracts that.
 _ATTEMPTS = f"""
     closed AS (
         SELECT a.*, coalesce(pg_visible_in_snapshot(corrected_xid, %(until)s::pg_snapshot), true) AS stands
@@ -221,10 +221,10 @@ _ATTEMPTS = f"""
             SELECT workflow_id, number, closed_at, outcome, steps_in_short, steps, true FROM corrected) a
           JOIN workflows_workflow w ON w.id = a.workflow_id)"""  # noqa: S608 (ours)
 
-# What a step is stopped with before it calls its service: a brake, an open circuit, a cap. Nobody has refused anything.
+# Codes that stop a step before it calls its service: a brake, an open circuit, a cap. Nothing was refused.
 NOT_TRIED = (Braked.CODE, ServiceUnavailable.CODE, ServiceBusy.CODE)
 
-# As `models.steps_on_record` reads them.
+# Parses steps as `models.steps_on_record` does.
 _STEPS = f"""
     steps AS (
         SELECT workflow_id, number, closed_at, workflow_type, split_part(word, ' ', 1) AS step,
@@ -302,7 +302,7 @@ _ADD = f"""
 
 
 def forget(after: int = 0) -> Slice:
-    """Maintenance: delete the rows of minutes, hours and days that are over for long."""
+    """Maintenance: delete the rows of minutes, hours and days that are older than KEPT."""
     deleted = 0
     for grain, kept in KEPT.items():
         deleted += execute(
