@@ -1,1 +1,1 @@
-"""FEATURES: what the engine can do without, a room for each. `hooks.py` is where one takes part in a claim."""
+"""FEATURES: a package for each thing that the engine can do without. Its `hooks.py` takes part in a claim."""

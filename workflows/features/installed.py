@@ -1,7 +1,7 @@
-"""The features of this release, in the order in which they are asked.
+"""The features of this release, in the order in which the engine asks them.
 
-It is code, and no setting: a worker without one of them gives up what it guarantees, and nobody would be told. Without
-the business key a patient who sends twice is charged twice; without deferred steps what is left undone stays so.
+The list is code, not a setting: without a feature a worker would break its guarantees unnoticed. Without the business
+key, a patient who submits twice is charged twice; without deferred steps, failed best-effort steps are never done.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FEATURES: tuple[Feature, ...] = (
     Traces(),
 )
 
-# Of the pages, metrics, checks and commands.
+# What the features add to pages, metrics, checks and commands.
 EXTENSIONS: tuple[Extension, ...] = (
     OutagesExtension(),
     BrakeExtension(),
