@@ -1,4 +1,4 @@
-"""The form of an answer: the fields that an approval gives besides yes."""
+"""The form of an answer: the fields of an approval besides yes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from workflows.postgres.jsonb import Unstorable, ensure_storable
 from workflows.telling import words
 from workflows.wording import Wording, label_of_result
 
-# A longer text gets more than one line, as does a model with json_schema_extra={"format": "textarea"}.
+# The longest text with a one-line field. Also a model with json_schema_extra={"format": "textarea"} gets more lines.
 ONE_LINE = 200
 
 
 class JsonField(forms.JSONField):
-    """JSON that a user types. If it cannot be read, the field has an error and shows the text as it was typed."""
+    """JSON that a user types. If it is invalid, the field has an error and still shows the typed text."""
 
     empty_values = (None, "")  # [] and {} say something
 
     def prepare_value(self, value: Any) -> Any:
-        return "" if value is None else super().prepare_value(value)  # never a `null` that the user has not typed
+        return "" if value is None else super().prepare_value(value)  # no `null` that the user has not typed
 
     def to_python(self, value: Any) -> Any:
         try:
@@ -44,15 +44,15 @@ class JsonField(forms.JSONField):
             raise forms.ValidationError(self.error_messages["invalid"], code="invalid") from None
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        # Django would parse it to write it again, and fail at the same places, or at half a surrogate pair.
+        # Django would parse and dump it, and fail at the same values, or at half a surrogate pair.
         return None if data is None else InvalidJSONInput(data)
 
 
 class YesForm(forms.Form):
-    """The fields that an approval gives besides yes; once valid, in `answer`. None is filled in: no default decides.
+    """The fields of an approval besides yes; if they are valid, `answer` has them. No field has a preset value.
 
-    Without `asked`, for a rejection, the form is kept as it was typed and not validated. `conditional` fields may be
-    required, depending on another one: the page does not call them optional.
+    Without `asked`, for a rejection, the form shows what was typed and validates nothing. `conditional` fields may be
+    required, depending on another field, so the page does not call them optional.
     """
 
     conditional: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class YesForm(forms.Form):
 
 
 class AnswerForm(YesForm):
-    """The fields of a model, by its titles or else by `wording`. An empty field is left out: its default holds."""
+    """The fields of a model, labelled by its titles or by `wording`. An empty field gets the model's default."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class AnswerForm(YesForm):
 
 
 class ResultForm(YesForm):
-    """The result of a call, where the step does not say which fields it returns."""
+    """The result of a call, for a step that does not say which fields it returns."""
 
     result = JsonField(
         label="Result, if it happened",
@@ -139,7 +139,7 @@ class ResultForm(YesForm):
 
 
 class UndoForm(YesForm):
-    """How a person deals with a call that could not be undone. `never`: how they say that it was not made at all."""
+    """How a person settles a call that could not be undone. `never`: the choice that says it was never made."""
 
     conditional = ("reference",)
     how = forms.ChoiceField(
@@ -173,12 +173,12 @@ class UndoForm(YesForm):
 
 
 def field_of(info: FieldInfo) -> forms.Field:
-    """The form's field for a model's field: that of its type, or one for JSON."""
+    """The form's field for a model's field, by its type; a JSON field for other types."""
     kind, limits, nullable = _unwrapped(info.annotation, info.metadata)
     make = _choices(kind) or (_BY_TYPE.get(kind, _json) if isinstance(kind, type) else _json)
     field = make(limits=limits, info=info)
     if info.description:
-        zone = f" {field.help_text}" if isinstance(field, TimeField) else ""  # a time always says in which
+        zone = f" {field.help_text}" if isinstance(field, TimeField) else ""  # a time always names its zone
         field.help_text = f"{info.description}{zone}"
     field.required = info.is_required() and not nullable
     field.widget.is_required = field.required
@@ -191,7 +191,7 @@ def field_of(info: FieldInfo) -> forms.Field:
 
 
 def _unwrapped(kind: Any, metadata: Iterable[Any]) -> tuple[Any, list[Any], bool]:
-    """The type without `Annotated` and `| None`; its constraints (a maximal length, say); whether None is allowed."""
+    """The type without `Annotated` and `| None`, its constraints (such as a maximum length), and if None is allowed."""
     limits, nullable = list(metadata), False
     while True:
         arguments = get_args(kind)
@@ -238,7 +238,7 @@ def _datetime(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
 
 
 def _bool(*, limits: Sequence[Any], info: FieldInfo) -> forms.Field:
-    """Two choices, not a checkbox: an overlooked box would say no."""
+    """Two choices instead of a checkbox, which says no when it is overlooked."""
     return forms.TypedChoiceField(
         choices=[("true", "Yes"), ("false", "No")],
         coerce=lambda key: key == "true",
@@ -286,7 +286,7 @@ def _key(value: Any) -> str:
 
 
 def _no_choice(field: forms.ChoiceField) -> list[tuple[str, str]]:
-    """The empty choice: a user who overlooks the field chooses nothing."""
+    """The empty choice, so that an overlooked field chooses nothing."""
     if not field.required:
         return [("", "Not said")]
     return [] if isinstance(field.widget, forms.RadioSelect) else [("", "Choose")]

@@ -1,4 +1,4 @@
-"""API keys: which clients may send, and revoking a key. `manage.py createapikey` makes one, and shows it once."""
+"""API keys: the clients that may send, and revoking a key. `manage.py createapikey` makes one, and shows it once."""
 
 from __future__ import annotations
 

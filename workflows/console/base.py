@@ -1,4 +1,4 @@
-"""What all pages of the console have in common: they show rows, and change them only by verbs."""
+"""What all pages of the console have in common: they show rows, and only verbs change them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 
-# What a page asks for by itself, to stay up to date: see static/workflows/workflow.js.
+# The header of requests by which a page updates itself: see static/workflows/workflow.js.
 BACKGROUND = "X-Background"
 
 KEPT = "Kept in the history, with your name. No patient data, please."
@@ -42,12 +42,12 @@ def reason_field(help_text: str = KEPT, **options: Any) -> forms.CharField:
     return forms.CharField(max_length=500, widget=forms.Textarea(attrs={"rows": 3}), help_text=help_text, **options)
 
 
-# A team has fewer members, and a longer list could not be read.
+# More than a team has, and as many as a list can show.
 COLLEAGUES_SHOWN = 500
 
 
 def colleague_field(users: Any, help_text: str = "") -> forms.TypedChoiceField:
-    """One of these users. Nobody is chosen beforehand."""
+    """A field to choose one of these users. No user is preselected."""
     shown = users.order_by(users.model.USERNAME_FIELD)[:COLLEAGUES_SHOWN]
     return forms.TypedChoiceField(
         label="Colleague",
@@ -59,7 +59,7 @@ def colleague_field(users: Any, help_text: str = "") -> forms.TypedChoiceField:
 
 
 class ReasonForm(forms.Form):
-    """What a verb asks for; `row` is what it is about, None for several rows."""
+    """The form of a verb. `row` is its row, or None for several rows."""
 
     reason = reason_field()
 
@@ -69,7 +69,7 @@ class ReasonForm(forms.Form):
 
 
 class OptionalReasonForm(ReasonForm):
-    """The form of a verb that refuses, undoes and answers nothing: no reason is required."""
+    """The form of a verb that refuses, undoes and answers nothing: the reason is optional."""
 
     reason = reason_field(f"If there is something to say. {KEPT}", required=False)
 
@@ -88,7 +88,7 @@ class RetryForm(ReasonForm):
     field_order = ("why", "reason")
 
     def clean(self) -> dict[str, Any]:
-        """The reason alone: the chosen one, or the written one."""
+        """Only the reason: the chosen one, or the typed one."""
         cleaned = super().clean() or self.cleaned_data
         why, written = cleaned.pop("why", ""), cleaned.get("reason", "").strip()
         if why == "other" and not written:
@@ -101,14 +101,13 @@ class RetryForm(ReasonForm):
 class Verb:
     """An operation on a row: a button on the row's page, a page that says what will happen, and a POST.
 
-    `applies`: whether the row's state allows it. `why_not`: why this user may not do it to this row, though they have
-    the permission; the page says so in place of the verb. `consequences`: what will happen, in sentences. `done`: the
-    message afterwards, unless the operation returns one. `seen`: the ids that the page was made of, with the
-    operation's argument for them, so that it can check what became of them since. `asks`: the title of the page, where
-    the label and the row's name do not make a sentence; `{}` stands for that name. `form` asks for the operation's
-    arguments. `dangerous`: it takes something away from a patient, and looks like it. `rare`: it is offered by a link,
-    beside the buttons. One of several permissions is enough. `shows`: the answer to the POST shows what the operation
-    returns, with this sentence below.
+    `applies`: whether the row's state allows it. `why_not`: why this user, who has the permission, may not do it to
+    this row; the page says so instead of showing the button. `consequences`: what will happen, in sentences. `done`:
+    the message afterwards, unless the operation returns one. `seen`: the operation's arguments for the ids that the
+    page showed, so that it can check whether they have changed. `asks`: the page's title, where the label and the row's
+    name do not make a sentence; `{}` is that name. `form` asks for the operation's arguments. `dangerous`: it takes
+    something away from a patient, and looks like it. `rare`: a link instead of a button. `permission`: one of several
+    is enough. `shows`: the answer to the POST shows what the operation returns, with this sentence below.
     """
 
     slug: str
@@ -132,7 +131,7 @@ class Verb:
 
 
 def time_column(title: str, field: str) -> Callable[[Any, Any], str]:
-    """A column of a list with a time of its rows; empty where there is none."""
+    """A column of a list with a time of each row; empty if it has none."""
 
     @admin.display(description=title)
     def column(page: ConsoleAdmin, row: Any) -> str:
@@ -141,13 +140,13 @@ def time_column(title: str, field: str) -> Callable[[Any, Any], str]:
     return column
 
 
-# In each form about a row: its identity.
+# The field for the row's identity, in each form about a row.
 ROW = "row"
 ANOTHER = "It has changed since this page was opened, or is another one by now: nothing was done. Look at it again."
 
 
 class StateFilter(admin.SimpleListFilter):
-    """The rows in one of these states; an address has its name, as the value of an open one is empty."""
+    """The rows in one of these states. An address has the state's name, because the value of an open one is empty."""
 
     title = parameter_name = "state"
     states: Iterable[Any]
@@ -165,15 +164,15 @@ class ConsoleAdmin(ModelAdmin):
     """A list and a read-only page. No user adds, edits or deletes a row by hand."""
 
     show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER  # a count over the table for every choice of every filter
+    show_facets = admin.ShowFacets.NEVER  # would count the table for every choice of every filter
     empty_value_display = ""
     list_per_page = 50
     sortable_by = ()
     page_template: str
-    list_title = ""  # where it is not the plural of what a row is
+    list_title = ""  # if it is not the plural of the model's name
     verbs: Sequence[Verb] = ()
-    # The fields that tell a row from another one with the same id: a server that takes over, and lacks the last
-    # moments, gives ids out again. None where the key is a name.
+    # The fields that distinguish a row from another with the same id: a server that takes over, without the last
+    # moments, assigns ids again. Empty if the key is a name.
     identity: tuple[str, ...] = ()
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -186,7 +185,7 @@ class ConsoleAdmin(ModelAdmin):
         return False
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow only the filters on the page. The admin's own rule would answer `?payload__patient__email=…`."""
+        """Allow only the page's own filters. The admin's rule would answer `?payload__patient__email=…`."""
         return lookup in {getattr(offered, "parameter_name", None) for offered in self.get_list_filter(request)}
 
     def get_urls(self) -> list[URLPattern]:
@@ -205,7 +204,7 @@ class ConsoleAdmin(ModelAdmin):
         return super().changelist_view(request, {"title": self._title_of_list(), **(extra_context or {})})
 
     def action_checkbox(self, obj: Model) -> SafeString:
-        """As the admin's own, but without a template: a list has fifty."""
+        """The admin's checkbox without a template, because a list has fifty."""
         box = '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="Select {}">'
         return format_html(box, ACTION_CHECKBOX_NAME, obj.pk, obj)
 
@@ -245,7 +244,7 @@ class ConsoleAdmin(ModelAdmin):
         return " ".join(str(getattr(row, field)) for field in self.identity)
 
     def of_its_row(self, view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-        """A view that gets forms about a row: it refuses the form of a page that was opened for another one."""
+        """Wrap a view that gets forms about a row: it refuses a form from the page of another row."""
 
         def check(request: HttpRequest, row_id: Any) -> HttpResponse:
             row = self.get_object(request, unquote(str(row_id))) if ROW in request.POST else None
@@ -257,15 +256,15 @@ class ConsoleAdmin(ModelAdmin):
         return check
 
     def name_of(self, row: Any) -> str:
-        """The row in a sentence, and in the way back to its page."""
+        """The row's name in sentences, and in the link back to its page."""
         return f"{self.opts.verbose_name} {row.pk}"
 
     def why_nothing(self, row: Any) -> str:
-        """Why no verb can be done with a row any more, whichever it is: a sentence. Empty while one may."""
+        """Why no verb can be used on a row any more, as a sentence; empty if one can."""
         return ""
 
     def workflow_of(self, row: Any) -> int | None:
-        """The workflow that the pages of a row are about: that somebody is shown one is recorded."""
+        """The workflow of a row's pages: each view of them is recorded."""
         return None
 
     def render(self, request: HttpRequest, template: str, row: Any, **context: Any) -> TemplateResponse:
@@ -337,7 +336,7 @@ class ConsoleAdmin(ModelAdmin):
     def carry_out(
         self, request: HttpRequest, done: str, operation: Callable[..., str | None], row_id: Any, **arguments: Any
     ) -> bool:
-        """Call an operation in the user's name, and show them the outcome. False when it was refused."""
+        """Call an operation in the user's name, and show its message. False if it was refused."""
         try:
             done = operation(row_id, user=request.user, **arguments) or done
         except NotAllowed as refusal:
@@ -348,7 +347,7 @@ class ConsoleAdmin(ModelAdmin):
 
 
 class StandingsAdmin(ConsoleAdmin):
-    """A list of how things stand, without filters and pages: most of these things have no row."""
+    """A list without filters and pages, of things that mostly have no row."""
 
     list_template: str
 
@@ -364,7 +363,7 @@ class StandingsAdmin(ConsoleAdmin):
 
 
 def _seen(request: HttpRequest, verb: Verb, row: Any) -> dict[str, list[int]]:
-    """The ids that the verb's page was made of: for a GET the current ones, for a POST those that come back."""
+    """The ids that the verb's page showed: the current ones for a GET, those sent back for a POST."""
     if request.method != "POST":
         return {name: ids_of(row) for name, ids_of in verb.seen}
     sent = {name: request.POST.getlist(name) for name, _ in verb.seen}

@@ -1,7 +1,7 @@
-"""CHARTS as SVG made by the server: they need no script, and have the colours of either theme.
+"""CHARTS as SVG from the server: they need no script, and have the colours of either theme.
 
-A chart has a column for each part of a time, with a mark where it was a week before; or a bar for each name, which
-links to what it counts. The templates draw what stands here.
+A chart has a column for each period, with a mark for the value a week before; or a bar for each name, which links to
+what it counts. The templates draw these objects.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from workflows import times
 
 # Units of the drawing, which the page scales.
 WIDTH, HEIGHT = 240.0, 60.0
-# Of a column's width; units, so that one is seen beside a thousand; and the height of a mark.
+# The share of a column's width that is filled, its least height (so that 1 shows beside 1,000), a mark's height.
 FILLED, LEAST, MARK = 0.8, 1.0, 1.5
 
-Value = float | None  # None: there was nothing to measure
+Value = float | None  # None: nothing was measured
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A rectangle, and where the mark of a week before is, if there is one; the time and both values in words."""
+    """A rectangle, the position of the mark for a week before (if any), and the time and both values in words."""
 
     at: str
     told: str
@@ -38,7 +38,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`told` is the value of the whole time, in words."""
+    """A chart. `told` is the value of the whole range, in words."""
 
     title: str
     tone: str
@@ -48,7 +48,7 @@ class Chart:
 
     @property
     def drawn(self) -> str:
-        """All columns as one path: an element for each would take most of a page's time."""
+        """All columns as one path, because an element for each would take most of a page's time."""
         return _path((each.x, each.y, each.width, each.height) for each in self.columns if each.height)
 
     @property
@@ -57,7 +57,7 @@ class Chart:
         return _path((each.x, each.before, each.width, MARK) for each in self.columns if each.before is not None)
 
     def linked(self, urls: Sequence[str]) -> Self:
-        """The same, where each column that counts something leads to what it has counted."""
+        """The same chart, with a link from each column that counts something."""
         pairs = zip(self.columns, urls, strict=True)
         return replace(self, columns=[replace(each, url=url) if each.height else each for each, url in pairs])
 
@@ -71,7 +71,7 @@ class Chart:
         *,
         tell: Callable[[Value], str],
     ) -> Self:
-        """A chart of values by time, each with that of a week before; all in a unit that `tell` puts into words."""
+        """A chart of values by time, each with that of a week before. `tell` puts a value into words."""
         highest = max(each or 0.0 for _, *pair in values for each in pair)
         scale, width = HEIGHT / (highest or 1.0), WIDTH / len(values)
         drawn = [
@@ -92,7 +92,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """`percent` is its length, of the longest one."""
+    """A bar. `percent` is its length as a share of the longest."""
 
     label: str
     told: str
@@ -101,7 +101,7 @@ class Bar:
 
 
 def bars(counted: Sequence[tuple[str, int, str]], *, tell: Callable[[int], str] = "{:,}".format) -> list[Bar]:
-    """The bars of so many of each: label, number and address."""
+    """The bars of these counts: label, number and address."""
     longest = max((number for _, number, _ in counted), default=0) or 1
     return [Bar(label, tell(number), _short(100 * number / longest), url) for label, number, url in counted]
 

@@ -1,4 +1,4 @@
-"""CHOOSING rows of a list for a bulk operation: the ticked ones, or all that the list's filters let through."""
+"""CHOOSING rows of a list for a bulk operation: the ticked rows, or all that match the list's filters."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from workflows.errors import NotAllowed
 from workflows.extension import installed
 from workflows.operations.bulk_verbs import MOST, BulkVerb, verbs
 
-# The button that chooses all that match: its name; its value is the verb.
+# The name of the button that chooses all matching rows. Its value is the verb.
 ALL = "bulk_all"
 TICKED = "ticked one by one"
 
 
 class ChoosesMany(ConsoleAdmin):
-    """A list whose rows can be dealt with in bulk. Each choice leads to the page that says what would happen."""
+    """A list whose rows can be chosen for a bulk operation. Each choice leads to a preview."""
 
     change_list_template = "admin/workflows/choosing.html"
     bulk_verbs: Sequence[str] = ()
 
     def choosable(self, request: HttpRequest) -> Sequence[str]:
-        """The verbs that make sense for all that the list's filters let through; none without a filter."""
+        """The verbs that make sense for all rows that match the list's filters; none without a filter."""
         raise NotImplementedError
 
     def get_actions(self, request: HttpRequest, action_location: object = None) -> Any:
-        """Those of the list. From Django 6.1 on it says for which place it asks: ours is the only one."""
+        """The list's verbs as actions. Django 6.1 adds `action_location`; we have only one."""
         return {verb.name: (_ticked, verb.name, verb.label) for verb in self._permitted(request, self.bulk_verbs)}
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
@@ -63,7 +63,7 @@ class ChoosesMany(ConsoleAdmin):
 def choose(
     admin: ConsoleAdmin, request: HttpRequest, verb: str, ids: QuerySet[Any, Any], chosen_by: str
 ) -> HttpResponse:
-    """Store the choice, and go on to the page that says what would happen to these."""
+    """Store the choice, and redirect to its preview."""
     assert request.user.is_authenticated
     try:
         stored = (each.choose(verb, ids, user=request.user, chosen_by=chosen_by) for each in installed())
@@ -74,7 +74,7 @@ def choose(
 
 
 def _ticked(admin: ChoosesMany, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
-    """An action of the list: on the ticked rows, or on all that match, if the user has chosen those."""
+    """An action of the list, on the ticked rows, or on all matching ones if the user has chosen those."""
     verb = request.POST["action"]
     if request.POST.get("select_across") == "1":
         return admin._choose_all(request, verb)

@@ -43,7 +43,7 @@ def _outcome(workflow: Workflow, wait: Wait, waits: Sequence[Wait]) -> str:
         return "Nobody asks for it any more"
     if workflow.status != Workflow.Status.PENDING:
         return "The workflow finished without it"
-    if workflow.compensating and wait.kind != Wait.Kind.APPROVAL:  # while it is compensated only people are asked
+    if workflow.compensating and wait.kind != Wait.Kind.APPROVAL:  # a compensation asks only people
         return "The workflow goes no further"
     return "Waiting" if wait.deadline > timezone.now() else "Its time is over"
 
@@ -85,7 +85,7 @@ def _state(signal: Signal, waits: Sequence[Wait]) -> str:
 
 
 def _children(workflow: Workflow) -> dict[str, Any]:
-    """The first children in the order of the index that keeps them unique: by wait, then by key; with counts of all."""
+    """The first children, in the order of their unique index (by wait, then key), with counts of all."""
     children = Workflow.objects.filter(parent=workflow)
     statuses = list(children.values_list("status", flat=True)[: COUNT_LIMIT + 1])
     counts = Counter(statuses[:COUNT_LIMIT])

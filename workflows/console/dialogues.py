@@ -1,4 +1,4 @@
-"""How each type of question is shown to a person: its buttons, their consequences, and its form."""
+"""How a person sees each type of question: its buttons, their consequences, and its form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workflows.telling.words import SAID
 class Dialogue:
     """The words of a type of question: its two buttons, their consequences, and when a reason is required.
 
-    `final` says whether the answer can be retracted. `retry` is a third button, where a retry may help.
+    `final` says whether the answer can be retracted. `retry` is a third button, for questions where a retry may help.
     """
 
     approve: str
@@ -109,7 +109,7 @@ class DecisionForm(forms.Form):
 
 
 def of_features() -> dict[str, Dialogue]:
-    """Those of the questions that features ask."""
+    """The dialogues of the features' questions."""
     return {task_type: words for each in installed() for task_type, words in each.dialogues().items()}
 
 

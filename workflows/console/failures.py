@@ -1,4 +1,4 @@
-"""FAILURES: what failed, grouped by its cause. A group's page is the list of workflows, with a sentence above it."""
+"""FAILURES, grouped by type, step and code. A group's page is the list of its workflows, with a sentence above it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from workflows.wording import is_explained, words_for_code
 
 SEE = "workflows.view_workflow"
 PER_PAGE = 50
-# What the page can show: what nobody has acknowledged, or what failed in a time.
+# The choices of the page: failures that nobody has acknowledged, or all failures of a range of time.
 TIMES = {each.key: each for each in ranges.RANGES}
 SHOWN = {
     "": "Not acknowledged",
@@ -146,7 +146,7 @@ def _kind(group: Group) -> str:
 
 
 def _money(group: Group) -> str:
-    """How many of the newest hold money; empty if the type charges nothing."""
+    """How many of the newest workflows hold money; empty if the type charges nothing."""
     if group.cause.workflow_type in definitions() and not wording_of_type(group.cause.workflow_type).money:
         return ""
     held, asked = len(group.charged), len(group.newest)
@@ -156,7 +156,7 @@ def _money(group: Group) -> str:
 
 
 def _acknowledged_by(ids: Sequence[int]) -> dict[int, str]:
-    """Who has acknowledged each of these workflows last."""
+    """The user who last acknowledged each of these workflows."""
     said = Event.objects.filter(workflow__in=ids, kind=Event.Kind.ACKNOWLEDGED).order_by("id")
     return dict(said.values_list("workflow", "actor"))
 
@@ -165,7 +165,7 @@ def _acknowledged_by(ids: Sequence[int]) -> dict[int, str]:
 
 
 def of_list(request: HttpRequest) -> dict[str, Any]:
-    """What stands above a list of workflows that has the failures of one cause."""
+    """The context above a list of workflows that shows the failures of one cause."""
     cause, times = cause_of(request), recent_failures.interval(request.GET.get("failed", ""))
     if cause is None or not (times or request.GET.get("preset") == links.LEFT):
         return {}
@@ -174,7 +174,7 @@ def of_list(request: HttpRequest) -> dict[str, Any]:
 
 
 class AssignForm(OptionalReasonForm):
-    """The colleague, of those who may acknowledge failures, and a note."""
+    """A colleague who may acknowledge failures, and a note."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -183,7 +183,7 @@ class AssignForm(OptionalReasonForm):
 
 
 def assign(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
-    """Say who looks after a group: GET says what that means, POST does it."""
+    """Assign a group to a user: GET says what that means, POST does it."""
     _require(request, operations.ACKNOWLEDGE)
     _require(request, SEE)
     cause = cause_of(request)
@@ -217,12 +217,12 @@ def assign(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
 
 
 def cause_of(request: HttpRequest) -> Cause | None:
-    """The cause that the filters of a list name."""
+    """The cause that the filters of a list name; None if they name none."""
     workflow_type, step, code, release = map(request.GET.get, Cause._fields)
     if workflow_type is None or step is None or code is None:
         return None
     cause = Cause(workflow_type, step, code, release)
-    return None if any("\x00" in (each or "") for each in cause) else cause  # no text in PostgreSQL holds it
+    return None if any("\x00" in (each or "") for each in cause) else cause  # PostgreSQL cannot store it
 
 
 def _require(request: HttpRequest, permission: str) -> None:

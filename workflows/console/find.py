@@ -1,8 +1,8 @@
-"""Find: one box for all that people know a workflow by.
+"""Find: one box for all by which people know a workflow.
 
-The text is sent by POST, and stands only in the answer, which no cache keeps: not in an address, which proxies log and
-browsers remember, nor in a message, which the session keeps. The browser of a shared desk does not offer it to the next
-person (`autocomplete`, in the templates).
+The text is sent by POST, and appears only in the answer, which no cache stores. It is not in an address, which proxies
+log and browsers remember, nor in a message, which the session stores. On a shared desk the browser does not offer it to
+the next person (`autocomplete`, in the templates).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FindForm(forms.Form):
 
 @sensitive_post_parameters("q")
 def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
-    """GET asks. POST searches: it opens one workflow, lists several, and for none says what was tried."""
+    """GET shows the form. POST searches: it opens a single workflow, lists several, and says what was tried if none."""
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     assert request.user.is_authenticated
@@ -58,12 +58,12 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
 
 
 def cells() -> list[tuple[str, str]]:
-    """Where else to look: the same page of other cells, by their names. No link carries what was typed."""
+    """The same page of other cells, by their names. The links do not contain what was typed."""
     return [(name, f"{url.strip().rstrip('/')}{reverse('admin:find')}") for name, url in settings.CELLS.items()]
 
 
 def rows_of(found: finding.Found) -> list[dict[str, Any]]:
-    """What people tell these apart by: whom each is about, what was charged, and which key it was found by."""
+    """What distinguishes the workflows for people: the patient, the charges, and the search key that found each."""
     rows = Workflow.objects.with_state().filter(pk__in=found.ids).defer("context").order_by("-pk")
     effects: dict[int, list[Effect]] = defaultdict(list)
     for effect in Effect.objects.filter(workflow__in=found.ids).defer("error_message").order_by("id"):

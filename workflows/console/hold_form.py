@@ -1,4 +1,4 @@
-"""HOLD IT UNTIL WHEN: so many minutes, or a time that a person types and sees by both clocks before it holds."""
+"""The form of a hold: so many minutes, or a time that the user types and confirms in both time zones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TYPED = "until"
 
 
 class HoldForm(ReasonForm):
-    """Nothing is chosen beforehand. A typed time is asked about once, with its end by both clocks."""
+    """No choice is preset. A typed time has to be confirmed once, with its end in both time zones."""
 
     how_long = forms.ChoiceField(label="Hold it for", widget=forms.RadioSelect, required=False)
     until = TimeField(label="Until", required=False)
-    read = forms.CharField(widget=forms.HiddenInput, required=False)  # the typed time that the page has shown, in UTC
+    read = forms.CharField(widget=forms.HiddenInput, required=False)  # the typed time to confirm, in UTC
     field_order = ("how_long", "until", "read", "reason")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -59,6 +59,6 @@ class HoldForm(ReasonForm):
 
 
 def _in(minutes: str) -> datetime:
-    """So many minutes from now, to the next full one: what the page shows is when it ends."""
+    """The end of so many minutes, rounded up to a full minute, so that it is what the page shows."""
     end = timezone.now() + timedelta(minutes=int(minutes), seconds=59, microseconds=999_999)
     return end.replace(second=0, microsecond=0)

@@ -26,7 +26,7 @@ from workflows.models import ManualTask
 from workflows.models.manual_task import DUE
 from workflows.telling import words
 
-# The counts that stand above the charts, and their labels.
+# The counts above the charts, with their labels.
 NUMBERS = {
     "failed": "Failed in the last hour",
     "failed_today": "Failed in the last 24 hours",
@@ -34,23 +34,23 @@ NUMBERS = {
     "overdue_waits": "Overdue waits",
     "workers": "Live workers",
 }
-# Of what needs a person, so many lines.
+# The number of lines that need a person.
 FIRST = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
     level: Level
-    reasons: list[list[tuple[str, str]]]  # of each its pieces: text, and where it leads
+    reasons: list[list[tuple[str, str]]]  # each reason's pieces: text, and address
 
 
 def health(found: Health, user: User | AnonymousUser) -> Shown:
-    """All users who see Home read the same sentence: without one of its reasons it would be wrong."""
+    """All users see the same sentence: without one of its reasons it would be wrong."""
     return Shown(found.level, [[_shown(piece, user) for piece in reason.pieces] for reason in found.reasons])
 
 
 def numbers(counts: Counts, user: User | AnonymousUser) -> list[tuple[str, str, str]]:
-    """The numbers behind the sentence: label, number, and the list of what was counted."""
+    """The numbers behind the sentence: label, number, and the list that they count."""
     shown = [(label, getattr(counts, name)) for name, label in NUMBERS.items()]
     return [(label, str(count), links.to(count.link)) for label, count in shown if _may_follow(count.link, user)]
 
@@ -62,7 +62,7 @@ def states(counts: Counts) -> list[Bar]:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """A line of what needs a person; `number` is empty for one that is not a group."""
+    """A line of what needs a person. `number` is empty unless it is a group."""
 
     what: str
     url: str
@@ -90,7 +90,7 @@ def _of_group(group: Group) -> First:
 
 
 def next_task(user: User | AnonymousUser) -> ManualTask | None:
-    """The task that this user decides next; for a user who can decide none, the one that is due first."""
+    """The task that this user decides next. If they can decide none, the task that is due first."""
     for tasks in (operations.decidable(cast("User", user)), ManualTask.objects.open()):
         if found := tasks.only("due_at", "expires_at").order_by(DUE, "id").first():
             return found
@@ -102,7 +102,7 @@ def _shown(piece: Piece, user: User | AnonymousUser) -> tuple[str, str]:
         return piece.text, ""
     if _may_follow(piece.link, user):
         return piece.text, links.to(piece.link)
-    # Only users who may see services see its name. A cause is named by its step.
+    # Only users who may see services see a service's name. A cause is named by its step.
     return ("a service" if piece.link.model == "service" and piece.link.pk == piece.text else piece.text), ""
 
 

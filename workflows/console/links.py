@@ -1,4 +1,4 @@
-"""LINKS: the addresses that several pages lead to."""
+"""LINKS: addresses that several pages use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEFT = "unacknowledged"  # the preset of the list of workflows
 
 
 def to(link: Link) -> str:
-    """The page, or the list, that was counted."""
+    """The address of the page, or list, that a link names."""
     if link.pk:
         return reverse(f"admin:workflows_{link.model}_change", args=[quote(link.pk)])
     url = reverse(f"admin:workflows_{link.model}_changelist")
@@ -32,13 +32,13 @@ def bulk_operation(bulk_id: int) -> str:
 
 
 def failures_of(cause: Cause, times: str = "") -> str:
-    """The list of a group: of what failed in these times, or of what nobody has acknowledged."""
+    """The list of a group: its failures of these times, or those that nobody has acknowledged."""
     asked = {"failed": times} if times else {"preset": LEFT}
     return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({**asked, **filters_of(cause)})}"
 
 
 def failed_in(times: str, cause: Cause | None = None) -> str:
-    """The list of what failed in these times, whatever became of it since; of a cause, or of all."""
+    """The list of all failures of these times, even if retried since; of one cause, or of all."""
     asked = {"ended": times, **(filters_of(cause) if cause else {})}
     return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode(asked)}"
 

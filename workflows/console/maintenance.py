@@ -1,4 +1,4 @@
-"""The list of maintenance tasks: is each done in time, does one fail, and which was set aside?"""
+"""The pages of maintenance tasks: whether each is done in time, which ones fail, and which are set aside."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ChoreAdmin(ConsoleAdmin):
     due = time_column("Due", "due_at")
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Whoever sees the workers sees what they do."""
+        """A user who may see the workers may see their maintenance."""
         return bool(request.user.has_perm("workflows.view_workerprocess"))
 
     has_module_permission = has_view_permission

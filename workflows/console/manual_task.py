@@ -1,4 +1,4 @@
-"""Manual tasks: the questions that await a decision, their deadlines, and the decision."""
+"""Manual tasks: the questions that wait for a decision, their deadlines, and the decision."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ RETRACT = Verb(
 
 
 class AssignForm(ReasonForm):
-    """The colleague, of those who may decide the task, and a note to them. Nobody is chosen beforehand."""
+    """A colleague who may decide the task, and a note to them. No user is preselected."""
 
     reason = reason_field(f"If there is something to say. {KEPT}", label="Note", required=False)
 
@@ -67,7 +67,7 @@ ASSIGN = Verb(
     asks="Assign it to a colleague",
     permission=(operations.ASSIGN, *operations.MAY_DECIDE),
     operation=operations.assign,
-    applies=lambda row: False,  # the page offers it beside the buttons to claim and to release
+    applies=lambda row: False,  # the page shows it beside the buttons to claim and to release
     consequences=lambda row: [
         f"Now it is {f'with {row.assignee}' if row.assignee else 'unassigned'}.",
         "Your colleague finds it in the inbox, under “Mine”, with your note in the workflow's history.",
@@ -146,7 +146,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         return needs_a_person.view(request, site=self.admin_site, of=needs_a_person.INBOX)
 
     def _choose(self, request: HttpRequest) -> HttpResponse:
-        """Choose the ticked tasks, or all that the filters let through, to be assigned."""
+        """Choose tasks to assign: the ticked ones, or all that match the filters."""
         if not (self.has_view_permission(request) and request.user.has_perm(operations.ASSIGN)):
             raise PermissionDenied
         if choosing.ALL in request.POST:
@@ -206,13 +206,13 @@ class ManualTaskAdmin(ConsoleAdmin):
             "assign_url": url_if((may or assigns) and not operations.why_not_assign(row, request.user), "assign"),
             "release_url": url_if((may or assigns) and not operations.why_not_release(row, request.user), "release"),
             "ask_lead_url": url_if(asks_lead and not (assigns or row.lead_asked_at), "ask_lead"),
-            # Facts may be a patient's: only a user who may decide the task, or could have decided it, sees them.
+            # Facts may contain patient data: only users who may decide the task, or could have decided it, see them.
             "facts": [(label, words.value(value)) for label, value in row.facts]
             if decides or _could_have_decided(row, request.user)
             else None,
             **(self._forms(row) if decides else {}),
             **(_retry(row, request.user) if decides else {}),
-            # Answers about calls are found out one by one.
+            # Answers about calls are looked up one by one, so no next task is offered.
             "next": next_task.after(request, row) if decides and dialogue(row) is APPROVAL else None,
             "next_url": self.url_of("decide", row) + next_task.query(request, next="1"),
             **_answer(row),
@@ -242,14 +242,14 @@ class ManualTaskAdmin(ConsoleAdmin):
         sound = sound and (answer is None or answer.is_valid())
         if sound and self._decide(request, row, form, answer):
             return HttpResponseRedirect(self._url_after(request, row))
-        # The typed text is kept, unless there is nothing left to decide.
+        # Show the typed text again, unless nothing is left to decide.
         row = self.visible_row(request, str(row_id))
         shown = self.page(request, row)
         typed = {"form": form, "answer": answer} if "form" in shown else {}
         return self.render(request, self.page_template, row, **{**shown, **typed})
 
     def _url_after(self, request: HttpRequest, row: ManualTask) -> str:
-        """The address after a decision: the same task, or the next one if the person asked for that."""
+        """The address after a decision: the same task, or the next one if the user asked for that."""
         if not request.GET.get("next"):
             return self.url_of("change", row) + next_task.query(request)
         if following := next_task.after(request, row):
@@ -275,7 +275,7 @@ class ManualTaskAdmin(ConsoleAdmin):
     def release_view(self, request: HttpRequest, row_id: int) -> HttpResponse:
         if not (request.user.has_perm(operations.ASSIGN) or _may_decide(request.user)):
             raise PermissionDenied
-        row = self.visible_row(request, str(row_id))  # what is theirs they give back, though they may not decide it
+        row = self.visible_row(request, str(row_id))  # users may give back their own tasks even if they may not decide
         self.carry_out(request, "It is unassigned.", operations.release_task, row.pk)
         return HttpResponseRedirect(self.url_of("change", row))
 
@@ -289,7 +289,7 @@ class ManualTaskAdmin(ConsoleAdmin):
 
 
 def _retry(row: ManualTask, user: User) -> dict[str, str]:
-    """The third button, where a retry may help and this user may have it, with what is charged again then."""
+    """The third button, if a retry may help and this user may do it, and what the retry would charge again."""
     if not dialogue(row).retry or not operations.may_retry(row) or operations.why_not_retry_instead(row, user):
         return {}
     again = payments.charged_again(row.workflow_id)
@@ -303,14 +303,14 @@ def _money(row: ManualTask) -> str:
 
 
 def _handed_over(row: ManualTask) -> Event | None:
-    """Who has assigned it last, or asked a lead, and with which note."""
+    """The event in which somebody last assigned it, or asked a lead, with the note."""
     kind = Event.Kind.LEAD_ASKED if row.lead_asked_at else Event.Kind.TASK_ASSIGNED
     given = Event.objects.filter(workflow=row.workflow_id, kind=kind, detail__task=row.pk)
     return given.order_by("-id").first() if row.assignee or row.lead_asked_at else None
 
 
 def _where(row: ManualTask) -> dict[str, str]:
-    """Where to look whether an unclear call happened, and the address of a search there."""
+    """Where to check whether an unclear call happened, and the address of a search there."""
     if row.task_type != DOUBT_TASK_TYPE:
         return {}
     step, generation = effect_in_question(row.wait.name)
@@ -321,7 +321,7 @@ def _where(row: ManualTask) -> dict[str, str]:
 
 
 def _answer(row: ManualTask) -> dict[str, Any]:
-    """The answer as the history has it, if the question was about a call or its undo."""
+    """The answer by the history, if the question was about a call or its undo."""
     if dialogue(row) is APPROVAL:
         return {}
     events = Event.objects.filter(workflow=row.workflow_id, detail__task=row.pk).order_by("id")
@@ -335,7 +335,7 @@ def _answer(row: ManualTask) -> dict[str, Any]:
 
 
 def _could_have_decided(row: ManualTask, user: User) -> bool:
-    """Whether it was decided, by this user or another one who has the right to."""
+    """Whether the task was decided, and this user had the right to decide it."""
     if row.decided_at is None or not _may_decide(user):
         return False
     same = ManualTask.objects.filter(pk=row.pk)

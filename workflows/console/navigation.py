@@ -1,4 +1,4 @@
-"""The bar on every page: the pages that people work with, as far as this user may see them."""
+"""The bar on every page: the main pages that this user may see."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.urls import reverse
 from workflows.extension import InBar, installed
 
 SEE = "workflows.view_workflow"
-# The console's own. Features have theirs between these.
+# The console's own pages. Features add theirs in between.
 PAGES = (
     InBar(10, "Find", "admin:find", [SEE]),
     InBar(20, "Needs a person", "admin:needs_a_person", ["workflows.view_manualtask", SEE]),
@@ -25,7 +25,7 @@ PAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`current` is the value of aria-current: "page" on the page itself, "true" on a page below it, else empty."""
+    """An entry of the bar. `current` is aria-current: "page" on the page itself, "true" below it, else empty."""
 
     label: str
     url: str

@@ -1,8 +1,8 @@
-"""The list of what waits for somebody, as two pages: Needs a person has all of it, and the Inbox the tasks.
+"""The list of what waits for somebody, as two pages: Needs a person has all of it, the Inbox only the tasks.
 
-A row shows a task's type and not its question, which may hold what a patient has sent. What has failed is a line for
-each cause, first where money is held; those that ask for nobody are folded away. The Inbox can also show closed tasks,
-the newest first.
+A row shows a task's type, but not its question, which may contain what a patient has sent. Failures have one line for
+each cause, those with money held first; causes that need nobody are folded away. The Inbox can also show closed tasks,
+newest first.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OPEN = ManualTask.State.OPEN
 STATES = {OPEN.value: "Open", "overdue": "Overdue", "done": "Closed", "all": "All"}
 STATES.update((value, label) for value, label in ManualTask.State.choices if value != OPEN)
 
-# What has no team and no assignee.
+# The words for a row without a team and an assignee.
 WHOEVER = {
     OF_TASKS: "Approvers",
     OF_WAITS: SUPPORT,
@@ -81,7 +81,7 @@ INBOX = Listing(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A row of the list. `asks` leads to `url`, where one acts; `why` is in small print. The rest is for tasks only."""
+    """A row of the list. `asks` links to `url`, where the user acts; `why` is in small print. The rest is for tasks."""
 
     asks: str
     url: str
@@ -90,7 +90,7 @@ class Line:
     type: str
     since: datetime
     whose: str
-    patient: str = ""  # who it is about, masked
+    patient: str = ""  # the masked name of the patient
     task: int | None = None
     due: datetime | None = None
     expires: datetime | None = None
@@ -145,7 +145,7 @@ def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON)
 
 
 def all_tasks(request: HttpRequest) -> tuple[QuerySet[Any, Any], str]:
-    """The keys of the open tasks that the filters of the inbox let through, and these filters in words."""
+    """The keys of the open tasks that match the inbox's filters, and these filters in words."""
     assert request.user.is_authenticated
     choices = {name: _choices(name, request) for name in INBOX.filters}
     given = _given(request, choices)
@@ -156,12 +156,12 @@ def all_tasks(request: HttpRequest) -> tuple[QuerySet[Any, Any], str]:
 
 
 def number_of_causes(user: User, read: Counts) -> int:
-    """How many sentences say what keeps many waiting, from what Home has read."""
+    """The number of sentences about what keeps many waiting, from what Home has read."""
     return sum(each.number_that_stand_still(user) for each in read.figures)
 
 
 def _read(user: User, of: Listing, given: dict[str, str], after: Place | None) -> tuple[needs.Page, int]:
-    """A page of what is asked for, and how many rows there are on all pages."""
+    """A page of the rows that match, and the number of rows on all pages."""
     asked = _asked(user, of, given)
     if not _is_open(given):
         tasks = needs.of_whose(ManualTask.objects.all(), asked.whose, user)
@@ -202,7 +202,7 @@ TITLES = {"kind": "Kind", "state": "State", "whose": "Whose", "task_type": "Type
 
 
 def _choices(name: str, request: HttpRequest) -> dict[str, str]:
-    """Each value of a filter and its label. The first is the default."""
+    """Each value of a filter with its label. The first is the default."""
     match name:
         case "kind":
             return {"": "All", **needs.kinds()}
@@ -210,13 +210,13 @@ def _choices(name: str, request: HttpRequest) -> dict[str, str]:
             return {"": "All", **dict(Whose.choices)}
         case "state":
             return STATES
-    # No text in PostgreSQL holds a NUL. A type without open tasks may have closed ones.
+    # PostgreSQL cannot store a NUL. A type without open tasks may have closed ones.
     types = [*needs.open_task_types(), *filter(None, [request.GET.get(name, "").replace("\x00", "")])]
     return {"": "All", **{each: words.task_type(each) for each in types}}
 
 
 def _given(request: HttpRequest, choices: dict[str, dict[str, str]]) -> dict[str, str]:
-    """What a link asks for. An unknown value asks for nothing."""
+    """The filters of a link. Unknown values are ignored."""
     asked = {name: request.GET.get(name, "") for name in choices}
     return {name: value for name, value in asked.items() if value in list(choices[name])[1:]}
 
@@ -230,7 +230,7 @@ def _url(url: str, given: dict[str, str], **also: str) -> str:
 
 
 def lines(items: Sequence[Item], filters: str = "") -> Iterator[Line]:
-    """The rows of a page, read at once by their keys, without those that were dealt with since the page was read."""
+    """The rows of a page, read together by their keys. Leaves out rows that were settled since the page was read."""
     sources = {item.source for item in items}
     rows = {source: _rows(source, [item.pk for item in items if item.source == source]) for source in sources}
     patients = patient.masked({row.workflow_id for of_source in rows.values() for row in of_source.values()})
@@ -303,12 +303,12 @@ def is_overdue(task: ManualTask) -> bool:
 
 
 def is_stranded(task: ManualTask) -> bool:
-    """Whether the assignee of an open task can no longer decide it. False for a closed one."""
+    """Whether an open task has an assignee who can no longer decide it."""
     return task.state == OPEN and task.assignee_id is not None and not task.is_held
 
 
 def _of_wait(row: Wait) -> Line:
-    """By its step, and not by what it waits for, which may hold what a patient has sent."""
+    """A row for a wait. It names the step, not what the step waits for, which may contain patient data."""
     workflow = row.workflow
     titled = words_for_step(wording_of_type(workflow.workflow_type), workflow.current_step).titled
     whose = capfirst(row.team) or WHOEVER[OF_WAITS]

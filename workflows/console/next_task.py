@@ -1,4 +1,4 @@
-"""What a person decides next: the tasks of the same type, by the same filter of the inbox, that they may decide."""
+"""The next task for a user: of the same type and the same filter of the inbox, and one that they may decide."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from workflows.models.manual_task import DUE
 
 # The admin keeps the list's filters here while a row of it is shown.
 FILTERS = "_changelist_filters"
-# Nobody decides more in a row, and the database need not count them.
+# Nobody decides more in a row, so counting stops there.
 LEFT_COUNTED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The tasks that come after one: the first of them, and how many there are."""
+    """The tasks after one: the first of them, and how many there are."""
 
     first: ManualTask
     number: int
@@ -41,7 +41,7 @@ def after(request: HttpRequest, row: ManualTask) -> Next | None:
 
 
 def filters(request: HttpRequest) -> QueryDict:
-    """The filters of the list that the person came from."""
+    """The filters of the list that the user came from."""
     return QueryDict(request.GET.get(FILTERS, ""))
 
 

@@ -1,10 +1,10 @@
-"""PAGING: the pages of a list, by keyset. A page starts after a row, or ends before one, and not at so many rows.
+"""PAGING by keyset: a page of a list starts after a row, or ends before one, instead of at an offset.
 
-So page 200 costs what the first one costs, and new rows move none from one page to the next. The address has the number
-of a row; its place in the order is read from the row itself. An unknown number gives the first page.
+So page 200 costs as much as the first, and new rows move none to another page. The address has a row's id; its position
+is read from the row. An unknown id gives the first page.
 
-The numbers of the rows are read first, by an index in this order, and then what is shown of these rows alone. Where no
-one index has the rows of a filter in order, the filter has several arms (`arms`), each read by an index of its own.
+First the ids of a page are read by an index in the list's order, and then only these rows. If no single index has a
+filter's rows in order, the filter has several arms (`arms`), each with an index of its own.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     Place = Sequence[Any]
 
 AFTER, BEFORE = "after", "before"
-# The page before the end of the list: its last one.
+# In place of an id: the last page.
 END = "end"
 FIRST_PAGE, PREVIOUS_PAGE, NEXT_PAGE, LAST_PAGE = ("First", "Previous", "Next", "Last")
 
 
 def is_number(text: str) -> bool:
-    """Whether it can be a row's number, or a time in microseconds."""
+    """Whether the text can be a row's id, or a time in microseconds."""
     return text.isdecimal() and len(text) < 19
 
 
 def older(rows: Rows, before: str) -> Rows:
-    """The rows before this one, the newest first; all of them where it is not a number."""
+    """The rows before this id, newest first; all rows if it is not a number."""
     rows = rows.order_by("-id")
     return rows.filter(id__lt=int(before)) if is_number(before) else rows
 
 
 class Filter(admin.SimpleListFilter):
-    """A filter of a list in arms: sets of rows that together are those of `queryset`, and may overlap."""
+    """A filter of a list in arms: sets of rows that together are those of `queryset`. They may overlap."""
 
     def arms(self, request: HttpRequest, rows: Rows) -> list[Rows]:
         raise NotImplementedError
@@ -62,9 +62,9 @@ class Page:
 
 
 class KeysetList(ChangeList):
-    """A list in the one order that an index gives it, whatever `?o=` asks for; by pages that start after a row.
+    """A list in the one order of an index, whatever `?o=` asks for. Its pages start after a row.
 
-    The order is the admin's `get_ordering`: in one direction, with the primary key at its end, and never NULL.
+    The order is the admin's `get_ordering`: in one direction, ending with the primary key, and never NULL.
     """
 
     has_more = False
@@ -77,11 +77,11 @@ class KeysetList(ChangeList):
         found: dict[str, list[str]] = super().get_filters_params(params)
         filters = {name: values for name, values in found.items() if name not in (AFTER, BEFORE)}
         if any("\x00" in value for values in filters.values() for value in values):
-            raise IncorrectLookupParameters  # no text in PostgreSQL holds it
+            raise IncorrectLookupParameters  # PostgreSQL cannot store it
         return filters
 
     def get_query_string(self, new_params: Any = None, remove: Any = None) -> str:
-        """The address of a list with other filters starts at its first page."""
+        """The address of the list with other filters, which starts at its first page."""
         query: str = super().get_query_string(new_params, [*(remove or []), AFTER, BEFORE])
         return query
 
@@ -92,7 +92,7 @@ class KeysetList(ChangeList):
         self.result_list = self._shown(self.page.ids)
         counted = ids_of(arms).count() if self.page.has_earlier or self.page.has_later else len(self.page.ids)
         self.result_count, self.has_more = min(counted, COUNT_LIMIT), counted > COUNT_LIMIT
-        # What else the admin's templates ask for.
+        # Other attributes that the admin's templates need.
         self.show_full_result_count, self.full_result_count = False, None
         self.show_admin_actions, self.can_show_all, self.multi_page = True, False, False
 
@@ -109,15 +109,15 @@ class KeysetList(ChangeList):
         return found
 
     def all_ids(self, request: HttpRequest) -> Rows:
-        """The primary keys of all that the filters let through, on whatever page, up to one above COUNT_LIMIT."""
+        """The primary keys of all rows that match, on all pages, up to COUNT_LIMIT and one."""
         return ids_of(self._arms(request))
 
     @cached_property
     def chips(self) -> list[tuple[str, str, str]]:
-        """What the list is filtered by: title, label, and the address without it."""
+        """The active filters: title, label, and the address without each."""
         found = []
         for each in self.filter_specs:
-            # Each choice has an address of its own, and a filter may have hundreds.
+            # Skips unused filters: each choice has its own address, and a filter may have hundreds.
             if not each.used_parameters:
                 continue
             for choice in list(each.choices(self))[1:]:
@@ -129,13 +129,13 @@ class KeysetList(ChangeList):
     # --- Which rows -----------------------------------------------------------------------------
 
     def _page(self, request: HttpRequest, arms: Sequence[Rows], order: Sequence[OrderBy]) -> Page:
-        """The page that was asked for. One more row than it has is read, to know whether it is the last one."""
+        """The page that was asked for. One row more is read, to know whether another page follows."""
         size = self.list_per_page
         after, before = request.GET.get(AFTER, ""), request.GET.get(BEFORE, "")
         if place := self._place(after, order):
             if found := _ids(arms, order, place, size + 1):
                 return Page(found[:size], has_earlier=True, has_later=len(found) > size)
-            before = END  # what came after that row is gone
+            before = END  # the rows after that one are gone
         if before == END:
             found = _ids(arms, _reversed(order), None, size + 1)
             return Page(found[:size][::-1], has_earlier=len(found) > size)
@@ -147,7 +147,7 @@ class KeysetList(ChangeList):
         return Page(found[:size], has_later=len(found) > size)
 
     def _place(self, text: str, order: Sequence[OrderBy]) -> Place | None:
-        """The place of this row in the order; None if it is not a number, or no row of the order."""
+        """The position of this row in the order; None if it is not a number, or not in the list."""
         if not is_number(text):
             return None
         expressions = [term.expression for term in order]
@@ -173,7 +173,7 @@ def _arms_of(each: Any, request: HttpRequest, rows: Rows) -> list[Rows]:
 
 
 def _ids(arms: Sequence[Rows], order: Sequence[OrderBy], place: Place | None, limit: int) -> list[Any]:
-    """The primary keys of the first rows in this order, or of the first after this place."""
+    """The primary keys of the first rows in this order, or of the first after a position."""
     keys = {f"key_{number}": term.expression for number, term in enumerate(order)}
     by = [OrderBy(F(name), descending=term.descending) for name, term in zip(keys, order, strict=True)]
     reads = [arm.order_by().annotate(**keys) for arm in arms]
@@ -187,16 +187,16 @@ def _ids(arms: Sequence[Rows], order: Sequence[OrderBy], place: Place | None, li
 
 
 def _beyond(order: Sequence[OrderBy], place: Place) -> Any:
-    """What comes after a place: for the order (a, b) and the place (x, y), (a, b) > (x, y).
+    """The rows after a position: for the order (a, b) and the position (x, y), (a, b) > (x, y).
 
-    With a comparison of rows an index is read from the place on; else (`a > x OR a = x AND b > y`) from its start.
+    PostgreSQL reads an index from that position for this comparison. `a > x OR a = x AND b > y` reads from its start.
     """
     keys = Tuple(*(F(f"key_{number}") for number in range(len(order))))
     return TupleLessThan(keys, tuple(place)) if order[0].descending else TupleGreaterThan(keys, tuple(place))
 
 
 def _term(each: Any) -> OrderBy:
-    """A part of `get_ordering`: a field, with a minus for the other direction, or an expression."""
+    """A part of `get_ordering` as an OrderBy: from a field (with a minus for descending), or an expression."""
     if isinstance(each, str):
         return OrderBy(F(each.removeprefix("-")), descending=each.startswith("-"))
     return each if isinstance(each, OrderBy) else OrderBy(each)

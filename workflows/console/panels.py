@@ -1,4 +1,4 @@
-"""PANELS: parts of a page that features bring. A template has `{% for panel in panels.caller %}{% show panel %}`."""
+"""PANELS: parts of a page from features. A template has `{% for panel in panels.caller %}{% show panel %}`."""
 
 from __future__ import annotations
 

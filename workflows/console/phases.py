@@ -1,4 +1,4 @@
-"""The steps of a workflow as people read them: titles, in phases. Finished phases are folded, failed ones are not."""
+"""The steps of a workflow for people: by title, in phases. Finished phases are folded, failed ones are open."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Phase:
 
     @property
     def is_open(self) -> bool:
-        """Whether its steps are shown at once: something in it has failed, or waits."""
+        """Whether its steps are shown at once: one has failed, or waits."""
         return self.state in ("failed", "current")
 
     @property
     def summary(self) -> str:
-        """`4 of 6 done, 1 reversed`; of a phase that is done, how long it took."""
+        """`4 of 6 done, 1 reversed`; for a finished phase, its duration."""
         done = sum(_outcome(step) in _DONE for step in self.steps)
         undone = sum(step.outcome == StepOutcome.UNDONE for step in self.steps)
         if self.state != "done":
@@ -39,7 +39,7 @@ class Phase:
 
 
 def phases(wording: Wording, steps: Sequence[StepLine]) -> list[Phase]:
-    """The phases of a workflow, in order; one without a title for a definition that names none."""
+    """The phases of a workflow, in order. A definition without phases has a single one without a title."""
     runs = groupby(steps, key=lambda step: words_for_step(wording, step.name).phase)
     return [_phase(title, list(run)) for title, run in runs]
 
@@ -58,5 +58,5 @@ def _phase(title: str, steps: Sequence[StepLine]) -> Phase:
 
 
 def _outcome(step: StepLine) -> str:
-    """What stands of it: a step that was reversed is not done."""
+    """The step's outcome; empty if it was reversed, because that does not count as done."""
     return "" if step.outcome == StepOutcome.UNDONE else step.outcome

@@ -1,4 +1,4 @@
-"""RANGES: the times of which pages tell how much there was."""
+"""RANGES of time that pages can show numbers of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A time up to now, in columns that start at full hours, or days, of UTC."""
+    """A range up to now, in columns that start at full hours, or days, of UTC."""
 
     key: str
     label: str

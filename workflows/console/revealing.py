@@ -1,4 +1,4 @@
-"""Reveal: a patient's values that are masked elsewhere, for a purpose, and for as long as the page is open."""
+"""Reveal: show values of a patient that are masked elsewhere, for a purpose, while the page is open."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _reveal(row_id: int, *, user: User, fields_asked: Collection[str], reason: s
 
 
 def _shown(value: Any) -> str:
-    """Nothing has checked yet what a sender has put there."""
+    """A value as text. It may be anything, because nothing has checked yet what a sender has put there."""
     if value is None:
         return "not given"
     return words.cut(words.value(value)) if words.is_scalar(value) else words.MASK

@@ -1,4 +1,4 @@
-"""The console's own admin site. Outside `workflows.admin`, whose pages register themselves on it when imported."""
+"""The console's admin site. It is outside `workflows.admin`, whose pages register on it when imported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ConsoleSite(admin.AdminSite):
     enable_nav_sidebar = False  # the lists need its width, and Home has the same few links
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """Django's list, with the console's own pages before users and groups."""
+        """Django's list, with the console's pages before users and groups."""
         return sorted(super().get_app_list(request, app_label), key=lambda app: app["app_label"] == "auth")
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class ConsoleSite(admin.AdminSite):
         return {**context, "navigation": bar, "more_pages": more, "banners": banners}
 
     def get_urls(self) -> list[Any]:
-        from workflows.console import failures, find, needs_a_person  # whose pages need this site
+        from workflows.console import failures, find, needs_a_person  # these pages need this site
 
         pages: dict[str, Callable[..., HttpResponseBase]] = {
             "find": find.view,
@@ -56,7 +56,7 @@ class ConsoleSite(admin.AdminSite):
             path(f"{name.replace('_', '-')}/", self.admin_view(partial(view, site=self)), name=name)
             for name, view in pages.items()
         ]
-        # No row has a page elsewhere; and the admin's redirect would ask PostgreSQL for whatever stands in it.
+        # No row has a page elsewhere, and the admin's redirect would query PostgreSQL for any text in the address.
         djangos = (each for each in super().get_urls() if getattr(each, "name", "") != "view_on_site")
         return [*non_atomic([*ours, *djangos])]
 

@@ -1,6 +1,6 @@
-"""TRANSACTIONS of the pages: their own, also in a project with ATOMIC_REQUESTS.
+"""TRANSACTIONS of pages: each page manages its own, also in a project with ATOMIC_REQUESTS.
 
-An operation commits before its page says that it is done, and reads of a page each have a time limit of their own.
+An operation commits before its page says that it is done, and each read of a page has its own time limit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.urls import URLPattern, URLResolver
 
 
 def non_atomic(patterns: Iterable[URLPattern | URLResolver]) -> Iterator[URLPattern | URLResolver]:
-    """The same addresses; a request for one is not a transaction. Below an app's address, only those of this app."""
+    """The same addresses without a transaction for each request. Of an included app, only its own addresses."""
     for each in patterns:
         if isinstance(each, URLPattern):
             each.callback = _non_atomic(each.callback)
@@ -24,7 +24,7 @@ def non_atomic(patterns: Iterable[URLPattern | URLResolver]) -> Iterator[URLPatt
 
 
 def _non_atomic(view: Any) -> Any:
-    """A wrapper of its own: the view may be one that other sites share."""
+    """A wrapped view. The original stays as it is, because other sites may share it."""
 
     @transaction.non_atomic_requests
     @wraps(view)

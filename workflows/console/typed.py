@@ -1,6 +1,6 @@
-"""Fields in which a person types a time or a day: by their own clock, in the zone that the page has named.
+"""Form fields for a time or a day, in the zone that the page has named.
 
-The form sends that zone back. If the reader's zone is another one by then, nothing is guessed: they type it again.
+The form sends that zone back. If the user's zone has changed by then, the user has to type it again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workflows import times
 
 
 class _Zoned:
-    """A widget that also sends the zone, in a field beside its own."""
+    """A widget that sends the zone in a field beside its own."""
 
     def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> Any:
         typed = super().value_from_datadict(data, files, name)  # type: ignore[misc]
@@ -31,7 +31,7 @@ class _Zoned:
 
 
 class Typed(str):
-    """What was typed, and the zone that the page had named; empty if it named none."""
+    """What was typed, and the zone that the page named; empty if none."""
 
     zone: str
 
@@ -50,7 +50,7 @@ class _DayInput(_Zoned, forms.DateInput):
 
 
 class TimeField(forms.DateTimeField):
-    """A time, given on in UTC. One that the clock skips, or shows twice, is refused."""
+    """A time, converted to UTC. Refuses a time that the clock skips, or shows twice."""
 
     def __init__(self, *, step: str = "", **options: Any) -> None:
         attrs = {"type": "datetime-local", **({"step": step} if step else {})}
@@ -59,7 +59,7 @@ class TimeField(forms.DateTimeField):
 
     def to_python(self, value: Any) -> datetime | None:
         _refuse_other_zone(value)
-        with timezone.override(UTC):  # as it stands, whatever the zone
+        with timezone.override(UTC):  # parse it as typed, without a conversion
             typed = super().to_python(value)
         _require_shown_everywhere(typed, self)
         if typed is None or not isinstance(value, str) or _names_offset(value):
@@ -71,7 +71,7 @@ class TimeField(forms.DateTimeField):
 
 
 class DayField(forms.DateField):
-    """A day of the reader's, given on as its first moment, in UTC."""
+    """A day in the user's zone, converted to its first moment in UTC."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(widget=_DayInput(attrs={"type": "date"}, format="%Y-%m-%d"), **options)
@@ -84,7 +84,7 @@ class DayField(forms.DateField):
 
 
 def _require_shown_everywhere(typed: date | None, field: forms.Field) -> None:
-    """In the first and the last year that Python knows, some clocks show a time that it does not."""
+    """Refuse Python's first and last year: in other zones they contain times that Python does not know."""
     if typed and not MINYEAR < typed.year < MAXYEAR:
         raise ValidationError(field.error_messages["invalid"], code="invalid")
 
@@ -97,7 +97,7 @@ def _refuse_other_zone(value: Any) -> None:
 
 
 def _names_offset(text: str) -> bool:
-    """Whether the time says by itself how far from UTC it is, as no browser's field does."""
+    """Whether the text itself has an offset from UTC, which no browser's field sends."""
     try:
         return datetime.fromisoformat(text.strip()).tzinfo is not None
     except ValueError:

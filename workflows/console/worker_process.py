@@ -1,6 +1,6 @@
-"""The list of workers: which ones work, on what, on which release, and which have fallen silent?
+"""The list of workers: which are working, on what and on which release, and which have fallen silent.
 
-Below it the consumers of queues and the relays of the outbox, which are few: all of the last day.
+Below it are the consumers of queues and the relays of the outbox, all of the last day, because they are few.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workflows.models import Attempt, SideProcess, WorkerProcess, Workflow
 from workflows.telling import words
 from workflows.telling.steps import title_of
 
-# Later than any worker stops: so in the order, a running worker has not stopped yet.
+# Later than any worker stops, so that the order has running workers first.
 RUNS_ON = Value(datetime(9999, 12, 31, tzinfo=UTC))
 
 
@@ -84,7 +84,7 @@ class WorkerProcessAdmin(ConsoleAdmin):
         return super().changelist_view(request, {**also, **(extra_context or {})})
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
-        """Workers that run come first, then those that stopped last."""
+        """Running workers first, then those that stopped last."""
         return [ExpressionWrapper(RUNS_ON - Coalesce("stopped_at", RUNS_ON), DurationField()), "name", "id"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WorkerProcess]:

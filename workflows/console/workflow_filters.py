@@ -47,7 +47,7 @@ class StateFilter(paging.Filter):
         return selecting.arms_in_state(rows, self.value() or "") if self.value() else [rows]
 
 
-# The engine's own questions: something went wrong, and only a person can tell how to go on.
+# The engine's own questions: something went wrong, and only a person can decide how to go on.
 ENGINE_TASK_TYPES = (
     DOUBT_TASK_TYPE,
     UNDO_TASK_TYPE,
@@ -59,7 +59,7 @@ ENGINE_TASK_TYPES = (
 
 
 def _needing_attention() -> tuple[Q, ...]:
-    """Failed, being undone, failing for the third time in a row or more, or with a question of the engine's."""
+    """Failed, being undone, failing for at least the third time in a row, or with a question from the engine."""
     types = [*ENGINE_TASK_TYPES, *dialogues.of_features()]
     asked = ManualTask.objects.filter(state=ManualTask.State.OPEN, task_type__in=types)
     return (
@@ -71,7 +71,7 @@ def _needing_attention() -> tuple[Q, ...]:
 
 
 class PresetFilter(paging.Filter):
-    """The questions that people open the list with."""
+    """The most frequent questions about workflows."""
 
     title = "urgency"
     parameter_name = "preset"
@@ -120,7 +120,7 @@ class PresetFilter(paging.Filter):
 
 
 class FailedFilter(admin.SimpleListFilter):
-    """What failed between two times: Home's numbers lead here. The page does not offer it."""
+    """Failures between two times, for links from Home. The page does not offer it."""
 
     title = "time of failure"
     parameter_name = "failed"
@@ -134,7 +134,7 @@ class FailedFilter(admin.SimpleListFilter):
 
 
 class EndedFilter(admin.SimpleListFilter):
-    """What failed between two times, whatever became of it since: the charts lead here. The page does not offer it."""
+    """All failures between two times, also those retried since, for links from charts. The page does not offer it."""
 
     title = "time of failure, retried since or not"
     parameter_name = "ended"
@@ -143,7 +143,7 @@ class EndedFilter(admin.SimpleListFilter):
         return _told_times(self.value() or "")
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        """By one array: PostgreSQL would parse each of ten thousand parameters."""
+        """Passes one array: PostgreSQL would parse each of ten thousand parameters."""
         if not self.value():
             return queryset
         return queryset.filter(pk__in=RawSQL("SELECT unnest(%s::bigint[])", [list(self.ends.workflows)]))
@@ -155,7 +155,7 @@ class EndedFilter(admin.SimpleListFilter):
 
     @property
     def told(self) -> str:
-        """What stands above the list: how many failures are listed, and how many workflows are failed still."""
+        """The sentence above the list: how many failures are listed, and how many of the workflows are still failed."""
         if not self.value():
             return ""
         number, workflows = self.ends.number, len(self.ends.workflows)
@@ -173,7 +173,7 @@ class EndedFilter(admin.SimpleListFilter):
 def _told_times(text: str) -> list[tuple[str, str]]:
     if not (found := recent_failures.interval(text)):
         return []
-    since, until = map(times.minute, found)  # with their dates: a bulk operation keeps what it was chosen by
+    since, until = map(times.minute, found)  # with dates, because a bulk operation stores its filters in words
     return [(text, f"From {since} to {until}")]
 
 
@@ -182,7 +182,7 @@ def _so_many(number: int, what: str) -> str:
 
 
 class UnexpectedFilter(admin.SimpleListFilter):
-    """Of what failed, what is not the patient's own: Home's sentence leads here. The page does not offer it."""
+    """Failures that are not the patient's own, for links from Home's sentence. The page does not offer it."""
 
     title = "whether it was expected"
     parameter_name = "unexpected"
@@ -194,12 +194,12 @@ class UnexpectedFilter(admin.SimpleListFilter):
         return queryset.filter(recent_failures.is_unexpected()) if self.value() else queryset
 
 
-# By themselves they ask for failures: of all rows, no index has them.
+# Each of these limits the list to failures: no index has these columns of all rows.
 OF_FAILURES = {"step", "code", "release"}
 
 
 class _OfFailure(admin.SimpleListFilter):
-    """Where, with which code, or in which release something failed. The list offers it beside what has failed."""
+    """The step, code or release of failures. The list offers it when it shows failures."""
 
     template = "admin/workflows/filter.html"
 
@@ -211,7 +211,7 @@ class _OfFailure(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         if self.value() is None or EndedFilter.parameter_name in request.GET:
-            return queryset  # the end that is asked for was at that step, whatever the workflow has met since
+            return queryset  # the failure that is asked for had that value, whatever happened since
         if asks_for_failures(request):
             queryset = queryset.filter(status=Workflow.Status.FAILED, cancelled_at=None)
         return queryset.filter(self.condition(self.value() or ""))
@@ -220,7 +220,7 @@ class _OfFailure(admin.SimpleListFilter):
         raise NotImplementedError
 
     def offered(self) -> dict[str, str]:
-        """The values that a definition may bring about, and their labels."""
+        """The values that a definition can produce, with their labels."""
         return {}
 
 
@@ -254,7 +254,7 @@ class ReleaseFilter(_OfFailure):
 
 
 def asks_for_failures(request: HttpRequest) -> bool:
-    """Whether the list has failures alone, in the order in which their index has them. Of all rows few have a code."""
+    """Whether the list shows only failures, in the order of their index. Few other rows have a code."""
     asked = request.GET
     return (
         asked.get("preset") in ("failed-today", "unacknowledged", counts.HOLDING)
@@ -280,7 +280,7 @@ class TypeFilter(admin.SimpleListFilter):
 
 
 class OfFeature(admin.SimpleListFilter):
-    """`choosable`: the verbs that make sense for all that it lets through."""
+    """A filter from a feature. `choosable`: the verbs that make sense for all matching rows."""
 
     choosable: Sequence[str] = ()
 

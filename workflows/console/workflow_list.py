@@ -1,4 +1,4 @@
-"""The list of workflows: which are stuck, retrying, failed, or waiting, and for what?"""
+"""The list of workflows: which are stuck, retrying, failed, or waiting, and for what."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _if_it_does_not_help(row: Workflow) -> str:
     return f"It has failed {row.retry_count} times in a row; should it fail again, that counts."
 
 
-# What can still be cancelled, or run now.
+# The states in which a workflow can be cancelled, or run now.
 UNDER_WAY = (State.QUEUED, State.RUNNING, State.RETRYING, State.WAITING, State.PARKED)
 
 
@@ -132,7 +132,7 @@ class WorkflowAdmin(ChoosesMany):
         return super().changelist_view(request, {**of_group, **(extra_context or {})})
 
     def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
-        """The newest first; for failures of some time the latest failure first, as its index has it."""
+        """Newest first. Failures of a time: latest failure first, as in their index."""
         plain = request.GET.get("state") == State.FAILED and not filters.OF_FAILURES & {*request.GET}
         return ["-completed_at", "-id"] if filters.asks_for_failures(request) and not plain else ["-id"]
 
@@ -158,7 +158,7 @@ class WorkflowAdmin(ChoosesMany):
 
     @admin.display(description="Type")
     def type(self, row: Any) -> SafeString | str:
-        """And whom it is about."""
+        """The type, and the masked name of the patient."""
         title, about = words.workflow_type(row.workflow_type), patient.masked_by(row.workflow_type, row.about)
         return format_html('{} <span class="whom">{}</span>', title, about) if about else title
 

@@ -1,4 +1,4 @@
-"""The page of one workflow: where it stands, what happened, what was sent."""
+"""The page of one workflow: where it stands, what happened, and what was sent."""
 
 from __future__ import annotations
 
@@ -92,24 +92,24 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
 
 
 def _died_in(wording: Wording, attempt: Attempt) -> str:
-    """The step, or the undo, in which its worker died, in quotes; empty if it did not."""
+    """The quoted title of the step, or undo, in which the worker died; empty if it did not."""
     title = title_of(wording, attempt.died_in)
     return f"“{title}”" if title and "“" not in title else title
 
 
 def _error_of(wording: Wording, effect: Effect) -> tuple[str, str]:
-    """The error of a call in words, and, if there are words, as it was recorded."""
+    """The error of a call in words; and as it was recorded, if there are words."""
     return told_error(wording, {"error_code": effect.error_code, "error_class": effect.error_class})
 
 
 def _without_a_line(workflow: Workflow, passed_over: Mapping[str, str]) -> dict[str, str]:
-    """Those of which the sentence does not say already that they are to be done."""
+    """The failed steps, without those that the sentence already lists as still to be done."""
     to_do = set(FollowUp.objects.filter(workflow=workflow).values_list("step", flat=True)) if passed_over else ()
     return {step: code for step, code in passed_over.items() if step not in to_do}
 
 
 def _passed_over(wording: Wording, failures: Mapping[str, str]) -> Iterator[Note]:
-    """A line for each step that failed: its title, and what its code means."""
+    """A note for each failed step: its title, and what its code means."""
     for step, code in failures.items():
         told = f"{words_for_step(wording, step).title}: {words_for_code(wording, code).staff}"
         yield Note(f"This step failed; the workflow went on without it. {told}")

@@ -1,6 +1,6 @@
-"""THE READER'S ZONE: the browser names it in a cookie, which the console's script writes, and pages follow it.
+"""THE READER'S ZONE: the browser names it in a cookie, which the console's script writes.
 
-A request without the cookie, and whatever is no page of the console, is in UTC (docs/console.md#times).
+Requests without the cookie, and everything outside the console, use UTC (docs/console.md#times).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 COOKIE = "zone"  # static/workflows/console.js writes it
-# Names of UTC, and one that is the server's own.
+# Names of UTC, and the name of the server's own zone.
 AS_UTC = {"UTC", "Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "UCT", "Universal", "Zulu", "GMT", "localtime"}
 
 
 def reader_zone(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """A middleware: times on pages, and those that people type, are in the zone of the cookie."""
+    """A middleware: pages show, and forms read, times in the zone of the cookie."""
 
     def respond(request: HttpRequest) -> HttpResponse:
         with timezone.override(zone_of(request.COOKIES.get(COOKIE, ""))):
@@ -28,11 +28,11 @@ def reader_zone(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """The zone of this name; UTC if there is none."""
+    """The zone of this name; UTC if it is unknown."""
     return ZoneInfo(name) if name in _known() else ZoneInfo("UTC")
 
 
 @cache
 def _known() -> frozenset[str]:
-    """A name becomes a path: only those of the time zone database are opened."""
+    """The accepted names. A name becomes a path, so only those of the time zone database are opened."""
     return frozenset(available_timezones() - AS_UTC)
