@@ -1,1 +1,1 @@
-"""What pages, metrics and commands say of the whole: is all well, and who has to do something."""
+"""What pages, metrics and commands say of the whole system: whether all is well, and who has to act."""

@@ -16,13 +16,13 @@ _lower: ContextVar[int] = ContextVar("lower")
 
 
 def limit() -> int:
-    """Where counts stop: COUNT_LIMIT, or lower within `counting_to`."""
+    """The limit of counts: COUNT_LIMIT, or a lower number within `counting_to`."""
     return min(COUNT_LIMIT, _lower.get(COUNT_LIMIT))
 
 
 @contextmanager
 def counting_to(number: int) -> Iterator[None]:
-    """Let the counts within stop there."""
+    """Stop counts within the block at this number."""
     token = _lower.set(number)
     try:
         yield
@@ -41,7 +41,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What was counted, one above the limit when there are more; and the list of the rows that were."""
+    """A number, one above the limit if there are more rows, and the list of these rows."""
 
     number: int
     link: Link

@@ -1,5 +1,4 @@
-"""COUNTS: what Home, its sentence and the metrics say of the whole. Each is one bounded read, however many rows there
-are."""
+"""COUNTS: the numbers for Home, its sentence and the metrics. Each is one bounded read, however many rows there are."""
 
 from __future__ import annotations
 
@@ -32,36 +31,36 @@ OVERDUE_WAIT = "overdue-wait"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What was read at one moment."""
+    """The numbers that were read at one moment."""
 
     at: datetime
     workers: Count
     workers_by_queue: list[tuple[str, str, int]] = field(default_factory=list)
-    unattended: list[Unattended] = field(default_factory=list)  # what no consumer or relay takes
+    unattended: list[Unattended] = field(default_factory=list)  # has no consumer or relay
     failed: Count  # in the last hour
-    failed_today: Count  # in the last 24 hours, as the charts have them: that hour is among them
-    unexpected: Count  # of those in the last hour: their code has no words that make them the patient's own
-    usual_failures: float  # unexpected ones an hour, of those before
+    failed_today: Count  # in the last 24 hours, as in the charts, including that hour
+    unexpected: Count  # failures of the last hour that no words for their code make the patient's own
+    usual_failures: float  # unexpected ones an hour, in the time before
     tasks: Count
     overdue: Count
     overdue_waits: Count
     states: dict[State, Count] = field(default_factory=dict)
-    types: dict[State, Counter[str]] = field(default_factory=dict)  # of each state, where they are asked for
-    oldest: LongestDue | None = None  # of what a live worker takes, and nobody holds
-    deserted: list[LongestDue] = field(default_factory=list)  # of each queue, of what no live worker takes
+    types: dict[State, Counter[str]] = field(default_factory=dict)  # by state, if they are asked for
+    oldest: LongestDue | None = None  # among workflows that a live worker takes and nothing holds
+    deserted: list[LongestDue] = field(default_factory=list)  # the oldest of each queue that no live worker takes
     failing_maintenance: list[Chore] = field(default_factory=list)
-    maintenance_set_aside: list[Chore] = field(default_factory=list)  # its workers died
+    maintenance_set_aside: list[Chore] = field(default_factory=list)  # tasks whose workers died
     hidden: FromTheFuture | None = None
-    stuck: dict[str, int] = field(default_factory=dict)  # by type, what has not ended in its longest time
-    urgent: dict[str, Count] = field(default_factory=dict)  # overdue tasks where money is in doubt, or may be, by type
-    undecided: list[tuple[Count, str]] = field(default_factory=list)  # what waits for a person, and is no task
-    unclear: Count  # workflows under way that may have charged, for an hour, and nobody is asked
+    stuck: dict[str, int] = field(default_factory=dict)  # by type, workflows that take longer than their longest time
+    urgent: dict[str, Count] = field(default_factory=dict)  # overdue tasks with money (perhaps) in doubt, by type
+    undecided: list[tuple[Count, str]] = field(default_factory=list)  # rows that wait for a person, but are no tasks
+    unclear: Count  # workflows under way with a charge in doubt for an hour, and no question to a person
     holding: Count  # failed workflows that hold money, and that nobody has acknowledged
     of_unknown_type: Count  # they wait for a release that knows their type
     to_be_reversed: Count  # of these
     unknown_types: Counter[tuple[str, bool]] = field(default_factory=Counter)  # by type, and whether it is reversed
     figures: list[Figures] = field(default_factory=list)  # of the features
-    held: frozenset[str] = frozenset()  # the queues and types of which nothing begins, as features say
+    held: frozenset[str] = frozenset()  # queues and types in which nothing starts, by the features
 
     def of(self, kind: type[Kind]) -> Kind | None:
         """The figures of one feature; None if it is not installed."""
@@ -69,12 +68,12 @@ class Counts:
 
     @property
     def longest_due(self) -> LongestDue | None:
-        """Whether a live worker takes it or not, the workflow that is due the longest."""
+        """The workflow that has been due the longest, whether a live worker takes it or not."""
         return min(filter(None, (self.oldest, *self.deserted)), key=lambda waiting: waiting.since, default=None)
 
 
 def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
-    """What there is now. Only these states are counted; `by_type` also by the type of their workflows."""
+    """The present numbers, with only these states; `by_type` also by the type of their workflows."""
     at = timezone.now()
     last, day = recent_failures.failures(at - HOUR, at), recent_failures.window(at, 24, HOUR)[0]
     last_hour = recent_failures.interval_text(at - HOUR, at)

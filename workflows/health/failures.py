@@ -1,6 +1,6 @@
-"""FAILURES by their cause: type, step, code (or class) and release. What was cancelled is none.
+"""FAILURES by cause: type, step, code (or class) and release. A cancelled workflow is no failure.
 
-The newest failures are grouped, as an index has them: so a page costs the same however many there are.
+Only the newest failures are grouped, in the order of an index, so a page costs the same however many there are.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from workflows.operations.payments import charged_among
 from workflows.postgres.statements import fetch_all, literals
 from workflows.wording import words_for_code
 
-# As many are grouped: a day on which everything fails.
+# The most failures that are grouped: a day on which everything fails.
 MOST = 50_000
-# Of a group so many of its newest are asked whether their charge stands: those among the newest of all groups, or one.
+# The charges of a group's newest 20 workflows are checked if they are among the newest 1,000 of all; else of one.
 SAMPLE, SAMPLES = 20, 1_000
 
 
 @dataclass(slots=True)
 class Group:
-    """The failures of one cause: how many, and how many of them nobody has acknowledged.
+    """The failures of one cause: how many, and how many that nobody has acknowledged.
 
-    `newest` are the ids of some of them, and `charged` those of these whose charge stands, or is unclear. `assignee` is
-    the name of the user who looks after them.
+    `newest` are the ids of some, and `charged` those of them whose charge stands or is unclear. `assignee` is the name
+    of the user who looks after them.
     """
 
     cause: Cause
@@ -49,27 +49,27 @@ class Group:
 
     @property
     def asks_nobody(self) -> bool:
-        """Whether its patients were told, and nothing is left to be done; where money is held something is."""
+        """Whether nothing is left to do: the patients know, no money is held, and nobody is assigned."""
         wording = wording_of_type(self.cause.workflow_type)
         return words_for_code(wording, self.cause.code).asks_nobody and not (self.charged or self.assignee)
 
 
 def unacknowledged(cause: Cause | None = None, *, most: int | None = None) -> list[Group]:
-    """What nobody has acknowledged, of all causes or of one: where money is held first, then the largest groups."""
+    """The failures that nobody has acknowledged, of all causes or of one. Those with money held first, then by size."""
     return _groups(UNACKNOWLEDGED_SQL, cause, most or MOST)
 
 
 def between(since: datetime, until: datetime, cause: Cause | None = None) -> list[Group]:
-    """What has failed in that time and was not retried since, acknowledged or not; a duplicate is not a failure."""
+    """The failures of a time that were not retried since, acknowledged or not. Duplicates are no failures."""
     condition = """status = 'FAILED' AND cancelled_at IS NULL AND last_error_code <> ALL (%(duplicates)s)
                    AND completed_at >= %(since)s AND completed_at < %(until)s"""
     return _groups(condition, cause, MOST, since=since, until=until)
 
 
 class Ends(NamedTuple):
-    """The failures of a time, retried since or not: how many, and whether each of their workflows is failed still.
+    """The failures of a time, retried since or not: how many, and whether each of their workflows is still failed.
 
-    Those of a workflow that was deleted since are not among them.
+    Leaves out the failures of workflows that were deleted since.
     """
 
     number: int
@@ -77,7 +77,7 @@ class Ends(NamedTuple):
 
 
 def ends(since: datetime, until: datetime, cause: Cause | None = None) -> Ends:
-    """Each failure of that time as `engine.rollup` has counted it, without duplicates. Only the newest are read."""
+    """Each failure of that time, as the rollup counts them, without duplicates. Reads only the newest."""
     asked: dict[str, Any] = {
         "since": since,
         "until": until,
@@ -91,7 +91,7 @@ def ends(since: datetime, until: datetime, cause: Cause | None = None) -> Ends:
     return Ends(sum(number for _, number, _ in found), {pk: still for pk, _, still in found})
 
 
-# The newest first, until there are as many as are counted. What was reversed has failed with the verdict before it.
+# Newest first, up to the limit. A compensation counts with the verdict before it.
 _ENDS = f"""
     SELECT w.id, count(*), w.status = 'FAILED' AND w.cancelled_at IS NULL
       FROM (SELECT f.workflow_id
@@ -118,7 +118,7 @@ _CAUSE = """workflow_type = %(workflow_type)s AND current_step = %(step)s
 
 
 def statement(condition: str) -> str:
-    """The newest failures for which it holds, up to `limit`: all of it is in the index."""
+    """SQL of the newest failures that meet a condition, up to `limit`. Reads only the index."""
     return f"""SELECT workflow_type, current_step, failed_release, id, completed_at,
                       coalesce(nullif(last_error_code, ''), last_error_class) AS code,
                       acknowledged_failure IS DISTINCT FROM completed_at AS is_left
@@ -135,7 +135,7 @@ def _groups(condition: str, cause: Cause | None, most: int, **times: datetime) -
               FROM ({newest}) newest GROUP BY {named}""",  # noqa: S608 (ours)
         {**asked, "limit": most},
     )
-    # An array of the ids would make PostgreSQL sort them all.
+    # Without an array of the ids, which PostgreSQL would sort.
     samples: dict[Cause, list[int]] = defaultdict(list)
     for *of_cause, pk in fetch_all(f"SELECT {named}, id FROM ({newest}) newest", {**asked, "limit": SAMPLES}):  # noqa: S608 (ours)
         samples[Cause(*of_cause)].append(pk)

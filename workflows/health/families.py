@@ -1,4 +1,4 @@
-"""FAMILIES: what `/metrics` tells, as data. `api.metrics` puts it into Prometheus' words."""
+"""FAMILIES: the metrics of `/metrics`, as data. `api.metrics` writes them in Prometheus' format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Labels = Sequence[str]
 
 
 class Section(IntEnum):
-    """Where a family stands in the answer: in this order, those of the engine before those of features."""
+    """The order of the families in the answer. In a section the engine's come before those of features."""
 
     WORK = auto()
     FAILURES = auto()
@@ -31,7 +31,7 @@ class Section(IntEnum):
 
 
 class Family(NamedTuple):
-    """Numbers of now, by the values of `labels`; a counter's only grow."""
+    """Numbers at this moment, by the values of `labels`. Those of a counter only grow."""
 
     name: str
     says: str
@@ -41,7 +41,7 @@ class Family(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """How many took how long, by the values of `labels`: up to each bound, and the sum of their seconds."""
+    """Durations by the values of `labels`: the number up to each bound, and the sum of seconds."""
 
     name: str
     says: str

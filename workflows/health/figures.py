@@ -1,4 +1,4 @@
-"""FIGURES: what a feature has read at one moment, and says of it on Home, in its sentence and to Prometheus."""
+"""FIGURES: what a feature has read at one moment, for Home, its sentence and Prometheus."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ Told = TypeVar("Told")
 
 
 class Figures:
-    """A feature's part of `Counts`: it has been read, so that whoever asks for it reads nothing again."""
+    """A feature's part of `Counts`. It has been read already, so that its users need not read again."""
 
-    # What a consumer or a relay should take.
+    # Names that a consumer or a relay should take.
     wanted: Sequence[Unattended] = ()
 
     @property
     def held(self) -> Collection[str]:
-        """The queues and types of which nothing begins, as `queue:slow`: what is due there waits for no worker."""
+        """The queues and types in which nothing starts, as `queue:slow`: what is due there waits for no worker."""
         return ()
 
     def reasons(self, at: datetime) -> Mapping[About, Iterable[Reason]]:
-        """Why all is not well. It reads nothing."""
+        """Reasons why not all is well. Reads nothing."""
         return {}
 
     def number_that_stand_still(self, user: User) -> int:
-        """How many sentences `Extension.stands_still` has for this user. It reads nothing."""
+        """The number of sentences of `Extension.stands_still` for this user. Reads nothing."""
         return 0
 
     def families(self, at: datetime) -> Mapping[Section, Iterable[Family | Histogram]]:
-        """What Prometheus is told. Here it may read what nobody else asks for, each in one bounded statement."""
+        """The metrics. This may read what nothing else needs, each in one bounded statement."""
         return {}
 
 
 def in_order(*parts: Mapping[Place, Iterable[Told]]) -> list[Told]:
-    """What was told by several, by its place; in one place in the order of the parts, the engine's own first."""
+    """The values of several parts, by their place. Within a place the first part, the engine's own, comes first."""
     return [each for place in sorted({*chain(*parts)}) for part in parts for each in part.get(place, ())]

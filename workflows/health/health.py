@@ -1,4 +1,4 @@
-"""HEALTH: whether all is well, in one sentence with its reasons and their links. A pure function of the counts."""
+"""HEALTH: whether all is well, in one sentence with reasons and links. A pure function of the counts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from workflows.health.reasons import NAMED, WAITS_TOO_LONG, About, Level, Piece,
 from workflows.health.workers import LongestDue
 from workflows.wording import length, plain
 
-# Seconds. Workers look several times a second, so on a usual day nothing waits for one; a minute is a backlog.
+# Seconds. Workers look several times a second, so usually nothing waits for one; a minute means a backlog.
 WAITS_LONG = 60.0
-# A release replaces its workers within a minute; meanwhile its queues have none.
+# A deploy replaces the workers within a minute; meanwhile a queue may have none.
 WORKERS_START_WITHIN = 60.0
-# Fewer say nothing of the whole.
+# Fewer failures say nothing about the whole.
 FAILURES_WORTH_A_WORD = 10
-# From one hour to the next, numbers double by chance and by the time of the day.
+# From one hour to the next, numbers double by chance and with the time of day.
 TIMES_THE_USUAL = 3.0
 
 
@@ -54,7 +54,7 @@ def judge(counts: Counts) -> Health:
     found = in_order(ours, *(each.reasons(counts.at) for each in counts.figures))
     if not found:
         return Health(Level.WELL, tuple(_well(counts)))
-    # A stable sort: reasons of one level stay in their order.
+    # The sort is stable: reasons of one level stay in their order.
     reasons = tuple(sorted(found, key=lambda each: -each.level))
     return Health(reasons[0].level, reasons)
 
@@ -80,7 +80,7 @@ def _workers(counts: Counts) -> Iterator[Reason]:
 
 
 def _unattended(counts: Counts) -> Iterator[Reason]:
-    """What comes by a queue, or is to be told, and nobody takes."""
+    """Queues, topics and destinations that no consumer or relay takes."""
     for each in counts.unattended[:NAMED]:
         yield reason(Level.TROUBLE, Piece(str(each), Link("workerprocess")))
     if more := len(counts.unattended[NAMED:]):
@@ -95,7 +95,7 @@ def _oldest(counts: Counts) -> Iterator[Reason]:
 
 
 def _failures(counts: Counts) -> Iterator[Reason]:
-    """The patients' own, such as a declined card, are a usual day, however many they are."""
+    """Only unexpected failures. Patients' own failures, such as declined cards, are usual in any number."""
     failed = counts.unexpected.number
     if failed >= FAILURES_WORTH_A_WORD and failed >= TIMES_THE_USUAL * counts.usual_failures:
         usual = f"{counts.usual_failures:,.0f} an hour" if counts.usual_failures >= 1 else "less than one an hour"
@@ -141,7 +141,7 @@ def _maintenance(counts: Counts) -> Iterator[Reason]:
 
 
 def _money(counts: Counts) -> Iterator[Reason]:
-    """Where a patient's money is in doubt, or was taken for nothing, and nobody has seen to it."""
+    """Money that is in doubt, or was taken for nothing, and that nobody has dealt with."""
     urgent = money_at_risk.urgent()
     for task_type, count in counts.urgent.items():
         one, many = urgent[task_type]
@@ -165,7 +165,7 @@ def _undecided(counts: Counts) -> Iterator[Reason]:
 
 
 def _taken_by_nobody(counts: Counts) -> Iterator[Reason]:
-    """What is never done unless somebody starts a worker of another release, or of another queue."""
+    """Workflows that wait for ever unless somebody starts a worker of another release or queue."""
     if number := counts.of_unknown_type.number:
         wait = "workflow waits for a release that knows its type" if number == 1 else _WAIT_FOR_A_RELEASE
         refunds = [Piece(", "), of(counts.to_be_reversed, "of them"), Piece(" to be reversed")]
@@ -178,7 +178,7 @@ _WAIT_FOR_A_RELEASE = "workflows wait for a release that knows their type"
 
 
 def _tasks(counts: Counts) -> Iterator[Reason]:
-    """Those about money are told of already: all overdue ones are counted where there are others."""
+    """Overdue waits; and overdue tasks, unless all are about money, which has its own reasons."""
     if counts.overdue.number > sum(count.number for count in counts.urgent.values()):
         what = "task is overdue" if counts.overdue.number == 1 else "tasks are overdue"
         yield reason(Level.SLOW, of(counts.overdue, what))

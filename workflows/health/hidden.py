@@ -1,4 +1,4 @@
-"""HIDDEN: workflows that no worker takes yet, for the database's clock was set back since they came."""
+"""HIDDEN: workflows that no worker takes yet, because the database's clock was set back after they came."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from workflows.definition import definitions
 from workflows.health import bounded
 from workflows.postgres.statements import fetch_row
 
-# Seconds. Clocks that are corrected in small steps need no report.
+# Seconds. Small corrections of a clock need no report.
 CLOCK_TOLERANCE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class FromTheFuture:
-    """How many workflows are due only later though nothing has rescheduled them, and when the last of them is due.
+    """The number of workflows that are due later although nothing has rescheduled them, and the latest of these times.
 
     The database's clock was set back since they came. People see them as queued.
     """
@@ -28,9 +28,9 @@ class FromTheFuture:
 
 
 def from_the_future() -> FromTheFuture | None:
-    """The workflows that were stored at a time that is now in the future; None when there are none.
+    """The workflows with a time of creation in the future; None if there are none.
 
-    None of them has started. They are searched for among those due next, of which no more than are counted are read.
+    None of them has started. Searches a bounded number of the workflows that are due next.
     """
     number, last = 0, None
     for queue in sorted({definition.queue for definition in definitions().values()}):

@@ -1,4 +1,4 @@
-"""LATE: what should have happened by now, and has not. Each is one bounded read, however many rows there are."""
+"""LATE: what should have happened by now and has not. Each is one bounded read, however many rows there are."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from workflows.postgres.statements import fetch_all, fetch_row
 from workflows.signals.waking import ADDRESSED, LISTENS
 from workflows.state import parking
 
-# Seconds. Workers look several times a second; what is later than this is late, and no chance of the moment.
+# Seconds. Workers look several times a second; anything later than this is not just chance.
 LATE = 60.0
-# Signals that nobody waits for yet stay open, so the oldest and the newest are looked at: so many of each.
+# Signals that nobody waits for yet stay open, so both the oldest and the newest are checked: so many of each.
 SIGNALS = 250
-# Of the workflows in each state.
+# The number of workflows that are checked in each state.
 OLDEST = 1_000
-# Of the workflows that listen by a signal's linking id.
+# The number of workflows that are checked for a signal's linking id.
 LISTENERS = 20
 
 
 class QueueBacklog(NamedTuple):
-    """What is due in a queue and in no worker's hands; `late` are those that have started, and are due for a minute."""
+    """The due workflows of a queue that no worker has. `late`: started, and due for a minute."""
 
     queue: str
     due: int
@@ -43,14 +43,14 @@ def _of(pool: str) -> str:
 
 
 BEGUN, FRESH = _of("begun"), _of("fresh")
-# The queues of all workflows that have not ended, by as many steps down the two indexes as there are queues.
+# The queues of all unfinished workflows, by one step down two indexes for each queue.
 QUEUES = f"""{skip_scan("of_begun", "workflows_workflow", BEGUN, "queue")},
                {skip_scan("of_fresh", "workflows_workflow", FRESH, "queue")},
                queues AS (SELECT queue FROM of_begun UNION SELECT queue FROM of_fresh)"""  # noqa: S608 (the names are ours)
 
 
 class DueGroup(NamedTuple):
-    """What is due in a queue and in no worker's hands, of one type and kind. `since`: when the oldest became due."""
+    """The due workflows of a queue, type and kind that no worker has. `since`: when the oldest became due."""
 
     queue: str
     workflow_type: str
@@ -69,7 +69,7 @@ _DUE = f"""SELECT workflow_type, begun, compensating, invisible_until,
 
 
 def backlogs(groups: Sequence[DueGroup]) -> list[QueueBacklog]:
-    """What is due, by queue."""
+    """The due workflows, by queue."""
     due, late = Counter[str](), Counter[str]()
     for each in groups:
         due[each.queue] += each.due
@@ -78,7 +78,7 @@ def backlogs(groups: Sequence[DueGroup]) -> list[QueueBacklog]:
 
 
 def due_groups() -> list[DueGroup]:
-    """What is due. In each queue reading stops at a limit, for those that have started and for the others."""
+    """The due workflows. In each queue reading stops at a limit, separately for started ones and the others."""
     found = fetch_all(
         f"""WITH RECURSIVE {QUEUES}
             SELECT queue, workflow_type, begun, compensating,
@@ -94,7 +94,7 @@ def due_groups() -> list[DueGroup]:
 
 
 def late_expiries() -> int:
-    """The workflows that have been over their own time (`expires_after`) for a minute, and that nothing has woken."""
+    """The number of workflows that expired (`expires_after`) a minute ago and that nothing has woken."""
     (number,) = fetch_row(
         """SELECT count(*) FROM (
                SELECT FROM workflows_workflow
@@ -117,9 +117,9 @@ _LISTENING = f"""
 
 
 def signal_lag() -> float:
-    """Seconds that the oldest signal which a workflow waits for has been stored, and is not taken; 0 if there is none.
+    """The age in seconds of the oldest signal that a workflow waits for and has not got; 0 if there is none.
 
-    Of the oldest and the newest open signals; of those that listen by a linking id, so many.
+    Checks a bounded number of the oldest and the newest open signals, and of the workflows that share a linking id.
     """
     (seconds,) = fetch_row(
         f"""SELECT extract(epoch FROM clock_timestamp() - min(created_at))::float8 FROM (
@@ -131,7 +131,7 @@ def signal_lag() -> float:
     return max(0.0, seconds or 0.0)
 
 
-# Minutes after which a deferred step that is due is late: each try puts it off, so that no worker has even tried it.
+# Minutes after which a due deferred step is late. Each try reschedules it, so no worker has even tried a late one.
 DEFERRED = 30
 _LATE_DEFERRED = f"""
     WITH RECURSIVE {skip_scan("queues", "workflows_followup", "due_at IS NOT NULL", "queue")}
@@ -142,20 +142,20 @@ _LATE_DEFERRED = f"""
 
 
 def with_late_deferred_steps() -> list[int]:
-    """The workflows with a deferred step that is late: no worker has its queue, or knows its type."""
+    """The workflows with a late deferred step: no worker has its queue, or knows its type."""
     return [pk for (pk,) in fetch_all(_LATE_DEFERRED, {"limit": bounded.limit() + 1})]
 
 
 def of_unknown_type() -> Counter[tuple[str, bool]]:
-    """The workflows that wait for a release that knows their type: by that type, and whether they are to be reversed.
+    """The workflows that wait for a release that knows their type, by type, and whether they are to be reversed.
 
-    All of them that have not ended, a refund among them, wait without end if no such release comes.
+    They have not finished, and some may need a refund. Without such a release they wait for ever.
     """
     found = Workflow.objects.filter(AWAITS_RELEASE).values_list("workflow_type", "compensating")
     return Counter(found[: bounded.limit() + 1])
 
 
-# The oldest in each state, by an index of that state; of what is parked, those of each service.
+# The oldest in each state, by that state's index; of parked workflows, the oldest of each service.
 OLDEST_OF_EACH = f"""
     (SELECT id, workflow_type, created_at FROM workflows_workflow
       WHERE status = 'PENDING' AND parked_on = '' AND waiting_for = '' AND retry_count = 0 ORDER BY id LIMIT %(oldest)s)
@@ -172,9 +172,9 @@ OLDEST_OF_EACH = f"""
 
 
 def stuck(longest: Mapping[str, timedelta]) -> dict[str, int]:
-    """How many of each type came longer ago than that and have not ended; of each state only the oldest are looked at.
+    """How many unfinished workflows of each type are older than that. Only the oldest of each state are checked.
 
-    One that a person has retried is as old as its submission.
+    A retried workflow is as old as its submission.
     """
     found = fetch_all(
         f"""SELECT types.name, count(oldest.created_at)
@@ -188,11 +188,11 @@ def stuck(longest: Mapping[str, timedelta]) -> dict[str, int]:
 
 
 def chores() -> QuerySet[Chore]:
-    """Those of this release: nobody does any more what it no longer has."""
+    """The maintenance tasks of this release: no worker does the others any more."""
     return Chore.objects.filter(name__in=maintenance.tasks_of(extension.of_workers()))
 
 
 def silent_chores(at: datetime) -> dict[str, float]:
-    """For how many seconds each maintenance task has been due and no worker has done it; 0 of one that is in time."""
+    """For how many seconds each maintenance task has been due and not done; 0 if it is in time."""
     due = chores().order_by("name").values_list("name", "due_at")
     return {name: max(0.0, (at - due_at).total_seconds()) for name, due_at in due}

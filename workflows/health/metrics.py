@@ -1,4 +1,4 @@
-"""METRICS: what `/metrics` says of the whole, as data, but for what the features say of themselves."""
+"""METRICS: the engine's part of `/metrics`, as data, with the features' parts in between."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from workflows.health.figures import in_order
 from workflows.health.reasons import seconds
 from workflows.models import State
 
-# There are millions of the others, and no alarm depends on their number.
+# There are millions of finished workflows, and no alert uses their number.
 _NOT_ENDED = [state for state in State if state not in (State.COMPLETE, State.FAILED, State.CANCELLED)]
-# The label of all types that are not among WORKFLOWS: there may be any number of these.
+# One label for all types outside WORKFLOWS: there may be any number of these.
 UNKNOWN = "unknown"
 
 
 def families() -> list[Family | Histogram]:
-    """All of them, read now, in the order of their sections."""
+    """All metrics, read now, in the order of their sections."""
     found = counts.read(_NOT_ENDED, by_type=True)
     ours: dict[Section, Iterable[Family | Histogram]] = {
         Section.WORK: [*_work(found), *_workers(found)],
@@ -257,7 +257,7 @@ def _rest(found: Counts) -> Iterator[Family]:
 
 
 def _known(by_type: Mapping[str, float], together: Callable[[list[float]], float]) -> Iterator[tuple[str, float]]:
-    """The value of each type of WORKFLOWS, and that of all other types together, if there are any, as `unknown`."""
+    """The value of each type of WORKFLOWS, and of all other types together, if any, as `unknown`."""
     types = definitions()
     yield from ((name, by_type.get(name, 0)) for name in sorted(types))
     if others := [value for name, value in by_type.items() if name not in types]:

@@ -15,16 +15,16 @@ from workflows.operations.payments import failed_with_a_charge
 from workflows.postgres.statements import fetch_all, fetch_row
 from workflows.state import parking
 
-# Of the failed workflows that nobody has acknowledged, so many are looked at, the newest: each failure is told of while
-# it is new. When there are more, that number itself is the alarm.
+# Only the newest failures that nobody has acknowledged are checked, while they are new. If there are more, their number
+# alone is an alarm.
 FAILURES = 1_000
-# The questions that are due within the hour, because money is in doubt: one of them, and many.
+# Questions with money in doubt, due within the hour: the words for one, and for several.
 _IN_DOUBT = {
     DOUBT_TASK_TYPE: ("unclear call", "unclear calls"),
     UNDO_TASK_TYPE: ("failed reversal", "failed reversals"),
     undo_question.TASK_TYPE: ("reversal to decide", "reversals to decide"),
 }
-# Those where it may be.
+# Questions with money perhaps in doubt.
 _PERHAPS_IN_DOUBT = {
     UNDECLARED_TASK_TYPE: ("question about a step that left the list", "questions about steps that left the list"),
     DEATHS_TASK_TYPE: ("question about workers that keep dying", "questions about workers that keep dying"),
@@ -36,15 +36,15 @@ _PERHAPS_IN_DOUBT = {
 
 
 def urgent() -> dict[str, tuple[str, str]]:
-    """Both, with those of the features between them."""
+    """Both, with the features' own questions between them."""
     of_features = (each.urgent_questions for each in installed())
     return {**_IN_DOUBT, **{name: words for each in of_features for name, words in each.items()}, **_PERHAPS_IN_DOUBT}
 
 
 def failed_reversals() -> int:
-    """Calls that are to be undone, and whose undo has failed since a person decided; an outage alone is not a failure.
+    """The number of calls to be undone whose undo has failed since a person last decided. An outage is no failure.
 
-    The newest of the calls whose undo has ever failed are looked at, as many as are counted.
+    Checks a bounded number of the newest calls whose undo has ever failed.
     """
     (number,) = fetch_row(
         """SELECT count(*) FROM (
@@ -58,15 +58,15 @@ def failed_reversals() -> int:
 
 
 def standing_charges() -> set[int]:
-    """Failed workflows that nobody has acknowledged, and whose charge stands or is unclear, among the newest."""
+    """Failed workflows that nobody has acknowledged, whose charge stands or is unclear, among the newest."""
     return failed_with_a_charge(FAILURES)
 
 
 def _open(task_type: str, condition: str = "") -> str:
     """SQL for the open tasks of a type, by their index.
 
-    A literal, so that the planner knows how few there are; LATERAL and LIMIT, for in another order of the joins all
-    workflows under way might be read.
+    The type is a literal, so that the planner knows how few there are. LATERAL and LIMIT fix the order of the joins:
+    another order could read all workflows under way.
     """
     return f"""SELECT t.workflow_id AS id, under_way.workflow_type, t.wait_id FROM workflows_manualtask t
                 CROSS JOIN LATERAL (
@@ -76,7 +76,7 @@ def _open(task_type: str, condition: str = "") -> str:
 
 
 def overdue() -> dict[str, int]:
-    """How many tasks of each type in `urgent` are overdue, if any are; one above `bounded.limit` if more are."""
+    """The number of overdue tasks of each type in `urgent` that has any; at most `bounded.limit` and one."""
     task_types = list(urgent())
     is_late = "AND coalesce(t.due_at, t.expires_at) <= statement_timestamp()"  # each has a due time
     columns = ", ".join(f"(SELECT count(*) FROM ({_open(task_type, is_late)}) each)" for task_type in task_types)  # noqa: S608 (ours)
@@ -84,7 +84,7 @@ def overdue() -> dict[str, int]:
     return {task_type: number for task_type, number in zip(task_types, numbers, strict=True) if number}
 
 
-# A lookup tells at the next attempt, minutes later, what became of a call. After so long somebody has to look.
+# A lookup settles a call at the next attempt, minutes later. After so long a person has to look.
 UNCLEAR_FOR = timedelta(hours=1)
 _LONG_UNCLEAR = f"""
     SELECT DISTINCT w.id FROM ({late.OLDEST_OF_EACH}) w
@@ -97,9 +97,9 @@ _LONG_UNCLEAR = f"""
 
 
 def long_unclear_charges() -> list[int]:
-    """The workflows under way of which nobody has known for an hour whether they charged, and nobody is asked.
+    """Workflows under way with a charge in doubt for an hour, and without a question to a person.
 
-    The lookup fails, or the service that it calls is down. Only the oldest workflows in each state are looked at.
+    The lookup fails, or its service is down. Checks only the oldest workflows in each state.
     """
     parameters = {
         "unclear_for": UNCLEAR_FOR,
@@ -121,6 +121,6 @@ _UNCLEAR = f"""
 
 
 def unclear_calls() -> dict[bool, int]:
-    """How many questions whether a call happened are open: of calls that may be a charge, and of others."""
+    """The number of open questions whether a call happened: True for possible charges, False for other calls."""
     of_charges, number = fetch_row(_UNCLEAR, {"limit": bounded.limit() + 1, **charges.parameters()})
     return {True: int(of_charges), False: int(number - of_charges)}

@@ -1,10 +1,10 @@
 """WHAT NEEDS A PERSON: all that stands still until somebody acts, in one order, a page at a time.
 
-Where money may be lost comes first (unclear calls, failed reversals); then what is overdue, the longest overdue at the
-top; then all else, the oldest first. Each source has a row for each: open tasks (the engine's own questions among
-them), overdue waits, and what features bring (`Extension.needs_a_person`). A page reads no more rows of a source than
-it shows, by an index in this order: tasks by that of their team and type, so that a rare type among many tasks costs no
-more than a common one. Failed workflows are groups, one for each cause (`health.failures`).
+First comes possible loss of money (unclear calls, failed reversals), then what is overdue, longest first, then the
+rest, oldest first. The sources are open tasks (also the engine's own questions), overdue waits, and those of features
+(`Extension.needs_a_person`). A page reads only as many rows of a source as it shows, by an index in this order. Tasks
+use the index of their team and type, so a rare type costs no more than a common one. Failed workflows are grouped by
+cause (`health.failures`).
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ OF_TASKS, OF_WAITS = 0, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a feature brings: `rows` of `model` about a `workflow` that nobody owns and everybody sees who sees these.
+    """A feature's source: `rows` of `model`, each with a `workflow`. No row has an owner.
 
-    They are the oldest first by an index on `since`, which holds the rows that need a person and no others. `number` is
-    part of links and stays as it is; rows that are equally old are in its order. On the page a row is what it `asks`,
-    which reads `columns`; it is for `whom`.
+    An index on `since` has these rows, and only these, oldest first. `number` is part of links, so it never changes;
+    rows of the same age are sorted by it. The page shows what a row `asks`, for which it reads `columns`, and `whom` it
+    is for.
     """
 
     number: int
@@ -82,7 +82,7 @@ class Source:
 
 
 def sources() -> dict[int, Source]:
-    """What features bring, by number."""
+    """The features' sources, by number."""
     return {source.number: source for each in installed() for source in each.needs_a_person}
 
 
@@ -93,10 +93,10 @@ def kinds() -> dict[str, str]:
 
 
 class Rank(IntEnum):
-    """Which rows are listed before which."""
+    """The order of the list."""
 
     MONEY = 0
-    LEAD = 1  # what a lead was asked to see to, for leads
+    LEAD = 1  # for leads: tasks that a lead was asked to look at
     OVERDUE = 2
     REST = 3
 
@@ -112,7 +112,7 @@ _KIND_OF_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for, and by whom; None and empty mean any. Nobody gets what they may not see."""
+    """What is asked for, and by whom. None and empty mean any. Users get only what they may see."""
 
     user: User
     kinds: Collection[str] | None = None
@@ -125,9 +125,9 @@ class Asked:
 
 
 class Item(NamedTuple):
-    """A row of the list: the number of its source, its key, and since when it waits, or is overdue.
+    """A row of the list: its source's number, its key, and since when it waits or is overdue.
 
-    Items sort as listed.
+    Items sort in the list's order.
     """
 
     rank: Rank
@@ -137,7 +137,7 @@ class Item(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The item behind which a page starts. `at` is when the first page was read: what is overdue since stays put."""
+    """The item after which a page starts. `at`: when the first page was read, so that the order stays the same."""
 
     at: datetime
     item: Item
@@ -148,7 +148,7 @@ class Place(NamedTuple):
 
 
 def place(text: str) -> Place | None:
-    """The place in a link, as `str` has written it; None if it is none."""
+    """The place in a link, as `str` writes it; None if the text is none."""
     parts = text.split(".")
     if len(parts) != 5 or not all(part.isascii() and part.isdecimal() and len(part) < 17 for part in parts):
         return None
@@ -165,12 +165,12 @@ class Page:
 
     @classmethod
     def of(cls, found: Sequence[Item], at: datetime) -> Page:
-        """A page of what was found. One item more than a page has says that there is another page."""
+        """A page of these items. An extra item shows that another page follows."""
         return cls(found[:PAGE], Place(at, found[PAGE - 1]) if len(found) > PAGE else None)
 
 
 def page(asked: Asked, *, after: Place | None = None) -> Page:
-    """The next items behind a place, or the first; and the place behind which the next page starts, if there is one."""
+    """The first items, or those after a place; and the place where the next page starts, if any."""
     at, among = after.at if after else timezone.now(), _teams_and_types()
     found: list[Item] = []
     for rank in Rank:
@@ -181,8 +181,8 @@ def page(asked: Asked, *, after: Place | None = None) -> Page:
 
 
 def count(asked: Asked) -> int:
-    """How many rows there are: one above `bounded.limit` if there are more."""
-    # In order, too: else PostgreSQL may read all that were ever given up, for it cannot know how many are left.
+    """The number of rows, at most `bounded.limit` and one."""
+    # In order, because PostgreSQL could otherwise read all rows ever given up: it cannot know how few are left.
     at, among = timezone.now(), _teams_and_types()
     branches = [each for rank in Rank for each in _branches(asked, rank, at, among)]
     parts = [_in_order(each).values_list("pk")[: bounded.limit() + 1] for each in branches]
@@ -197,9 +197,9 @@ def tasks(asked: Asked) -> QuerySet[Any, Any]:
 
 
 def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
-    """The failures that are asked for, by their cause, of the newest `most` only: where money is held first.
+    """The failures that are asked for, by cause, among the newest `most`.
 
-    Then those that this user looks after. Those of a code that asks for nobody are among them.
+    Those with money held come first, then those that this user looks after. Includes codes that need nobody.
     """
     if not asked.is_for(Kind.FAILED) or asked.whose == Whose.TEAMS or not asked.user.has_perm(SEE_WORKFLOWS):
         return []
@@ -217,7 +217,7 @@ TeamsAndTypes = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Rows of one source that an index has in order of `since`, and then of their keys."""
+    """Rows of one source that an index has in the order of `since` and key."""
 
     source: int
     rows: QuerySet[Any]
@@ -248,7 +248,7 @@ def _branches(asked: Asked, rank: Rank, at: datetime, among: TeamsAndTypes) -> l
 
 
 def _for_leads(asked: Asked) -> list[QuerySet[Any]]:
-    """What a lead was asked to see to, if this user is one."""
+    """The tasks that a lead was asked to look at, if this user is a lead."""
     if not (asked.user.has_perm(ASSIGN) and asked.user.has_perm(SEE_TASKS) and asked.is_for(Kind.TASK)):
         return []
     tasks = of_whose(ManualTask.objects.open(), asked.whose, asked.user).filter(lead_asked_at__isnull=False)
@@ -262,7 +262,7 @@ def _other_tasks(asked: Asked, among: TeamsAndTypes) -> list[QuerySet[Any]]:
 
 
 def _tasks(asked: Asked, of: Collection[Kind], among: TeamsAndTypes) -> list[QuerySet[Any]]:
-    """The open tasks of these kinds that are asked for, a branch for each of these teams and types."""
+    """The open tasks of these kinds that are asked for, as one branch for each team and type."""
     kinds = set(filter(asked.is_for, of))
     if not asked.user.has_perm(SEE_TASKS) or not kinds:
         return []
@@ -272,7 +272,7 @@ def _tasks(asked: Asked, of: Collection[Kind], among: TeamsAndTypes) -> list[Que
         if kind_of(task_type) in kinds and asked.task_type in ("", task_type)
     ]
     tasks = ManualTask.objects.open()
-    if asked.whose == Whose.MINE:  # they are few, and of one person there is one index
+    if asked.whose == Whose.MINE:  # they are few, and one index has those of a person
         return [of_whose(tasks, asked.whose, asked.user).filter(task_type__in={each for _, each in found})]
     if asked.whose == Whose.TEAMS:
         is_theirs = _membership_of(asked.user)
@@ -283,7 +283,7 @@ def _tasks(asked: Asked, of: Collection[Kind], among: TeamsAndTypes) -> list[Que
 
 
 def of_whose(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> ManualTaskQuerySet:
-    """The tasks that are assigned to a person, free in their teams, or nobody's yet."""
+    """The tasks that are the user's, free in their teams, or for nobody in particular yet."""
     match whose:
         case Whose.MINE:
             return tasks.filter(assignee=user)
@@ -326,7 +326,7 @@ def kind_of(task_type: str) -> Kind:
 
 
 def _membership_of(user: User) -> Callable[[str], bool]:
-    """Whether a user is in the team of that name; a superuser is in every one. An empty name is not a team."""
+    """Tells whether a user is in the team of a name. A superuser is in every team. An empty name is no team."""
     if user.is_superuser:
         return bool
     resolves = [OPERATIONS] if user.has_perm(RESOLVE) else []
@@ -337,13 +337,13 @@ _TEAMS_AND_TYPES = skip_scan("found", "workflows_manualtask", "state = 'open'", 
 
 
 def _teams_and_types() -> TeamsAndTypes:
-    """The teams and types that open tasks have: by as many steps down their index as there are."""
+    """The teams and types of open tasks, by one step down their index for each."""
     found = fetch_all(f"WITH RECURSIVE {_TEAMS_AND_TYPES} SELECT team, task_type FROM found", ())  # noqa: S608 (ours)
     return [(team, task_type) for team, task_type in found]
 
 
 class OpenTasks(NamedTuple):
-    """How many tasks of a type are open, and since when the oldest one is."""
+    """The number of open tasks of a type, and since when the oldest is open."""
 
     task_type: str
     number: int
@@ -351,7 +351,7 @@ class OpenTasks(NamedTuple):
 
 
 def open_tasks_by_type() -> list[OpenTasks]:
-    """The open tasks of each type; no more of a team and type are read than are counted."""
+    """The open tasks of each type. Reading stops at the limit in each team and type."""
     found = fetch_all(
         f"""WITH RECURSIVE {_TEAMS_AND_TYPES}
             SELECT task_type, least(count(*), %(limit)s), min(created_at) FROM found CROSS JOIN LATERAL (
@@ -386,7 +386,7 @@ _LARGEST_KEY = 2**63 - 1
 
 
 def _first(rank: Rank, branches: Sequence[Branch], after: Place | None, *, limit: int) -> list[Item]:
-    """The first items of all branches behind a place, in their order."""
+    """The first items of all branches after a place, in order."""
     if not branches:
         return []
     parts = [
@@ -399,12 +399,12 @@ def _first(rank: Rank, branches: Sequence[Branch], after: Place | None, *, limit
 
 
 def _in_order(branch: Branch, after: Place | None = None) -> QuerySet[Any]:
-    """The rows of a branch, or those of them behind a place."""
+    """The rows of a branch, or those after a place."""
     ordered = branch.rows.order_by(branch.since, "pk")
     if after is None:
         return ordered
     _, since, source, pk = after.item
-    # Of items that are equally old, those of an earlier source were shown, and those of a later one were not.
+    # Of items of the same age, those of earlier sources were shown before, those of later ones were not.
     last = pk if branch.source == source else (0 if branch.source > source else _LARGEST_KEY)
     return ordered.filter(TupleGreaterThan(Tuple(F(branch.since), F("pk")), (since, last)))
 

@@ -1,4 +1,4 @@
-"""REASONS: what Home's sentence is made of, as data: how bad it is, its words, and the pages that they lead to."""
+"""REASONS: the parts of Home's sentence, as data: how bad each is, its words, and their links."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from enum import IntEnum, auto
 
 from workflows.health.bounded import Count, Link
 
-# A patient who was told "a few minutes" calls. Seconds.
+# Seconds. A patient who heard "a few minutes" calls after so long.
 WAITS_TOO_LONG = 15 * 60.0
 # The sentence is read at a glance; the lists of services, causes and paces have the others.
 NAMED = 3
 
 
 class Level(IntEnum):
-    """How bad it is. Slow: it mends itself or waits for a person. Trouble: an engineer is needed."""
+    """How bad it is. Slow: it recovers by itself or waits for a person. Trouble: it needs an engineer."""
 
     WELL = 0
     SLOW = 1
@@ -27,7 +27,7 @@ class Level(IntEnum):
 
 
 class About(IntEnum):
-    """What a reason is about. Reasons of one level stand in this order, the engine's before those of features."""
+    """The subject of a reason. It sorts the reasons of one level; the engine's come before those of features."""
 
     WORKERS = auto()
     SIDE_PROCESSES = auto()
@@ -71,5 +71,5 @@ def of(count: Count, what: str) -> Piece:
 
 
 def seconds(since: datetime | None, at: datetime) -> float:
-    """How long ago that was; 0 if it was not."""
+    """The seconds since then; 0 if it is in the future, or None."""
     return max(0.0, (at - since).total_seconds()) if since else 0.0

@@ -1,4 +1,4 @@
-"""RECENT FAILURES: how many failed in a time, for how many the code is not the patient's own, and what is forgotten."""
+"""RECENT FAILURES: how many failed in a time, how many of them unexpectedly, and how many are forgotten."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from workflows.models.workflow import UNACKNOWLEDGED
 from workflows.wording import ENGINE_CODES, Wording, is_explained, words_for_code
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-# Of the failures that nobody has acknowledged for a day, so many are looked at, the newest: each when its day is over.
+# Only so many failures that nobody has acknowledged for a day are checked, the newest ones.
 FORGOTTEN = 10_000
 
 
 def failed_between(rows: QuerySet[Workflow], since: datetime, until: datetime) -> QuerySet[Workflow]:
-    """The workflows that failed in that time, and were neither duplicates nor cancelled or retried since."""
+    """The workflows that failed in that time and were not retried since. Duplicates and cancelled ones do not count."""
     failed = rows.filter(status="FAILED", cancelled_at=None, completed_at__gte=since, completed_at__lt=until)
     return failed.exclude(last_error_code__in=DUPLICATES)
 
 
 def window(at: datetime, number: int, column: timedelta) -> tuple[datetime, datetime]:
-    """From when to when so many columns go, the last with `at` in it; they start at full hours, or days, of UTC.
+    """The start and end of so many columns, the last of which contains `at`. They start at full hours, or days, of UTC.
 
-    So "the last 24 hours" are this hour and the 23 before it: on Home, in its charts, and in the lists they lead to.
+    So "the last 24 hours" are this hour and the 23 before it, on Home, in its charts, and in linked lists.
     """
     full = int(at.timestamp()) // int(column.total_seconds()) + 1
     until = datetime.fromtimestamp(full * column.total_seconds(), UTC)
@@ -38,9 +38,9 @@ def window(at: datetime, number: int, column: timedelta) -> tuple[datetime, date
 
 
 def interval(text: str) -> tuple[datetime, datetime] | None:
-    """Two times as a link has them: `2026-11-23T00:10:00.0Z/2026-11-23T01:10:00.0Z`; None if it is none.
+    """Two times as a link has them: `2026-11-23T00:10:00.0Z/2026-11-23T01:10:00.0Z`; None for any other text.
 
-    Nor is one that some reader's clock cannot show: of the first year that Python knows, or the last.
+    None also for Python's first and last year, which some zones cannot show.
     """
     try:
         since, until = (datetime.strptime(part, _STAMP).replace(tzinfo=UTC) for part in text.split("/"))
@@ -53,21 +53,21 @@ _STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 def interval_text(since: datetime, until: datetime) -> str:
-    """The same as text."""
+    """The text of an interval, for a link."""
     return f"{since:{_STAMP}}/{until:{_STAMP}}"
 
 
 @dataclass(frozen=True, slots=True)
 class FailedWorkflows:
-    """How many failed, how many of them for a reason that is not explained as the patient's own, and the earliest."""
+    """How many failed, how many of them are not the patient's own, and the earliest."""
 
     number: int
     unexpected: int
-    earliest: datetime | None  # of those counted
+    earliest: datetime | None  # of those that are counted
 
 
 def failures(since: datetime, until: datetime) -> FailedWorkflows:
-    """The latest failures, as many as are counted."""
+    """The latest failures, up to the limit of counts."""
     latest = failed_between(Workflow.objects.all(), since, until).order_by("-completed_at")[: bounded.limit() + 1]
     told = latest.annotate(counts=Case(When(is_unexpected(), then=1))).aggregate(
         number=models.Count("completed_at"), unexpected=models.Count("counts"), earliest=models.Min("completed_at")
@@ -76,12 +76,12 @@ def failures(since: datetime, until: datetime) -> FailedWorkflows:
 
 
 def is_unexpected() -> Q:
-    """A condition for a failed workflow: no words for its code make it the patient's own. It may be our mistake."""
+    """A condition for failed workflows whose code has no words that make it the patient's own."""
     return ~_with_code(is_explained)
 
 
 def forgotten_failures(at: datetime) -> int:
-    """The failures that nobody has acknowledged for a day, except those of a code that asks for nobody."""
+    """The number of failures that nobody has acknowledged for a day, without those of codes that need nobody."""
     old = Workflow.objects.filter(UNACKNOWLEDGED, completed_at__lt=at - DAY).order_by("-completed_at")[:FORGOTTEN]
     asks_somebody = ~_with_code(lambda wording, code: words_for_code(wording, code).asks_nobody)
     told = old.annotate(counts=Case(When(asks_somebody, then=1)))
@@ -89,7 +89,7 @@ def forgotten_failures(at: datetime) -> int:
 
 
 def _with_code(holds: Callable[[Wording, str], bool]) -> Q:
-    """A condition for a failed workflow: that holds of its code, by the words of its type, if that is known here."""
+    """A condition for failed workflows whose code meets `holds`, by their type's words, if known here."""
 
     def codes(wording: Wording) -> list[str]:
         return [code for code in {*wording.codes, *ENGINE_CODES} if holds(wording, code)]
@@ -101,7 +101,7 @@ def _with_code(holds: Callable[[Wording, str], bool]) -> Q:
 
 
 def usual_failures(before: FailedWorkflows, *, since: datetime, until: datetime) -> float:
-    """Unexpected failures an hour. If there are more than are counted, the rate comes from the time that those took."""
+    """Unexpected failures an hour. Above the limit of counts, the rate is that of the counted ones."""
     if before.number > bounded.limit() and before.earliest:
         since = before.earliest
     return before.unexpected / max((until - since) / HOUR, 1 / 3600)

@@ -1,7 +1,7 @@
-"""SELECTING: which workflows a list of the console, or a bulk operation, is about.
+"""SELECTING the workflows of a list in the console, or of a bulk operation.
 
-A choice has several *arms* where no one index has its rows in order: sets of rows that together are those that were
-chosen, and may overlap.
+If no single index has the rows in order, a choice has several *arms*: sets of rows that together are the chosen ones.
+They may overlap.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Rows = QuerySet[Any, Any]
 
 
 def arms_in_state(rows: Any, state: str) -> list[Rows]:
-    """The rows in a state."""
+    """The rows in a state, as arms."""
     if state == State.QUEUED:
         return list(rows.queued(COUNT_LIMIT))
-    if state == State.PARKED:  # of each service an index has them in order
+    if state == State.PARKED:  # an index has those of each service in order
         return [rows.in_state(State.PARKED).filter(parked_on=name) for name in parking.names()] or [rows.none()]
     return [rows.in_state(state)]
 
 
 def ids_of(arms: Sequence[Rows]) -> Rows:
-    """The primary keys of these rows; of each arm no more than are counted, and one."""
+    """The primary keys of these rows; of each arm at most the limit and one."""
     return together([arm.order_by().values("pk")[: COUNT_LIMIT + 1] for arm in arms])
 
 

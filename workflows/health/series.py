@@ -1,4 +1,4 @@
-"""SERIES: how many a scrape may have. Prometheus keeps each combination of labels for ever."""
+"""SERIES: how many a scrape may have, because Prometheus stores each combination of labels for ever."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 else:
     Collector = object
 
-# Of one family, whatever the definitions and the services come up with: 5,000 lines are half a megabyte.
+# The most series of a family, whatever its labels: 5,000 lines are half a megabyte.
 MOST_SERIES = 5_000
 
 
 def declared(definition: WorkflowDefinition) -> int:
-    """How many combinations of step and code a definition can bring about, if each code has words."""
+    """How many combinations of step and code a definition can produce, if each code has words."""
     return len(definition.steps) * len({*definition.wording.codes, *ENGINE_CODES})
 
 
 class Bounded(Collector):
-    """What other collectors tell, no more than `MOST_SERIES` of each family; how many are left out is told as well."""
+    """The metrics of other collectors, at most `MOST_SERIES` of each family, and the number of those left out."""
 
     def __init__(self, *collectors: Collector) -> None:
         self._collectors = collectors
@@ -44,7 +44,7 @@ class Bounded(Collector):
 
 
 def _cut(family: Metric) -> int:
-    """Keep the first series, each with all of its buckets. Returns how many are left out."""
+    """Drop all but the first series, with all of their buckets. Returns how many are left out."""
     series = list(dict.fromkeys(_labels(sample.labels.items()) for sample in family.samples))
     if len(series) > MOST_SERIES:
         kept = set(series[:MOST_SERIES])

@@ -1,4 +1,4 @@
-"""SIDE PROCESSES: which consumers and relays live, and what nobody takes though somebody should."""
+"""SIDE PROCESSES: which consumers and relays are live, and which topics, queues and destinations have none."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from workflows.engine.side_heartbeat import SILENT_AFTER
 from workflows.extension import installed
 from workflows.models import SideProcess
 
-# A release replaces its processes within a minute.
+# A deploy replaces the processes within a minute.
 START_WITHIN = timedelta(seconds=60)
-# On the page.
+# The most processes on the page.
 LISTED = 100
 CONSUMER, RELAY = SideProcess.Kind.CONSUMER, SideProcess.Kind.RELAY
 
 
 @dataclass(frozen=True, slots=True)
 class Unattended:
-    """What no live process of a kind takes: a topic, a queue, or a destination of the outbox. `although`: why one
-    should, in words."""
+    """A topic, a queue or a destination that no live process takes. `although`: why one should, in words."""
 
     kind: str
     name: str
@@ -35,26 +34,26 @@ class Unattended:
 
 
 def is_live(at: datetime) -> Q:
-    """A condition for a row: its process was heard of within the time that it is ever without a beat."""
+    """A condition for a row: its process has been heard of within the longest time without a beat."""
     return Q(stopped_at=None, last_seen__gte=at - timedelta(seconds=SILENT_AFTER))
 
 
 def newest() -> QuerySet[SideProcess]:
-    """For a list: those that run first, then those that stopped last."""
+    """The processes for a list: running ones first, then those that stopped last."""
     return SideProcess.objects.order_by(F("stopped_at").desc(nulls_first=True), "kind", "name")[:LISTED]
 
 
 def silent(at: datetime) -> QuerySet[SideProcess]:
-    """Those that have not said that they stop, and that no process of their host has replaced."""
+    """The processes that fell silent without saying that they stop, and that their host has not replaced."""
     alike = {each: OuterRef(each) for each in ("host", "kind", "takes")}
     replaced = Exists(SideProcess.objects.filter(is_live(at), **alike))
     return SideProcess.objects.filter(stopped_at=None).exclude(is_live(at)).exclude(replaced)
 
 
 def unattended(at: datetime, wanted: Iterable[Unattended] | None = None) -> list[Unattended]:
-    """What nobody takes of what the features want taken, and of what the last consumer that died took.
+    """What no live process takes, of what the features want taken and what the last dead consumer took.
 
-    `wanted`: what the features have said already; else they are asked.
+    `wanted`: the features' answers, if they were asked already.
     """
     if wanted is None:
         wanted = [each for extension in installed() for each in extension.wanted(at)]

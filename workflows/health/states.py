@@ -1,4 +1,4 @@
-"""STATES: how many workflows are in each state, counted to a limit."""
+"""STATES: the number of workflows in each state, up to a limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workflows.models import State, Workflow
 
 
 def in_states(states: Collection[State], *, by_type: bool) -> dict[State, Counter[str]]:
-    """How many rows are in each of these states: by type, or all under an empty name. Counting stops at a limit."""
+    """The number of rows in each of these states, by type, or all under an empty name. Stops at a limit."""
     limit = bounded.limit()
     parts = list(_compiled(frozenset(states) - {State.QUEUED}, limit))
     if State.QUEUED in states:
@@ -37,12 +37,12 @@ def in_states(states: Collection[State], *, by_type: bool) -> dict[State, Counte
 
 @cache
 def _compiled(states: frozenset[State], limit: int) -> list[tuple[State, str, tuple[Any, ...]]]:
-    """For each state the SQL of its first rows. To compile it takes Django longer than to run it."""
+    """The SQL of each state's first rows, cached: Django takes longer to compile it than to run it."""
     return [(state, *_sql(Workflow.objects.in_state(state), limit)) for state in sorted(states)]
 
 
 def _queued(limit: int) -> tuple[str, tuple[Any, ...]]:
-    """The same for what is queued, which is in two sets."""
+    """The SQL of the queued rows, which are two sets."""
     compiled = []
     for rows in Workflow.objects.queued(limit):
         with suppress(EmptyResultSet):

@@ -1,4 +1,4 @@
-"""SURROUNDINGS: a host that is gone, an old transaction, an archive that takes nothing."""
+"""SURROUNDINGS: hosts that are gone, old transactions, and an archive that fails."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ LATELY = timedelta(hours=1)
 
 
 def lost_workers(at: datetime) -> Counter[str]:
-    """By host, the workers, consumers and relays that fell silent in the last hour and have not said that they stop:
-    the host is gone."""
+    """By host, the workers, consumers and relays that fell silent in the last hour: the host is gone."""
     of_workers = WorkerProcess.objects.filter(stopped_at=None, last_seen__gt=at - LATELY).exclude(workers.is_live(at))
     others = side_processes.silent(at).filter(last_seen__gt=at - LATELY)
     hosts = (rows.values_list("host", flat=True)[: bounded.limit()] for rows in (of_workers, others))
@@ -23,7 +22,7 @@ def lost_workers(at: datetime) -> Counter[str]:
 
 
 def oldest_transaction() -> float:
-    """For how many seconds a session of this database has been in a transaction; of those that the role may see."""
+    """The seconds since the oldest open transaction of this database began, as far as the role may see."""
     (seconds,) = fetch_row(
         """SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::float8 FROM pg_stat_activity
             WHERE backend_type = 'client backend' AND datname = current_database() AND pid <> pg_backend_pid()"""
@@ -32,7 +31,7 @@ def oldest_transaction() -> float:
 
 
 def archive_failing() -> float:
-    """For how many seconds PostgreSQL has archived no WAL, if its last try failed; 0 if all is well."""
+    """The seconds since PostgreSQL last archived WAL, if its last try failed; 0 if all is well."""
     (seconds,) = fetch_one(
         """SELECT extract(epoch FROM clock_timestamp()
                                      - coalesce(last_archived_time, stats_reset, last_failed_time))::float8

@@ -1,4 +1,4 @@
-"""UNDECIDED: what is no task, and stands still until a person goes on with it or a second person decides."""
+"""UNDECIDED: rows that are no tasks, and wait for a person to go on or for a second person to decide."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from workflows.postgres.statements import fetch_row
 
 
 class Undecided(NamedTuple):
-    """Rows of a feature that nobody but a person moves on; the lowest `place` is told of first.
+    """Rows of a feature that only a person moves on. The lowest `place` comes first.
 
-    `rows` is SQL behind FROM, of rows that an index has. `one` and `many` end the sentences "1 ..." and "2 ...".
+    `rows` is the SQL after FROM; an index has these rows. `one` and `many` end the sentences "1 ..." and "2 ...".
     """
 
     place: int
@@ -24,7 +24,7 @@ class Undecided(NamedTuple):
 
 
 def lacks_a_second_person(place: int, table: str, link: Link, what: str) -> Undecided:
-    """What was asked for a day ago: so long is a second person given."""
+    """Rows that were asked for a day ago: a second person gets so long."""
     return Undecided(
         place,
         f"{table} WHERE state = 'asked' AND asked_at <= statement_timestamp() - interval '1 day'",
@@ -35,7 +35,7 @@ def lacks_a_second_person(place: int, table: str, link: Link, what: str) -> Unde
 
 
 def read() -> list[tuple[Count, str]]:
-    """How many there are of each kind of which there are any, and the rest of the sentence; all by one statement."""
+    """The number of rows of each kind that has any, and the rest of its sentence. One statement for all."""
     kinds = sorted((each for extension in installed() for each in extension.undecided), key=lambda each: each.place)
     columns = ", ".join(f"(SELECT count(*) FROM (SELECT FROM {each.rows} LIMIT %(limit)s) each)" for each in kinds)  # noqa: S608 (ours)
     numbers = fetch_row(f"SELECT {columns}", {"limit": bounded.limit() + 1})

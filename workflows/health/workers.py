@@ -1,4 +1,4 @@
-"""WORKERS: which are live, and what has waited for one the longest."""
+"""WORKERS: which are live, and which workflows have waited for one the longest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def is_live(at: datetime) -> Q:
 
 
 def live_workers(at: datetime) -> list[tuple[str, str, int]]:
-    """How many workers are live, by queue and by what they take of it. There is one row for each process."""
+    """The number of live workers, by queue and by what they take of it. Each process has a row."""
     counted: dict[tuple[str, str], int] = {}
     for queue, only in WorkerProcess.objects.filter(is_live(at)).values_list("queue", "only")[: bounded.COUNT_LIMIT]:
         counted[queue, only] = counted.get((queue, only), 0) + 1
@@ -43,7 +43,7 @@ def live_workers(at: datetime) -> list[tuple[str, str, int]]:
 
 
 def releases_of_workers(at: datetime) -> dict[str, int]:
-    """How many workers are live, by release."""
+    """The number of live workers, by release."""
     found = WorkerProcess.objects.filter(is_live(at)).values_list("release", flat=True)[: bounded.COUNT_LIMIT]
     return dict(sorted(Counter(found).items()))
 
@@ -51,7 +51,7 @@ def releases_of_workers(at: datetime) -> dict[str, int]:
 def longest_due(
     workers: list[tuple[str, str, int]], held: Collection[str]
 ) -> tuple[LongestDue | None, list[LongestDue]]:
-    """What has been due the longest: of all that a live worker takes, and in each queue of what none takes."""
+    """The workflow that has been due the longest: among all that live workers take, and in each other queue."""
     everything, undoing = _taken(workers)
     taken: list[LongestDue] = []
     deserted: dict[str, LongestDue] = {}
@@ -70,9 +70,9 @@ def longest_due(
 def oldest_by_type(
     oldest: LongestDue | None, workers: list[tuple[str, str, int]], held: Collection[str], due: Sequence[late.DueGroup]
 ) -> dict[str, datetime]:
-    """By type, since when the oldest is due that a live worker takes and nobody holds; `oldest` is that of all types.
+    """By type, since when the oldest workflow is due that a live worker takes and nobody has; `oldest` is that of all.
 
-    Only what is in `due` is looked at: behind a backlog of its queue the oldest of another type may be missed.
+    Looks only at `due`: behind a backlog of its queue, the oldest of another type may be missed.
     """
     everything, undoing = _taken(workers)
     found = {oldest.workflow_type: oldest.since} if oldest else {}
@@ -84,14 +84,13 @@ def oldest_by_type(
 
 
 def _taken(workers: list[tuple[str, str, int]]) -> tuple[set[str], set[str]]:
-    """The queues of which live workers take everything; and those of which they take what is to be undone."""
+    """The queues in which live workers take everything, and those in which they take at least compensations."""
     everything = {queue for queue, only, _ in workers if not only}
     return everything, everything | {queue for queue, only, _ in workers if only == COMPENSATION}
 
 
 def _left_in_hand() -> list[tuple[Any, ...]]:
-    """The workflows in the hands of workers that are gone, host and all: their attempts stay open until another worker
-    takes them up. The oldest first."""
+    """The workflows of workers that died with their host, oldest first. Their attempts are still open."""
     return fetch_all(
         """SELECT w.queue, w.compensating, a.workflow_id, a.opened_at FROM workflows_attempt a
              CROSS JOIN LATERAL (SELECT queue, compensating FROM workflows_workflow w
@@ -106,11 +105,11 @@ def _left_in_hand() -> list[tuple[Any, ...]]:
 
 
 def _heads(held: Collection[str]) -> list[tuple[Any, ...]]:
-    """For each queue with rows: what has been due the longest, of workflows that are undone and of the others.
+    """The workflow of each queue that has been due the longest: among compensations, and among the others.
 
-    It takes as many steps down the index as there are queues. Running workflows are passed over; there are no more than
-    workers. No more of the others are read than are counted elsewhere: in a queue with more than that to undo, or of a
-    held type, the oldest of the others may be missed. What is `held` and has not begun waits for no worker.
+    Takes one step down the index for each queue. Skips running workflows, of which there are no more than workers.
+    Reads at most the limit of counts of the rest, so behind that many compensations, or workflows of a held type, the
+    oldest may be missed. A workflow that has not started in something `held` waits for no worker.
     """
     due = """SELECT id, invisible_until, compensating, begun, workflow_type FROM workflows_workflow
                           WHERE queue = queues.queue AND invisible_until <= statement_timestamp()"""
