@@ -1,7 +1,7 @@
 """What people may do to a workflow, and to what it depends on. Each operation: guard, act, record, return.
 
-The console and the commands change a workflow through these functions only, so permission, state and history are in one
-place. Each is a transaction of its own and refuses to run inside another (`durable`): its refusals and its wake-up must
+The console and the commands change a workflow only through these functions, so permission, state and history are in one
+place. Each runs in its own transaction and refuses to run inside another (`durable`): its refusals and its wake-up must
 be about committed rows.
 """
 

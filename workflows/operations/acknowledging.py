@@ -1,4 +1,4 @@
-"""What people may do with failures beside a retry: acknowledge them, with a note, or say who looks after them."""
+"""What people may do with failures besides a retry: acknowledge them with a note, or assign them to somebody."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ MONEY_HELD = "Its charge stands, or is unclear: look at it by itself."
 def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[int], in_bulk: bool = False) -> None:
     """Record that somebody has dealt with a failed workflow, or with deferred steps that were given up.
 
-    `reason` is a note. The workflow then no longer needs a person, and may still be retried; should that fail, it needs
-    a person again. `seen` are the failures that the user was shown (`failures_left`): a later one is not acknowledged.
-    A failed one whose charge stands, or is unclear, needs a look of its own, and is refused `in_bulk`.
+    `reason` is the note. The workflow then needs nobody until it fails again; it can still be retried. `seen` are the
+    failures that the user was shown (`failures_left`): a later one is not acknowledged. `in_bulk` refuses a failed
+    workflow whose charge stands or is unclear, because it has to be looked at alone.
     """
     require(user, ACKNOWLEDGE)
     if not stated(reason):
@@ -62,7 +62,7 @@ def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[i
 
 
 def assign_cause(cause: Cause, *, user: User, to: int, reason: str = "") -> str:
-    """Say who looks after the failures of a cause, of one release; return what was done, a sentence."""
+    """Assign the failures of a cause, of one release, to a user; return a sentence that says so."""
     require(user, ACKNOWLEDGE)
     colleague = able_to_acknowledge().filter(pk=to).first()
     if colleague is None:
@@ -81,9 +81,9 @@ def able_to_acknowledge() -> QuerySet[User]:
 
 
 def failures_left(workflow: Workflow) -> list[int]:
-    """The failures of a workflow that still need a person: the times that identify them, in microseconds, in order.
+    """The failures of a workflow that still need a person, as sorted times in microseconds, which identify them.
 
-    A failed workflow has its failure, a complete one each deferred step that was given up, any other none.
+    A failed workflow has one. A complete one has one for each deferred step that was given up. Others have none.
     """
     match workflow.status:
         case Workflow.Status.FAILED if workflow.cancelled_at is None:
@@ -95,7 +95,7 @@ def failures_left(workflow: Workflow) -> list[int]:
 
 
 def acknowledgement(workflow: Workflow) -> Event | None:
-    """The line of the history that says who acknowledged it last, when, and with which note; None if nobody has."""
+    """The event of the last acknowledgement, with the user, time and note; None if there is none."""
     return Event.objects.filter(workflow=workflow.pk, kind=Event.Kind.ACKNOWLEDGED).order_by("-id").first()
 
 

@@ -1,4 +1,4 @@
-"""AMOUNTS: what is charged, as people read it; the payload says how much, and in which currency."""
+"""AMOUNTS: charges as people read them. The payload has the amount and its currency."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from workflows.postgres.statements import fetch_all
 from workflows.wording import Money
 
 UNKNOWN = "An amount"
-# ISO 4217: the signs that need no explanation here, and currencies without a smaller unit.
+# ISO 4217: the familiar signs, and the currencies without a smaller unit.
 SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 WHOLE_UNITS = frozenset({"CLP", "ISK", "JPY", "KRW", "PYG", "UGX", "VND", "XAF", "XOF", "XPF"})
 
 
 def amount(payload: Mapping[str, Any], money: Money, charges: int = 1) -> str:
-    """What so many charges come to, with the currency: `$145.00`; "An amount" where the payload does not say it."""
+    """The sum of so many charges, with its currency: `$145.00`; "An amount" if the payload lacks it."""
     return known(value_at(payload, money.amount), value_at(payload, money.currency), charges) or UNKNOWN
 
 
 def known(units: Any, currency: Any, charges: int = 1) -> str:
-    """The same, of the two values that the payload has; empty where they do not say it."""
+    """The sum, from the payload's two values; empty if they are missing or invalid."""
     return _sum([(units, currency, charges)])[0]
 
 
@@ -47,12 +47,12 @@ def total(charges: Mapping[int, int]) -> str:
         )
     ]
     told, says_all = _sum(found)
-    says_all &= sum(number for *_, number in found) == sum(charges.values())  # of a type that is not known here
+    says_all &= sum(number for *_, number in found) == sum(charges.values())  # False if a type is unknown here
     return (told if says_all else f"{told} and more") if told else UNKNOWN
 
 
 def _sum(charges: Iterable[tuple[Any, Any, int]]) -> tuple[str, bool]:
-    """The sum of amounts with their currency, each so many times, and whether it is all; empty for none."""
+    """The sum of amounts, each so many times, with currencies; and whether it is complete. Empty for none."""
     sums: Counter[str] = Counter()
     says_all = True
     for units, currency, number in charges:
@@ -64,6 +64,6 @@ def _sum(charges: Iterable[tuple[Any, Any, int]]) -> tuple[str, bool]:
 
 
 def shown(units: int, currency: str) -> str:
-    """An amount in the currency's smallest unit, as people read it; `currency` is its code, or empty."""
+    """An amount in the currency's smallest unit, as people read it. `currency` is its code, or empty."""
     number = f"{units:,}" if currency in WHOLE_UNITS else f"{units / 100:,.2f}"
     return f"{SIGNS[currency]}{number}" if currency in SIGNS else f"{number} {currency}".strip()

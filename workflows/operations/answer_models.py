@@ -1,6 +1,6 @@
-"""The Pydantic model of an answer to a manual task, where a yes or no is not enough.
+"""The Pydantic model of an answer to a manual task that needs more than yes or no.
 
-A step names it by its path. For a question about what a call has returned, it is made from the context's fields.
+A step names its model by its path. A question about a call's result gets a model of the context's fields.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class NoSuchModel(LookupError):
 
 
 class AnswerModelBroke(Exception):
-    """The model raised an error instead of refusing the answer. The message is for the user, the log says where."""
+    """The model raised an error instead of refusing the answer. The message is for the user; the log says where."""
 
 
 class DealtWith(BaseModel):
-    """A person's answer about an undo that failed: the call is `kept` as it is, never happened, or was undone by hand.
+    """A person's answer about an undo that failed: the call is `kept`, never happened, or was undone by hand.
 
-    `reference` then says where the other system shows that undo: the number of a refund, for example.
+    `reference` says where the other system shows the undo by hand: the number of a refund, for example.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -64,7 +64,7 @@ class DealtWith(BaseModel):
 
 
 class Decision(BaseModel):
-    """A person's yes to a reversal; or with `retry`, that the workflow is retried instead."""
+    """A person's yes to a reversal; with `retry`, the workflow is retried instead."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -73,7 +73,7 @@ class Decision(BaseModel):
 
 @cache
 def result_model(context_class: type[BaseModel], names: tuple[str, ...]) -> type[BaseModel]:
-    """The model of a result that holds these fields of the context: all of them, and none of them None."""
+    """The model of a result with these fields of the context, all required and not None."""
     fields: dict[str, Any] = {name: _required_field(context_class.model_fields[name]) for name in names}
     return create_model("Result", __config__=ConfigDict(extra="forbid"), **fields)
 
@@ -109,10 +109,10 @@ def model_at(path: str) -> type[BaseModel]:
 
 
 def validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, Any]:
-    """`answer` as `model` understands it, in the JSON form from which the model can be read again.
+    """`answer` as `model` understands it, in a JSON form from which the model can be read again.
 
-    `answer` as given where the model writes what it cannot read (a masked secret, another alias, a field left out).
-    Raises pydantic's ValidationError, Unstorable for what cannot be kept as JSON, and AnswerModelBroke.
+    Returns `answer` as given if the model writes what it cannot read (a masked secret, another alias, a field left
+    out). Raises pydantic's ValidationError, Unstorable for what JSON cannot store, and AnswerModelBroke.
     """
     given = in_json(answer)
     try:
@@ -129,7 +129,7 @@ def validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, An
 
 
 def in_json(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """`answer` in its JSON form. Raises Unstorable when it has none, or when it cannot be kept."""
+    """`answer` in its JSON form. Raises Unstorable if it has none, or it cannot be stored."""
     try:
         return as_json(answer)
     except (PydanticSerializationError, UnicodeError):

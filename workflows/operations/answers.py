@@ -1,4 +1,4 @@
-"""ANSWERS: the fields that an approval must give besides yes, and what the history holds of them."""
+"""ANSWERS: the fields that an approval must give besides yes, and what the history stores of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def answer_model(task: ManualTask) -> type[BaseModel] | None:
 
 
 def _step_in_doubt(task: ManualTask) -> tuple[WorkflowDefinition, Step]:
-    """The definition and the step whose call is in doubt. Of a removed step only the name is known."""
+    """The definition, and the step whose call is in doubt. A removed step has only its name."""
     if (definition := definitions().get(task.workflow.workflow_type)) is None:
         raise NotAllowed(
             f"This release does not know the type {task.workflow.workflow_type}, nor what its calls return: try again "
@@ -49,7 +49,7 @@ def _step_in_doubt(task: ManualTask) -> tuple[WorkflowDefinition, Step]:
 
 
 def checked(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The fields that an approval gives besides yes, validated for its question. Raises NotAllowed."""
+    """The fields of an approval besides yes, validated for its question. Raises NotAllowed."""
     if task.task_type == undo_question.TASK_TYPE:
         return _checked_decision(task, answer or {})
     model = answer_model(task)
@@ -67,7 +67,7 @@ def checked(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any
 
 
 def said_of_never(task: ManualTask) -> str:
-    """How the history calls the answer that the call never happened whose undo is in question; empty once it has."""
+    """The history's word for the answer that the call (whose undo failed) never happened; empty if it did happen."""
     step, generation = effect_in_question(task.wait.name)
     calls = Effect.objects.filter(workflow=task.workflow_id, step=step, generation=generation, undo=False)
     if not calls.filter(state__in=IN_DOUBT).exists():
@@ -84,7 +84,7 @@ def _checked_decision(task: ManualTask, answer: Mapping[str, Any]) -> dict[str, 
 
 
 def may_retry(task: ManualTask) -> bool:
-    """Whether a person who is asked before a reversal may have the workflow retried: only where that may mend it."""
+    """Whether a person who is asked before a reversal may retry instead: only if a retry may help."""
     return words_for_code(wording_of_type(task.workflow.workflow_type), task.workflow.last_error_code).passing
 
 
@@ -102,7 +102,7 @@ def _validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, A
 def _checked_result(
     task: ManualTask, model: type[BaseModel] | None, answer: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The result that a person gives for a call. It must be all that its step returns, or no run or undo can use it."""
+    """A call's result as a person gives it. It must have all that the step returns: later steps and undos need it."""
     definition, step = _step_in_doubt(task)
     known = (model or definition.context_class).model_fields
     if not isinstance(answer, Mapping):
@@ -129,9 +129,9 @@ def _is_empty(value: Any) -> bool:
 
 
 def for_history(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What the history holds of an answer about a call or an undo; `answer` is None when it was a rejection.
+    """What the history stores of an answer about a call or an undo. `answer` is None for a rejection.
 
-    It holds no personal data: only the choices that a model offers, and what reads like a reference.
+    It has no personal data: only choices that a model offers, and values that look like references.
     """
     if task.task_type == undo_question.TASK_TYPE:
         return {"said": "left_as_it_is" if answer is None else "retry" if answer["retry"] else "reverse"}
@@ -158,7 +158,7 @@ def for_history(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str,
 
 
 def recorded_answer(task: ManualTask) -> dict[str, Any]:
-    """What the history holds of the answer to a task: `said`, as `for_history` made it."""
+    """What the history stores of the answer to a task: `said`, as `for_history` made it."""
     decided = Event.objects.filter(workflow=task.workflow_id, detail__task=task.pk, detail__has_key="said")
     event = decided.order_by("id").last()
     return {"said": event.detail["said"]} if event else {}

@@ -1,4 +1,4 @@
-"""BULK VERBS: what can be done to many rows at once; features bring them (`Extension.bulk_verbs`)."""
+"""BULK VERBS: what can be done to many rows at once. Features add them (`Extension.bulk_verbs`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workflows.models import BulkItem, BulkOperation, State, Workflow
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-# How many rows one bulk operation may have: as far as lists count.
+# The most rows of a bulk operation: the limit of counts in lists.
 MOST = 10_000
 
 
@@ -35,9 +35,9 @@ class Became(TextChoices):
     DELETED = "deleted"
 
 
-# Gets an item, then the user, the reason and the verb's arguments by name.
+# Called with an item; and with the user, the reason and the verb's arguments by name.
 Act = Callable[..., object]
-# Some of the rows to which this user may not do it, and why: the reason is the same for all of them.
+# Rows to which this user may not do it, each group with its reason.
 Refused = Iterable[tuple[Collection[int], str]]
 
 
@@ -50,7 +50,7 @@ def on_its_row(operation: Callable[..., object]) -> Act:
 
 
 def by_state(rows: QuerySet[Any], *, failed: str = "") -> Iterator[str]:
-    """Why a verb does not apply to each of these workflows: by its state; `failed` is another word for that one."""
+    """Why a verb does not apply to each of these workflows: its state. `failed` replaces the word for that state."""
     for state, emptied_at in rows.with_state().values_list("state", "emptied_at"):  # type: ignore[attr-defined]
         word = failed if failed and state == State.FAILED else State(state).label.lower()
         yield "what it was sent was deleted" if emptied_at else word
@@ -64,21 +64,21 @@ def _nobody(ids: Collection[int], user: User) -> Refused:
 class BulkVerb:
     """An operation that can be done to many rows of `model`, which people call `what`.
 
-    - `label`: on the button of a list; empty for one that no list offers.
+    - `label`: the button in a list; empty if no list offers it.
     - `act` carries it out on an item. `seen` is SQL for what the user was shown of a row `chosen`: the operation
-      refuses one that has changed since.
-    - `takes_away`: a patient loses something by it; `calls_again`: it calls a service that has refused it. One person
-      may decide on fewer rows of either. `is_quiet`: it calls no service, so whoever may do it to one may do it to
-      many, and at once. `charges_again`: a charge that was given back is made again.
-    - Before: `applies`, to which rows; `why_not` the others, a reason for each; `refused`, to which of those that it
-      applies to this user may not do it; `money` that moves, a sentence. `counts` stands in place of these: how many,
-      by why not, under an empty text those to which it can be done.
-    - In words: its `noun`, what it `did` to each row, and `how`; `done`, what has happened to an item at once, where
-      `did` would promise what comes of it.
-    - After: `became` is an expression over the items, with `annotations`, for what became of each; None for a verb
-      that is finished at once. `aim`: what it is for. `otherwise`: other words than usual for what became of an item.
-    - To start it: `asks_colleague`, whom; `about_reason`, what the reason should say. In a shell it chooses among
-      `failures`, or what is `under way`, as in its `examples`; empty for one that a shell does not offer.
+      refuses a row that has changed since.
+    - `takes_away`: a patient loses something. `calls_again`: it calls a service that has refused. One person may decide
+      on fewer rows of these. `is_quiet`: it calls no service, so a user who may do it to one row may do it to many, at
+      once. `charges_again`: it makes refunded charges again.
+    - Before: the rows that it `applies` to; `why_not`, a reason for each of the others; `refused`, the rows to which
+      this user may not do it; `money`, a sentence about money that moves. Or `counts` instead of all these: a number
+      for each reason, and under an empty text the number that it can be done to.
+    - In words: its `noun`, what it `did` to a row, and `how`. `done` says what happened to an item at once, if `did`
+      would promise the result.
+    - After: `became` is an expression over the items, with `annotations`, for the result of each; None if the verb has
+      no later result. `aim`: the good result. `otherwise`: its own words for results.
+    - To start it: `asks_colleague` asks whom, `about_reason` says what the reason should contain. A shell chooses
+      `among` failures, or workflows under way, as in `examples`; empty if a shell does not offer it.
     """
 
     name: str
@@ -112,5 +112,5 @@ class BulkVerb:
 
 
 def verbs() -> dict[str, BulkVerb]:
-    """Those of this release, by name."""
+    """The verbs of this release, by name."""
     return {verb.name: verb for each in installed() for verb in each.bulk_verbs}

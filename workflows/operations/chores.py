@@ -1,4 +1,4 @@
-"""What people do with maintenance tasks: they let one go on that was set aside because workers died in it."""
+"""What people may do with maintenance tasks: let one go on that was set aside because workers died in it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ BULK_OPERATIONS = "bulk operations"
 
 
 def forget_deaths(name: str) -> None:
-    """What its next slice is about is another thing now: the deaths of workers before say nothing of it."""
+    """Forget the deaths of workers in a task: its next slice is about something else."""
     Chore.objects.filter(pk=name, deaths__gt=0).update(deaths=0)
 
 
 def go_on(name: str, *, user: User, reason: str) -> None:
-    """Have workers do a maintenance task again, where the last one died. Three more deaths set it aside again."""
+    """Let workers do a maintenance task again, from where the last one died. Three more deaths set it aside again."""
     require(user, TRY_NOW)
     require_reason(reason, "to let it go on")
     with short_transaction():

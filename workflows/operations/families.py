@@ -1,7 +1,7 @@
-"""FAMILIES: the workflows that were cancelled with their parent, and are retried with it, by the workers.
+"""FAMILIES: workflows that were cancelled with their parent are retried with it, by the workers.
 
-There may be thousands, and a request has seconds. So they are the items of a bulk operation (`operations.bulk`): it
-goes on when a worker dies, each item has an outcome, and people see how far it is.
+There may be thousands, and a request has only seconds. So they are the items of a bulk operation: it survives the death
+of a worker, each item has an outcome, and people see the progress.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 VERB = "retry_family"
-# Items a second: each is a few statements, and calls nobody.
+# Items a second. Each is a few statements, and calls no service.
 PACE = 50
 
-# Those that were cancelled with their parent, or are about to be; of a parent that is still being reversed, none. A
-# request that was obeyed, or withdrawn, before says nothing of one that a person has cancelled since.
+# Children that were cancelled with their parent, or will be; none while the parent is still being reversed. A request
+# that was obeyed or withdrawn does not count if a person has cancelled the child since.
 _CHILD = f"""child.parent_id = family.id AND child.cancelled_at IS NOT NULL AND child.emptied_at IS NULL
               AND EXISTS (SELECT FROM workflows_signal s
                            WHERE s.workflow_id = child.id AND s.name = '{store.CANCEL_SIGNAL}'
                              AND s.source = '{store.ENGINE}' AND s.closed_at >= child.cancelled_at)"""
 _ANY = f"SELECT EXISTS (SELECT FROM workflows_workflow child, (SELECT %(id)s AS id) family WHERE {_CHILD})"  # noqa: S608 (ours)
-# The children come before their parents, which read how the children have ended. One that has failed again since is
-# left; one that is still being reversed may be retried by its turn.
+# Children come before their parents, which read their results. A child that has failed again since is left out. One
+# that is still being reversed may be retried when its turn comes.
 _ITEMS = f"""
     WITH RECURSIVE family AS (
         SELECT id, completed_at, 0 AS depth FROM workflows_workflow WHERE id = %(id)s
@@ -42,14 +42,14 @@ _ITEMS = f"""
 
 
 def is_one(workflow_id: int) -> bool:
-    """Whether something was cancelled with this workflow, and would be retried with it."""
+    """Whether workflows were cancelled with this one, and would be retried with it."""
     return fetch_one(_ANY, {"id": workflow_id}) == (True,)
 
 
 def ask(workflow_id: int, *, user: User, reason: str) -> str:
-    """In the transaction that holds the row of a cancelled parent: have its children retried, and then itself.
+    """Retry the children of a cancelled parent, and then the parent, in the transaction that has its row locked.
 
-    Returns what happens, a sentence; empty where nothing was cancelled with it.
+    Returns a sentence about what happens; empty if nothing was cancelled with it.
     """
     store.withdraw_cancellation_of_children([workflow_id])
     if not is_one(workflow_id):
@@ -74,7 +74,7 @@ def ask(workflow_id: int, *, user: User, reason: str) -> str:
 
 
 class UnderWay(NamedTuple):
-    """The bulk operation that retries a workflow after its children; how many items it has, and how many are left."""
+    """The bulk operation that retries a workflow after its children: the number of its items, and of those left."""
 
     bulk: int
     selected: int
@@ -86,7 +86,7 @@ class UnderWay(NamedTuple):
 
 
 def under_way(workflow_id: int) -> UnderWay | None:
-    """What has been asked for and not come to this workflow yet; None if nothing has."""
+    """The bulk operation that has not come to this workflow yet; None if there is none."""
     going_on = [BulkOperation.State.RUNNING, BulkOperation.State.PAUSED]
     found = BulkOperation.objects.filter(verb=VERB, state__in=going_on, arguments={"root": workflow_id}).first()
     if found is None:

@@ -46,20 +46,20 @@ REVEAL = "workflows.reveal_workflow"
 VIEW_AUDIT = "workflows.view_audit"
 VIEW_BULK = "workflows.view_bulkoperation"
 
-# What the names of API clients begin with, as actors.
+# The prefix of API clients' names as actors.
 API = "api:"
 
-# Another operation holds a row for milliseconds; a release of 256 workflows holds a service's for 0.1 s.
+# Another operation locks a row for milliseconds; a release of 256 workflows locks a service's for 0.1 s.
 LOCK_TIMEOUT = "2s"
 BUSY = "Somebody is changing it at this moment: look at it again."
 
-# The bulk operation that an operation is an item of; None for one by itself, and a number of none in a dry run.
+# The bulk operation of which the present operation is an item; None outside one, and REHEARSAL in a dry run.
 REHEARSAL = 0
 _bulk: ContextVar[int | None] = ContextVar("bulk", default=None)
 
 
 class Actor(Protocol):
-    """Who does it: a user of the console, or an API client."""
+    """The actor of an operation: a user of the console, or an API client."""
 
     def has_perm(self, perm: str) -> bool: ...
 
@@ -80,7 +80,7 @@ class ApiClient:
 
 
 class WorkflowBusy(NotAllowed):
-    """A worker holds the row."""
+    """A worker has locked the row."""
 
 
 def require(user: Actor, *permissions: str) -> None:
@@ -90,7 +90,7 @@ def require(user: Actor, *permissions: str) -> None:
 
 
 def why_not_second(asked_by: User, user: User) -> str:
-    """Why `user` may not approve what `asked_by` has asked for: a sentence, empty if they are two people."""
+    """Why `user` may not approve what `asked_by` has asked for; empty if they are two people."""
     if asked_by == user:
         return "You have asked for it yourself: another user approves it."
     if (email := user.email.strip().lower()) and email == asked_by.email.strip().lower():
@@ -99,7 +99,7 @@ def why_not_second(asked_by: User, user: User) -> str:
 
 
 def stated(reason: str) -> str:
-    """The reason as it is kept: without space around it, and without characters that nobody sees (U+200B, say)."""
+    """The reason as it is stored: without spaces around it, and without invisible characters such as U+200B."""
     return "".join(each for each in reason if each.isprintable() or each.isspace()).strip()
 
 
@@ -110,7 +110,7 @@ def require_reason(reason: str, what: str) -> None:
 
 @contextmanager
 def item_of(bulk: int) -> Iterator[None]:
-    """Let the operation within be an item of a bulk operation: part of the transaction that records its outcome."""
+    """Run the operation within as an item of a bulk operation: in the transaction that records its outcome."""
     token = _bulk.set(bulk)
     try:
         yield
@@ -119,7 +119,7 @@ def item_of(bulk: int) -> Iterator[None]:
 
 
 def after_commit(do: Callable[[], object]) -> None:
-    """Do it after an operation's own transaction; for an item of a bulk operation, after the one around it."""
+    """Call `do` after the operation's transaction; for an item of a bulk operation, after the one around it."""
     if _bulk.get() is None:
         do()
     else:
@@ -128,7 +128,7 @@ def after_commit(do: Callable[[], object]) -> None:
 
 @contextmanager
 def rehearsed() -> Iterator[None]:
-    """Let the operations within be refused as ever, and take back all that they do: for a dry run."""
+    """For a dry run: the operations within check all their rules, and everything they do is rolled back."""
     with transaction.atomic(), item_of(REHEARSAL):
         yield
         transaction.set_rollback(True)
@@ -136,7 +136,7 @@ def rehearsed() -> Iterator[None]:
 
 @contextmanager
 def short_transaction(busy: str = BUSY) -> Iterator[None]:
-    """An operation's own transaction. Raises NotAllowed, with the sentence `busy`, rather than wait long for a row."""
+    """An operation's own transaction. Raises NotAllowed with the sentence `busy` instead of waiting long for a row."""
     try:
         with transaction.atomic(durable=_bulk.get() is None):
             with connection.cursor() as cursor:
@@ -149,7 +149,7 @@ def short_transaction(busy: str = BUSY) -> Iterator[None]:
 
 
 def lock_workflow(workflow_id: int) -> tuple[Workflow, State]:
-    """Lock a workflow's row and read it, with its state. It never waits: a worker may hold the row for a whole run."""
+    """Lock a workflow's row and read it, with its state. Never waits: a worker may keep the lock for a whole run."""
     rows = Workflow.objects.with_state().defer("payload", "context")
     try:
         workflow = rows.select_for_update(nowait=True, no_key=True).filter(pk=workflow_id).first()
@@ -165,7 +165,7 @@ def lock_workflow(workflow_id: int) -> tuple[Workflow, State]:
 
 
 def why_emptied(workflow: Workflow) -> str:
-    """Why nothing can be done with a workflow, whatever its state: its content was deleted. Empty while it has some."""
+    """Why nothing can be done with a workflow: its content was deleted. Empty if it has content."""
     if not workflow.emptied_at:
         return ""
     return (
@@ -175,7 +175,7 @@ def why_emptied(workflow: Workflow) -> str:
 
 
 def require_status(workflow: Workflow, state: State, status: Workflow.Status, only: str) -> None:
-    """Raise NotAllowed unless the workflow has the status: `only` says what can be done, and with which."""
+    """Raise NotAllowed unless the workflow has the status. `only` says what needs which status."""
     if workflow.status != status:
         raise NotAllowed(f"Only {only}; this one is {state.label.lower()}.")
 
@@ -183,14 +183,14 @@ def require_status(workflow: Workflow, state: State, status: Workflow.Status, on
 def record_event(
     workflow_id: int, kind: Event.Kind, user: Actor, *, step: str = "", reason: str, **detail: Any
 ) -> None:
-    """Write one event to the history, in the operation's own transaction: see `history.record`."""
+    """Write one event to the history, in the operation's transaction: see `history.record`."""
     if bulk := _bulk.get():
         detail["bulk"] = bulk
     history.record(workflow_id, kind, step=step, actor=user.get_username(), reason=stated(reason), **detail)
 
 
 def record_for(row: Model, user: User, what: str, reason: str) -> None:
-    """Write in the console's log what was done to a row that is not a workflow."""
+    """Write to the console's log what was done to a row that is not a workflow."""
     told = f"{what}. {stated(reason)}".strip()
     if bulk := _bulk.get():
         told = f"{told} In bulk operation {bulk}."

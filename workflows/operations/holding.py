@@ -1,4 +1,4 @@
-"""HOLDING something until a time: a service, a queue or a type."""
+"""HOLDING a service, a queue or a type until a time."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 
 from django.utils.text import capfirst
 
-# A longer outage is held again: a forgotten hold stops the work all the same.
+# A longer outage needs another hold, because a forgotten hold would stop the work, too.
 LONGEST_HOLD = timedelta(days=7)
 
 
 def why_not_hold_until(until: datetime, *, now: datetime, what: str = "a service") -> str:
-    """Why none can be held until then, in a sentence; empty if it can."""
+    """Why nothing can be held until then, in a sentence; empty if it can."""
     if until <= now:
         return f"That time is over: {what} is held until a time to come."
     if until > now + LONGEST_HOLD:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def revoke(api_key_id: int, *, user: User, reason: str = "") -> None:
-    """Revoke an API key for good. What was sent with it stays."""
+    """Revoke an API key for good. Submissions that were sent with it stay."""
     require(user, REVOKE)
     with short_transaction():
         key = ApiKey.objects.filter(pk=api_key_id).first()

@@ -1,4 +1,4 @@
-"""What people look at, on record before they see it: pages about a workflow, revealed values, exports of the audit."""
+"""Looking: pages about a workflow, revealed values and exports of the audit are recorded before a user sees them."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ logger = logging.getLogger(__name__)
 
 Kind = Access.Kind
 
-# A page that stays open and keeps itself up to date has a line of the audit so often.
+# A page that stays open and updates itself gets a line of the audit so often.
 STILL_OPEN = timedelta(minutes=15)
 
 
 def record_view(workflow_id: int, *, actor: str, in_background: bool = False) -> None:
     """Record that a user, by name, is shown a page about a workflow.
 
-    `in_background`: the page asks by itself, to stay up to date. On a server that is read-only for now, in a failover,
-    the log has it instead: the page shows no value in clear.
+    `in_background`: the page updates itself. If the server is read-only during a failover, the log has the record
+    instead, because the page shows no value in clear.
     """
     views = Access.objects.filter(workflow=workflow_id, kind=Kind.VIEWED, actor=actor)
     if in_background and views.filter(at__gt=Now() - STILL_OPEN).exists():
@@ -53,7 +53,7 @@ def record_view(workflow_id: int, *, actor: str, in_background: bool = False) ->
 
 
 def record_export(user: User, *, chosen: str, workflow_id: int | None = None) -> None:
-    """Record that a user takes a part of the audit away, before they get it: which, and about which workflow."""
+    """Record which part of the audit a user exports, and of which workflow, before they get it."""
     require(user, VIEW_AUDIT)
     Access.objects.create(
         actor=user.get_username(), kind=Kind.EXPORTED, workflow_id=workflow_id, detail={"chosen": chosen}
@@ -67,9 +67,9 @@ def revealable(workflow: Workflow) -> tuple[str, ...]:
 
 
 def reveal(workflow_id: int, *, user: User, fields: Collection[str], reason: str) -> dict[str, Any]:
-    """The values of these fields of a workflow's payload, in clear. That they were is committed before they are read.
+    """The values of these fields of a workflow's payload, in clear. The record is committed before they are read.
 
-    `reason` is the purpose. Refused for a field that the definition does not call revealable.
+    `reason` is the purpose. Raises NotAllowed for a field that the definition does not call revealable.
     """
     require_reveal(user, reason)
     workflow = Workflow.objects.only("workflow_type", "emptied_at").filter(pk=workflow_id).first()
@@ -85,13 +85,13 @@ def reveal(workflow_id: int, *, user: User, fields: Collection[str], reason: str
 
 
 def require_reveal(user: User, reason: str) -> None:
-    """Raise PermissionDenied or NotAllowed unless the user may see values in clear, and says what for."""
+    """Raise PermissionDenied or NotAllowed unless the user may see values in clear, and gives a purpose."""
     require(user, REVEAL)
     require_reason(reason, "what is revealed")
 
 
 def record_reveal(workflow_id: int, *, user: User, fields: Collection[str], reason: str) -> None:
-    """Record that a user, whom `require_reveal` lets, is shown these fields of a workflow in clear: before they are."""
+    """Record that these fields of a workflow are shown to a user, before they are. Call `require_reveal` first."""
     detail = {"fields": [*fields], "purpose": stated(reason)}
     with short_transaction():
         Access.objects.create(actor=user.get_username(), kind=Kind.REVEALED, workflow_id=workflow_id, detail=detail)

@@ -1,6 +1,6 @@
-"""Whether workflows hold a patient's money, or would take it again, with the children to which the same happens.
+"""Whether workflows hold a patient's money, or would take it again, including the children that share their fate.
 
-What a charge is, and when money is held, `workflows.charges` says.
+`workflows.charges` defines a charge, and when money is held.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from workflows.postgres.statements import fetch_all
 
 
 class Charges(NamedTuple):
-    """The calls of one workflow that charge, by their ids: those that stand, and those that may have happened."""
+    """The ids of a workflow's charges: those that stand, and those that may have happened."""
 
     standing: list[int]
     unclear: list[int]
 
 
 def held_by(workflow: Workflow) -> Charges:
-    """The workflow's own charges that are held now; none if its type is not known here, or charges nothing."""
+    """The workflow's own charges that are held now; none if its type is unknown here, or charges nothing."""
     held = [each for each in charges_of(workflow) if each.is_held]
     return Charges(*([each.call.pk for each in held if each.is_unclear == unclear] for unclear in (False, True)))
 
 
 def in_words(workflow: Workflow, held: Charges) -> str:
-    """What a workflow's charges come to."""
+    """The sum of a workflow's held charges, in words."""
     money, number = wording_of_type(workflow.workflow_type).money, len(held.standing or held.unclear)
     if not number or money is None:
         return "nothing is charged any more"
@@ -40,9 +40,9 @@ def in_words(workflow: Workflow, held: Charges) -> str:
 
 
 class Found(NamedTuple):
-    """So many charges of a workflow: that of `root`, or a descendant's to which the same happens as to `root`.
+    """A number of charges of a workflow: of `root` itself, or of a descendant that shares its fate.
 
-    `is_reversible`: given back when it fails. `is_unclear`: nobody knows whether anything was charged.
+    `is_reversible`: given back when the workflow fails. `is_unclear`: nobody knows whether anything was charged.
     """
 
     root: int
@@ -53,8 +53,8 @@ class Found(NamedTuple):
 
 
 def _with_call(*, child: str, call: str, told: str = "is_reversible, is_unclear, count(*)") -> str:
-    """SQL for the charges of workflows for which `call` holds, and of their descendants to which the same happens."""
-    # LATERAL: joined to the whole ledger, a planner without statistics might read all of it.
+    """SQL for charges of workflows that meet the condition `call`, and of the descendants that meet `child`."""
+    # LATERAL, because without statistics a planner could read the whole ledger for a join.
     return f"""
         WITH RECURSIVE family AS (
             SELECT id AS root, id, workflow_type, cancelled_at
@@ -69,11 +69,11 @@ def _with_call(*, child: str, call: str, told: str = "is_reversible, is_unclear,
          GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"""  # noqa: S608 (ours)
 
 
-# What is cancelled with the workflow counts.
+# Includes workflows that are cancelled with this one.
 _HELD = _with_call(child="child.status = 'PENDING'", call=charges.HELD)
 
-# Children that were cancelled with it are retried with it. What was charged again since, and stands, is on record, and
-# is not charged once more. Whatever was refunded before, a retry charges once.
+# Children that were cancelled with the workflow are retried with it. A charge that was made again and stands is on
+# record, and is not made once more. However often it was refunded, a retry charges once.
 _REFUNDED = _with_call(
     child="family.cancelled_at IS NOT NULL AND child.cancelled_at IS NOT NULL",
     call=f"""{charges.REFUNDED}
@@ -86,27 +86,27 @@ _REFUNDED = _with_call(
 
 
 def held(*workflow_ids: int) -> list[Found]:
-    """What these workflows, and what is cancelled with them, have charged, or may have, and not given back."""
+    """The charges, certain or possible, of these and of those cancelled with them, that were not given back."""
     return _found(_HELD, workflow_ids)
 
 
 def charged_again(*workflow_ids: int) -> list[Found]:
-    """What a retry of these, and of the children that are retried with them, charges though it was refunded."""
+    """The refunded charges that a retry of these workflows, and of the children retried with them, makes again."""
     return _found(_REFUNDED, workflow_ids)
 
 
 def may_have_been_charged(*workflow_ids: int) -> set[int]:
-    """Those of which a charge is held, their own or of a child cancelled with them."""
+    """The workflows with a held charge, of their own or of a child that is cancelled with them."""
     return {each.root for each in held(*workflow_ids)}
 
 
 def would_charge_again(*workflow_ids: int) -> set[int]:
-    """Those whose retry charges again what was refunded, their own or of a child that is retried with them."""
+    """The workflows whose retry repeats a refunded charge, of their own or of a child that is retried with them."""
     return {each.root for each in charged_again(*workflow_ids)}
 
 
 def sum_of(found: Iterable[Found]) -> str:
-    """What these charges come to, each once, whatever the number of roots that it was found by."""
+    """The sum of these charges. Each counts once, even if several roots have found it."""
     each_once = {(each.workflow_id, each.is_reversible, each.is_unclear): each.number for each in found}
     numbers: dict[int, int] = {}
     for (workflow_id, *_), number in each_once.items():
@@ -120,7 +120,7 @@ def _found(sql: str, workflow_ids: Collection[int]) -> list[Found]:
 
 
 def failed_with_a_charge(newest: int) -> set[int]:
-    """Those of the newest failed workflows that hold a charge, and that nobody has acknowledged."""
+    """The workflows with a held charge among the newest failures that nobody has acknowledged."""
     return _charged(_NEWEST_FAILURES, newest=newest)
 
 
@@ -134,7 +134,7 @@ _NEWEST_FAILURES = f"""SELECT id, workflow_type FROM workflows_workflow WHERE {U
 
 
 def _charged(rows: str, **parameters: Any) -> set[int]:
-    # LATERAL: joined to the whole ledger, a planner without statistics might read all of it.
+    # LATERAL, as above.
     found = fetch_all(
         f"""SELECT w.id FROM ({rows}) w
              CROSS JOIN LATERAL (

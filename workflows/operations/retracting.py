@@ -6,12 +6,12 @@
 | with its wait; the worker that read it died before it decided | nothing more |
 | on the ledger | restores the effect; removes the next generation that a no has made, if its call was not started |
 
-Each time the wait is superseded, so that the next run of the workflow asks again, by a new task. A call that was
-started after the answer was read builds on it: then the answer stands. The answer to the question before a reversal is
-about all calls: "leave them" is retracted until a retry, "reverse them" until the first undo is started.
+Each time the wait is superseded, so the next run of the workflow asks again, by a new task. A call that started after
+the answer was read builds on it, so the answer stands. The answer to the question before a reversal is about all calls:
+"leave them" can be retracted until a retry, "reverse them" until the first undo starts.
 
-The caller holds the workflow's row, so no worker reads an answer or starts a call meanwhile. A worker that has lost the
-row can still have one statement on its way to the server: while its attempt is open, no answer is retracted.
+The caller has locked the workflow's row, so no worker reads an answer or starts a call meanwhile. A worker that has
+lost the row can still have one statement on its way to the server: no answer is retracted while its attempt is open.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ State = Effect.State
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswer:
-    """An answer, and where it is: with its `wait` once a worker has read it; `on_ledger` once the effect says so, too.
+    """An answer, and where it is: with its `wait` after a worker has read it; `on_ledger` if the effect has it, too.
 
-    `made` are the effects that the answer made or settled: for a no the next generation, before its call; for a call
-    that was undone by hand the undo.
+    `made` are the effects that the answer made or settled: after a no the next generation, before its call; after a
+    call that was undone by hand, the undo.
     """
 
     task: ManualTask
@@ -72,7 +72,7 @@ _STATES_BEFORE = {DOUBT_TASK_TYPE: (State.INTENT, State.UNKNOWN), compensation.U
 
 
 def _is_next(effect: Effect, of: Effect) -> bool:
-    """The generation after `of`, whose key was never sent."""
+    """Whether `effect` is the generation after `of`, with a key that was never sent."""
     following = (of.step, of.generation + 1, False, State.NOT_DONE, None)
     return (effect.step, effect.generation, effect.undo, effect.state, effect.settled_at) == following
 
@@ -128,7 +128,7 @@ def _why_built_on(answer: GivenAnswer) -> str:
         step = titled_step(workflow_type, effect.step)
         return "" if still_open else f"What became of {step} has become known in another way since."
     for other in answer.others:
-        # A step that did not apply has called nothing; each attempt evaluates it again.
+        # A step that did not apply made no call; each attempt checks that again.
         skipped = other.state == State.SKIPPED and other.step != effect.step
         if _is_started_since(other, wait) and not skipped:
             begun = f"{'The reversal of ' if other.undo else ''}{titled_step(workflow_type, other.step)}"
@@ -137,15 +137,15 @@ def _why_built_on(answer: GivenAnswer) -> str:
 
 
 def _is_started_since(effect: Effect, wait: Wait) -> bool:
-    """Whether the effect's row, or its call, was started after a worker had read the answer.
+    """Whether the effect's row, or its call, started after a worker had read the answer.
 
-    Both have drawn a number, for the clock may have been set back between them. An unread answer has none.
+    Compares the numbers that both have drawn, because the clock may have been set back. An unread answer has none.
     """
     return wait.call_number is not None and (effect.call_number or 0) > wait.call_number
 
 
 class Again(Enum):
-    """When the workflow asks again, once the answer is retracted."""
+    """When the workflow asks again after its answer is retracted."""
 
     AT_ONCE = "asks again at once"
     TO_UNDO = "is taken up again to reverse it, and asks at once"
@@ -170,13 +170,13 @@ def when_asked_again(task: ManualTask) -> Again:
 
 
 def retract(task: ManualTask) -> str:
-    """Undo what the answer changed, and have the workflow ask again. Return when it will, in a sentence.
+    """Undo what the answer changed, and make the workflow ask again. Return when it does, in a sentence.
 
-    A FAILED workflow asks when somebody retries it. But if the call has an undo, compensation resumes at once: else
-    nobody would be asked about a charge that may have to be given back.
+    A FAILED workflow asks when somebody retries it. But if the call has an undo, compensation resumes at once:
+    otherwise nobody would be asked about a charge that may have to be given back.
     """
     Wait.objects.filter(pk=task.wait_id).update(superseded=True)
-    # The signal is not closed as ignored: a retry would restore it.
+    # Not closed as ignored: a retry would restore the signal.
     unread = Signal.objects.filter(
         Q(closed_at=None) | Q(ignored=True), workflow=task.workflow_id, name=task.signal_name
     )
@@ -198,17 +198,17 @@ def retract(task: ManualTask) -> str:
 
 
 def _restore_left(task: ManualTask) -> None:
-    """Set what the answer has left as it is back to done."""
+    """Set the effects that the answer left as they are back to done."""
     assert task.decided_by
     left = Effect.objects.filter(workflow=task.workflow_id, undo=False, state=State.KEPT, result__isnull=False)
     left.filter(settled_by=task.decided_by.get_username()).update(state=State.DONE, settled_by="")
 
 
 def _restore(answer: GivenAnswer) -> None:
-    """Set the effect back to what it was: in doubt or, where its undo was in question, possibly done."""
+    """Set the effect back to what it was: in doubt or, if its undo was in question, possibly done."""
     of_undo = answer.task.task_type == compensation.UNDO_TASK_TYPE
     was_done = of_undo and answer.effect.result is not None
-    # The person was asked because so many had failed; a call that never happened has none.
+    # The person was asked after so many failures. A call that never happened has none.
     failures = {"undo_failures": compensation.MAX_UNDO_FAILURES} if of_undo and not was_done else {}
     unsettled = {"settled_at": None, "settled_by": ""}
     Effect.objects.filter(pk=answer.effect.pk).update(
@@ -220,6 +220,6 @@ def _restore(answer: GivenAnswer) -> None:
     )
     new = [effect.pk for effect in answer.made if _is_started_since(effect, answer.wait)]
     Effect.objects.filter(pk__in=new).delete()
-    # What is left is an undo that had been called before the answer.
+    # What is left of them is an undo that had been called before the answer.
     made = Effect.objects.filter(pk__in=[effect.pk for effect in answer.made])
     made.update(state=State.UNKNOWN, result=None, **unsettled)

@@ -34,16 +34,16 @@ from workflows.signals import store, waking
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-# The refusal when an update changed no row, and the row that is read then gives no reason.
+# The refusal if an update changed no row, and the row as read afterwards gives no reason.
 CHANGED = "Somebody has changed it just now: look at it again."
 OWN_REQUEST = "You requested this yourself, so another user has to decide it (four eyes)."
 FOUR_EYES = "manual_task_four_eyes"
-# One of them is enough: the second is for the tasks of the team `operations` alone.
+# One of them is enough. The second is only for tasks of the team `operations`.
 MAY_DECIDE = (DECIDE, RESOLVE)
 
 
 def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
-    """Make an open task the user's own, so that no other user decides it; not one that an able user has claimed."""
+    """Make an open task the user's own: no other user can decide it. Refused if another able user has claimed it."""
     require(user, *MAY_DECIDE)
     with short_transaction():
         row = ManualTask.objects.filter(pk=task_id)
@@ -55,10 +55,10 @@ def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
 
 
 def assign(task_id: int, *, user: User, to: int, seen: list[int], reason: str = "") -> str:
-    """Make an open task a colleague's, who may decide it; return what happened, a sentence. `reason` is a note to them.
+    """Assign an open task to a colleague who may decide it; return a sentence that says so. `reason` is a note to them.
 
-    A user with the permission to assign may hand on any task; one who may decide it, what is free or their own. `seen`
-    is the assignee that the user was shown, if any: a later change is not undone.
+    A user with the permission to assign may assign any task; others, free tasks and their own. `seen` is the assignee
+    that the user was shown, if any: a later change is not overwritten.
     """
     require(user, ASSIGN, *MAY_DECIDE)
     with short_transaction():
@@ -80,7 +80,7 @@ def assign(task_id: int, *, user: User, to: int, seen: list[int], reason: str = 
 
 
 def ask_lead(task_id: int, *, user: User, reason: str) -> None:
-    """Ask a support lead to decide an open task, or to give it to somebody; `reason` is a note to them."""
+    """Ask a support lead to decide an open task, or to assign it. `reason` is a note to them."""
     require(user, ACKNOWLEDGE, *MAY_DECIDE)
     require_reason(reason, "a lead")
     with short_transaction():
@@ -95,7 +95,7 @@ def release_task(task_id: int, *, user: User, reason: str = "") -> None:
     """Give a claimed task back to all users who may decide it.
 
     A user may release their own task, and one whose assignee can no longer decide it; with the permission to assign,
-    any.
+    any task.
     """
     require(user, ASSIGN, *MAY_DECIDE)
     with short_transaction():
@@ -111,24 +111,24 @@ def release_task(task_id: int, *, user: User, reason: str = "") -> None:
 
 
 def approve(task_id: int, *, user: User, reason: str = "", answer: Mapping[str, Any] | None = None) -> None:
-    """Answer a manual task with yes, and wake its workflow. `answer` holds the fields that the question asks for."""
+    """Answer a manual task with yes, and wake its workflow. `answer` has the fields that the question asks for."""
     _decide(task_id, ManualTask.State.APPROVED, user=user, reason=reason, answer=answer)
 
 
 def reject(task_id: int, *, user: User, reason: str) -> None:
-    """Answer a manual task with no, and wake its workflow: a refused approval fails it, with this reason."""
+    """Answer a manual task with no, and wake its workflow. A refused approval fails it, with this reason."""
     require_reason(reason, "a rejection")
     _decide(task_id, ManualTask.State.REJECTED, user=user, reason=reason)
 
 
 def retract(task_id: int, *, user: User, reason: str) -> str:
-    """Retract an answer about a call, or its undo (`operations.retracting`); return what happens, a sentence."""
+    """Retract an answer about a call or its undo (`operations.retracting`); return a sentence about what happens."""
     require(user, *MAY_DECIDE)
     require_reason(reason, "what is retracted")
     with short_transaction():
         workflow_id = _read_task(task_id).workflow_id
         lock_workflow(workflow_id)
-        # A worker that has lost the row may be writing to one of these effects: what it writes is then read below.
+        # A worker that has lost the row may be writing to one of these effects. Its write is then visible below.
         list(Effect.objects.filter(workflow=workflow_id).order_by("pk").select_for_update(no_key=True).values("pk"))
         task = _read_task(task_id)
         if why_not := why_not_retract(task, user) or retracting.why_not(task):
@@ -159,9 +159,9 @@ def _decide(
     reason: str,
     answer: Mapping[str, Any] | None = None,
 ) -> None:
-    """Decide a task, once: the update of its row is the arbiter between two people, and between them and its expiry.
+    """Decide a task, once: the update of its row decides a race between two people, or with its expiry.
 
-    The workflow's row is not locked, because a worker may hold it: the decision is stored as a signal and committed,
+    The workflow's row is not locked, because a worker may have it: the decision is stored as a signal and committed,
     and a second statement then wakes the workflow.
     """
     require(user, *MAY_DECIDE)
@@ -195,7 +195,7 @@ def _decide(
 
 
 def _require_not_cancelled(task: ManualTask) -> None:
-    """Refuse when a cancellation was requested: with the parent, or before the question was asked."""
+    """Refuse if a cancellation was requested, with the parent or before the question was asked."""
     if task.task_type in compensation.KEPT_ON_CANCEL:
         return
     if asked := store.cancellation(task.workflow_id):
@@ -204,9 +204,9 @@ def _require_not_cancelled(task: ManualTask) -> None:
 
 @contextmanager
 def _four_eyes_as_refusal() -> Iterator[None]:
-    """Turn the violation of the four-eyes constraint, which has the last word, into NotAllowed.
+    """Turn a violation of the four-eyes constraint, which has the last word, into NotAllowed.
 
-    The update checks the rule first: PostgreSQL's refusal would quote the whole row, with its facts, in its log.
+    The update checks the rule first, because PostgreSQL's refusal would log the whole row, with its facts.
     """
     try:
         yield
@@ -249,18 +249,17 @@ def why_not_decide(task: ManualTask, user: User) -> str:
 
 
 def why_not_retract(task: ManualTask, user: User) -> str:
-    """Why `user` cannot retract the answer to the task, though another may, in a sentence; empty if they can."""
+    """Why `user` cannot retract the answer to the task though others may, in a sentence; empty if they can."""
     return _why_not_theirs(task, user)
 
 
 def why_not_retry_instead(task: ManualTask, user: User) -> str:
-    """Why `user` cannot have a workflow retried instead of reversed, in a sentence; empty if they can, or it is no
-    such question."""
+    """Why `user` cannot retry a workflow instead of reversing it, in a sentence; empty if they can."""
     return why_not_retry(task.workflow_id, user) if task.task_type == undo_question.TASK_TYPE else ""
 
 
 def _lock_task(task_id: int) -> None:
-    """Lock a task's row without waiting for whoever decides it, or claims it, at this moment."""
+    """Lock a task's row. Does not wait for another user who is deciding or claiming it."""
     ManualTask.objects.select_for_update(nowait=True, no_key=True).filter(pk=task_id).values("pk").first()
 
 
@@ -276,7 +275,7 @@ def _undecided(tasks: ManualTaskQuerySet) -> ManualTaskQuerySet:
 
 
 def _decidable(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
-    """The tasks that `user` may decide unless another user has claimed them; the update checks that itself."""
+    """The tasks that `user` may decide if no other user has claimed them; the update checks the claim."""
     return _allowed_for(_undecided(tasks), user)
 
 

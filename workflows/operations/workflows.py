@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = False, seen: Collection[int] = ()) -> str:
     """Start a failed or cancelled workflow again from its first step; return what happens before that, if anything.
 
-    A question that failed it (rejected, or expired) is asked again, and so is one that expired, or was closed, while
-    nobody could decide; every other question keeps its answer. Calls that were undone are made again, under a new key;
-    those that a person has left as they are stay done. `expires_after` is counted again. Children that were cancelled
-    with it are started again before it, by the workers (`operations.families`).
+    A question that failed it (rejected, or expired) is asked again, as is one that expired or was closed while nobody
+    could decide. Every other question keeps its answer. Undone calls are made again, under a new key; those that a
+    person left as they are stay done. `expires_after` starts again. Children that were cancelled with it are started
+    first, by the workers (`operations.families`).
 
-    It goes before what is queued and has not started, unless many are retried `in_bulk`: a thousand would hold up
-    everything new. A cancelled workflow is refused there: ticking a whole page must not bring it back. To charge again
-    what was refunded takes the permission to cancel what has been charged.
+    It goes before workflows that have not started, unless many are retried `in_bulk`: a thousand would delay everything
+    new. `in_bulk` refuses a cancelled workflow, so that ticking a whole page cannot bring it back. To charge again what
+    was refunded, the user needs the permission to cancel paid workflows.
 
-    `seen` is the end that the user was shown (`ended_at`): a workflow that has failed again since is refused. A caller
-    who has looked at none leaves it empty.
+    `seen` is the end that the user was shown (`ended_at`): a workflow that has failed again since is refused. It is
+    empty if the caller has shown none.
     """
     require(user, RETRY)
     with short_transaction():
@@ -70,7 +70,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
 
 
 def retry_alone(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
-    """The same for a workflow, cancelled or not, whose children were retried before it (`operations.families`)."""
+    """Retry a workflow, cancelled or not, whose children were retried before it (`operations.families`)."""
     require(user, RETRY)
     with short_transaction():
         _retry(_lock_for_retry(workflow_id, user, seen), user, reason)
@@ -92,7 +92,7 @@ def _retry(workflow: Workflow, user: User, reason: str, *, begun: bool = True) -
 
 
 def start_again(workflow: Workflow, *, begun: bool = True) -> None:
-    """In the transaction of an operation that holds the row: a FAILED workflow starts again from its first step."""
+    """Start a FAILED workflow again from its first step, in an operation's transaction that has locked the row."""
     Correction.objects.drop(workflow.pk)
     reopening.reopen(workflow, begun=begun)
     store.close_cancellations(workflow.pk)
@@ -100,7 +100,7 @@ def start_again(workflow: Workflow, *, begun: bool = True) -> None:
 
 
 def ended_at(workflow: Workflow) -> list[int]:
-    """When a workflow finished, in microseconds, which identifies its end; empty while it has not finished."""
+    """The time of a workflow's end in microseconds, which identifies it; empty if it has not finished."""
     return [microseconds(workflow.completed_at)] if workflow.completed_at else []
 
 
@@ -109,7 +109,7 @@ def _is_seen(workflow: Workflow, seen: Collection[int]) -> bool:
 
 
 def why_not_retry(workflow_id: int, user: User) -> str:
-    """Why `user`, who may retry, may not retry this one: a sentence, empty if they may."""
+    """Why `user`, who may retry, may not retry this one; empty if they may."""
     return str(families.under_way(workflow_id) or "") or _why_not_this_user(workflow_id, user)
 
 
@@ -119,7 +119,7 @@ def _why_not_this_user(workflow_id: int, user: User) -> str:
 
 
 def why_not_charge_again(workflow_id: int, user: User) -> str:
-    """Why `user`, who may retry, may not have what was refunded charged again: a sentence, empty if they may."""
+    """Why `user`, who may retry, may not charge again what was refunded; empty if they may."""
     if user.has_perm(CANCEL_PAID) or not payments.would_charge_again(workflow_id):
         return ""
     return "Its charge was refunded, and a retry charges again: ask a support lead to retry it."
@@ -147,11 +147,11 @@ def cancel(
 ) -> str:
     """Cancel a pending workflow, and undo its calls; return when that happens, in a sentence.
 
-    A workflow that no worker holds is cancelled at once. For a running one the request is stored; its worker obeys it
-    before the next step, or after the run, unless that completes the workflow. `open_tasks` are the ids of the tasks
-    that the user has seen open: if another user has decided one since, the cancellation is refused. A charge that
-    stands, or may, takes the permission for that. `charged` and `unclear` are the charges that the user has seen: if
-    the money has changed since, the cancellation is refused. None for a caller that showed no money.
+    A workflow that no worker has is cancelled at once. For a running one the request is stored; its worker obeys it
+    before the next step, or after the run, unless the run completes the workflow. `open_tasks` are the ids of the tasks
+    that the user has seen open: if another user has decided one since, the cancellation is refused. For a charge that
+    stands, or may, the user needs the permission. `charged` and `unclear` are the charges that the user has seen: if
+    the money has changed since, the cancellation is refused. They are None if the caller showed no money.
     """
     require(user, CANCEL)
     require_reason(reason, "a cancellation")
@@ -191,9 +191,9 @@ def _cancel_now(
 
 
 def _close_open_attempt(workflow_id: int) -> None:
-    """Close the attempt of a worker that was lost with its host, as the next worker would: there may be no next one.
+    """Close the open attempt of a worker that died with its host, as the next worker would: there may be no next one.
 
-    We hold the row, so no worker does. A worker that has lost it, or its supervisor, may record later how it ended.
+    We have locked the row, so no worker has it. A worker that has lost it, or its supervisor, may later record its end.
     """
     execute(f"{attempt_log.closing_as_vanished('true')} SELECT FROM vanished", {"workflow_id": workflow_id})
 
@@ -201,12 +201,12 @@ def _close_open_attempt(workflow_id: int) -> None:
 def _request_cancellation(
     workflow_id: int, *, user: Actor, reason: str, open_tasks: Collection[int], seen: Charges | None
 ) -> str:
-    """A worker holds the row: store and commit the request, then wake the workflow, as for a decision.
+    """For a row that a worker has locked: store and commit the request, then wake the workflow, as for a decision.
 
-    If the worker lets go of the row just now, either it or the wake-up sees the request (see `signals.store`).
+    If the worker unlocks the row just now, either it or the wake-up sees the request (see `signals.store`).
     """
     with short_transaction():
-        tasks = _lock_tasks(workflow_id, open_tasks)  # before the row is read: another user may hold both, to cancel it
+        tasks = _lock_tasks(workflow_id, open_tasks)  # before the row is read: another user may lock both, to cancel it
         workflow = Workflow.objects.with_state().defer("payload", "context").get(pk=workflow_id)
         _require_cancellable(workflow, State(workflow.state), user)
         _require_charged_as_seen(workflow, seen)
@@ -220,7 +220,7 @@ def _request_cancellation(
             workflow_id=workflow_id,
             payload={"by": user.get_username(), "reason": stated(reason)},
         )
-        compensation.close_questions(workflow_id)  # or a user could answer one whose answer is not used any more
+        compensation.close_questions(workflow_id)  # otherwise a user could answer a question whose answer is not used
         record_event(workflow_id, Event.Kind.CANCEL_REQUESTED, user, step=workflow.current_step, reason=reason)
     after_commit(partial(waking.try_wake, workflow_id))
     return "It is running: it is cancelled before its next step, unless that was the last one."
@@ -237,7 +237,7 @@ def _require_cancellable(workflow: Workflow, state: State, user: Actor) -> None:
 
 
 def _require_charged_as_seen(workflow: Workflow, seen: Charges | None) -> None:
-    """A worker may charge between the page and the click; the user would not know that this is to be given back."""
+    """Refuse if a worker has charged since the user saw the page: the user does not know what would be given back."""
     now = payments.held_by(workflow)
     if seen is not None and now != seen:
         money = payments.in_words(workflow, now)
@@ -245,9 +245,9 @@ def _require_charged_as_seen(workflow: Workflow, seen: Charges | None) -> None:
 
 
 def why_not_cancel(workflow_id: int, user: Actor) -> str:
-    """Why `user`, who may cancel, may not cancel this one: a sentence, empty if they may.
+    """Why `user`, who may cancel, may not cancel this one; empty if they may.
 
-    A worker that runs it may charge just after this check; the cancellation gives back what it charged.
+    A worker that runs it may charge just after this check; the cancellation gives that back.
     """
     if user.has_perm(CANCEL_PAID) or not payments.may_have_been_charged(workflow_id):
         return ""
@@ -256,7 +256,7 @@ def why_not_cancel(workflow_id: int, user: Actor) -> str:
 
 def _lock_tasks(workflow_id: int, open_tasks: Collection[int]) -> list[ManualTask]:
     """Lock these tasks until the transaction ends: a user who decides one of them waits for its outcome."""
-    # No join: after a wait for the lock PostgreSQL reads this row again, but not the rows joined to it.
+    # No join: after waiting for the lock PostgreSQL reads this row again, but not the joined rows.
     tasks = ManualTask.objects.filter(workflow=workflow_id, pk__in=open_tasks).order_by("pk")
     return list(tasks.select_for_update(no_key=True))
 
