@@ -1,4 +1,4 @@
-"""What several commands have in common: arguments, settings in their place, extras, and help that keeps its lines."""
+"""What several commands share: arguments, settings as their defaults, extras, and help texts with line breaks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class HelpInLines(BaseCommand):
-    """A command whose help is shown with the lines that it is written in; `examples` follow the options."""
+    """A command whose help keeps its line breaks. `examples` follow the options."""
 
     examples = ""
 
@@ -28,7 +28,7 @@ class HelpInLines(BaseCommand):
 
 
 def given(argument: str | None, setting: str, example: str) -> str:
-    """An argument, or the setting in its place. Raises CommandError without both."""
+    """The argument, or else the setting. Raises CommandError without both."""
     value = argument or str(getattr(settings, setting))
     if not value:
         raise CommandError(f"{setting} is not set. Set it, or give {example}.")
@@ -36,7 +36,7 @@ def given(argument: str | None, setting: str, example: str) -> str:
 
 
 def extra(module: str) -> ModuleType:
-    """The module of ours that needs an extra. Raises CommandError where that is not installed."""
+    """One of our modules that needs an extra. Raises CommandError if the extra is not installed."""
     try:
         return extras.load(module)
     except extras.ExtraMissing as missing:

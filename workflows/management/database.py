@@ -1,4 +1,4 @@
-"""How commands report a database that lacks the tables of this release, or is away."""
+"""How commands report a database without this release's tables, or one that is away."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workflows.sealing.key_register import require_keys
 
 
 class DatabaseCommand(BaseCommand):
-    """A command for a person: it reports in one line what is wrong with the database, also if it is lost midway."""
+    """A command for a person: it reports a database error in one line, also if the connection is lost midway."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
@@ -33,18 +33,18 @@ class DatabaseCommand(BaseCommand):
 
 
 def refuse_unmigrated() -> None:
-    """For a process that runs on: it waits for a database that is away. No connection is left open."""
+    """Refuse to start without this release's tables. A database that is away is no reason. Closes its connection."""
     try:
         missing = len(query_in_time(missing_migrations))
     except DatabaseUnavailable:
         return
     finally:
-        connection.close()  # a worker is forked without, and Kafka's consumer names its own
+        connection.close()  # workers fork without one, and Kafka's consumer names its own
     _refuse(missing)
 
 
 def refuse_lacking_keys() -> None:
-    """For a process that seals, or opens what is sealed. One that runs on starts while the database is away."""
+    """Refuse to start without the data keys. A database that is away is no reason."""
     try:
         require_keys()
     except ImproperlyConfigured as refused:
@@ -52,7 +52,7 @@ def refuse_lacking_keys() -> None:
 
 
 def refuse_unknown_clients(clients: Iterable[str]) -> None:
-    """For a process that takes submissions of these: each has a tenant, and asks where its submissions stand."""
+    """Refuse to start if one of these clients does not exist: its tenant would be unknown."""
     try:
         unknown = [client for client in clients if not api_keys.table.knows(client)]
     except DatabaseUnavailable:

@@ -1,4 +1,4 @@
-"""What the commands have in common that run on until they are stopped."""
+"""What commands share that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from workflows.stop_flag import Flag
 
 logger = logging.getLogger(__name__)
 
-# Seconds that one that is told to stop waits for an answer, if no new connection to PostgreSQL can be had.
+# Seconds that a stopping process waits for an answer if it gets no new connection to PostgreSQL.
 LAST_WAIT = 5.0
 
 
 class RunningCommand(HelpInLines):
-    """A command that ends when it is told to, after --max-runtime, or with --drain when there is nothing left."""
+    """A command that ends on a signal, after --max-runtime, or with --drain when nothing is left."""
 
     drain = ""  # what --drain does
 
@@ -36,7 +36,7 @@ class RunningCommand(HelpInLines):
 
 
 def prepare() -> None:
-    """Refuse to run without the tables or the keys of this release; a database that is away is waited for later."""
+    """Refuse to start without this release's tables and keys. Later code waits for a database that is away."""
     session_settings.limit_idle_transactions()
     refuse_unmigrated()
     refuse_lacking_keys()
@@ -44,7 +44,7 @@ def prepare() -> None:
 
 
 def stop_flag() -> Flag:
-    """A flag that SIGTERM and Ctrl-C set from now on."""
+    """Return a flag that SIGTERM and Ctrl-C set from now on."""
     stopping = Flag()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -58,7 +58,7 @@ def stop_flag() -> Flag:
 
 @contextmanager
 def reported(command: str, expected: type[Exception]) -> Iterator[None]:
-    """End the command with the message of an `expected` error; of any other only the log says where it came from."""
+    """End the command with the message of an `expected` error. Any other error is only logged, with its location."""
     try:
         yield
     except expected as error:

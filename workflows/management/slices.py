@@ -1,4 +1,4 @@
-"""What commands have in common that go through all rows in slices: they say how far they are, and may be stopped."""
+"""What commands share that process all rows in slices: they report progress, and can be stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db import Error
 
 from workflows.postgres import sqlstates
 
-# Seconds between two lines that say how far it is.
+# Seconds between two progress lines.
 SAY_EVERY = 5.0
 
 P = TypeVar("P")
@@ -20,7 +20,7 @@ P = TypeVar("P")
 
 @contextmanager
 def stoppable(go_on: Callable[[], str]) -> Iterator[None]:
-    """Say how to go on after Ctrl-C, or a failure of the database."""
+    """Print how to go on after Ctrl-C, or a database failure."""
     try:
         yield
     except KeyboardInterrupt:
@@ -30,7 +30,7 @@ def stoppable(go_on: Callable[[], str]) -> Iterator[None]:
 
 
 def told(slices: Iterator[P], words: Callable[[P], str], say: Callable[[str], object]) -> Iterator[P]:
-    """The same progress, with a line now and then that reports it."""
+    """Pass the progress on, and print a progress line now and then."""
     said = monotonic()
     for progress in slices:
         yield progress
@@ -40,5 +40,5 @@ def told(slices: Iterator[P], words: Callable[[P], str], say: Callable[[str], ob
 
 
 def how_far(below: int, newest: int) -> str:
-    """How much is done of the workflows up to `newest`, when those of the number `below` and above are."""
+    """The progress in percent: of the workflows up to `newest`, those with the id `below` or higher are done."""
     return f"{100 * (newest + 1 - below) / max(1, newest):.0f} %, down to workflow {below:,}"

@@ -28,7 +28,7 @@ class Command(DatabaseCommand):
             key = api_keys.create(name, tenant=tenant, may=may)
         except ValueError as error:
             raise CommandError(str(error)) from None
-        # To stderr, so that KEY=$(manage.py createapikey ...) holds the key alone.
+        # To stderr, so that KEY=$(manage.py createapikey ...) contains only the key.
         self.stderr.write(
             f"A key for {name}. Keep it now: only its hash is stored. "
             f"To revoke it: manage.py revokeapikey {key[: api_keys.PREFIX_LENGTH]}",

@@ -28,11 +28,11 @@ class Command(DatabaseCommand):
 
     def handle(self, *args: Any, source: str, from_stdin: bool, **options: Any) -> None:
         try:
-            # From stdin: the shell's history and the list of processes show arguments.
+            # From stdin, because the shell's history and the list of processes show arguments.
             secret = webhooks.create(source, sys.stdin.readline().strip() if from_stdin else None)
         except ValueError as error:
             raise CommandError(str(error)) from None
-        # To stderr, so that SECRET=$(manage.py createwebhooksecret ...) holds the secret alone.
+        # To stderr, so that SECRET=$(manage.py createwebhooksecret ...) contains only the secret.
         self.stderr.write(
             f"A secret of {source}, which sends to /v1/signals/{source}. It is good at once, beside the others of "
             f"{source}. To revoke it: manage.py revokewebhooksecret {webhooks.shown(secret)}",

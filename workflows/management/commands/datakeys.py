@@ -42,7 +42,7 @@ examples:
   manage.py datakeys check         before an old key is thrown away
 """
 
-# Rows that do not open, by name.
+# The most unreadable rows that are named.
 MOST_NAMED = 20
 
 
@@ -62,7 +62,7 @@ class Command(HelpInLines, DatabaseCommand):
     def handle(self, *args: Any, action: str, **options: Any) -> None:
         progress = rows.begin()
         if action != "check":
-            key_register.register()  # before the first row: a worker that lacks the key leaves it to others
+            key_register.register()  # before the first row, so that workers without the key leave it to others
         with stoppable(lambda: f"Run it again: manage.py datakeys {action}"):
             slices = rows.check(progress) if action == "check" else rows.reseal(progress)
             for _ in told(slices, lambda so_far: how_far(so_far.below, so_far.newest), self.stdout.write):
@@ -84,7 +84,7 @@ class Command(HelpInLines, DatabaseCommand):
         return f"under {place} ({kept_as})"
 
     def _report(self, progress: Progress) -> None:
-        """End with an error if something is left to do."""
+        """Raise CommandError if something is left to do."""
         if progress.busy:
             raise CommandError(f"{len(progress.busy):,} workflows are held by workers. Run it again.")
         if progress.unreadable:

@@ -1,9 +1,9 @@
-"""`manage.py migrate`: Django's own, adapted to a database that is in use.
+"""`manage.py migrate`: Django's command, for a database that is in use.
 
-A statement that changes a table waits for every transaction that has used it (a claim's is as long as its steps), and
-all others wait behind it, the INSERT of a submission too. So a migration waits half a second for each of its locks, is
-rolled back, and is tried again after a pause. Meanwhile the workers take up nothing new: otherwise one claim would
-follow the other, and no try would find the table free.
+A statement that changes a table waits for every transaction that has used it (a claim lasts as long as its steps), and
+all others wait behind it, also the INSERT of a submission. So a migration waits half a second for each lock, is rolled
+back, and is tried again after a pause. Meanwhile the workers take up nothing new: otherwise claim would follow claim,
+and the table would never be free.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from django.db.migrations.state import ProjectState
 from workflows.management.arguments import seconds
 from workflows.postgres import migrating, sqlstates
 
-# Milliseconds. All others wait behind a migration for as long as this, at most once for each table that it changes.
+# Milliseconds. For so long all others wait behind a migration, at most once for each table that it changes.
 LOCK_TIMEOUT = 500
-# The same where an autovacuum may be in the way: the server cancels it for a statement that waits, but only when it
-# looks for deadlocks, after a second. The workers would stand still for a large table's vacuum of minutes.
+# The same if an autovacuum may be in the way. The server cancels it for a waiting statement, but only when it checks
+# for deadlocks, after a second. Otherwise workers would stand still during a large table's vacuum, for minutes.
 LOCK_TIMEOUT_OF_VACUUM = 1500
-# Seconds between two tries, doubling: in these everybody else goes on.
+# Seconds between two tries, doubling. In the meantime all others go on.
 FIRST_PAUSE, MAX_PAUSE = 1.0, 8.0
-# Seconds. Ten times as long as most claims, and no longer than workers should stand still.
+# Seconds: ten times most claims, and the longest that workers should stand still.
 LONGEST_WAIT = 600.0
-# The SQLSTATEs of a lock that was not given in time, or that (after a second) would be a deadlock.
+# SQLSTATEs: a lock timed out, or (after a second) there was a deadlock.
 _IN_USE = ("55P03", "40P01")
 
 
@@ -52,7 +52,7 @@ class Command(migrate.Command):
             say = self.stdout.write if options["verbosity"] else lambda _: None
             return PatientExecutor(connection, progress, patience=options["patience"], say=say)
 
-        djangos: Any = migrate  # whose command makes its executor itself
+        djangos: Any = migrate  # its command makes the executor itself
         usual, djangos.MigrationExecutor = djangos.MigrationExecutor, executor
         try:
             super().handle(*args, **options)
@@ -61,14 +61,14 @@ class Command(migrate.Command):
 
 
 class _DoneMeanwhile(Exception):
-    """Another `migrate` has run this migration since this one made its plan."""
+    """Another `migrate` has run this migration since this one planned it."""
 
 
 class PatientExecutor(MigrationExecutor):
-    """Tries each migration that is a transaction until it gets its locks, or `patience` (seconds) is over.
+    """Tries each transactional migration until it gets its locks, or `patience` (seconds) is over.
 
-    One that is not (`atomic = False`: it builds indexes CONCURRENTLY) blocks nobody and cannot be tried again: it waits
-    as long as it has to.
+    A migration with `atomic = False` builds indexes CONCURRENTLY. It blocks nobody and cannot be tried again, so it
+    waits as long as needed.
     """
 
     def __init__(self, connection: Any, progress: Any, *, patience: float, say: Callable[[str], object]) -> None:
@@ -88,7 +88,7 @@ class PatientExecutor(MigrationExecutor):
                     pass
                 except OperationalError as error:
                     self._wait_for_another_try(error)
-                self.loader.build_graph()  # of what is applied by now
+                self.loader.build_graph()  # from the migrations that are applied by now
                 plan, state = self.migration_plan(targets), None
                 if self._trying not in (migration for migration, _ in plan):
                     self._say(" another migrate has done it meanwhile. OK")
@@ -107,7 +107,7 @@ class PatientExecutor(MigrationExecutor):
     def _turn_of(self, migration: Migration, *, to_be_applied: bool) -> Iterator[None]:
         """The migration's transaction, which never waits long for a lock.
 
-        Only one such transaction runs: of several `migrate`, the others find that the migration is done.
+        Only one runs at a time: a second `migrate` then finds that the migration is done.
         """
         if not migration.atomic or self.connection.in_atomic_block:
             yield
@@ -126,7 +126,7 @@ class PatientExecutor(MigrationExecutor):
         self._request.withdraw()
 
     def _wait_for_another_try(self, error: OperationalError) -> None:
-        """Pause, while the workers take up nothing new. Raises the error if no other try would help."""
+        """Pause, while the workers take up nothing new. Raises the error if another try would not help."""
         if self._trying is None or sqlstates.sqlstate(error) not in _IN_USE:
             raise error
         if monotonic() + self._pause > self._give_up_at:
@@ -141,7 +141,7 @@ class PatientExecutor(MigrationExecutor):
         self._pause = min(self._pause * 2, MAX_PAUSE)
 
     def _is_vacuuming(self) -> bool:
-        """Whether a table is being vacuumed or analyzed (also by hand, which the server does not cancel)."""
+        """Whether a table is being vacuumed or analyzed, also by hand, which the server does not cancel."""
         with self.connection.cursor() as cursor:
             cursor.execute(
                 """SELECT EXISTS (

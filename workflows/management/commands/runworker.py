@@ -1,4 +1,4 @@
-"""`manage.py runworker`: the processes that work through the queue."""
+"""`manage.py runworker`: the processes that carry out workflows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Command(RunningCommand):
         add("--health-file", default=settings.WORKER_HEALTH_FILE, metavar="PATH", help=kept)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # The checks that only a worker needs are deployment checks, which no other command runs.
+        # Checks that only workers need are deployment checks, so that no other command runs them.
         self.check(tags=["workers"], include_deployment_checks=True)
         refuse_unmigrated()
         server_log.warn()

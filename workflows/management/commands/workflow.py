@@ -1,4 +1,4 @@
-"""`manage.py workflow`: what people do in the console, from a shell: the same operations, rights and records."""
+"""`manage.py workflow`: the console's operations from a shell, with the same permissions and records."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Command(DatabaseCommand, HelpInLines):
             sys.exit(exit_code)
 
     def _say(self, line: str) -> None:
-        """To stderr: what a script reads is on stdout alone."""
+        """Write to stderr: stdout has only what scripts read."""
         self.stderr.write(line, self.style.NOTICE)
         self.stderr.flush()
 
@@ -112,7 +112,7 @@ def _examples(subcommand: Subcommand) -> str:
 
 
 def _lines(told: dict[str, Any]) -> Iterator[str]:
-    """A line for each value; of a list, a line for each of it below its name."""
+    """A line for each value. A list has its name, and below it a line for each item."""
     for name, value in told.items():
         label = name.replace("_", " ")
         if isinstance(value, list) and value:

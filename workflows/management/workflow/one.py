@@ -1,4 +1,4 @@
-"""show, retry, cancel, run-now: of one workflow."""
+"""show, retry, cancel, run-now: subcommands for one workflow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _of(parser: ArgumentParser) -> None:
 
 
 def find(text: str, user: User) -> Workflow:
-    """The workflow of that number or key. Raises NotAllowed if there is none, PermissionDenied for who may see none."""
+    """The workflow with that id or key. Raises NotAllowed if there is none, PermissionDenied without the right."""
     require(user, VIEW)
     try:
         named: dict[str, Any] = {"idempotency_key": UUID(text)}

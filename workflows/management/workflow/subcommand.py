@@ -1,4 +1,4 @@
-"""What a subcommand is: the operation of a verb of the console, from a shell."""
+"""SUBCOMMAND: the operation of one of the console's verbs, from a shell."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ DONE, REFUSED, NOT_ALL = 0, 1, 3
 
 @dataclass(frozen=True, slots=True)
 class Subcommand:
-    """`run` gets the actor and the parsed arguments, does it, and says what came of it, by name.
+    """`run` gets the actor and the parsed arguments, and returns the results by name.
 
-    It raises NotAllowed and PermissionDenied, as operations do. For --dry-run its transaction is taken back; where it
-    does more than operations do, it looks at `dry_run` itself. `say` in the arguments tells of progress. A value
-    `exit_code` of what it returns is that of the command. `examples` are shown by --help.
+    It raises NotAllowed and PermissionDenied, as operations do. --dry-run rolls back its transaction; a subcommand with
+    other effects checks `dry_run` itself. `say` in the arguments reports progress. A result `exit_code` becomes the
+    command's. --help shows `examples`.
     """
 
     help: str
@@ -32,7 +32,7 @@ class Subcommand:
 
 
 def number(text: str, what: str) -> int:
-    """The number of a row. Raises NotAllowed for what can be none."""
+    """The id of a row. Raises NotAllowed if the text is no id."""
     if text.isascii() and text.isdigit() and len(text) < 19:
         return int(text)
     raise NotAllowed(f"There is no {what} {text!r}: give its number.")
