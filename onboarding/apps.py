@@ -8,7 +8,7 @@ class OnboardingConfig(AppConfig):
     def ready(self) -> None:
         from onboarding import checks
 
-        # Reported by `runworker` and by `check --deploy`: a migration, or the intake, calls no service.
+        # `runworker` and `check --deploy` report these: a migration, or the intake, calls no service.
         register(checks.check_services, "workers", deploy=True)
         register(checks.check_timeout, "workers")
         register(checks.check_wording)

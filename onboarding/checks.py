@@ -15,7 +15,7 @@ from onboarding.wording import CODES
 from onboarding.workflow import ONBOARDING
 from workflows.checks import wordless_steps
 
-# The package's code, and the errors by which its steps fail.
+# The package whose code is searched for the errors that its steps raise.
 RAISES = Path(__file__).parent
 ERRORS = ("StepError", "RetryableStepError", "UnknownOutcome")
 
@@ -42,14 +42,14 @@ def check_wording(**kwargs: Any) -> Iterator[CheckMessage]:
 
 
 def check_codes(**kwargs: Any) -> Iterator[CheckMessage]:
-    """Every code that onboarding's own code raises needs words: else a failure counts as unexplained, and may brake."""
+    """Every code that onboarding raises needs words: unexplained failures may set off the brake."""
     if lacking := sorted({code for path in RAISES.rglob("*.py") for code in _raised(path)} - set(CODES)):
         hint = "Say CodeWords(staff, patient) of each in onboarding/wording.py; ours=True if it may be our own mistake."
         yield Warning(f"Onboarding raises codes without words: {', '.join(lacking)}.", hint=hint, id="onboarding.W001")
 
 
 def _raised(path: Path) -> Iterator[str]:
-    """The codes, as they are written in a module, of the errors that it makes."""
+    """The error codes that a module raises, as they are written in its source."""
     for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ERRORS:
             yield from (

@@ -1,4 +1,4 @@
-"""What the steps of one attempt know so far. Made for each attempt; each field names the step that fills it."""
+"""What the steps of one attempt know so far. Each attempt makes a new one; each field names the step that fills it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class OnboardingContext(BaseModel):
     model_config = ConfigDict(validate_assignment=True)
 
     patient_uuid: UUID | None = None  # create_account, look_up_account or await_linked_account
-    # Out of every dump, and so of the copy that people read: it is a key to the patient's records, and expires.
+    # Excluded from dumps, and so from the copy that people read: it gives access to the patient's records, and expires.
     access_token: SecretStr | None = Field(default=None, exclude=True, repr=False)  # exchange_token
     visit_uuid: UUID | None = None  # start_visit
     insurance_verified: bool | None = None  # verify_insurance
@@ -26,7 +26,7 @@ class OnboardingContext(BaseModel):
     payment_status: Literal["paid", "payment_due"] | None = None  # execute_checkout
     enrollment_id: str | None = None  # enroll_in_program
 
-    # The same for steps that cannot do without them. One is missing only if the list is in a wrong order.
+    # The same values for steps that need them. One is missing only if the list is in a wrong order.
 
     @property
     def patient(self) -> UUID:

@@ -1,4 +1,4 @@
-"""Where each call of onboarding is listed by its service, for `manage.py reconcile`: the service and its operation."""
+"""The listing of each call at its service, for `manage.py reconcile`: the service and its operation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a submission must look like. The first step checks it, not the intake, which takes any JSON object.
+"""What a submission must look like. The first step checks it; the intake takes any JSON object.
 
-Types are strict ("92" is not a number). Unknown fields are ignored: a website that sends a new field must not turn its
-patients away.
+Types are strict ("92" is not a number). Unknown fields are ignored, so that a website with a new field does not turn
+its patients away.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ US_STATES = (
     "AL AK AZ AR CA CO CT DE FL GA HI ID IL IN IA KS KY LA ME MD MA MI MN MS MO MT NE NV NH NJ NM NY NC ND OH OK OR PA "
     "RI SC SD TN TX UT VT VA WA WV WI WY DC AS GU MP PR VI"
 )
-OLDEST_AGE = 120  # years; nobody on record was older by more than two
-HIGHEST_AMOUNT_CENTS = 1_000_000  # no plan costs 10,000 USD; an amount above it is a slip of the decimal point
+OLDEST_AGE = 120  # years; the oldest person on record was 122
+HIGHEST_AMOUNT_CENTS = 1_000_000  # no plan costs 10,000 USD: a higher amount has a misplaced decimal point
 
 
 def _rule(pattern: str, sentence: LiteralString) -> AfterValidator:
-    """A validator of one regular expression; `sentence` is the message for people."""
+    """A validator for a regular expression. `sentence` is the message for people."""
     compiled = re.compile(pattern)
 
     def check(value: str) -> str:
@@ -51,7 +51,7 @@ def _rule(pattern: str, sentence: LiteralString) -> AfterValidator:
 
 
 def _iso_date(value: Any) -> date:
-    # Pydantic would also take a time of day, and seconds since 1970.
+    # Pydantic would also accept a time of day, and seconds since 1970.
     if isinstance(value, str) and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
         with contextlib.suppress(ValueError):
             return date.fromisoformat(value)
@@ -67,7 +67,7 @@ def _plausible_birth(value: date) -> date:
     return value
 
 
-# Deliberately loose: only a mail shows whether an address takes mail.
+# Deliberately loose: only a mail shows whether an address accepts mail.
 Email = Annotated[
     str,
     StringConstraints(max_length=254),
@@ -80,12 +80,12 @@ DateOfBirth = Annotated[date, BeforeValidator(_iso_date), AfterValidator(_plausi
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 Word = Annotated[str, _rule(r"[a-z0-9][a-z0-9_-]{0,63}", "not a word of lower-case letters, digits, - and _")]
 CardToken = Annotated[str, _rule(rf"tok_[A-Za-z0-9_-]{{1,100}}|{re.escape(EMPTIED)}", "not a card token")]
-# What makes a good password is for the accounts service to say.
+# The accounts service decides what a good password is.
 Secret = Annotated[SecretStr, Field(min_length=1, max_length=2000)]
 
 
 class _Part(BaseModel):
-    # Pydantic's own messages would quote what the patient typed.
+    # Hides what the patient typed, which Pydantic's messages would quote.
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
@@ -122,11 +122,11 @@ class Payment(_Part):
 
 
 class Answers(_Part):
-    """The answers that decide something are typed; all others are passed on as they are."""
+    """Answers that decide something have types; all others are passed on as they are."""
 
     model_config = ConfigDict(extra="allow")
 
-    # Wider than the records in both directions: a patient outside has mixed up units or fields.
+    # Wider than any record: a patient outside has mixed up units or fields.
     height_cm: float = Field(ge=50, le=275, allow_inf_nan=False)
     weight_kg: float = Field(ge=20, le=650, allow_inf_nan=False)
     conditions: list[Text] = Field(max_length=100)
@@ -185,7 +185,7 @@ Submission = NetNew | Existing | Linked
 
 
 class AnySubmission(RootModel[Annotated[Submission, Field(discriminator="authentication_mode")]]):
-    """What is sent: one of the three."""
+    """A submission: one of the three kinds."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
@@ -197,15 +197,15 @@ def submission_of(workflow: Workflow) -> Submission:
 
 def parse(payload: Any) -> Submission:
     try:
-        # Through JSON, because strict types are JSON's own: there a date is a text.
+        # Through JSON, because the strict types are JSON's: a date is a text.
         return AnySubmission.model_validate_json(json.dumps(payload)).root
     except ValidationError as error:
         message = "; ".join(dict.fromkeys(_sentence(detail) for detail in error.errors(include_input=False)))
-    # Outside the except block: the original error knows the values, and must not be the __context__.
+    # Outside the except block, because the original error has the values, and must not be the __context__.
     raise StepError(message, code="invalid_payload")
 
 
-# By Pydantic's type of error, because some of Pydantic's own sentences quote the input.
+# By Pydantic's error type, because some of its messages quote the input.
 _SENTENCES = {
     "missing": "missing",
     "union_tag_invalid": "not one of net_new, existing, linked",
@@ -230,7 +230,7 @@ def _sentence(detail: ErrorDetails) -> str:
     kind = detail["type"]
     if kind.startswith("union_tag"):
         return f"authentication_mode: {_SENTENCES[kind]}"
-    # The first part is the mode. The others are names of our own fields and places in a list.
+    # The first part is the mode. The rest are names of our fields, and positions in a list.
     field = ".".join(str(part) for part in detail["loc"][1:]) or "payload"
     if kind == "rule":
         return f"{field}: {detail['msg']}"

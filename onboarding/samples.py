@@ -1,4 +1,4 @@
-"""Realistic submissions with their expected outcomes, for the demo, the tests and people; a seed gives the same."""
+"""Realistic submissions with their expected outcomes, for the demo, tests and people. The same seed makes the same."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Sample:
-    """A submission, and what is expected of it.
+    """A submission, and its expected outcome.
 
-    `account` is the body for the sandbox's POST /_accounts that the submission counts on: before it is sent, except for
-    a linked one, whose account may come any time later. `failed_step` and `code` are empty for one that completes.
-    `effects`: what the sandbox's log holds at the end, (service, operation) in order, once each.
+    `account` is the body for the sandbox's POST /_accounts that the submission needs: before it is sent or, for a
+    linked one, at any time. `failed_step` and `code` are empty if it completes. `effects`: what the sandbox's log has
+    at the end, as (service, operation) in order, once each.
     """
 
     kind: Kind
@@ -48,11 +48,11 @@ class Sample:
 
     @property
     def needs_review(self) -> bool:
-        """Whether it first waits for a clinician, who is expected to approve it."""
+        """Whether it first waits for a clinician, who should approve it."""
         return self.kind is Kind.CLINICAL_REVIEW
 
 
-# One of each first, so that a small number shows them all; then mostly ordinary ones.
+# First one of each, so that a small number has all kinds; then mostly ordinary ones.
 MIX = (*Kind, *[Kind.NET_NEW] * 7, *[Kind.EXISTING] * 5, *[Kind.LINKED] * 3, Kind.CLINICAL_REVIEW)
 
 FAILURES = {
@@ -62,7 +62,7 @@ FAILURES = {
     Kind.PROGRAM_FULL: ("enroll_in_program", "program_full"),
 }
 
-# The ways in which real payloads are invalid: a part, and what is wrong in it or instead of it.
+# Typical faults of real payloads: a part, and what is wrong in it or replaces it.
 SPOILED: list[tuple[str, Any]] = [
     ("patient", {"email": "not an address"}),
     ("patient", {"phone": "202-555-0123"}),
@@ -166,7 +166,7 @@ def _payload(key: UUID, rng: random.Random) -> dict[str, Any]:
         "questionnaire": {
             "answers": {
                 "height_cm": height_cm,
-                "weight_kg": round(rng.uniform(29, 42) * (height_cm / 100) ** 2),  # a BMI the program is for
+                "weight_kg": round(rng.uniform(29, 42) * (height_cm / 100) ** 2),  # a BMI within the program
                 "conditions": rng.choice([[], [], ["high blood pressure"], ["sleep apnea"]]),
                 "medications": rng.choice([[], [], ["lisinopril"]]),
                 "goal": rng.choice(["feel better", "lose weight", "sleep better"]),
@@ -183,7 +183,7 @@ def _payload(key: UUID, rng: random.Random) -> dict[str, Any]:
 
 
 def _effects(kind: Kind, payload: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what the submission changes downstream, in the order of the steps."""
+    """Yield the submission's downstream changes, in the order of the steps."""
     if kind in (Kind.INVALID, Kind.EMAIL_TAKEN):
         return
     if payload["authentication_mode"] == "net_new":

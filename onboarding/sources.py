@@ -1,4 +1,4 @@
-"""What the vendors of onboarding tell by events of their own, for `SIGNAL_SOURCES` (docs/api.md)."""
+"""Events of onboarding's vendors that become signals, for `SIGNAL_SOURCES` (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from workflows.ingress import cloudevents
 from workflows.ingress.signal_sources import Event, SignalSource
 from workflows.ingress.verifying import Bearer, Stripe
 
-# What a step may wait for. An event of another type is passed over.
+# The events that a step may wait for. Others are ignored.
 _OF_PAYMENTS = {"payment_intent.succeeded": "payment.succeeded", "payment_intent.payment_failed": "payment.failed"}
 _OF_IDENTITY = {"com.example.account.created": "account.created"}
 
 
 def _intent(event: Event) -> dict[str, object]:
-    """Of Stripe's event: what our step has created, with the workflow's key in its metadata."""
+    """A signal's payload from Stripe's event: our step's payment intent, with the workflow's key in its metadata."""
     found: dict[str, object] = event.body["data"]["object"]
     return {"intent": found["id"], "status": found["status"]}
 

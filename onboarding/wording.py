@@ -1,4 +1,4 @@
-"""What staff and patients read of an onboarding. `manage.py check` checks it; read aloud what you change."""
+"""The words for staff and patients about an onboarding. `manage.py check` checks them; read aloud what you change."""
 
 from __future__ import annotations
 
@@ -143,12 +143,12 @@ RESULTS = {
 
 EXAMPLES = {"charge_id": "ch_3f9a1c", "enrollment_id": "en_3f9a1c"}
 
-# Whatever else may follow an @ before anything has checked the form.
+# A valid domain. Anything may follow the @ before the form is checked.
 _DOMAIN = re.compile(r"[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+")
 
 
 def masked_email(value: Any) -> str:
-    """`a•••@example.com`: the first letter and the domain, by which a caller who spells it can be verified."""
+    """`a•••@example.com`: the first letter and the domain, enough to verify a caller who spells the address."""
     name, _, domain = str(value).rpartition("@")
     return f"{name[:1]}•••@{domain}" if name and _DOMAIN.fullmatch(domain) else "•••"
 

@@ -1,7 +1,7 @@
-"""Onboarding as the demo runs it: a person is asked about an unclear visit at once, and one payload is poison.
+"""Onboarding for the demo: an unclear visit is a question to a person at once, and one payload is poison.
 
-The real list repeats an unclear call for as long as the visits service honours its key, 24 hours. Here the key has
-expired at once, so the next attempt cannot find out whether the visit was started.
+The real list repeats an unclear call while the visits service honours its key, for 24 hours. Here the key expires at
+once, so the next attempt cannot find out whether the visit was started.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workflows.models import Workflow
 
 # Seconds; the sandbox's calls are over within milliseconds.
 SETTLE = 2.0
-# A field that ends the worker which meets it, as a fault in a library would.
+# A field that kills the worker which reads it, like a fault in a library.
 POISON = "ends_its_worker"
 
 

@@ -1,4 +1,4 @@
-"""One login for each group of the console, and the superuser's: with DEBUG only, each time with new passwords."""
+"""A login for each group of the console, and the superuser's. Only with DEBUG, with new passwords each time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from onboarding.demo.processes import DemoError
 
 SUPERUSER = "demo"
-# In the order of docs/permissions.md, which says it in full.
+# In the order of docs/permissions.md, which has the details.
 MAY = {
     "support": "find patients and see them, masked; retry, run now, run again, cancel what has not paid",
     "support lead": "also cancel what has paid, answer unclear calls and failed reversals, assign any task",
@@ -26,7 +26,7 @@ MAY = {
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A user of the console whose password was made just now; `group` is empty for the superuser."""
+    """A user of the console with a new password. `group` is empty for the superuser."""
 
     user: User
     password: str
@@ -38,9 +38,9 @@ class Login:
 
 
 def make_logins() -> list[Login]:
-    """The superuser `demo`, and `demo-support` and so on, one for each existing group.
+    """Make the superuser `demo`, and a user such as `demo-support` for each existing group.
 
-    A login of an earlier demo gets a new password, and only its own group. Raises DemoError without DEBUG.
+    A user of an earlier demo gets a new password, and only their own group. Raises DemoError without DEBUG.
     """
     if not settings.DEBUG:
         raise DemoError("The demo's logins are for trying the console out: they are made with DEBUG=1 only.")
@@ -55,13 +55,13 @@ def make_logins() -> list[Login]:
 
 
 def someone(logins: Collection[Login], group: str) -> User:
-    """The user who acts for a group, or the superuser if an operator has deleted the group."""
+    """The user of a group, or the superuser if the group was deleted."""
     by_group = {login.group: login.user for login in logins}
     return by_group.get(group, by_group[""])
 
 
 def table(logins: Collection[Login]) -> Table:
-    """What to type at the sign-in, and what each login may."""
+    """A table of the user names and passwords, and what each user may do."""
     view = Table(title="Logins", title_justify="left")
     view.add_column("Login", no_wrap=True)
     view.add_column("Password", no_wrap=True)

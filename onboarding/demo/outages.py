@@ -1,4 +1,4 @@
-"""What the demo reports about an outage: when it starts, when it ends, and how the waiting workflows finished."""
+"""What the demo reports about outages: their starts and ends, and how the parked workflows finished."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from workflows.models import CircuitEvent, Event, State
 
 
 class Outages:
-    """The outages since it was made; it reports each fact once."""
+    """Reports the outages since it was made, each fact once."""
 
     def __init__(self) -> None:
         self._told = CircuitEvent.objects.aggregate(last=Max("id"))["last"] or 0
 
     def news(self, workflows: Collection[int]) -> list[str]:
-        """A sentence for each circuit that has opened or closed since the last look; `workflows` are the demo's."""
+        """A sentence for each circuit that has opened or closed since the last call. `workflows` are the demo's."""
         sentences = []
         for event in CircuitEvent.objects.filter(id__gt=self._told).order_by("id"):
             self._told = event.pk
@@ -37,7 +37,7 @@ class Outages:
 
 
 def summary(expected: Mapping[UUID, Expected], found: Mapping[UUID, Result]) -> list[str]:
-    """How the parked workflows finished, in a sentence for each service; and why others have failed."""
+    """A sentence for each service about how its parked workflows finished, and why others failed."""
     keys = {result.id: key for key, result in found.items()}
     sentences = []
     for service, workflows in sorted(parked(keys).items()):
@@ -54,7 +54,7 @@ def summary(expected: Mapping[UUID, Expected], found: Mapping[UUID, Result]) -> 
 
 
 def parked(workflows: Collection[int]) -> dict[str, set[int]]:
-    """Those of these workflows that were parked, by the service that they waited for."""
+    """Which of these workflows were parked, by the service that they waited for."""
     events = Event.objects.filter(kind=Event.Kind.PARKED, workflow__in=list(workflows))
     found: dict[str, set[int]] = {}
     for workflow, detail in events.values_list("workflow", "detail"):

@@ -1,4 +1,4 @@
-"""Plays the scenes: arms the sandbox's faults, sends the submissions, and does what people do."""
+"""Plays the scenes: sets the sandbox's faults, sends the submissions, and acts for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onboarding.demo.report import Result
 from onboarding.demo.scenes import OUTAGE, Act, Scene, Who
 from workflows.errors import NotAllowed
 
-# Far longer than it takes, about ten seconds.
+# Much longer than the usual ten seconds.
 PATIENCE = 90.0
 
 
@@ -27,9 +27,9 @@ def play(
     who: Who,
     check: Callable[[], None],
 ) -> dict[UUID, Result]:
-    """Play the scenes to their ends; return the state of each. The insurance service stays down.
+    """Play the scenes to their ends; return the result of each. The insurance service stays down.
 
-    `check` is called again and again: it raises when a process has ended by itself.
+    `check` is called repeatedly, and raises if a process has ended by itself.
     """
     patience = monotonic() + PATIENCE
     with httpx.Client(base_url=sandbox, timeout=30) as client:
@@ -56,7 +56,7 @@ def _has_come_to_rest(result: Result, scene: Scene) -> bool:
 
 
 def _act(act: Act, workflow: int, who: Who) -> bool:
-    """Do it; False if a worker holds the workflow just now, or somebody at the console was quicker."""
+    """Carry out an act. False if a worker has locked the workflow, or somebody at the console was faster."""
     with suppress(NotAllowed):
         act.do(workflow, who)
         return True

@@ -17,16 +17,16 @@ import httpx
 
 from workflows.engine.supervisor import die_with
 
-# Longer than the grace of a worker, which may be in the middle of a slow call.
+# Longer than a worker's grace period, because it may be in a slow call.
 STOP_WITHIN = 45.0
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message says why and what to do."""
+    """The demo cannot go on. The message says why, and what to do."""
 
 
 def require_free_ports(ports: Mapping[str, int]) -> None:
-    """Raise DemoError naming the first of `ports` (what for -> number) that another process listens on."""
+    """Raise DemoError for the first of `ports` (purpose -> number) that another process listens on."""
     for purpose, port in ports.items():
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -40,15 +40,15 @@ def require_free_ports(ports: Mapping[str, int]) -> None:
 
 
 def ignore_interruptions() -> None:
-    """Ignore Ctrl-C from now on, here and in new processes: a second one must not leave half of them running."""
+    """Ignore Ctrl-C from now on, here and in new processes: a second one must not leave some of them running."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
 class Processes:
-    """A context manager: at its end it stops whatever was started inside, the last one first.
+    """A context manager that stops all processes started inside at its end, the last one first.
 
-    Each process writes to its own log in `logs`, and leads a session of its own, so that Ctrl-C reaches only the demo.
+    Each process writes to its own log in `logs`, and leads its own session, so that Ctrl-C reaches only the demo.
     """
 
     def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
@@ -71,7 +71,7 @@ class Processes:
                 process.wait()
 
     def start(self, name: str, arguments: Iterable[str], *, ready: str | None = None, **environment: str) -> None:
-        """Start `python <arguments>`; with `ready`, a URL, return when it answers. Raises DemoError if it does not."""
+        """Start `python <arguments>`. With `ready`, a URL, return when it answers. Raises DemoError if it does not."""
         with self._log(name).open("wb") as log:
             self._running[name] = subprocess.Popen(
                 [sys.executable, *arguments],
@@ -95,7 +95,7 @@ class Processes:
             sleep(0.05)
 
     def check(self) -> None:
-        """Raise DemoError when a process has ended by itself."""
+        """Raise DemoError if a process has ended by itself."""
         for name, process in self._running.items():
             if process.poll() is not None:
                 lines = self._log(name).read_text(errors="replace").splitlines()[-15:]

@@ -1,4 +1,4 @@
-"""The outcomes of the demo's submissions: a table for people, and whether each reached the expected state."""
+"""The outcomes of the demo's submissions: a table for people, and whether each is as expected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onboarding.samples import Sample
 from workflows.ingress.verifying import PREFIX
 from workflows.models import Attempt, OutboxEvent, State, Workflow
 
-# Seconds until the relay has sent what there is; it looks once a second.
+# Seconds for the relay, which looks once a second, to send all events.
 RELAYED_WITHIN = 20.0
 
 Effects = Counter[tuple[str, str]]
@@ -29,7 +29,7 @@ Effects = Counter[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """How a submission should finish, and what should have been performed downstream by then."""
+    """How a submission should finish, and which effects the services should have performed by then."""
 
     state: State
     code: str
@@ -50,9 +50,9 @@ class Result:
 
 
 def expect(sample: Sample, decision: Decision | None) -> Expected:
-    """The expected outcome of a sample, with the clinician's plan for it."""
+    """The expected outcome of a sample, given the clinician's plan for it."""
     if decision in ("reject", "leave"):
-        # Everything up to the review, which comes right after the questionnaire.
+        # All effects before the review, which follows the questionnaire.
         before = sample.effects[: sample.effects.index(("visits", "save_questionnaire")) + 1]
         if decision == "reject":
             return Expected(State.FAILED, "approval_rejected", Counter(before))
@@ -73,7 +73,7 @@ def results(samples: Sequence[Sample]) -> dict[UUID, Result]:
             id=row.pk,
             mode=str(row.payload.get("authentication_mode")),
             state=State(row.state),
-            # What is parked has met the outage itself, or was told of it: that is chance.
+            # Whether a parked workflow met the outage itself is chance, so it has no code.
             code="" if row.state == State.PARKED else row.last_error_code,
             waits=bool(row.waiting_for),
             attempts=attempts.get(row.pk, 0),
@@ -90,7 +90,7 @@ def is_at_rest(result: Result, expected: Expected) -> bool:
 
 
 def performed(sandbox: str) -> dict[UUID, Effects]:
-    """What the sandbox's log says was really performed, by the submission's key."""
+    """The effects that the sandbox's log has, by the submission's key."""
     effects: dict[UUID, Effects] = defaultdict(Counter)
     for effect in httpx.get(f"{sandbox}/_effects", timeout=60).json()["effects"]:
         key, _, _ = effect["idempotency_key"].partition(":")
@@ -99,13 +99,13 @@ def performed(sandbox: str) -> dict[UUID, Effects]:
 
 
 def destinations(sandbox: str) -> str:
-    """OUTBOX_DESTINATIONS of the demo: the sandbox stands for a CRM."""
+    """OUTBOX_DESTINATIONS of the demo: the sandbox is a CRM."""
     secret = PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
     return json.dumps({"crm": {"url": f"{sandbox}/_events", "secrets": [secret], "topics": ["workflow.*"]}})
 
 
 def told(sandbox: str) -> list[dict[str, Any]]:
-    """The events that it was told, when none waits, or after a while."""
+    """The events that the sandbox received, once none is waiting or after a time limit."""
     patience = monotonic() + RELAYED_WITHIN
     while OutboxEvent.objects.filter(state="").exists() and monotonic() < patience:
         sleep(0.2)
@@ -116,7 +116,7 @@ def told(sandbox: str) -> list[dict[str, Any]]:
 def faults(
     expected: Mapping[UUID, Expected], found: Mapping[UUID, Result], effects: Mapping[UUID, Effects]
 ) -> list[str]:
-    """A sentence for each submission that is not as expected. Empty when all is well."""
+    """A sentence for each submission that is not as expected; empty if all are."""
     sentences = []
     for key, wanted in expected.items():
         result = found.get(key)

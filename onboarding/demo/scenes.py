@@ -1,6 +1,6 @@
-"""The scenes that the demo leaves on the console: submissions with arranged trouble, one of each kind.
+"""The scenes that the demo leaves on the console: submissions with prepared trouble, one of each kind.
 
-The trouble is real to the engine: the sandbox refuses, stays silent or cuts the line for the calls of that submission.
+The engine meets real trouble: the sandbox refuses, stays silent or cuts the connection for that submission's calls.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from onboarding.samples import Kind, Sample, sample
 from workflows import operations
 from workflows.models import ManualTask, Service, State
 
-# The seeds of the scenes' samples differ from those of other demos and of the demo's own traffic.
+# Seeds of the scenes' samples, which differ from those of the demo's traffic.
 SEEDS = 1000
 
 OUTAGE = {"service": "insurance", "operation": None, "kind": "status", "status": 503}
 
 Fault = Mapping[str, Any]
-Who = Callable[[str], User]  # the user who acts for a group
+Who = Callable[[str], User]  # gets the user of a group
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What somebody of a group does to the workflow, by its id, once it is in the state `when`."""
+    """What a user of a group does to the workflow, by its id, when it is in the state `when`."""
 
     when: State
     do: Callable[[int, Who], object]
@@ -40,7 +40,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A submission with its trouble, and how it ends. `about` says what to look at; `faults` strike its calls alone."""
+    """A submission with its trouble, and its end. `about` says what to look at. `faults` apply only to its calls."""
 
     about: str
     sample: Sample
@@ -69,11 +69,11 @@ def assign(workflow: int, who: Who) -> None:
 
 
 def scenes(seed: int) -> list[Scene]:
-    """The scenes, in the order in which they are sent; the same seed makes the same submissions."""
+    """The scenes in the order in which they are sent. The same seed makes the same submissions."""
     seeds = count(seed * SEEDS + 1)
 
     def new(kind: Kind, *, insured: bool = False) -> Sample:
-        """A sample of its own. The insurance service is down: only a submission that is to wait for it has a policy."""
+        """A new sample. The insurance service is down, so only a sample that should wait for it has a policy."""
         return next(found for each in seeds if bool((found := sample(kind, each)).payload["insurance"]) == insured)
 
     def fault(of: Sample, service: str, operation: str, kind: str, times: int, **more: Any) -> Fault:
@@ -91,7 +91,7 @@ def scenes(seed: int) -> list[Scene]:
             "An unclear call: was the visit started? Its answer was lost, and nobody but a person can find out",
             unclear,
             Expected(State.WAITING, "", _up_to(unclear, "visits", "start_visit")),
-            # It starts the visit, and the answer is lost.
+            # It starts the visit, but the answer is lost.
             (fault(unclear, "visits", "start_visit", "drop_after", 1),),
         ),
         Scene(
@@ -147,12 +147,12 @@ def scenes(seed: int) -> list[Scene]:
         )
         for each in parked
     ]
-    # Alternating: a circuit opens by votes that are spread over seconds.
+    # Alternating, because a circuit opens by votes that are some seconds apart.
     return [scene for pair in zip_longest(others, waiting) for scene in pair if scene]
 
 
 def sights(played: Sequence[Scene], found: Mapping[UUID, Result]) -> Iterator[tuple[str, str]]:
-    """What to look at, and its page: first the whole, then each scene."""
+    """What to look at, with its page: first the whole, then each scene."""
     yield "Whether all is well, and why not", reverse("admin:index")
     yield "All that waits for somebody", reverse("admin:needs_a_person")
     yield (
@@ -178,7 +178,7 @@ def _service(name: str) -> str:
 
 
 def _up_to(of: Sample, service: str, operation: str) -> Effects:
-    """What a sample changes downstream until that operation, which is the last one."""
+    """What a sample changes downstream, up to and including an operation."""
     return Counter(of.effects[: of.effects.index((service, operation)) + 1])
 
 

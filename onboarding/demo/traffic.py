@@ -24,9 +24,9 @@ from workflows.ingress import webhooks
 from workflows.models import ManualTask
 
 CONNECTIONS = 16
-# Every seventh submission is sent twice at the same moment, as by a website that tries two regions at once.
+# Every seventh submission is sent twice at once, as by a website that tries two regions.
 HEDGED_EVERY = 7
-# Faults that last as long as the demo. Best-effort steps have none: the effects that the demo checks would lack them.
+# Faults for the whole demo. Best-effort steps have none, because the demo checks their effects.
 TRANSIENT_FAULTS = (
     {"service": "profiles", "operation": None, "kind": "status", "status": 503, "rate": 0.05, "count": None},
     {"service": "payments", "operation": "charge", "kind": "drop_after", "rate": 0.1, "count": None},
@@ -34,9 +34,9 @@ TRANSIENT_FAULTS = (
 )
 OUTAGE = {"service": "visits", "operation": None, "kind": "status", "status": 503, "rate": 1.0, "count": None}
 OUTAGE_BEGINS, OUTAGE_LASTS = 2.0, 6.0
-# Seconds after the outage began. The other flow is slower than the submission, which first looks in vain.
+# Seconds after the outage began. The submission is faster, and first looks in vain.
 OTHER_FLOW_DELAY = 2.0
-# No signal is sent for the others: their submissions find them by looking.
+# The others get no signal: their submissions find the account by looking.
 TOLD_EVERY = 2
 
 Decision = Literal["approve", "reject", "leave"]
@@ -50,7 +50,7 @@ def hedged(samples: Sequence[Sample]) -> list[Sample]:
 def send_all(
     intake: str, api_key: str, samples: Sequence[Sample], *, connections: int = CONNECTIONS
 ) -> tuple[int, int]:
-    """Send the samples; return how many are stored, and how many were replays. DemoError on any answer but 202."""
+    """Send the samples; return how many are stored, and how many were replays. Raises DemoError if not 202."""
     headers = {"Authorization": f"Bearer {api_key}"}
     with (
         httpx.Client(base_url=intake, headers=headers, timeout=30) as client,
@@ -73,7 +73,7 @@ def _send(client: httpx.Client, sample: Sample) -> dict[str, Any]:
 
 
 def arrange(sandbox: str, samples: Sequence[Sample]) -> None:
-    """Make the accounts that existed before: of returning patients, and of those whose e-mail address is taken."""
+    """Make the accounts that must exist before: of returning patients, and where the address is taken."""
     with httpx.Client(base_url=sandbox, timeout=30) as client:
         for sample in samples:
             if sample.account and sample.kind is not Kind.LINKED:
@@ -81,7 +81,7 @@ def arrange(sandbox: str, samples: Sequence[Sample]) -> None:
 
 
 def send_signal(door: str, secret: str, linking_id: str) -> None:
-    """What the other flow does when it has created an account: a signed webhook (https://www.standardwebhooks.com)."""
+    """Send the other flow's signal, as a signed webhook (https://www.standardwebhooks.com), for a new account."""
     body = json.dumps({"name": ACCOUNT_CREATED, "linking_id": linking_id}).encode()
     delivery, now = f"msg_{uuid4()}", str(int(time()))
     signature = webhooks.sign(webhooks.key_of(secret), f"{delivery}.{now}.".encode() + body)
@@ -93,9 +93,9 @@ def send_signal(door: str, secret: str, linking_id: str) -> None:
 
 @contextmanager
 def bad_day(sandbox: str, samples: Sequence[Sample], *, door: str, secret: str) -> Iterator[None]:
-    """Transient faults throughout, one service down for a while, and linked accounts that come late.
+    """Cause transient faults, the outage of one service, and linked accounts that come late.
 
-    The other flow sends a signal for these to `door`, signed with `secret`; every second time it forgets to.
+    For these accounts the other flow sends a signal to `door`, signed with `secret`, but forgets every second one.
     """
     over = threading.Event()
 
@@ -129,7 +129,7 @@ def bad_day(sandbox: str, samples: Sequence[Sample], *, door: str, secret: str) 
 
 
 def plan_reviews(samples: Sequence[Sample]) -> dict[UUID, Decision]:
-    """What the clinician decides about each sample that needs a review: one is rejected, the last ones left for you."""
+    """The clinician's decision on each sample that needs a review: one is rejected, the last are left to you."""
     keys = [sample.idempotency_key for sample in samples if sample.needs_review]
     decisions: dict[UUID, Decision] = dict.fromkeys(keys, "approve")
     if len(keys) > 2:
@@ -148,4 +148,4 @@ def review(clinician: User, decisions: dict[UUID, Decision]) -> None:
                 case "reject":
                     operations.reject(task.pk, user=clinician, reason="Another treatment suits better.")
         except NotAllowed:
-            continue  # you were quicker
+            continue  # you were faster

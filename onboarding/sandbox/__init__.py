@@ -1,5 +1,5 @@
-"""The downstream sandbox: the eight services that onboarding calls, over real HTTP, with real state and real faults.
+"""The downstream sandbox: the eight services that onboarding calls, with real HTTP, state and faults.
 
-`server` speaks HTTP and applies `faults`; `calls` counts what comes; `services` are the rules of each service; `store`
-keeps it all on disk (docs/sandbox.md).
+`server` speaks HTTP and applies `faults`; `calls` counts requests; `services` has the rules of each service; `store`
+stores everything on disk (docs/sandbox.md).
 """

@@ -1,4 +1,4 @@
-"""Calls: how many came to each service in each second."""
+"""Counts the calls to each service in each second."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-# An hour of calls in every second; further back for a service that is called less often.
+# An hour if calls come in every second; otherwise longer.
 SECONDS_KEPT = 3600
 
 SECOND = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class CallLog:
-    """Counts calls by second and service, in memory: the last SECONDS_KEPT seconds in which any call came."""
+    """Counts calls by second and service, in memory, for the last SECONDS_KEPT seconds that had any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seconds: dict[int, dict[str, list[int]]] = {}  # second -> service -> calls, those answered 5xx
 
     def add(self, service: str, *, answered_5xx: bool) -> None:
-        """Count a call that comes now; `answered_5xx`: a fault answers it with a status of 500 or above."""
+        """Count a call. `answered_5xx`: a fault answers it with a status of 500 or above."""
         second = int(datetime.now(UTC).timestamp())
         with self._lock:
             counts = self._seconds.setdefault(second, {}).setdefault(service, [0, 0])
             counts[0] += 1
             counts[1] += answered_5xx
-            # In the order in which they started: a clock that is set back keeps nothing longer.
+            # By their order, not their time: after a clock is set back nothing stays longer.
             while len(self._seconds) > SECONDS_KEPT:
                 del self._seconds[next(iter(self._seconds))]
 
     def all(self, *, service: str | None = None, since: datetime | None = None) -> list[dict[str, Any]]:
-        """The counts of each second in which a service got calls, oldest first; from the second of `since` on."""
+        """The counts of each second with calls to a service, oldest first, since the second of `since`."""
         with self._lock:
             return list(self._counts(service, int(since.timestamp()) if since else 0))
 

@@ -1,4 +1,4 @@
-"""Faults: what goes wrong on purpose. Asked for by POST /_faults, kept on disk like everything else."""
+"""Faults: what goes wrong on purpose. POST /_faults adds one; they are stored on disk like everything else."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from onboarding.sandbox.store import Store
 
 
 class Fault(BaseModel):
-    """A fault as it is asked for: `rate` of the requests concerned, `count` times, or for ever.
+    """A fault as it is asked for. It strikes `rate` of the matching requests, `count` times, or for ever.
 
-    It concerns a service, one operation of it unless that is None, and keys that start with `idempotency_key`.
-
-    - status: answer it without performing, with the error `code` if it is given.
-    - capacity: let `per_second` calls through in any one second; answer those beyond with 503, without performing.
-    - silent: take it, and neither perform nor answer it.
-    - slow: wait `delay_s` before performing.
-    - timeout_after, drop_after, half: perform, then never answer, cut the connection, or send half of the body.
-    - replay_500: answer this key with 500, now and every time it comes back, without performing.
+    It matches a service, one of its operations (None: all), and keys that start with `idempotency_key`.
+    - status: answers without performing, with the error `code` if given.
+    - capacity: lets `per_second` calls through in any one second; answers the others with 503, without performing.
+    - silent: accepts the request, and neither performs nor answers it.
+    - slow: waits `delay_s` before performing.
+    - timeout_after, drop_after, half: performs, then never answers, cuts the connection, or sends half of the body.
+    - replay_500: answers this key with 500, now and every time it comes back, without performing.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -52,11 +51,11 @@ class Fault(BaseModel):
 
 
 class ArmedFault(Fault):
-    """A fault in force. One that has struck `count` times stays listed, to show that it did."""
+    """An active fault. One that has struck `count` times stays listed, to show that it did."""
 
     id: int
     fired: int = 0
-    _let_through: deque[float] = PrivateAttr(default_factory=deque)  # when, in the last second; of a capacity
+    _let_through: deque[float] = PrivateAttr(default_factory=deque)  # times of the last second's calls, for a capacity
 
     @property
     def spent(self) -> bool:
@@ -67,10 +66,10 @@ class ArmedFault(Fault):
         return of_service and idempotency_key.startswith(self.idempotency_key)
 
     def lets_through(self, now: float) -> bool:
-        """Whether a call that comes `now` (seconds, monotonic) is within the capacity; if so, it takes its place there.
+        """Whether a call at `now` (seconds, monotonic) is within the capacity. If so, it is counted.
 
-        The second slides: with whole seconds twice as many calls could pass around the turn of a second. A refused call
-        takes no place, or a client that comes too often would never get in.
+        The second slides: with whole seconds, twice as many calls could pass around the turn of a second. A refused
+        call is not counted, or a client that comes too often would never get in.
         """
         if self.per_second is None:
             return False
@@ -83,7 +82,7 @@ class ArmedFault(Fault):
 
 
 class FaultBook:
-    """The faults in force. The first one that concerns a request and strikes is the one it gets."""
+    """The active faults. A request gets the first one that matches and strikes."""
 
     def __init__(self, store: Store, seed: int | None = None) -> None:
         self._store = store
@@ -102,7 +101,7 @@ class FaultBook:
         return armed
 
     def lift(self, id: str) -> ArmedFault:
-        """Lift one fault, and return it. Stuck keys stay so."""
+        """Remove one fault, and return it. Keys that always get 500 stay so."""
         with self._lock:
             for fault in self._faults:
                 if str(fault.id) == id:
@@ -112,7 +111,7 @@ class FaultBook:
         raise Refused(404, "no_such_fault")
 
     def clear(self) -> None:
-        """Lift all faults; keys that were answered with 500 every time are free again, too."""
+        """Remove all faults, and free the keys that always get 500."""
         with self._lock:
             self._faults.clear()
             self._store.clear("fault")
@@ -123,7 +122,7 @@ class FaultBook:
             return [fault.model_dump() for fault in self._faults]
 
     def strike(self, service: str, operation: str, idempotency_key: str) -> Fault | None:
-        """Return the fault that this request gets, and count it."""
+        """Return the fault for this request, if any, and count it."""
         if not self._faults:
             return None
         with self._lock:
@@ -162,4 +161,4 @@ def _validated(asked: Any) -> Fault:
 
 
 def _record_id(fault: ArmedFault) -> str:
-    return f"{fault.id:09}"  # the records are read in the order of these
+    return f"{fault.id:09}"  # the records are read in this order

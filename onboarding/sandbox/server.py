@@ -1,4 +1,4 @@
-"""The sandbox's HTTP: finds the operation, performs it once for its idempotency key, and goes wrong as asked."""
+"""The sandbox's HTTP: finds the operation, performs it once for its idempotency key, and applies faults."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from onboarding.sandbox.services import OPERATIONS, ROUTES, Call, Refused, Route
 from onboarding.sandbox.store import EFFECT_FILTERS, Performed, Store
 
 LARGEST_BODY = 1_000_000  # bytes
-MICROSECONDS = "%Y-%m-%dT%H:%M:%S.%fZ"  # one length, so that times compare as texts
+MICROSECONDS = "%Y-%m-%dT%H:%M:%S.%fZ"  # of fixed length, so that times compare as texts
 
 FAULT_CODES = {409: "idempotency_in_progress", 422: "refused", 429: "too_many_requests", 503: "unavailable"}
-# The status that a request gets in place of being performed, by the kind of its fault; 0 is never sent.
+# The status that replaces performing a request, by the kind of its fault; 0 is never sent.
 INSTEAD = {"capacity": 503, "replay_500": 500, "silent": 0}
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came in."""
+    """A request as it came."""
 
     method: str
     target: str
@@ -86,18 +86,18 @@ class Response:
 
 
 class Sandbox:
-    """Everything but the sockets. `key_ttl`: seconds a key is remembered after its change was made; None: for ever."""
+    """Everything but the sockets. `key_ttl`: seconds for which a key is remembered after its change; None: for ever."""
 
     def __init__(self, directory: Path, seed: int | None = None, *, key_ttl: float | None = None) -> None:
         self.store = Store(directory)
         self.key_ttl = key_ttl
         self.faults = FaultBook(self.store, seed)
         self.calls = CallLog()
-        self.events: list[dict[str, Any]] = []  # what it was told by webhook (docs/outbox.md), since it runs
+        self.events: list[dict[str, Any]] = []  # received by webhook (docs/outbox.md) since it started
         self._routes = [(route, _pattern(route)) for route in ROUTES]
 
     def answer(self, request: Request) -> tuple[Response, Fault | None]:
-        """Answer a request; with the fault, if any, that says how the answer is to be sent."""
+        """Answer a request. Also returns the fault, if any, that determines how the answer is sent."""
         try:
             if request.path[0].startswith("_"):
                 return self._arrange(request), None
@@ -117,7 +117,7 @@ class Sandbox:
             return Response.refusal(refused), fault
 
     def _perform(self, route: Route, names: dict[str, str], request: Request) -> Response:
-        """Perform an operation, once for its key: the change, its effect and its answer are one commit."""
+        """Perform an operation once for its key: the change, its effect and its answer are one commit."""
         owner = check_token(self.store, request.token) if route.token else ""
         call = Call(self.store, names, request.query, request.json, request.idempotency_key, owner)
         if not route.changes:
@@ -135,7 +135,7 @@ class Sandbox:
         return Response(201, known.answer, replayed=True)
 
     def _remembers_since(self) -> str:
-        """The time before which all keys are forgotten; empty when none ever is."""
+        """The time before which all keys are forgotten; empty if none ever is."""
         return "" if self.key_ttl is None else _now(ago=self.key_ttl)
 
     def _route(self, request: Request) -> tuple[Route, dict[str, str]]:
@@ -185,13 +185,13 @@ class Sandbox:
     def _calls(self, query: dict[str, str]) -> list[dict[str, Any]]:
         since, filters = _filters(query, ("service",))
         service = filters.get("service")
-        if service is not None and service not in OPERATIONS:  # which has no calls, and would seem to be left alone
+        if service is not None and service not in OPERATIONS:  # it would look like a service without calls
             raise Refused(400, "malformed", f"service: one of {', '.join(OPERATIONS)}")
         return self.calls.all(service=service, since=since)
 
 
 class SandboxServer(ThreadingHTTPServer):
-    """A thread for each connection. A thread in the middle of a fault does not keep the process from ending."""
+    """A thread for each connection. A thread that is busy with a fault does not keep the process from ending."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -263,7 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def serve_until(server: SandboxServer, signals: set[signal.Signals]) -> None:
-    """Serve until the process is sent one of `signals`, then close everything."""
+    """Serve until one of `signals` arrives, then close everything."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # in all threads, so that sigwait gets them
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1})
     thread.start()
@@ -275,18 +275,18 @@ def serve_until(server: SandboxServer, signals: set[signal.Signals]) -> None:
 
 
 def _instead(fault: Fault) -> Response | None:
-    """What a request gets in place of being performed; None where the fault lets it be performed."""
+    """The answer that replaces performing a request; None if the fault lets it be performed."""
     status = fault.status if fault.kind == "status" else INSTEAD.get(fault.kind)
     return None if status is None else Response(status, {"code": fault.code or FAULT_CODES.get(status, "fault")})
 
 
 def _filters(query: dict[str, str], known: Collection[str]) -> tuple[datetime | None, dict[str, str]]:
-    """The `since` of a query, if it has one, and its other filters, which must be `known` ones."""
+    """The `since` of a query, if any, and its other filters, which must be `known`."""
     if unknown := query.keys() - {"since", *known}:
         raise Refused(400, "malformed", f"no filter {', '.join(sorted(unknown))}")
     since = query.get("since", "")
     try:
-        # A plus sign that was not escaped arrives as a space.
+        # An unescaped plus sign arrives as a space.
         at = datetime.fromisoformat(since.replace(" ", "+")).astimezone(UTC) if since else None
     except (ValueError, OverflowError):
         raise Refused(400, "malformed", "since: an ISO 8601 time is needed") from None
@@ -294,7 +294,7 @@ def _filters(query: dict[str, str], known: Collection[str]) -> tuple[datetime | 
 
 
 def _pattern(route: Route) -> re.Pattern[str]:
-    """What the paths of a route look like, from its service on, with a group for each {name}."""
+    """The pattern of a route's paths, including its service, with a group for each {name}."""
     return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", route.service + route.path))
 
 

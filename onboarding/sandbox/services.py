@@ -1,4 +1,4 @@
-"""The rules of the eight services: what each operation needs, keeps and answers. No HTTP beyond a status."""
+"""The rules of the eight services: what each operation needs, stores and answers. No HTTP except a status."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from uuid import uuid4
 
 from onboarding.sandbox.store import Store
 
-# Seconds. A patient's token lasts longer than any attempt; a session as long as somebody tries things out.
+# Seconds. A patient's token lasts longer than any attempt; a session as long as a person tries things out.
 TOKEN_TTL = 3600
 SESSION_TTL = 7 * 24 * 3600
 
 
 class Refused(Exception):
-    """The request is answered with a status and a code, and nothing was performed."""
+    """The request is answered with a status and a code; nothing was performed."""
 
     def __init__(self, status: int, code: str, detail: str = "") -> None:
         super().__init__(code)
@@ -36,7 +36,7 @@ class Call:
     query: Mapping[str, str]
     body: Mapping[str, Any]
     idempotency_key: str = ""
-    owner: str = ""  # whose token came with it, for operations that ask for one
+    owner: str = ""  # the patient of its token, for operations that need one
 
     def text(self, name: str) -> str:
         value = self.body.get(name)
@@ -68,7 +68,7 @@ class Route:
     service: str
     operation: str
     method: str
-    path: str  # below the service; {names} end up in Call.path
+    path: str  # below the service; {names} go to Call.path
     perform: Operation
     changes: bool = True
     token: bool = False  # asks for a token of the patient
@@ -101,7 +101,7 @@ def open_account(store: Store, *, email: str, reference: str | None) -> dict[str
 
 
 def arrange_account(call: Call) -> dict[str, Any]:
-    """Make the account of an existing patient, or one that another flow has created. Repeatable by its e-mail."""
+    """Make the account of an existing patient, or as another flow would. Can be repeated for an e-mail address."""
     email = call.text("email")
     account = call.store.get("email", email.casefold()) or open_account(call.store, email=email, reference=None)
     patient = {"patient_uuid": account["patient_uuid"]}
@@ -137,7 +137,7 @@ def _token_for(store: Store, patient: str) -> dict[str, Any]:
 
 
 def check_token(store: Store, token: str) -> str:
-    """Return the patient whose token it is, or refuse."""
+    """Return the token's patient, or refuse it."""
     claim, _, signature = token.rpartition(".")
     if not hmac.compare_digest(signature.encode(), _signature(store, claim).encode()):
         raise Refused(401, "token_invalid")
@@ -206,7 +206,7 @@ def find_charge(call: Call) -> dict[str, Any]:
 
 
 def refund(call: Call) -> dict[str, Any]:
-    """Give back `amount_cents` of a charge; without it, all that is left of it."""
+    """Refund `amount_cents` of a charge; without it, all that is left."""
     made = call.record("charge", call.text("charge_id"))
     refunds = _refunds_of(call, made["charge_id"])
     left = made["amount_cents"] - sum(each["amount_cents"] for each in refunds)
@@ -278,7 +278,7 @@ REFERENCES = ("refund_id", "charge_id", "card_id", "enrollment_id", "visit_uuid"
 
 
 def list_changes(service: str) -> Operation:
-    """The changes of one `operation` since a time (in the form of `at`), a page at a time: `after` is its `next`."""
+    """The changes of one `operation` since a time (in the form of `at`), by page: `after` is the last `next`."""
 
     def list_some(call: Call) -> dict[str, Any]:
         after = call.query.get("after") or "0"
@@ -305,7 +305,7 @@ def _in_list(*, id: int, key: str, at: str, answer: dict[str, Any]) -> dict[str,
 
 
 def keep(kind: str, *texts: str) -> Operation:
-    """An operation that keeps the body as the patient's only one of its kind; it needs these texts."""
+    """An operation that stores the body as the patient's only one of its kind. It needs these texts."""
 
     def keep_one(call: Call) -> dict[str, Any]:
         call.store.put(kind, call.patient(), {**call.body, **{name: call.text(name) for name in texts}})
@@ -315,7 +315,7 @@ def keep(kind: str, *texts: str) -> Operation:
 
 
 def _new(call: Call, kind: str, id_name: str, id: str, **fields: Any) -> dict[str, Any]:
-    """Keep one of many that a patient may have; it is found by its id, and by the call's key."""
+    """Store one of many that a patient may have. It can be found by its id, and by the call's key."""
     made = {id_name: id, "patient_uuid": call.patient(), **fields}
     call.store.put(kind, id, made)
     call.store.put(f"{kind}_by_key", call.idempotency_key, {"id": id})

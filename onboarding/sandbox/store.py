@@ -1,4 +1,4 @@
-"""What the sandbox knows, on disk: one SQLite file, so that a change, its effect and its answer are one commit."""
+"""The sandbox's state on disk: one SQLite file, so that a change, its effect and its answer are one commit."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _EFFECT = (*EFFECT_FILTERS, "at")
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """A change that was performed under a key: what was asked for, and the answer."""
+    """A change that was performed under a key: the request and the answer."""
 
     fingerprint: str
     answer: dict[str, Any]
 
 
 class Store:
-    """One connection, one lock: operations run one after the other."""
+    """One connection and one lock: operations run one after the other."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -43,22 +43,22 @@ class Store:
         self._db = sqlite3.connect(
             directory / "sandbox.sqlite3", timeout=2, check_same_thread=False, isolation_level=None
         )
-        # Two sandboxes on one directory would each take themselves for the only one.
+        # Without the lock, two sandboxes could use one directory without noticing each other.
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._db.execute("PRAGMA journal_mode = WAL")
-        # A commit is in the kernel's hands before it is answered: SIGKILL loses nothing. A power cut may.
+        # A commit reaches the kernel before it is answered: SIGKILL loses nothing. A power cut may.
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.executescript(_SCHEMA)
         self.secret = self._own_secret()
 
     def close(self) -> None:
-        """Close for good. The lock stays taken: a later request waits for the end of the process, unanswered."""
+        """Close for good. The lock stays locked: a later request waits, unanswered, for the end of the process."""
         self._lock.acquire()
         self._db.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction, and no other one meanwhile."""
+        """A transaction, during which no other one runs."""
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -85,7 +85,7 @@ class Store:
         self._run("DELETE FROM record WHERE kind = ?", kind)
 
     def performed(self, service: str, idempotency_key: str, since: str = "") -> Performed | None:
-        """What was last performed under a key, `at` or after `since`; an older one is forgotten."""
+        """The last change under a key, `at` or after `since`; an older one is forgotten."""
         rows = self._run(
             """SELECT fingerprint, answer FROM performed WHERE service = ? AND idempotency_key = ? AND at >= ?
                 ORDER BY id DESC LIMIT 1""",
@@ -94,7 +94,7 @@ class Store:
         return Performed(rows[0][0], json.loads(rows[0][1])) if rows else None
 
     def add(self, service: str, operation: str, idempotency_key: str, at: str, performed: Performed) -> None:
-        """Add what was performed to the effect log. Its answer names the patient."""
+        """Add a change to the effect log. Its answer names the patient."""
         self._run(
             "INSERT INTO performed VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)",
             *(service, operation, idempotency_key, performed.answer["patient_uuid"], at),
@@ -102,7 +102,7 @@ class Store:
         )
 
     def effects(self, since: str = "", **equal: str) -> list[dict[str, str]]:
-        """Performed effects in their order, `at` or after `since`; `equal` are some of EFFECT_FILTERS."""
+        """The effects in order, `at` or after `since`. `equal` are some of EFFECT_FILTERS."""
         names = [name for name in EFFECT_FILTERS if name in equal]
         conditions = " AND ".join(["at >= ?", *(f"{name} = ?" for name in names)])
         sql = f"SELECT {', '.join(_EFFECT)} FROM performed WHERE {conditions} ORDER BY id"  # noqa: S608 (our own names)
@@ -110,7 +110,7 @@ class Store:
         return [dict(zip(_EFFECT, row, strict=True)) for row in rows]
 
     def changes(self, service: str, operation: str, since: str, after: int, limit: int) -> list[dict[str, Any]]:
-        """The performed changes of a kind, `at` or after `since`: so many of those after the one with that id."""
+        """At most `limit` changes of a kind after the id `after`, `at` or after `since`."""
         rows = self._run(
             """SELECT id, idempotency_key, at, answer FROM performed
                 WHERE service = ? AND operation = ? AND at >= ? AND id > ? ORDER BY id LIMIT ?""",
@@ -119,7 +119,7 @@ class Store:
         return [{"id": id, "key": key, "at": at, "answer": json.loads(answer)} for id, key, at, answer in rows]
 
     def _own_secret(self) -> str:
-        """The key that signs tokens: they outlive a restart, as everything here does."""
+        """The key that signs tokens. It is stored, so that tokens outlive a restart."""
         if (kept := self.get("secret", "tokens")) is None:
             kept = {"secret": token_hex(32)}
             self.put("secret", "tokens", kept)

@@ -1,1 +1,1 @@
-"""The clients of the services that onboarding calls, one module each, over `http`, which translates their answers."""
+"""The clients of onboarding's services, one module each. They use `http`, which translates the answers."""

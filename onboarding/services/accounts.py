@@ -8,13 +8,13 @@ from onboarding.payload import NewPatient
 from onboarding.services.http import Service, ServiceAnswer
 
 accounts = Service("accounts")
-# Nobody's account waits for it.
+# A circuit of its own, because no account waits for it.
 identity = Service("accounts", circuit="identity link")
 
 
 class Account(ServiceAnswer):
     patient_uuid: UUID
-    reference: str | None = None  # given by the client that created it: for us the workflow's key
+    reference: str | None = None  # from the client that created it: ours is the workflow's key
 
 
 class _Found(ServiceAnswer):

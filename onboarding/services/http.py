@@ -1,18 +1,18 @@
-"""The one place where HTTP happens: it sends requests, and translates their answers into our errors.
+"""The only module with HTTP: it sends requests, and translates their answers into our errors.
 
 - Nothing was sent (refused, no connection in time): RetryableStepError.
 - The service is not ready (429, 503, 408): RetryableStepError, not before its Retry-After (up to four fifths of the
-  longest delay of the step's policy: no service puts a workflow off for a day).
+  longest delay of the step's policy: no service delays a workflow for a day).
 - The service is working on the same key: UnknownOutcome, with the same delay. An earlier request is on its way.
-- Any other 4xx: StepError, with the service's own code. Where the answer says `Idempotent-Replayed: true`, as payment
-  services do, it is what the service remembers of that very key (`answers_key`): the first call was refused, too.
-- Sent, and then silence, a broken connection, half an answer, one we cannot read, any other status:
-  UnknownOutcome for a change, RetryableStepError for a read.
+- Any other 4xx: StepError, with the service's own code. If the answer says `Idempotent-Replayed: true`, as payment
+  services do, it is the stored answer for that key (`answers_key`): the first call was refused, too.
+- Sent, and then silence, a broken connection, half an answer, an unreadable one, any other status: UnknownOutcome for a
+  change, RetryableStepError for a read.
 
-An outage is not a failure of a step's own (`workflows.outages`): no connection, no answer in time, a broken connection,
-408, 425, 429 and 5xx say that the service is unavailable. Everything else is an answer, unless we cannot read it.
+An outage is not the step's own failure (`workflows.outages`): no connection, no answer in time, a broken connection,
+408, 425, 429 and 5xx mean that the service is unavailable. Everything else is an answer, unless it is unreadable.
 
-No message holds anything that was sent or received, except that code.
+No message contains anything that was sent or received, except that code.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from workflows.errors import RetryableStepError, StepError, UnknownOutcome
 from workflows.operations import amounts
 from workflows.outages import Call, call_to
 
-# A connection idle for longer is not used again: servers close theirs after 5 s or more, and a request that meets
-# a closing connection has an unknown outcome.
+# A connection that was idle for longer is not reused: servers close theirs after 5 s or more, and a request on a
+# closing connection has an unknown outcome.
 KEEPALIVE_EXPIRY = 3.0
-# Seconds. A host that is up takes a connection within milliseconds.
+# Seconds. A host that is up accepts a connection within milliseconds.
 CONNECT_TIMEOUT = 3.0
 
-# Stated with every refusal that time mends, because `_retry_after` counts on it, whatever the step's policy says.
+# Stated with every refusal that passes with time, because `_retry_after` relies on it, whatever the step's policy says.
 JITTER = backoff.DEFAULT.jitter_factor
 
-# Refusals that time mends: the service is busy, is performing the same request right now, or the patient's token
+# Refusals that pass with time: the service is busy, is performing the same request right now, or the patient's token
 # has expired since this attempt got it.
 UNAVAILABLE_STATUSES = frozenset({408, 425, 429})
 PASSING_STATUSES = UNAVAILABLE_STATUSES | {503}
@@ -57,13 +57,13 @@ PASSING_CODES = frozenset({IN_PROGRESS, "token_expired"})
 
 
 class ServiceAnswer(BaseModel):
-    """What we read of a service's answer; it may say more."""
+    """The part of a service's answer that we read; there may be more."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
 class Confirmation(ServiceAnswer):
-    """The answer to a change that holds nothing but the patient it concerned."""
+    """The answer to a change that only names the patient."""
 
     patient_uuid: UUID
 
@@ -90,10 +90,10 @@ AnswerT = TypeVar("AnswerT", bound=ServiceAnswer)
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A downstream service by its name in `settings.SERVICES`.
+    """A downstream service, by its name in `settings.SERVICES`.
 
-    `operation` names a call for people. Paths and queries carry only ids: they end up in the logs of others. Calls that
-    can be in an outage alone have a `circuit` of their own: the answers to other calls would keep the service's circuit
+    `operation` names a call for people. Paths and queries contain only ids, because others log them. Calls that can
+    have an outage of their own have their own `circuit`: answers to other calls would keep the service's circuit
     closed.
     """
 
@@ -109,7 +109,7 @@ class Service:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> AnswerT:
-        """Ask something: by GET, or with a `body` by POST, for what must not stand in a URL."""
+        """Read something: by GET, or with a `body` by POST if it must not be in a URL."""
         method = "GET" if body is None else "POST"
         return self._call(operation, method, path, answer, RetryableStepError, params=query, json=body)
 
@@ -124,14 +124,14 @@ class Service:
         token: str = "",
         method: str = "POST",
     ) -> AnswerT:
-        """Have something done, once for the key; with the patient's `token` where the service asks for it."""
+        """Make a change, once for the key; with the patient's `token` if the service needs it."""
         headers = {"Idempotency-Key": idempotency_key}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         return self._call(operation, method, path, answer, UnknownOutcome, json=body, headers=headers)
 
     def put(self, operation: str, path: str, *, body: Mapping[str, Any], idempotency_key: str, token: str = "") -> None:
-        """Set something that there is one of, as `change` does; the answer says only that it is set."""
+        """Set a single value, as `change` does; the answer says only that it is set."""
         self.change(
             operation,
             path,
@@ -143,7 +143,7 @@ class Service:
         )
 
     def listing(self, operation: str) -> Listing:
-        """Lists the changes of a kind that the service has performed, the oldest first, page by page."""
+        """A listing of the service's changes of a kind, oldest first, page by page."""
         return partial(self._list, operation)
 
     def _list(self, operation: str, since: datetime) -> Iterator[ServiceCall]:
@@ -164,9 +164,9 @@ class Service:
         unclear: type[RetryableStepError],
         **request: Any,
     ) -> AnswerT:
-        """Send a request and read its answer; raise `unclear` when its outcome cannot be known.
+        """Send a request and read its answer. Raises `unclear` if the outcome cannot be known.
 
-        Raises ServiceUnavailable, and sends nothing, while the service is known to be unavailable.
+        While the service is known to be unavailable it sends nothing and raises ServiceUnavailable.
         """
         url = self._url(path)
         headers = dict(request.pop("headers", {}))
@@ -182,7 +182,7 @@ class Service:
             except httpx.DecodingError as error:
                 raise unclear(self._no_answer(operation, type(error).__name__), code="no_answer") from None
             except httpx.TransportError as error:
-                # Also when a kept connection broke before the first byte: the request may have arrived all the same.
+                # Also if a reused connection broke before the first byte: the request may still have arrived.
                 call.unavailable()
                 raise unclear(self._no_answer(operation, type(error).__name__), code="no_answer") from None
             return self._read(call, response, operation, answer, unclear)
@@ -195,7 +195,7 @@ class Service:
         answer: type[AnswerT],
         unclear: type[RetryableStepError],
     ) -> AnswerT:
-        """Read an answer, as `_call`."""
+        """Read an answer. Raises the same as `_call`."""
         if response.status_code in UNAVAILABLE_STATUSES or response.is_server_error:
             call.unavailable()
         elif response.is_client_error:
@@ -233,8 +233,8 @@ class Service:
         return f"{root}{path}"
 
 
-# By process: a connection shared over a fork mixes the answers of two processes. A parent's client stays here, unused
-# and never closed: its connections are the parent's.
+# By process, because a connection that is shared over a fork mixes two processes' answers. A parent's client stays
+# here, unused and not closed: its connections are the parent's.
 _clients: dict[int, httpx.Client] = {}
 
 
@@ -243,14 +243,14 @@ def _client() -> httpx.Client:
     if pid not in _clients:
         _clients[pid] = httpx.Client(
             limits=httpx.Limits(keepalive_expiry=KEEPALIVE_EXPIRY),
-            trust_env=False,  # a proxy or a .netrc for people's browsing has no place between us and our services
+            trust_env=False,  # no proxy or .netrc for people's browsing between us and our services
         )
     return _clients[pid]
 
 
 @atexit.register
 def close() -> None:
-    """Close this process's connections; the next call opens new ones."""
+    """Close this process's connections. The next call opens new ones."""
     client = _clients.pop(os.getpid(), None)
     if client is not None:
         client.close()
@@ -261,7 +261,7 @@ def _timeout() -> httpx.Timeout:
 
 
 def _code(response: httpx.Response) -> str:
-    """The service's word for why it refused, or one of ours if that is not fit for people."""
+    """The service's code for its refusal, or one of ours if that is not fit for people."""
     try:
         code = response.json()["code"]
     except (ValueError, LookupError, TypeError):
@@ -276,6 +276,6 @@ def _retry_after(response: httpx.Response) -> float | None:
     asked = retry_after.seconds(response.headers)
     if asked is None:
         return None
-    # So that the jitter, which goes both ways, never takes it below what the service asks for; and no less than our own
-    # delay. The policy's longest delay is its upper bound.
+    # Jitter goes both ways, so the delay is raised: it never falls below what the service asks for, or below our own
+    # delay. The policy's longest delay is its upper limit.
     return max(asked / (1 - JITTER), backoff.DEFAULT.base_delay)

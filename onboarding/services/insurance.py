@@ -8,7 +8,7 @@ from onboarding.payload import Insurance
 from onboarding.services.http import Confirmation, Service
 
 insurance = Service("insurance")
-# It asks the payer, which can be out while policies are saved.
+# It asks the payer, which may be down while policies can be saved.
 verification = Service("insurance", circuit="insurance verification")
 
 

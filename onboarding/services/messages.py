@@ -1,4 +1,4 @@
-"""Messages: what patients get from us, and through which channels."""
+"""Messages: what we send to patients, and through which channels."""
 
 from __future__ import annotations
 

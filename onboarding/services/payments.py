@@ -37,7 +37,7 @@ class _Charges(ServiceAnswer):
 
 
 def attach_card(patient: UUID, card_token: str, *, idempotency_key: str) -> str:
-    """Attach the card that the browser tokenised, and return its id. StepError `card_invalid` for a bad one."""
+    """Attach the card that the browser tokenised; return its id. Raises StepError `card_invalid` for a bad card."""
     return payments.change(
         "attach_card",
         "/cards",
@@ -53,7 +53,7 @@ def configure_billing(patient: UUID, *, program: str, plan: str, postal_code: st
 
 
 def charge(patient: UUID, card_id: str, *, amount_cents: int, currency: str, idempotency_key: str) -> str:
-    """Charge the card, and return the charge's id. StepError `card_declined` when the bank says no."""
+    """Charge the card; return the charge's id. Raises StepError `card_declined` if the bank refuses."""
     return payments.change(
         "charge",
         "/charges",
@@ -64,7 +64,7 @@ def charge(patient: UUID, card_id: str, *, amount_cents: int, currency: str, ide
 
 
 def refund(charge_id: str, *, idempotency_key: str) -> str | None:
-    """Refund all of a charge, and return the refund's id; None when it had been refunded before."""
+    """Refund all of a charge; return the refund's id, or None if it had been refunded before."""
     try:
         return payments.change(
             "refund", "/refunds", body={"charge_id": charge_id}, idempotency_key=idempotency_key, answer=_Refund
@@ -76,15 +76,15 @@ def refund(charge_id: str, *, idempotency_key: str) -> str | None:
 
 
 def find_charge(idempotency_key: str) -> str | None:
-    """Return the id of the charge that was made under a key, None when there was none."""
+    """The id of the charge that was made under a key; None if there is none."""
     found = payments.read("find_charge", "/charges", query={"idempotency_key": idempotency_key}, answer=_Charges)
     return found.charges[0].charge_id if found.charges else None
 
 
 def find_refund(charge_id: str, *, amount_cents: int) -> str | None:
-    """The id of the refund of all of a charge, whoever made it; None when there is none.
+    """The id of the refund of all of a charge, made by us or by hand; None if there is none.
 
-    If several make up the amount, the last. A partial refund is not enough. A refund of another charge is skipped: a
+    If several make up the amount, returns the last. A partial refund is not enough. Skips refunds of other charges: a
     service may ignore a filter that it does not know.
     """
     found = payments.read("find_refund", "/refunds", query={"charge_id": charge_id}, answer=_Refunds)

@@ -1,4 +1,4 @@
-"""Profiles: what patients say about themselves. Asks for the patient's token."""
+"""Profiles: what patients say about themselves. Needs the patient's token."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def enroll(patient: UUID, visit: UUID, checkout: Checkout, *, payment_status: st
 
 
 def withdraw(enrollment_id: str, *, idempotency_key: str) -> None:
-    """End an enrolment; one that has been ended before stays so."""
+    """End an enrolment; an ended one stays so."""
     try:
         programs.change(
             "withdraw",
@@ -56,7 +56,7 @@ def withdraw(enrollment_id: str, *, idempotency_key: str) -> None:
 
 
 def find_enrollment(idempotency_key: str) -> str | None:
-    """Return the id of the enrolment that was made under a key, None when there was none."""
+    """The id of the enrolment that was made under a key; None if there is none."""
     found = programs.read(
         "find_enrollment", "/enrollments", query={"idempotency_key": idempotency_key}, answer=_Enrollments
     )
@@ -64,7 +64,7 @@ def find_enrollment(idempotency_key: str) -> str | None:
 
 
 def has_ended(enrollment_id: str) -> bool:
-    """Whether an enrolment has been ended, whoever ended it."""
+    """Whether an enrolment has been ended, by us or by hand."""
     query = {"enrollment_id": enrollment_id}
     found = programs.read("find_withdrawal", "/withdrawals", query=query, answer=_Withdrawals)
     return any(each.enrollment_id == enrollment_id for each in found.withdrawals)

@@ -1,4 +1,4 @@
-"""Tokens: the keys to a patient's own records. They expire, so each attempt gets its own, and none is ever stored."""
+"""Tokens: they open a patient's own records. They expire, so each attempt gets its own, and none is ever stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Token(ServiceAnswer):
 
 
 def exchange(session_token: str) -> Token:
-    """Exchange the session of a patient who is signed in, as often as we like: it changes nothing."""
+    """Exchange the session of a signed-in patient for a token. It changes nothing, so it can be repeated."""
     return tokens.read("exchange_session", "/exchange", body={"session_token": session_token}, answer=Token)
 
 

@@ -1,4 +1,4 @@
-"""Visits: the online visit, and the answers a clinician reads. Asks for the patient's token."""
+"""Visits: the online visit, and the answers that a clinician reads. Needs the patient's token."""
 
 from __future__ import annotations
 

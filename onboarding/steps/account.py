@@ -1,4 +1,4 @@
-"""Who the patient is: find the account, or make it, and get a token for it."""
+"""Who the patient is: find or create the account, and get a token for it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from workflows.errors import RetryableStepError, StepError
 from workflows.models import Workflow
 from workflows.waits import WaitExpired, wait_for_signal
 
-# The signal of the flow that creates the account, sent for its linking id.
+# The signal of the flow that creates the account, sent to its linking id.
 ACCOUNT_CREATED = "account.created"
-# Most linked accounts appear within seconds, some after the other flow was down for a night. If the signal is lost, we
-# look after 5 s, 10 s, 20 s ... and then every 15 minutes.
+# Most linked accounts appear within seconds, a few after a night in which the other flow was down. If the signal is
+# lost, we look after 5 s, 10 s, 20 s ... and then every 15 minutes.
 LINKED_ACCOUNT_TIMEOUT = timedelta(days=2)
 LINKED_ACCOUNT_LOOK = timedelta(minutes=15)
 
@@ -50,7 +50,7 @@ def create_account(*, workflow: Workflow, context: OnboardingContext) -> dict[st
 def find_created_account(
     *, workflow: Workflow, context: OnboardingContext, effect: KnownEffect
 ) -> dict[str, Any] | None:
-    """Whether `create_account` has created the account: the service keeps the reference of its creation."""
+    """Whether `create_account` has created the account: the service stores the reference of its creation."""
     account = accounts.find_by_email(submission_of(workflow).patient.email)
     if account is None or account.reference != workflow.key:
         return None
@@ -58,7 +58,7 @@ def find_created_account(
 
 
 def look_up_account(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
-    """Find the account of a patient who is signed in, and check by their session that it is theirs."""
+    """Find the account of a signed-in patient, and check by the session that it is theirs."""
     submission = submission_of(workflow)
     if not isinstance(submission, Existing):
         return None
@@ -72,11 +72,11 @@ def look_up_account(*, workflow: Workflow, context: OnboardingContext) -> dict[s
 
 
 def find_looked_up_account(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> None:
-    """Finds nothing, ever: `look_up_account` changes nothing that could be found. Where it broke off, it asks again."""
+    """Finds nothing, because `look_up_account` changes nothing. After an interruption that step asks again."""
 
 
 def await_linked_account(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
-    """Wait for the other flow's signal that it has created the account; look for it now and then, if none comes."""
+    """Wait for the other flow's signal that it has created the account. Looks for it now and then."""
     submission = submission_of(workflow)
     if not isinstance(submission, Linked):
         return None
@@ -104,7 +104,7 @@ def await_linked_account(*, workflow: Workflow, context: OnboardingContext) -> d
 
 
 def exchange_token(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
-    """Get a token of this attempt's own. The patient's session may be over by now, but the account is settled."""
+    """Get this attempt's own token. The patient's session may be over, but the account is settled."""
     return {"access_token": tokens.issue(context.patient).access_token.get_secret_value()}
 
 

@@ -1,7 +1,7 @@
 """Whether a clinician must look at the answers before the patient may be enrolled.
 
-The rule is an example for a weight-loss program, and no medical advice. It is generous on purpose: a needless review
-costs minutes, a missed one may cost a patient's health.
+The rule is an example for a weight-loss program, not medical advice. It is cautious on purpose: a needless review costs
+minutes, a missed one may cost a patient's health.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onboarding.payload import Answers, submission_of
 from workflows.models import Workflow
 from workflows.waits import require_approval
 
-LOWEST_BMI = 27  # below it the labels of the program's medicines do not reach
+LOWEST_BMI = 27  # the labels of the program's medicines do not cover a lower one
 REVIEW_DUE = timedelta(hours=24)  # the patient waits
 REVIEW_TIMEOUT = timedelta(hours=72)  # a whole weekend, and the Monday
 
@@ -79,7 +79,7 @@ def request_clinical_review(*, workflow: Workflow, context: OnboardingContext) -
 
 
 def reasons_for_review(answers: Answers) -> list[str]:
-    """Why these answers need a clinician, in words for one. Empty when they do not."""
+    """Why these answers need a clinician, in a clinician's words; empty if they do not."""
     reasons = [f"{condition} among the conditions" for condition in _named(CONDITIONS, answers.conditions)]
     reasons += [f"{medication} among the medications" for medication in _named(MEDICATIONS, answers.medications)]
     if bmi(answers) < LOWEST_BMI:
@@ -92,7 +92,7 @@ def bmi(answers: Answers) -> float:
 
 
 def _named(terms: tuple[str, ...], answers: list[str]) -> list[str]:
-    """The terms in what the patient wrote, however they wrote it: "Type-1 Diabetes"."""
+    """The terms in the patient's answers, in any spelling: "Type-1 Diabetes"."""
     written = [" ".join(re.findall(r"[a-z0-9]+", answer.casefold())) for answer in answers]
     return [term for term in terms if any(term in answer for answer in written)]
 

@@ -1,4 +1,4 @@
-"""The patient's insurance, when they have one."""
+"""The patient's insurance, if they have one."""
 
 from __future__ import annotations
 

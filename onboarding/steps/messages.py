@@ -1,4 +1,4 @@
-"""What the patient hears from us."""
+"""What we send to the patient."""
 
 from __future__ import annotations
 

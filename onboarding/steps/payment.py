@@ -33,7 +33,7 @@ def configure_billing(*, workflow: Workflow, context: OnboardingContext) -> dict
 
 
 def execute_checkout(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:
-    """Charge the card. Without one nothing is charged, and the dunning flow collects the payment."""
+    """Charge the card. Without a card nothing is charged, and the dunning flow collects the payment."""
     if context.payment_card_id is None:
         return {"charge_id": None, "payment_status": "payment_due"}
     checkout = submission_of(workflow).checkout
@@ -61,7 +61,7 @@ def find_charge(*, workflow: Workflow, context: OnboardingContext, effect: Known
 
 
 def find_refund(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> dict[str, Any] | None:
-    """Whether what `execute_checkout` has charged is given back, by us or by hand; or nothing was charged."""
+    """Whether the charge of `execute_checkout` is refunded, by us or by hand; or nothing was charged."""
     if context.charge_id is None:
         return {}
     amount_cents = submission_of(workflow).checkout.amount_cents

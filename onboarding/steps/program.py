@@ -1,4 +1,4 @@
-"""The program the patient joins."""
+"""The program that the patient joins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def enroll_in_program(*, workflow: Workflow, context: OnboardingContext) -> dict
 def withdraw_from_program(
     *, workflow: Workflow, context: OnboardingContext, effect: KnownEffect
 ) -> dict[str, Any] | None:
-    """End what `enroll_in_program` has started."""
+    """End the enrolment of `enroll_in_program`."""
     if context.enrollment_id is None:
         return None
     programs.withdraw(context.enrollment_id, idempotency_key=effect.undo_key)
@@ -39,7 +39,7 @@ def find_enrollment(*, workflow: Workflow, context: OnboardingContext, effect: K
 
 
 def find_withdrawal(*, workflow: Workflow, context: OnboardingContext, effect: KnownEffect) -> dict[str, Any] | None:
-    """Whether what `enroll_in_program` has started is ended: by us, or by hand."""
+    """Whether the enrolment of `enroll_in_program` has ended: by us, or by hand."""
     if context.enrollment_id is None:
         return {}
     return {"enrollment_id": context.enrollment_id} if programs.has_ended(context.enrollment_id) else None

@@ -1,4 +1,4 @@
-"""The online visit, and the answers given in it."""
+"""The online visit, and the answers that the patient gives in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py demo`: everything at once on this machine, to see it work."""
+"""`manage.py demo`: runs everything on this machine, to see it work."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from onboarding.samples import Sample, samples
 from workflows.ingress import api_keys, webhooks
 from workflows.models import State
 
-# The workers are in the middle of a deploy.
+# Two releases, as in the middle of a deploy of the workers.
 OLD_RELEASE, NEW_RELEASE = "2.3.0", "2.4.0"
 
-# Seconds. Far longer than it takes (about 30 s for 300), so that --exit always ends by itself.
+# Seconds. Much longer than usual (about 30 s for 300), so that --exit always ends.
 PATIENCE = 240.0
 PATIENCE_PER_SUBMISSION = 0.5
 
@@ -74,7 +74,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if not settings.DEBUG:
             raise CommandError("The demo makes a login and sends made-up patients: it runs with DEBUG=1 only.")
-        for number in (signal.SIGTERM, signal.SIGINT):  # SIGINT too: a shell starts its background jobs without it
+        for number in (signal.SIGTERM, signal.SIGINT):  # SIGINT too: shells start background jobs with it ignored
             signal.signal(number, _interrupt)
         try:
             sound = self.run(options)
@@ -87,7 +87,7 @@ class Command(BaseCommand):
             raise CommandError("Not every submission reached the state it should have.")
 
     def run(self, options: dict[str, Any]) -> bool:
-        """Run the demo. True when every submission reached the state it should have."""
+        """Run the demo. True if every submission reached its expected state."""
         screen = Console()
         ports = {purpose: options[f"{purpose}_port"] for purpose in ("intake", "console", "sandbox")}
         require_free_ports(ports)
@@ -95,7 +95,7 @@ class Command(BaseCommand):
         state = options["state"]
         seed = options["seed"] if options["seed"] is not None else secrets.randbits(32)
         plan, staged = list(samples(options["submissions"], seed)), scenes.scenes(seed)
-        settings.OUTBOX_DESTINATIONS = report.destinations(sandbox)  # here, too, workflows are cancelled
+        settings.OUTBOX_DESTINATIONS = report.destinations(sandbox)  # because this process also cancels workflows
         environment = {
             "SERVICES_URL": sandbox,
             "WORKFLOWS": "onboarding.demo.definition.DEMO",
@@ -114,7 +114,7 @@ class Command(BaseCommand):
                 ["manage.py", "runsandbox", "--port", str(ports["sandbox"]), "--state", str(state / "sandbox")],
                 ready=f"{sandbox}/_healthz",
             )
-            httpx.delete(f"{sandbox}/_faults").raise_for_status()  # of an earlier demo, before a workflow meets them
+            httpx.delete(f"{sandbox}/_faults").raise_for_status()  # removes those of an earlier demo
             for name, entry in (("intake", "config.intake"), ("console", "config.wsgi")):
                 processes.start(
                     name,
@@ -176,7 +176,7 @@ class Command(BaseCommand):
                 "Send one more, of a patient without insurance, with\n"
                 f"  curl -i {intake}/v1/submissions -H 'Authorization: Bearer {api_key}' \\\n"
                 '    -H "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)" \\\n'
-                # Another address each time: the sandbox keeps its accounts from one demo to the next.
+                # A new address each time, because the sandbox keeps its accounts between demos.
                 "    -H 'Content-Type: application/json' "
                 '-d "$(sed s/ada.alvarez/ada.$(date +%s)/ docs/examples/uninsured.json)"\n'
                 "Ctrl-C stops everything.",
@@ -190,7 +190,7 @@ class Command(BaseCommand):
     def _drain(
         self, screen: Console, processes: Processes, plan: list[Sample], clinician: User
     ) -> dict[UUID, report.Expected]:
-        """Show the queue drain, deciding reviews on the way, until all is at rest. Returns what each should be."""
+        """Show the progress and decide reviews until all is at rest. Returns what each submission should be."""
         decisions = traffic.plan_reviews(plan)
         expected = {
             sample.idempotency_key: report.expect(sample, decisions.get(sample.idempotency_key)) for sample in plan
@@ -227,7 +227,7 @@ class Command(BaseCommand):
 
 @contextmanager
 def _database(screen: Console) -> Iterator[None]:
-    """The embedded PostgreSQL, if the settings name it: running inside, stopped again if it was stopped before."""
+    """Run the embedded PostgreSQL, if the settings name it; stop it again if it was stopped before."""
     if settings.DATABASES["default"]["ENGINE"] != "config.embedded":
         yield
         return
