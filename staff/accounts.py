@@ -1,4 +1,4 @@
-"""What allauth may do with accounts here: sign users in, in our stages (the setting ACCOUNT_ADAPTER)."""
+"""What allauth may do with accounts here: sign users in, by our stages (the setting ACCOUNT_ADAPTER)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from staff import single_sign_on
 from staff.sign_in import address_of
 
-# An entry of the list of sessions has an address in any case.
+# The list of sessions needs an address for each.
 NO_ADDRESS = "0.0.0.0"  # noqa: S104 (nothing listens there)
 
 
@@ -24,16 +24,16 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return False
 
     def send_mail(self, *args: Any, **kwargs: Any) -> None:
-        """Sends nothing: allauth would tell users of their own changes."""
+        """Send nothing: allauth would mail users about their own changes."""
 
     def add_message(self, *args: Any, **kwargs: Any) -> None:
-        """Says nothing: allauth's messages name pages that are not mounted."""
+        """Show nothing: allauth's messages name pages that do not exist here."""
 
     def get_client_ip(self, request: HttpRequest) -> str:
         return address_of(request) or NO_ADDRESS
 
     def is_safe_url(self, url: str | None) -> bool:
-        """Whether it is of this host. allauth would allow every host of ALLOWED_HOSTS, too."""
+        """Whether the address is on this host. allauth would allow every host of ALLOWED_HOSTS."""
         request = self.request
         return url_has_allowed_host_and_scheme(url, {request.get_host()}, require_https=request.is_secure())
 

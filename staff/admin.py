@@ -1,4 +1,4 @@
-"""Users and groups: nobody but a superuser gives a right that they lack. The rules are in `rights`."""
+"""Users and groups: only a superuser can give a right that they lack. The rules are in `rights`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _user(request: HttpRequest) -> User:
 
 
 class GivesOwnRights(ModelAdmin):
-    """Offers the permissions and groups that the user has themselves; a form that names others is refused."""
+    """Offers only the user's own permissions and groups. Refuses a form that names others."""
 
     def formfield_for_manytomany(
         self, db_field: ManyToMany, request: HttpRequest, **kwargs: Any
@@ -47,23 +47,23 @@ class GivesOwnRights(ModelAdmin):
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow only the filters on the page. The admin's own rule takes what PostgreSQL refuses: a NUL, for one."""
+        """Allow only the page's filters. The admin's rule accepts what PostgreSQL refuses, such as a NUL."""
         field, _, how = lookup.partition("__")
         return field in self.get_list_filter(request) and how in ("exact", "id__exact", "isnull")
 
 
 @admin.register(User)
 class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
-    """Only superusers see superusers. A user who has a right that one lacks can only be looked at.
+    """Only superusers see superusers. Users can only look at another user who has a right that they lack.
 
-    Only superusers rename a user who has signed in, or delete one. Of whom Django's log has something, nobody deletes:
-    it stays, and the database refuses to delete it with them.
+    Only superusers rename or delete a user who has signed in. Nobody deletes a user whom Django's log mentions: the log
+    stays, and the database refuses to delete it.
     """
 
-    readonly_fields = ("last_login", "date_joined")  # what is known is not to be edited
+    readonly_fields = ("last_login", "date_joined")  # facts
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
-        # The history has names: after a rename it would tell of somebody else.
+        # The history has names: after a rename it would seem to be about somebody else.
         kept = ("username",) if obj and not may_be_forgotten(_user(request), obj) else ()
         return (*self.readonly_fields, *kept)
 
@@ -79,7 +79,7 @@ class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
         fieldsets = super().get_fieldsets(request, obj)
         if _user(request).is_superuser:
             return fieldsets
-        # The link to set the password stands beside it.
+        # The page shows the link to set the password beside it.
         hidden = ["is_superuser"] if self.has_change_permission(request, obj) else ["is_superuser", "password"]
         return [
             (title, {**options, "fields": [field for field in options["fields"] if field not in hidden]})
@@ -95,9 +95,9 @@ class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
         return [route("<int:pk>/second-factor/", page, name="auth_user_second_factor"), *super().get_urls()]
 
     def second_factor(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """A link for a colleague to enrol a second factor. Theirs are removed: they have none, or have lost it.
+        """Make a link by which a colleague enrols a second factor. Removes their old ones: they have none, or lost it.
 
-        Nobody does that for themselves: with an open session of theirs somebody else could.
+        Users cannot do this for themselves: somebody else at their open session could.
         """
         user = self.get_object(request, str(pk))
         if user is None or user == request.user or not self.has_change_permission(request, user):
@@ -118,10 +118,10 @@ class StaffUserAdmin(GivesOwnRights, DjangoUserAdmin):
 
 @admin.register(Group)
 class StaffGroupAdmin(GivesOwnRights, django_admin.GroupAdmin):  # type: ignore[misc]  # of the same hook
-    """A group can be changed by its members, within the permissions that they have; only superusers rename one."""
+    """A group's members may change it, within their own permissions. Only superusers rename one."""
 
     def get_readonly_fields(self, request: HttpRequest, obj: Group | None = None) -> Any:
-        # By another name it would be another team.
+        # Teams are known by name, so a renamed group would be another team.
         return ["name"] if obj and not _user(request).is_superuser else []
 
     def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:

@@ -8,7 +8,7 @@ from workflows.defaults import fill_in
 
 
 class StaffConfig(AppConfig):
-    """The people of the console: how they sign in, for how long, and who may administer whom."""
+    """The users of the console: how they sign in, for how long, and who may administer whom."""
 
     name = "staff"
 

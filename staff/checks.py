@@ -1,4 +1,4 @@
-"""What a deployment may have forgotten, so that sign-ins would be counted wrongly."""
+"""Checks of deployments for settings without which sign-ins are counted wrongly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.core.checks import CheckMessage, Warning
 
 
 def proxy_tells_the_address(**kwargs: Any) -> Iterator[CheckMessage]:
-    """Behind a proxy all sign-ins come from one address, unless a header names it: one guesser would lock out all."""
+    """Behind a proxy, without a header that names the client, all share an address: one guesser locks out everybody."""
     if getattr(settings, "SECURE_PROXY_SSL_HEADER", None) and not settings.CLIENT_ADDRESS_HEADER:
         yield Warning(
             "There is a proxy (SECURE_PROXY_SSL_HEADER), but CLIENT_ADDRESS_HEADER is not set: all sign-ins come from "

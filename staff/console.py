@@ -2,6 +2,6 @@ from django.contrib.admin.apps import AdminConfig
 
 
 class ConsoleConfig(AdminConfig):
-    """Django's admin as the operations console, with our way in. It stands in INSTALLED_APPS in place of the admin."""
+    """Django's admin as the operations console, with our sign-in. INSTALLED_APPS lists it instead of the admin."""
 
     default_site = "staff.site.StaffSite"

@@ -1,6 +1,4 @@
-"""DEFAULTS of the settings that this package reads, and of those by which django-axes and django-allauth find
-their functions here.
-"""
+"""DEFAULTS for this package's settings, and for those by which django-axes and django-allauth find its functions."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ DEFAULTS: dict[str, Any] = {
     "SESSION_IDLE_SECONDS": 15 * 60,
     "SESSION_WARNING_SECONDS": 2 * 60,
     # An account is refused after so many failures, an address after four times as many, for so long after the last one
-    # that counted. A refused try is not counted: the pause does not grow.
+    # that counted. A refused try does not count, so the pause does not grow.
     "AXES_FAILURE_LIMIT": 5,
     "AXES_COOLOFF_TIME": timedelta(minutes=15),
     "AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT": False,
@@ -45,7 +43,7 @@ DEFAULTS: dict[str, Any] = {
     "AXES_USERNAME_CALLABLE": "staff.sign_in.name_of",
     "AXES_CLIENT_IP_CALLABLE": "staff.sign_in.address_of",
     "AXES_CLIENT_STR_CALLABLE": "staff.sign_in.described",
-    # For these fields of a failed sign-in only their names are kept: people type passwords there.
+    # Only the names of these fields of a failed sign-in are stored, because people type passwords there.
     "AXES_SENSITIVE_PARAMETERS": ["username", "csrfmiddlewaretoken"],
     "AXES_VERBOSE": False,
     "AXES_ENABLE_ADMIN": False,

@@ -1,4 +1,4 @@
-"""How a second factor is enrolled: by a link that works once, after the password. A stolen password enrols nothing."""
+"""How a second factor is enrolled: by a link that works once, after the password. A password alone is not enough."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from staff.models import EnrolmentLink
 from staff.records import record
 from staff.second_factor import a_passkey
 
-# Somebody who was given a link in the evening uses it the next day.
+# A link from the evening still works the next day.
 LINK_LASTS = timedelta(hours=24)
 
-# In a session: the token of the link that was opened in it.
+# The session's key for the token of its link.
 KEY = "enrolment"
 
-# Who may do one of these is asked for a second factor: they move money or make others move it, see health data in
-# clear, or administer those who do.
+# Users with one of these permissions need a second factor: they move money or make others move it, see health data in
+# clear, or administer such users.
 SENSITIVE = {
     *("workflows.cancel_paid_workflow", "workflows.correct_workflow", "workflows.resolve_manualtask"),
     *("workflows.decide_manualtask", "workflows.reveal_workflow", "workflows.erase_workflow"),
@@ -61,7 +61,7 @@ NO_LINK = "The link is over, or was used. Ask the person who administers your ac
 
 def needs_factor(user: User) -> bool:
     if settings.OIDC_ISSUER:
-        return True  # a break-glass account: nobody else has a password there
+        return True  # a break-glass account: only these have a password then
     return settings.SECOND_FACTOR_REQUIRED and not SENSITIVE.isdisjoint(user.get_all_permissions())
 
 
@@ -70,9 +70,9 @@ def needs_factor(user: User) -> bool:
 
 @transaction.atomic
 def new_link(user: User, *, by: User | None, lost: bool = False) -> str:
-    """The path of a new link; those of before work no more. `lost`: so do the user's factors, and their sessions end.
+    """The path of a new link; older ones stop working. `lost`: the user's factors are removed, and their sessions end.
 
-    `by` is the administrator, None for a command.
+    `by` is the administrator, or None for a command.
     """
     token = token_urlsafe(32)
     EnrolmentLink.objects.filter(user=user).delete()
@@ -91,7 +91,7 @@ def _digest(token: str) -> str:
 
 
 def _link_of(request: HttpRequest, user: User) -> EnrolmentLink | None:
-    """The link that was opened in this session, if it is this user's, and still works."""
+    """The link that was opened in this session, if it is this user's and still works."""
     since = timezone.now() - LINK_LASTS
     links = EnrolmentLink.objects.filter(user=user, made_at__gte=since)
     return links.filter(digest=_digest(request.session.get(KEY, ""))).first()
@@ -100,7 +100,7 @@ def _link_of(request: HttpRequest, user: User) -> EnrolmentLink | None:
 @never_cache
 @require_GET
 def open_link(request: HttpRequest, token: str) -> HttpResponse:
-    """Remember the link, and lead to the sign-in: it counts after the password of its user."""
+    """Remember the link, and redirect to the sign-in: it counts after its user's password."""
     since = timezone.now() - LINK_LASTS
     if not EnrolmentLink.objects.filter(digest=_digest(token), made_at__gte=since).exists():
         messages.error(request, NO_LINK)
@@ -115,7 +115,7 @@ def open_link(request: HttpRequest, token: str) -> HttpResponse:
 
 
 class EnrolStage(LoginStage):  # type: ignore[misc]
-    """Nobody who needs a factor gets in without one; who has opened a link enrols one first."""
+    """A user who needs a factor cannot get in without one. A user who has opened a link enrols one first."""
 
     key = "enrol"
     urlname = "second_factor_enrol"
@@ -135,7 +135,7 @@ class EnrolStage(LoginStage):  # type: ignore[misc]
 
 
 def _secret(token: str) -> str:
-    """What an app's codes are made from, until it is enrolled: so it stands in no session."""
+    """The secret of an app's codes before it is enrolled: derived from the link, so that no session stores it."""
     return b32encode(salted_hmac(__name__, token, algorithm="sha256").digest()[:20]).decode()
 
 
@@ -158,7 +158,7 @@ in_stage = method_decorator(login_stage_required(stage=EnrolStage.key, redirect_
 
 @in_stage
 class EnrolView(View):
-    """Offers an app's code and a passkey. When one is enrolled it shows the recovery codes, and then signs in."""
+    """Offers an app's code and a passkey. After an enrolment it shows the recovery codes, and then signs in."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         self.stage = request._login_stage  # type: ignore[attr-defined]
@@ -192,7 +192,7 @@ class EnrolView(View):
     @transaction.atomic
     def _enrol(self, request: HttpRequest, add: Any, what: str) -> HttpResponse:
         link = _link_of(request, self.user)
-        if link is None or not EnrolmentLink.objects.filter(pk=link.pk).delete()[0]:  # used by now, elsewhere
+        if link is None or not EnrolmentLink.objects.filter(pk=link.pk).delete()[0]:  # used elsewhere meanwhile
             return HttpResponseRedirect(reverse("admin:login"))
         if what == "an app":
             Authenticator.objects.filter(user=self.user, type=Authenticator.Type.TOTP).delete()
@@ -221,7 +221,7 @@ class EnrolView(View):
 
 @in_stage
 class PictureView(View):
-    """The secret as a picture, for an app to read. allauth's is a `data:` address, which our policy blocks."""
+    """The secret as a picture for an app. allauth's is a `data:` address, which our policy blocks."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
         user = request._login_stage.login.user  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What sign-ins keep, beside Django's, django-axes' and allauth's tables."""
+"""The tables of sign-ins, besides those of Django, django-axes and allauth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import models
 
 
 class FactorSecret(models.Model):
-    """What a second factor is checked by, sealed under DATA_KEYS. Of allauth's row it has the key alone."""
+    """The secret of a second factor, sealed under DATA_KEYS. allauth's row has only its key."""
 
     key = models.UUIDField(default=uuid4, unique=True, editable=False)
     sealed = models.TextField()
@@ -26,7 +26,7 @@ class FactorSecret(models.Model):
 
 
 class EnrolmentLink(models.Model):
-    """A link by which a user may enrol a second factor. It is deleted when it is used."""
+    """A link by which a user may enrol a second factor. Using it deletes it."""
 
     user = models.ForeignKey(User, models.CASCADE)
     digest = models.CharField(max_length=64, unique=True)

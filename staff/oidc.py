@@ -1,4 +1,4 @@
-"""What is believed of the OpenID provider: its document, its keys, its tokens, within five seconds of a request."""
+"""Checks what the OpenID provider sends: its document, keys and tokens, within five seconds of a request."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from allauth.core import context
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from django.conf import settings
 
-# Seconds that all calls to the provider may take for one request of ours: somebody waits for the page.
+# Seconds for all calls to the provider during one request: a user waits for the page.
 AT_MOST = 5.0
-# Of those, to connect: a host that is down does not answer at all.
+# Seconds of these to connect: a host that is down does not answer at all.
 TO_CONNECT = 1.5
-# Seconds for which its document and keys are kept in a process. With another key than these, tokens are refused.
+# Seconds for which a process keeps its document and keys. A token with a newer key is refused meanwhile.
 KEPT = 30
-# Seconds that its clock may differ by where a token's end is checked.
+# Seconds by which its clock may differ when a token's end is checked.
 LEEWAY = 60
-# Only keys that it publishes sign: with HS256 everybody who has the client's secret could.
+# Only public keys sign: with HS256 everybody who has the client's secret could.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-# As long as allauth's column for it, and not empty.
+# The size of allauth's column for it. It must not be empty.
 LONGEST_SUB = 191
 
 _NEEDED = ("issuer", "authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
 class NotBelieved(OAuth2Error):  # type: ignore[misc]
-    """What the provider sent is not accepted. The message says why, for the log; it holds nothing of a token."""
+    """The provider's data is not accepted. The message says why, for the log, without any part of a token."""
 
 
 class Session(requests.Session):
-    """Ends when the request's five seconds do. Follows no redirect: what is sent may hold the client's secret."""
+    """Ends with the request's five seconds. Follows no redirect, because a request may contain the client's secret."""
 
     def request(self, method: str, url: str, *args: Any, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         ends = context.request.__dict__.setdefault("oidc_ends", monotonic() + AT_MOST)
@@ -45,7 +45,7 @@ class Session(requests.Session):
 
 
 def document() -> dict[str, Any]:
-    """The provider's document, asked for now: so it is known to be up. Raises OAuth2Error or RequestException."""
+    """Fetch the provider's document, which shows that it is up. Raises OAuth2Error or RequestException."""
     found = _json(f"{settings.OIDC_ISSUER.rstrip('/')}/.well-known/openid-configuration")
     if missing := [name for name in _NEEDED if not isinstance(found.get(name), str)]:
         raise NotBelieved(f"The provider's document lacks {', '.join(missing)}.")
@@ -72,7 +72,7 @@ def _keys(url: str, at: int) -> jwt.PyJWKSet:
 
 
 def claims_of(token: Any, *, needs: tuple[str, ...] = ("exp", "sub")) -> dict[str, Any]:
-    """The claims of a token that the provider has signed for us, and that is not over. Raises as `document`."""
+    """The claims of a valid token that the provider has signed for us. Raises as `document`."""
     found = kept_document()
     try:
         header = jwt.get_unverified_header(token)
@@ -87,7 +87,7 @@ def claims_of(token: Any, *, needs: tuple[str, ...] = ("exp", "sub")) -> dict[st
             audience=settings.OIDC_CLIENT_ID,
             issuer=found["issuer"],
             leeway=LEEWAY,
-            # When it was made is no matter: it came with an answer to us, or is kept from being sent again.
+            # When it was made does not matter: it is part of an answer to us, or protected from being sent again.
             options={"require": ["iss", "aud", "iat", *needs], "verify_iat": False, "verify_sub": False},
         )
     except jwt.ExpiredSignatureError:
@@ -102,7 +102,7 @@ def claims_of(token: Any, *, needs: tuple[str, ...] = ("exp", "sub")) -> dict[st
 
 
 def of_user(claims: dict[str, Any], access_token: str) -> dict[str, Any]:
-    """The claims, with what only the provider's endpoint for them tells of that user."""
+    """The claims, with those that only the provider's user endpoint has."""
     url = kept_document().get("userinfo_endpoint")
     if not url or {"groups", "preferred_username"} <= claims.keys():
         return claims

@@ -8,7 +8,7 @@ from django.contrib.contenttypes.models import ContentType
 
 
 def record(user: User, what: str, *, by: User | None = None) -> None:
-    """Record what became of a user's account; `by` is who did it, None for the user or a machine."""
+    """Record a change of a user's account. `by` is who did it; None for the user themselves or a machine."""
     LogEntry.objects.create(
         user=by or user,
         content_type=ContentType.objects.get_for_model(User),

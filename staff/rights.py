@@ -1,4 +1,4 @@
-"""Who may administer whom: nobody can give, or get at, a right (a permission or a group) that they do not have."""
+"""Who may administer whom: nobody can give, or gain, a right (a permission or a group) that they do not have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def groups_of(user: User) -> QuerySet[Group]:
 
 
 def may_administer(who: User, user: User) -> bool:
-    """Whether `user` has no right that `who` lacks: `who` gains nothing by their password."""
+    """Whether `user` has no right that `who` lacks, so that `who` gains nothing by their password."""
     if who.is_superuser:
         return True
     return (
@@ -31,13 +31,13 @@ def may_administer(who: User, user: User) -> bool:
 
 
 def may_be_forgotten(who: User, user: User) -> bool:
-    """Whether `who` may rename `user`, or delete one of whom nothing is on record.
+    """Whether `who` may rename `user`, or delete one who is not on record.
 
-    For a user who has signed in only a superuser may.
+    Only a superuser may if the user has signed in.
     """
     return who.is_superuser or user.last_login is None
 
 
 def may_administer_group(who: User, group: Group) -> bool:
-    """Whether `who` is in the group, and so has all that it gives."""
+    """Whether `who` is in the group, and so has all its permissions."""
     return groups_of(who).filter(pk=group.pk).exists()

@@ -35,10 +35,10 @@ else:
 
 
 class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
-    """Secrets are rows of our own, sealed: an envelope opens for its row alone."""
+    """Stores secrets, sealed, in rows of our own. An envelope opens only for its row."""
 
     def encrypt(self, text: str) -> str:
-        """Store a secret; returns the key of its row, which allauth keeps in place of it."""
+        """Store a secret; return its row's key, which allauth stores instead."""
         key_register.register()
         secret = FactorSecret()
         secret.sealed = whole.seal(secret, text)
@@ -46,7 +46,7 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
         return str(secret.key)
 
     def decrypt(self, encrypted_text: str) -> str:
-        """The secret. Raises ValidationError, for the form, while it cannot be read."""
+        """The secret. Raises ValidationError, for the form, if it cannot be read."""
         secret = FactorSecret.objects.filter(key=UUID(encrypted_text)).first()
         try:
             if secret is not None:
@@ -62,7 +62,7 @@ def connect() -> None:
 
 
 def _count(sender: Any, request: HttpRequest, user: User, **kwargs: Any) -> None:
-    """A wrong code counts as a wrong password: otherwise whoever has the password could guess codes for days."""
+    """Count a wrong code like a wrong password: otherwise somebody with the password could guess codes for days."""
     user_login_failed.send(sender=__name__, credentials={"username": user.get_username()}, request=request)
 
 
@@ -72,7 +72,7 @@ def _forget(sender: Any, instance: Authenticator, **kwargs: Any) -> None:
 
 
 class SignInView(SignIn):
-    """The admin's sign-in. With a second factor the right password leads on to `CodeView`, and signs nobody in."""
+    """The admin's sign-in. For a user with a second factor the right password only leads to `CodeView`."""
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         user = form.get_user()
@@ -82,7 +82,7 @@ class SignInView(SignIn):
 
 
 class CodeStage(AuthenticateStage):  # type: ignore[misc]
-    """After a password. The provider of single sign-on asks for its own."""
+    """The stage after a password. The provider of single sign-on has its own second factor."""
 
     def _should_handle(self, request: HttpRequest) -> bool:
         by_provider = "sociallogin" in (self.login.signal_kwargs or {})
@@ -91,7 +91,7 @@ class CodeStage(AuthenticateStage):  # type: ignore[misc]
 
 @contextmanager
 def a_passkey() -> Iterator[None]:
-    """Refuse, in a form, what no browser sends for a passkey: the libraries raise what they meet first."""
+    """Refuse, in a form, data that no browser sends for a passkey: the libraries raise various errors."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -105,7 +105,7 @@ class PasskeyForm(AuthenticateWebAuthnForm):  # type: ignore[misc]
 
 
 class CodeView(AuthenticateView):  # type: ignore[misc]
-    """Asks whoever has typed the right password for a code. Only then is anybody signed in."""
+    """Asks for a code after the right password. Only then is the user signed in."""
 
     template_name = "staff/second_factor.html"
     webauthn_form_class = PasskeyForm

@@ -9,5 +9,5 @@ from django.contrib.sessions.backends import db
 
 class SessionStore(db.SessionStore):
     def _validate_session_key(self, key: Any) -> bool:
-        """Whether it can be a session's key. A cookie may hold a NUL, which PostgreSQL would refuse with an error."""
+        """Whether it can be a session's key. A cookie may contain a NUL, which PostgreSQL refuses."""
         return bool(super()._validate_session_key(key)) and key.isalnum()  # type: ignore[misc]

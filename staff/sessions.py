@@ -18,17 +18,17 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-# A request that a page makes by itself, such as its own refresh, has this header: it is no activity.
+# The header of requests that a page makes by itself, such as a refresh. They are no activity.
 BACKGROUND = "X-Background"
 
-# The pages that are sent by a user who is not signed in yet.
+# Pages that are sent before a user is signed in.
 FOR_NOBODY = ("admin:login", "mfa_authenticate", "second_factor_enrol", "single_sign_on_end")
 
 BEGAN, SEEN = "session_began", "session_seen"
-# When its user last showed that it is them: see `step_up`.
+# When the user last confirmed their identity: see `step_up`.
 CONFIRMED = "session_confirmed"
 
-# The part of the idle time that `SEEN` may lag behind (5 s of 15 minutes): a burst of requests is one UPDATE.
+# The share of the idle time by which `SEEN` may be late (5 s of 15 minutes): a burst of requests is one UPDATE.
 LAG = 1 / 180
 
 NOTHING_DONE = "Nothing was done: look at the page, and send it again."
@@ -43,7 +43,7 @@ def _begin(sender: Any, request: HttpRequest, **kwargs: Any) -> None:
 
 
 def limit_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """End a session that is over before anything is done for it; any other request counts as activity."""
+    """End an expired session before a request does anything. Any other request counts as activity."""
 
     def respond(request: HttpRequest) -> HttpResponse:
         if not request.user.is_authenticated:
@@ -61,7 +61,7 @@ def limit_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Calla
 
 
 def left(session: SessionBase) -> dict[str, int]:
-    """Seconds that are left to the session: without activity, and at most."""
+    """The seconds that the session has left: without activity, and at most."""
     now = time()
     return {
         "idle": round(session.get(SEEN, now) + settings.SESSION_IDLE_SECONDS - now),
@@ -90,7 +90,7 @@ def _over(session: SessionBase) -> str:
 
 def _note_activity(session: SessionBase) -> None:
     now = time()
-    session.setdefault(BEGAN, now)  # a session of the release before has neither
+    session.setdefault(BEGAN, now)  # sessions of the previous release have neither
     if now - session.get(SEEN, 0) >= settings.SESSION_IDLE_SECONDS * LAG:
         session[SEEN] = now
 

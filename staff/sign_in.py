@@ -1,6 +1,6 @@
-"""Who gets in: the throttle of sign-ins (django-axes, by its own hooks), and what is recorded of them.
+"""Who gets in: the throttle of sign-ins (django-axes, through its hooks), and what is recorded.
 
-The settings name these functions: AXES_HANDLER, AXES_USERNAME_CALLABLE and so on. docs/adr/0015 says why.
+The settings AXES_HANDLER, AXES_USERNAME_CALLABLE and so on name these functions. docs/adr/0015 says why.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from django.views.decorators.debug import sensitive_variables
 # People in an office share an address: it may have four times as many failures as one account.
 FAILURES_OF_ADDRESS = 4
 
-# For so long after a sign-in, an address is one where the account is known.
+# After a sign-in the address counts as known for the account for so long.
 ADDRESS_KNOWN_FOR = timedelta(days=30)
 
 
 class SignInForm(AdminAuthenticationForm):
-    """The admin's form. It says when sign-ins are refused, and counts a user who may not get in so as a failure.
+    """The admin's form. It says when sign-ins are refused, and counts a user who may not get in as a failure.
 
-    Otherwise the throttle would not count the guess that finds such a user's password. They are told what a wrong
-    password is told. The error stands beside the password, which has to be typed again in any case.
+    Otherwise the throttle would miss the guess that finds such a user's password. They see the same message as for a
+    wrong password. The error is beside the password, which has to be typed again anyway.
     """
 
     def get_invalid_login_error(self) -> ValidationError:
@@ -56,9 +56,9 @@ class SignInForm(AdminAuthenticationForm):
 
 
 class OwnPasswordForm(AdminPasswordChangeForm):
-    """The admin's form for one's own password. A wrong old one counts as a failed sign-in.
+    """The admin's form for one's own password. A wrong old password counts as a failed sign-in.
 
-    Otherwise somebody who finds a session open could guess at its password without limit.
+    Otherwise somebody at an open session could guess its password without limit.
     """
 
     def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
@@ -73,7 +73,7 @@ class OwnPasswordForm(AdminPasswordChangeForm):
 
 @sensitive_variables("password")
 def check_own_password(request: HttpRequest, user: User, password: str, wrong: ValidationError) -> str:
-    """The password, if it is the user's. Raises `wrong`, or the refusal after too many of them."""
+    """Return the password if it is the user's. Raises `wrong`, or the refusal after too many failures."""
     if authenticate(request, username=user.get_username(), password=password) is None:
         raise _refusal(request) or wrong
     return password
@@ -87,12 +87,12 @@ class OwnPasswordView(PasswordChangeView):
 
 
 def may_use_password(user: User) -> bool:
-    """With single sign-on only the named accounts may, for the day that the provider is down."""
+    """With single sign-on only the named accounts may, for a day on which the provider is down."""
     return not settings.OIDC_ISSUER or user.username in settings.OIDC_BREAK_GLASS
 
 
 def _refusal(request: HttpRequest | None) -> ValidationError | None:
-    """The message for a request that was refused for the failures before it."""
+    """The message for a request that was refused because of earlier failures; None for others."""
     if not getattr(request, "axes_locked_out", False):
         return None
     return ValidationError(
@@ -105,7 +105,7 @@ def _refusal(request: HttpRequest | None) -> ValidationError | None:
 
 
 def refuse(request: HttpRequest, response: HttpResponse, credentials: dict[str, Any] | None) -> HttpResponse:
-    """One of the forms above, as the answer to a throttled request."""
+    """Answer a throttled request with one of the forms above."""
     response.status_code = 429
     response.headers["Retry-After"] = str(round(settings.AXES_COOLOFF_TIME.total_seconds()))
     return response
@@ -115,7 +115,7 @@ def refuse(request: HttpRequest, response: HttpResponse, credentials: dict[str, 
 
 
 def name_of(request: HttpRequest, credentials: dict[str, Any] | None = None) -> str:
-    """The user who was named. A text that is not a user's name may be a password: only its keyed hash is kept."""
+    """The named user. Text that is no user's name may be a password, so only its keyed hash is used."""
     typed = str((credentials or {}).get("username") or request.POST.get("username", ""))
     if User.objects.filter(username=typed).exists():
         return typed
@@ -123,9 +123,9 @@ def name_of(request: HttpRequest, credentials: dict[str, Any] | None = None) -> 
 
 
 def address_of(request: HttpRequest) -> str | None:
-    """The address that a request comes from; None if it cannot be told, which is counted as one address.
+    """The address of a request; None if it is unknown, which counts as one address.
 
-    Behind a proxy it is the last one in CLIENT_ADDRESS_HEADER, which our own proxy has written; a client can make up
+    Behind a proxy it is the last one in CLIENT_ADDRESS_HEADER, which our own proxy has written; a client can invent
     those before it. For IPv6 it is the /64, within which a client chooses its address.
     """
     name = settings.CLIENT_ADDRESS_HEADER
@@ -142,8 +142,8 @@ def address_of(request: HttpRequest) -> str | None:
 def counted_by(request: HttpRequest, credentials: dict[str, Any] | None = None) -> list[str | list[str]]:
     """What failures are counted by, the address last.
 
-    By the account, and by the address. Where the account has signed in lately, its failures are counted apart: a
-    guesser elsewhere does not lock out the owner.
+    They count for the account and for the address. From an address where the account has signed in lately they count
+    separately, so that a guesser elsewhere does not lock out the owner.
     """
     since = timezone.now() - ADDRESS_KNOWN_FOR
     address = address_of(request)
@@ -154,15 +154,15 @@ def counted_by(request: HttpRequest, credentials: dict[str, Any] | None = None) 
 
 
 def described(name: str, address: str | None, agent: str, path: str, request: HttpRequest) -> str:
-    """A sign-in as a log line names it."""
+    """A sign-in in words, for log lines."""
     return f"{name} from {address or 'an unknown address'}"
 
 
 class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
-    """The failures of the last minutes, in the database: all processes count together."""
+    """Counts the failures of the last minutes in the database, so that all processes share the count."""
 
     def get_failures(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:
-        """The account's failures, or those of the address in the same measure, whichever is more."""
+        """The account's failures, or a quarter of the address's, whichever is more."""
         account, address = (
             attempts.aggregate(failures=Sum("failures_since_start"))["failures"] or 0
             for attempts in self.get_user_attempts(request, credentials)
@@ -170,7 +170,7 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
         return int(max(account, address // FAILURES_OF_ADDRESS))
 
     def reset_user_attempts(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:
-        """Forget this account's failures from this address only.
+        """Forget only this account's failures from this address.
 
         Axes forgets all of the address: signing in to one's own account would allow more guesses at others.
         """
@@ -182,16 +182,16 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
         prune()
 
     def remove_out_of_limit_failure_logs(self, *, username: str, limit: int | None = None) -> int:
-        """Keep them all until `prune`: axes would keep a thousand per user, and drop the newest."""
+        """Keep all until `prune`: axes would keep a thousand per user, and drop the newest."""
         return 0
 
 
 def prune() -> None:
-    """Delete old records of sign-ins, the sessions that are over, and used codes that no longer count."""
+    """Delete old records of sign-ins, expired sessions, and used codes that no longer count."""
     now = timezone.now()
     for model in (AccessLog, AccessFailureLog):
         model.objects.filter(attempt_time__lt=now - timedelta(days=settings.SIGN_INS_KEPT_DAYS)).delete()
     Session.objects.filter(expire_date__lt=now).delete()
     UserSession.objects.exclude(session_key__in=Session.objects.values("session_key")).delete()
-    with connection.cursor() as cursor:  # the cache deletes none before it is full
+    with connection.cursor() as cursor:  # the cache deletes nothing before it is full
         cursor.execute("DELETE FROM staff_cache WHERE expires < now()")

@@ -1,4 +1,4 @@
-"""Single sign-on: who gets in by the OpenID provider, as whom, with which groups. docs/adr/0038 says why so."""
+"""Single sign-on: the OpenID provider decides who gets in, as whom, with which groups (docs/adr/0038)."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ from staff.sessions import CONFIRMED, is_background
 
 logger = logging.getLogger(__name__)
 
-# What a question to the provider is for.
+# The purpose of a request to the provider.
 SIGN_IN, STILL_IN, STEP_UP = "sign in", "still signed in", "step up"
 
-# In a session that came by single sign-on: the user's name at the provider, when it was asked last, when it last said
-# yes, and how often it was asked since, without an answer.
+# The session's data if it began by single sign-on: the provider's name for the user, the times of the last request and
+# of the last yes, and the number of requests without an answer since.
 KEY = "single_sign_on"
 
-# Seconds after which the provider is asked again whether the user may still be signed in; and where it did not answer.
+# Seconds until the provider is asked again whether the user may still be signed in; and after no answer.
 ASKED_EACH = 60 * 60
 ASKED_AGAIN_EACH = 5 * 60
-# So often a browser may not come back from a provider that is up: a user who is locked out there could see to that.
+# How often a browser may not come back from a provider that is up: a user who is locked out there could do it.
 UNANSWERED_AT_MOST = 3
 
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 
-# Seconds that a provider's clock, which counts whole ones, may be behind itself.
+# Seconds by which a provider's clock, which counts whole ones, may disagree with itself.
 AT_ONCE = 2
 
-# OAuth's errors that are a no to "still signed in?", and not a fault of the provider.
+# OAuth's errors that mean no to "still signed in?", and not a fault of the provider.
 NO = ("login_required", "interaction_required", "consent_required", "account_selection_required", "access_denied")
 
 ENDED = "Single sign-on has ended your session. Sign in to go on."
@@ -89,11 +89,11 @@ class Endpoints(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
     def get_access_token_data(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         try:
             return cast(dict[str, Any], super().get_access_token_data(*args, **kwargs))
-        except (KeyError, ValueError) as wrong:  # it is no JSON, or has no type
+        except (KeyError, ValueError) as wrong:  # not JSON, or without a type
             raise oidc.NotBelieved("The provider's answer to a code is no JSON.") from wrong
 
     def parse_token(self, data: dict[str, Any]) -> SocialToken:
-        """Nothing: no token is kept."""
+        """An empty token: none is stored."""
         return SocialToken()
 
     def complete_login(self, request: HttpRequest, app: SocialApp, token: SocialToken, **kwargs: Any) -> SocialLogin:
@@ -113,7 +113,7 @@ class Provider(OpenIDConnectProvider):  # type: ignore[misc]
         login.claims = response
         return login
 
-    # Of what it tells nothing is kept but its name for the user.
+    # Only the provider's name for the user is stored.
     def extract_uid(self, data: dict[str, Any]) -> str:
         return str(data["sub"])
 
@@ -128,13 +128,13 @@ class Provider(OpenIDConnectProvider):  # type: ignore[misc]
 
 
 class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
-    """The setting SOCIALACCOUNT_ADAPTER: our rules of who gets in."""
+    """The setting SOCIALACCOUNT_ADAPTER: our rules for who gets in."""
 
     def get_provider(self, request: HttpRequest, provider: str, client_id: str | None = None) -> Provider:
-        """The one of the settings: its secret is in no table."""
+        """The provider of the settings: no table has its secret."""
         app = SocialApp(
             provider=Provider.id,
-            provider_id=settings.OIDC_ISSUER,  # what `sub` is unique within
+            provider_id=settings.OIDC_ISSUER,  # `sub` is unique within it
             name="Single sign-on",
             client_id=settings.OIDC_CLIENT_ID,
             secret=settings.OIDC_CLIENT_SECRET,
@@ -146,7 +146,7 @@ class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         return oidc.Session()
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
-        return False  # whoever gets in has an account before: see `admit`
+        return False  # `admit` makes the account before
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
         asked = sociallogin.state["data"]
@@ -182,7 +182,7 @@ class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         state = (extra_context or {}).get("state") or {}
         if state and state["data"]["for"] == STILL_IN:
             if request.GET.get("error") not in NO:
-                raise ImmediateHttpResponse(HttpResponseRedirect(state["next"]))  # no answer: it goes on
+                raise ImmediateHttpResponse(HttpResponseRedirect(state["next"]))  # no answer: the session goes on
             logout(request)
             _refuse(request, state, ENDED)
         if state and state["data"]["for"] == STEP_UP:
@@ -191,7 +191,7 @@ class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
 
 
 def _age_of_sign_in(claims: dict[str, Any]) -> float:
-    """How long before the token the user showed the provider who they are, by its clock alone. Unknown is for ever."""
+    """How long before the token the user signed in at the provider, by its clock. Infinite if that is unknown."""
     made, at = claims["iat"], claims.get("auth_time")
     return float(made - at) if isinstance(at, int | float) else inf
 
@@ -202,7 +202,7 @@ def _not_confirmed(request: HttpRequest, why: str) -> NoReturn:
 
 
 def _words(wrong: Exception | None, request: HttpRequest) -> str:
-    """Why it did not work, for the log. What others' exceptions say may hold what the provider sent."""
+    """The reason for the log. Messages of other exceptions may contain what the provider sent."""
     if wrong is None:
         return f"the provider says {request.GET.get('error', 'nothing')[:50]!r}."
     return str(wrong) if isinstance(wrong, oidc.NotBelieved) else type(wrong).__name__
@@ -221,11 +221,11 @@ def to_sign_in(request: HttpRequest, why: str, back: str | None) -> HttpResponse
 
 
 def admit(claims: dict[str, Any]) -> SocialAccount:
-    """The account of the provider's user, with the groups that the provider gives. Raises Refused."""
+    """The account of the provider's user, with the provider's groups. Raises Refused."""
     given = _groups_of(claims)
     try:
         account = _account(claims, may_begin=bool(given))
-    except IntegrityError:  # the same user, signing in for the first time twice at once
+    except IntegrityError:  # the user's first sign-in, twice at once
         account = _account(claims, may_begin=bool(given))
     user = account.user
     if user.is_superuser or not user.is_active:
@@ -236,7 +236,7 @@ def admit(claims: dict[str, Any]) -> SocialAccount:
 
 
 def _groups_of(claims: dict[str, Any]) -> set[str]:
-    """The names of our groups for the provider's."""
+    """The names of our groups that match the provider's."""
     told = claims.get("groups")
     theirs = told if isinstance(told, list) else [told]
     return {settings.OIDC_GROUPS[each] for each in theirs if isinstance(each, str) and each in settings.OIDC_GROUPS}
@@ -250,7 +250,7 @@ def _account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
 
 
 def _first_account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
-    """That of a user who comes for the first time: linked to the user of that name, once, or to a new one."""
+    """The account at a first sign-in: linked once to the user of that name, or to a new user."""
     if not may_begin:
         raise Refused("Single sign-on gives you no group that may use this console. Ask who administers your account.")
     new = User(username=User.normalize_username(str(claims.get("preferred_username") or "")), is_staff=True)
@@ -275,7 +275,7 @@ def _first_account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
 
 @transaction.atomic
 def _set_groups(user: User, given: set[str]) -> set[str]:
-    """Of the groups in OIDC_GROUPS the user is in the given ones alone, which it returns; others are left to people."""
+    """Of the groups in OIDC_GROUPS, put the user in exactly the given ones, and return these. Leaves others alone."""
     ours = Group.objects.filter(name__in=settings.OIDC_GROUPS.values())
     before = set(ours.filter(user=user).values_list("name", flat=True))
     found = set(ours.filter(name__in=given).values_list("name", flat=True))
@@ -293,7 +293,7 @@ def _set_groups(user: User, given: set[str]) -> set[str]:
 
 
 def remember(request: HttpRequest, login: SocialLogin) -> None:
-    """A session has begun by single sign-on: by the provider's name for it the provider may end it."""
+    """Store the provider's name for a session that began by single sign-on, so that the provider can end it."""
     now = time()
     request.session[CONFIRMED] = now - min(now, _age_of_sign_in(login.claims))
     request.session[KEY] = {"sub": login.claims["sub"], "asked": now, "answered": now, "unanswered": 0}
@@ -313,9 +313,9 @@ def _forget(sender: Any, request: HttpRequest, **kwargs: Any) -> None:
 
 
 def ask_again(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """Each hour ask the provider whether the user may still be signed in, between two pages, and without a question.
+    """Ask the provider each hour, between two pages and unseen, whether the user may still be signed in.
 
-    A no ends the session. Without an answer it goes on to its eight hours, and they are asked about every five minutes.
+    A no ends the session. Without an answer it goes on, up to its eight hours, and asks again every five minutes.
     """
 
     def respond(request: HttpRequest) -> HttpResponse:
@@ -339,7 +339,7 @@ def ask_again(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[
 
 
 def _is_due(request: HttpRequest) -> bool:
-    """Whether it is a page that somebody has opened: nothing else leads to another host, and back."""
+    """Whether it is due, for a page that a user has opened: only such a request may go to another host and back."""
     known = request.session.get(KEY)
     if not (known and settings.OIDC_ISSUER and request.user.is_authenticated):
         return False
@@ -354,7 +354,7 @@ def _is_due(request: HttpRequest) -> bool:
 @require_POST
 @never_cache
 def end_by_provider(request: HttpRequest) -> HttpResponse:
-    """Back-channel logout: the provider itself, signed, ends a session, or all of a user.
+    """Back-channel logout: the provider ends a session, or all sessions of a user, by a signed request.
 
     https://openid.net/specs/openid-connect-backchannel-1_0.html
     """
@@ -385,7 +385,7 @@ def end_by_provider(request: HttpRequest) -> HttpResponse:
 
 
 def tell_of_password(user: User, address: str | None) -> None:
-    """A password was used though there is single sign-on: an alert. It is in the audit, too."""
+    """Log an alert that a password was used despite single sign-on. The audit has it, too."""
     logger.critical("Break-glass: %s has signed in with a password, from %s.", user.username, address)
     record(user, "Signed in with a password, as a break-glass account.")
 
@@ -396,10 +396,10 @@ def tell_of_password(user: User, address: str | None) -> None:
 @never_cache
 @require_GET
 def start(request: HttpRequest) -> HttpResponse:
-    """To the provider, and back. By a link: `form-action 'self'` blocks a form that leads elsewhere."""
+    """Go to the provider, and back. By a link, because `form-action 'self'` blocks forms that lead elsewhere."""
     if not settings.OIDC_ISSUER:
         raise Http404
-    # Its own session may be no older than ours may get: then it has to ask who it is.
+    # If its session is older than ours may get, the provider has to ask the user again.
     back = request.GET.get("next")
     back = back if back and account_adapter().is_safe_url(back) else reverse("admin:index")
     try:
@@ -410,8 +410,8 @@ def start(request: HttpRequest) -> HttpResponse:
 
 
 def ask(request: HttpRequest, purpose: str, back: str, **parameters: Any) -> HttpResponse:
-    """The way to the provider; `back` is an address of ours. Raises as `oidc.document` while it is away."""
-    oidc.document()  # or the browser would wait for a host that is down
+    """Redirect to the provider. `back` is our own address. Raises as `oidc.document` if the provider is away."""
+    oidc.document()  # otherwise the browser would wait for a host that is down
     data = {"for": purpose, "at": time(), "nonce": token_urlsafe(24)}
     provider = Adapter().get_provider(request, settings.OIDC_ISSUER)
     answer: HttpResponse = provider.redirect(
@@ -421,7 +421,7 @@ def ask(request: HttpRequest, purpose: str, back: str, **parameters: Any) -> Htt
 
 
 def onward(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
-    """A page that leads where `answer` does, also when a form has led here."""
+    """A page that leads to `answer`'s address, also after a form."""
     context = {**admin.site.each_context(request), "title": "Single sign-on", "address": answer["Location"]}
     page = render(request, "staff/onward.html", context)
     add_never_cache_headers(page)

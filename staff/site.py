@@ -1,4 +1,4 @@
-"""The console as the project serves it: the engine's, with our way in."""
+"""The console's site in this project: the engine's, with our sign-in."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from workflows.console.site import ConsoleSite
 
 class StaffSite(ConsoleSite):
     login_form = SignInForm
-    # The only page with the user's bar that Django lets a browser keep, for the next user to see.
+    # Django lets browsers cache this page with the user's bar, and the next user could see it.
     password_change_done = method_decorator(never_cache)(AdminSite.password_change_done)
 
     def register(self, model_or_iterable: Any, *args: Any, **options: Any) -> None:
-        """Register a page. allauth's have none: they would show client secrets, and edit factors."""
+        """Register a page, except allauth's, which would show client secrets and edit factors."""
         models = [model_or_iterable] if isinstance(model_or_iterable, type) else list(model_or_iterable)
         ours = [each for each in models if not each.__module__.startswith("allauth.")]
         super().register(ours, *args, **options)
 
     @method_decorator(never_cache)
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """The admin's page, with a view of our own: it asks for a second factor, too."""
+        """The admin's page with our view, which also asks for a second factor."""
         from staff.second_factor import SignInView  # needs the models
 
         if request.method == "GET" and self.has_permission(request):
@@ -49,7 +49,7 @@ class StaffSite(ConsoleSite):
 
     @method_decorator(never_cache)
     def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        """The admin's page, with our form."""
+        """The admin's page with our form."""
         request.current_app = self.name
         return OwnPasswordView.as_view(
             success_url=reverse("admin:password_change_done", current_app=self.name),

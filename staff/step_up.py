@@ -1,6 +1,6 @@
-"""Before what cannot be taken back a user shows again that it is them; not within ten minutes of the last time.
+"""Before an action that cannot be undone users confirm their identity, unless they did so in the last ten minutes.
 
-Before the form opens: a form that is sent later than that is not kept and sent again, but has to be sent again.
+It happens before the form opens. A form that is sent too late is not stored: the user has to send it again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from staff.sessions import CONFIRMED, NOTHING_DONE, page_of
 from staff.sign_in import check_own_password
 from workflows.models import BulkOperation
 
-# Seconds for which it counts: a patient's call, and what has to be done during it.
+# Seconds for which a confirmation counts: a patient's call, with the work during it.
 LASTS = 10 * 60
 
 Asked = Callable[[HttpRequest, dict[str, Any]], bool]
@@ -44,7 +44,7 @@ def _always(request: HttpRequest, arguments: dict[str, Any]) -> bool:
 
 
 def _may_cancel_charged(request: HttpRequest, arguments: dict[str, Any]) -> bool:
-    """Whoever lacks that cannot cancel a charged one; and one that is charged while the form is open counts, too."""
+    """Whether the user may cancel a charged workflow. A charge while the form is open counts, too."""
     return request.user.has_perm("workflows.cancel_paid_workflow")
 
 
@@ -54,7 +54,7 @@ def _cancels(request: HttpRequest, arguments: dict[str, Any]) -> bool:
     return _may_cancel_charged(request, arguments) and "cancel" in verb
 
 
-# The pages of the console that ask first, by their names there.
+# The console's pages that ask first, by name.
 ASK_FIRST: dict[str, Asked] = {
     "admin:workflows_workflow_reveal": _always,
     "admin:workflows_workflow_cancel": _may_cancel_charged,
@@ -69,7 +69,7 @@ ASK_FIRST: dict[str, Asked] = {
 
 
 class AskFirst:
-    """Leads to `confirm`, and from there back, where a page asks first."""
+    """Redirects to `confirm`, and back afterwards, where a page asks first."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -96,7 +96,7 @@ def is_fresh(request: HttpRequest) -> bool:
 
 
 class CodeForm(ReauthenticateForm):  # type: ignore[misc]
-    """An app's code, or a recovery code. A wrong one counts as a wrong password."""
+    """An app's code, or a recovery code. A wrong one counts like a wrong password."""
 
 
 class PasskeyForm(ReauthenticateWebAuthnForm):  # type: ignore[misc]
@@ -122,7 +122,7 @@ class PasswordForm(forms.Form):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def confirm(request: HttpRequest) -> HttpResponse:
-    """Ask for the user's second factor, for their password if they have none, or have their provider ask."""
+    """Ask for the user's second factor, or their password if they have none, or let their provider ask."""
     back = request.GET.get("next", "")
     back = back if account_adapter().is_safe_url(back) else reverse("admin:index")
     user = request.user
@@ -144,7 +144,7 @@ def confirm(request: HttpRequest) -> HttpResponse:
 
 
 def _forms(request: HttpRequest, user: User) -> tuple[forms.Form, forms.Form | None]:
-    """The form of a code or a password, and that of a passkey, if the user has one. The one that was sent is bound."""
+    """The form for a code or password, and that for a passkey if the user has one. The sent one is bound."""
     types = set(Authenticator.objects.filter(user=user).values_list("type", flat=True))
     sent = request.POST or None
     if not types & {Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN}:

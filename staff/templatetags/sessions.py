@@ -15,7 +15,7 @@ register = template.Library()
 def session_script(context: dict[str, Any]) -> dict[str, Any]:
     """The script that warns before a session ends, and keeps what was typed.
 
-    Where a form may lead that was not taken it has no user, so it keeps what was sent: the sign-in, and `step_up`.
+    On pages that a refused form may lead to (the sign-in and `step_up`) it has no user, and so keeps what was sent.
     """
     request = context.get("request")
     user = getattr(request, "user", None)

@@ -1,4 +1,4 @@
-"""`manage.py createfactorlink USER`: the first administrator's second factor, or that of one who has lost theirs."""
+"""`manage.py createfactorlink USER`: the first administrator's second factor, or a replacement for a lost one."""
 
 from __future__ import annotations
 

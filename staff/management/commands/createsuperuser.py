@@ -1,4 +1,4 @@
-"""Django's command, without its two ways around the rules for passwords; with DEBUG, the environment's is one."""
+"""Django's command, but it cannot skip the rules for passwords: neither by its question nor by the environment."""
 
 from __future__ import annotations
 
