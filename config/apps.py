@@ -5,7 +5,7 @@ from staff import console
 
 
 class ConsoleConfig(console.ConsoleConfig):
-    """The console, and outside DEBUG a log of our own."""
+    """The console. Outside DEBUG it also sets up our own log."""
 
     def ready(self) -> None:
         super().ready()

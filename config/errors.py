@@ -1,6 +1,6 @@
-"""What people read when a page cannot be shown: what it means, whether anything was done, and where to go from there.
+"""The pages for errors: what happened, whether anything was done, and where to go next.
 
-It never shows the exception, which may be about a patient; the log has it. With DEBUG Django's own pages come first.
+They never show the exception, which may contain patient data; the log has it. With DEBUG, Django's pages come first.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest, status: int, words: dict[str, str]) -> HttpResponse:
-    """The page with the header and the bar of whoever is signed in."""
-    if not hasattr(request, "user"):  # refused before it was known who it is
+    """The page with the user's header and bar."""
+    if not hasattr(request, "user"):  # refused before the user was known
         return _bare(status, words)
     context = {**admin.site.each_context(request), **words}
     return _answer(status, render_to_string("errors/page.html", context, request=request))
 
 
 def _bare(status: int, words: dict[str, str]) -> HttpResponse:
-    """The page without any query: the database may be what is broken."""
+    """The page without any query, because the database may be what is broken."""
     return _answer(status, render_to_string("errors/bare.html", {**words, "site_header": admin.site.site_header}))
 
 
 def _answer(status: int, html: str) -> HttpResponse:
     response = HttpResponse(html, status=status)
-    add_never_cache_headers(response)  # the same address may be a page in a minute, or for somebody else
+    add_never_cache_headers(response)  # the address may work in a minute, or for another user
     return response

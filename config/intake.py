@@ -1,4 +1,4 @@
-"""The intake's entry: submissions and health, nothing else. `gunicorn config.intake`, an ASGI application."""
+"""The intake's entry point: only submissions and health. `gunicorn config.intake`, an ASGI application."""
 
 import os
 
@@ -14,5 +14,5 @@ from workflows.postgres import session_settings  # noqa: E402
 
 session_settings.limit_idle_transactions()
 
-# A wrong setting stops the process at its start, not at every request.
+# A wrong setting stops the process at its start, not at each request.
 application = Intake(submission_definition())

@@ -1,4 +1,4 @@
-"""Log lines without personal data: the message of an exception may quote a patient's."""
+"""Log lines without personal data: an exception's message may quote a patient."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LINE = "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
 
 
 class Formatter(logging.Formatter):
-    """One line a record; of an uncaught exception its class, and where it came from, follow; never its message.
+    """One line for each record, followed by an uncaught exception's class and location, but never its message.
 
-    What a client sends (a path, a name) cannot look like another line: what is not printed is escaped.
+    Text from a client (a path, a name) cannot look like another line: unprintable characters are escaped.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -41,7 +41,7 @@ class Formatter(logging.Formatter):
 
 
 class JsonFormatter(Formatter):
-    """One JSON object a line, with these fields only: what a library passes as `extra` may hold anything."""
+    """One JSON object in each line, with only these fields: a library's `extra` may contain anything."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -59,15 +59,15 @@ class JsonFormatter(Formatter):
 
 
 def without_messages(record: logging.LogRecord) -> logging.LogRecord:
-    """The record with the class of each exception that a library would have it quote."""
+    """The record with exceptions replaced by their classes, because libraries quote them."""
     shown = copy(record)
-    shown.exc_text = None  # another formatter's, with the message
+    shown.exc_text = None  # written by another formatter, with the message
     shown.msg = _named(record.msg)
     if isinstance(record.args, Mapping):
         shown.args = {name: _named(value) for name, value in record.args.items()}
     elif record.args:
         shown.args = tuple(map(_named, record.args))
-    if record.name == "asyncio" and record.levelno >= logging.ERROR:  # of a task, a callback: with what it was called
+    if record.name == "asyncio" and record.levelno >= logging.ERROR:  # quotes a task's or callback's arguments
         shown.msg, shown.args = "an error that nobody has caught", ()
     return shown
 
@@ -77,14 +77,14 @@ def _named(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """The text with line ends, control characters and what turns the direction of writing as escapes."""
+    """The text with line ends, control characters and changes of the writing direction escaped."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def take_over() -> None:
-    """Log what Python would print: errors that nobody catches, in any thread, and warnings, without their messages."""
+    """Log what Python would print, without messages: uncaught errors of any thread, and warnings."""
 
     def log(error: Any) -> None:
         logger.error("an error that nobody has caught", exc_info=(error.exc_type, error.exc_value, error.exc_traceback))

@@ -1,4 +1,4 @@
-"""What the console's requests pass through, besides Django's own."""
+"""The console's middleware, besides Django's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.urls import Resolver404, resolve
 
 View = Callable[[HttpRequest], HttpResponse]
 
-# Scripts, styles, images and forms of our own only, and nothing inline: text that got into a page cannot act.
+# Only our own scripts, styles, images and forms, and nothing inline: text that got into a page cannot act.
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 
 
@@ -23,9 +23,9 @@ def content_security_policy(get_response: View) -> View:
 
 
 def api_as_in_the_intake(get_response: View) -> View:
-    """Answer the API and the health checks before any other middleware, the first of which is for browsers already.
+    """Answer the API and the health checks before any other middleware: the first of those is for browsers.
 
-    Load balancers ask by address, not by a name of ALLOWED_HOSTS, and in plain http.
+    Load balancers use an address instead of a name of ALLOWED_HOSTS, and plain http.
     """
 
     def respond(request: HttpRequest) -> HttpResponse:
@@ -33,7 +33,7 @@ def api_as_in_the_intake(get_response: View) -> View:
             match = resolve(request.path_info, "workflows.api.urls")
         except Resolver404:
             match = None
-        if match is None:  # not in the `except`: every error of the console would be logged as one that came of this
+        if match is None:  # not in the `except`: otherwise every error of the console would be logged as a result of it
             return get_response(request)
         response: HttpResponse = match.func(request, *match.args, **match.kwargs)
         return response

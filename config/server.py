@@ -1,9 +1,9 @@
-"""The HTTP servers: gunicorn's asgi worker for the intake, and its worker of threads for the console.
+"""The HTTP servers: gunicorn's asgi worker for the intake, and its worker with threads for the console.
 
-Gunicorn's own asgi worker has no limit of time for a request, counts connections and bounds neither them nor what they
-hold, waits for idle ones when it is told to stop, and does not answer a client that has closed its half. Its worker of
+Gunicorn's asgi worker has no time limit for a request. It counts connections, but limits neither them nor their memory.
+When it has to stop it waits for idle ones, and it does not answer a client that has closed its half. The worker with
 threads accepts nobody while it waits for a client to close. Both quote what they could not read. No other module knows
-the inner parts of gunicorn; tests/config/test_foreign_parts.py names them.
+gunicorn's internals; tests/config/test_foreign_parts.py names them.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from config.logs import LINE, Formatter, JsonFormatter
 
-# Seconds from the first byte of a request to its last: 256 KiB at 17 KiB a second.
+# Seconds from a request's first byte to its last: 256 KiB at 17 KiB a second.
 REQUEST_SECONDS = 15.0
 # Seconds for a client to take an answer.
 ANSWER_SECONDS = 15.0
 # After the last answer we close our half, and discard what the client still sends: for so long, so much, and until it
-# is silent. With something unread the kernel would reset the connection, and the client could lose its answer.
+# is silent. With unread data the kernel would reset the connection, and the client could lose its answer.
 LINGER_SECONDS = REQUEST_SECONDS
 LINGER_SILENCE_SECONDS = 2.0
 LINGER_BYTES = 16 * 1024 * 1024
-# Seconds, when the process is told to stop, for requests under way on connections that seem idle.
+# Seconds that a stopping process gives to requests under way on connections that seem idle.
 LAST_REQUEST_SECONDS = 1.25
-# A request of no more bytes is not counted, so that a health check is always answered: 1,000 of them are 8 MB.
+# Smaller requests are not counted, so that a health check is always answered: 1,000 of them are 8 MB.
 SMALL = 8 * 1024
 
 
 class Connection(ASGIProtocol):  # type: ignore[misc]
-    """A client of the intake. Its deadline runs while a request has started and is not complete."""
+    """A client of the intake. Its deadline runs between the start and the end of a request."""
 
     _closed: bool
 
@@ -60,7 +60,7 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of its next request has come yet."""
+        """Whether no part of its next request has come yet."""
         return self._body_receiver is None and self._deadline is None and not self._closed
 
     @property
@@ -72,15 +72,15 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
         super().connection_made(transport)
         if has_room:
             self.worker.connections[self] = None
-            self._arm_keepalive_timer()  # for the first request as for the next ones
+            self._arm_keepalive_timer()  # also for the first request
         else:
             self.refuse()
 
     def refuse(self) -> None:
-        """Answer that there is no room for it, or for its request, and close."""
+        """Answer that there is no room for the connection or its request, and close."""
         self._send_error_response(HTTPStatus.SERVICE_UNAVAILABLE, "")
         self._keepalive_timeout()
-        self._forget_request()  # now: hundreds may be refused before the loop comes to their tasks
+        self._forget_request()  # at once: hundreds may be refused before the loop runs their tasks
 
     async def _handle_connection(self) -> None:
         try:
@@ -89,7 +89,7 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
             self._forget_request()
 
     def _forget_request(self) -> None:
-        """It may linger, and keeps nothing."""
+        """Free the request's memory: the connection may linger."""
         self._body_receiver = self._callback_parser = self._current_request = None
         self._count(0)
 
@@ -100,8 +100,8 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
             super().data_received(data)
 
     def _feed_callback_parser(self, data: bytes) -> bool:
-        """Read what has come: now, or while the request before was answered."""
-        if self._closed or self._is_cut_off:  # it is of a client that is gone, or has had its last answer
+        """Read what has come now, or while the previous request was answered."""
+        if self._closed or self._is_cut_off:  # the client is gone, or has had its last answer
             return False
         has_head = self._body_receiver is not None
         if self._deadline is None:
@@ -123,14 +123,14 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
         return goes_on
 
     def _size_when_whole(self) -> int:
-        """The bytes of its request, with those of the body that are still to come, and with what follows it."""
+        """The bytes of its request, including the missing part of the body, and of what follows it."""
         if (receiver := self._body_receiver) is not None:
             held = min(receiver.request.content_length, self._max_buffer_size)
             self._whole_size = self._size + max(0, held - receiver.buffered)
         return self._whole_size or self._size
 
     def _count(self, size: int) -> bool:
-        """Count what it holds, or is going to. False if there is no room for that: then the count is as before."""
+        """Count the memory that it uses or will use. False if there is no room: the count then stays as it was."""
         counted = size if size > SMALL else 0
         held = self.worker.held + counted - self._counted
         if counted > self._counted and held > settings.INTAKE_HELD_MEGABYTES * 1_000_000:
@@ -139,19 +139,19 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
         return True
 
     def _cut_off(self) -> None:
-        """Read no more: there is no room for what follows a request. The answer to that request is the last one."""
+        """Read no more: there is no room for what follows a request. That request's answer is the last one."""
         self._is_cut_off = True
         self._keepalive = 0
         if not self._is_whole:
             self._give_up_request()
 
     def _resume_reading(self) -> None:
-        """Gunicorn's own reads on after each answer, however many requests have come that wait for theirs."""
+        """Do not resume after each answer, as gunicorn does, while many requests still wait for theirs."""
         if not self._is_buffer_full():
             super()._resume_reading()
 
     def eof_received(self) -> bool:
-        """The client sends no more. True: it still gets its answers."""
+        """The client sends no more. Returns True, so that it still gets its answers."""
         self._half_closed = True
         if self._closed or self.is_idle:
             return False
@@ -160,7 +160,7 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
         return not self._closed
 
     def _give_up_request(self) -> None:
-        """The rest of the request does not come. The application refuses it, if it has started."""
+        """The rest of the request will not come. If the application has started, it refuses the request."""
         if self._body_receiver is not None:
             self._stop_deadline()
             self._body_receiver.signal_disconnect()
@@ -177,23 +177,23 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
         super()._arm_keepalive_timer()
         if self.is_idle:
             self._count(0)
-            if self in self.worker.connections:  # of those that are idle the last one
+            if self in self.worker.connections:  # it is now the last of the idle ones
                 self.worker.connections[self] = self.worker.connections.pop(self)
-        if self._half_closed:  # all that it has sent is answered
+        if self._half_closed:  # all its requests are answered
             self._keepalive_timeout()
 
     def _will_close(self, request: Any, response_requires_close: bool) -> bool:
-        """What is not read of a body would be taken for the next request."""
+        """Close if a body was not read completely: the rest would be taken for the next request."""
         return not self._is_whole or self._leaves_much or super()._will_close(request, response_requires_close)
 
     @property
     def _leaves_much(self) -> bool:
-        """Whether much of its request would stay: gunicorn keeps headers and an unread body until the next one."""
+        """Whether much of its request would stay: gunicorn retains headers and an unread body until the next one."""
         receiver = self._body_receiver
         return receiver is not None and self._whole_size - receiver.request.content_length + receiver.buffered > SMALL
 
     def _close_transport(self) -> None:
-        """Close our half, and the rest when the client has closed its own, or has had time to."""
+        """Close our half; close the rest when the client has closed its own, or has had time to."""
         if self._closed or self.transport is None:
             return
         self._closed = True
@@ -235,21 +235,21 @@ class Connection(ASGIProtocol):  # type: ignore[misc]
         super().connection_lost(exc)
 
     def _send_error_response(self, status: int, message: str, extra_headers: Any = ()) -> None:
-        """Gunicorn's own answer quotes the bytes that it could not read: they may be the rest of a submission."""
+        """Answer without the bytes that could not be read, which gunicorn quotes: they may be part of a submission."""
         if status < HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.NOT_IMPLEMENTED:
             self.log.warning("Refused what is not HTTP: %d", status)
             code = "not_http"
         else:
             code = "overloaded" if status == HTTPStatus.SERVICE_UNAVAILABLE else "internal_error"
         if not self._closed:
-            from workflows.intake.metrics import count_answer  # gunicorn loads this module before its folder is there
+            from workflows.intake.metrics import count_answer  # gunicorn loads this module before its folder exists
 
             count_answer(status)
             self.transport.write(problem(HTTPStatus(status), code))
 
 
 class Log(Logger):  # type: ignore[misc]
-    """Writes gunicorn's own lines as all the others. By `logconfig_dict` it would make up one of each access, too."""
+    """Writes gunicorn's log like all others. With `logconfig_dict` gunicorn would also write a line for each access."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
@@ -257,27 +257,27 @@ class Log(Logger):  # type: ignore[misc]
             handler.setFormatter(JsonFormatter() if os.environ.get("LOG_FORMAT") == "json" else Formatter(LINE))
 
 
-# The worker makes this of each connection that it accepts: there is no setting for it.
+# The worker makes one for each connection. Gunicorn has no setting for this class.
 gasgi.ASGIProtocol = Connection
 
 
 class IntakeWorker(gasgi.ASGIWorker):  # type: ignore[misc]
-    """Serves at most `worker_connections`, whose requests hold at most INTAKE_HELD_MEGABYTES."""
+    """Serves at most `worker_connections`, whose requests use at most INTAKE_HELD_MEGABYTES."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.connections: dict[Connection, None] = {}  # the one that has been idle longest comes before the others
-        self.lingering: dict[Connection, None] = {}  # those that have had their last answer, the oldest first
+        self.connections: dict[Connection, None] = {}  # the longest idle one is first
+        self.lingering: dict[Connection, None] = {}  # those that have had their last answer, oldest first
         self.held = 0
 
     def init_signals(self) -> None:
-        """Until it serves, what tells it to stop ends it: uvloop loses a signal that comes before the loop runs."""
+        """Let a stop signal end the process before it serves: uvloop loses a signal that comes before the loop runs."""
         super().init_signals()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
 
     def has_room(self) -> bool:
-        """Whether one more connection is served. When all are taken, it gets the place of the longest idle one."""
+        """Whether one more connection can be served. If all are taken, it replaces the longest idle one."""
         if len(self.connections) < self.worker_connections:
             return True
         idle = next((each for each in self.connections if each.is_idle), None)
@@ -286,7 +286,7 @@ class IntakeWorker(gasgi.ASGIWorker):  # type: ignore[misc]
         return idle is not None
 
     def lingers(self, connection: Connection) -> None:
-        """It takes nobody's place; but only so many may."""
+        """Let a connection linger. It takes no other's place, but only so many may linger."""
         self.connections.pop(connection, None)
         self.lingering[connection] = None
         if len(self.lingering) > self.worker_connections:
@@ -295,22 +295,22 @@ class IntakeWorker(gasgi.ASGIWorker):  # type: ignore[misc]
             oldest.transport.abort()
 
     async def _serve(self) -> None:
-        """Gunicorn's own forgets its setting: a hundred at once, and more are lost before they are accepted."""
+        """Serve with the backlog of the setting, which gunicorn forgets: after a hundred, connections are lost."""
         super().init_signals()
         self.loop.create_server = partial(self.loop.create_server, backlog=self.cfg.backlog)
         await super()._serve()
 
     def handle_exit_signal(self) -> None:
-        """Begin at once: gunicorn's own handler goes on listening until the next heartbeat."""
+        """Stop at once: gunicorn's handler goes on listening until the next heartbeat."""
         super().handle_exit_signal()
         self._stop()
 
     async def _shutdown(self) -> None:
-        self._stop()  # nobody sends a signal when its arbiter is gone
+        self._stop()  # no signal comes if the arbiter is gone
         await super()._shutdown()
 
     def _stop(self) -> None:
-        """Answer what has been sent, and close. On a connection in use the next answer is the last one."""
+        """Answer the requests that were sent, and close. On a connection in use the next answer is the last one."""
         self.alive = False
         for server in self.servers:
             server.close()
@@ -319,7 +319,7 @@ class IntakeWorker(gasgi.ASGIWorker):  # type: ignore[misc]
     def _close_idle(self) -> None:
         for connection in tuple(self.connections):
             if connection.is_idle and connection.transport is not None:
-                connection.transport.close()  # no answer of it is under way that a reset could lose
+                connection.transport.close()  # no answer is under way that a reset could lose
 
 
 _STATUS: dict[type[Exception], HTTPStatus] = {
@@ -331,18 +331,18 @@ _STATUS: dict[type[Exception], HTTPStatus] = {
 
 
 class ConsoleWorker(ThreadWorker):  # type: ignore[misc]
-    """Lingers as the intake does. Gunicorn's own worker accepts nobody meanwhile, and discards 64 KiB at most."""
+    """Lingers like the intake. Gunicorn's worker would accept nobody meanwhile, and discard at most 64 KiB."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._lingering: dict[Any, float] = {}  # when each is given up; the oldest first
+        self._lingering: dict[Any, float] = {}  # the time when each is given up, oldest first
 
     def finish_request(self, conn: Any, fs: Any) -> None:
         conn.close = partial(self._close, conn)
         super().finish_request(conn, fs)
 
     def _close(self, conn: Any, graceful: bool = False) -> None:
-        """Close our half, and the rest when the client has closed its own, or has had time to."""
+        """Close our half; close the rest when the client has closed its own, or has had time to."""
         try:
             conn.sock.shutdown(SHUT_WR)
             conn.sock.setblocking(False)
@@ -358,7 +358,7 @@ class ConsoleWorker(ThreadWorker):  # type: ignore[misc]
             self._end(next(iter(self._lingering)))
 
     def _discard(self, conn: Any, client: socket) -> None:
-        if conn not in self._lingering:  # it was ended by another event of the same moment
+        if conn not in self._lingering:  # another event has just ended it
             return
         try:
             received = len(client.recv(65536))
@@ -382,7 +382,7 @@ class ConsoleWorker(ThreadWorker):  # type: ignore[misc]
         util.close(conn.sock)
 
     def handle_error(self, req: Any, client: socket, addr: Any, exc: Exception) -> None:
-        """Gunicorn's own answer, and the line it logs, quote the bytes that it could not read."""
+        """Answer and log without the bytes that could not be read, which gunicorn quotes."""
         if isinstance(exc, errors.ParseException):
             self.log.warning("Refused what is not HTTP: %s", type(exc).__name__)
             answer = problem(_STATUS.get(type(exc), HTTPStatus.BAD_REQUEST), "not_http")

@@ -1,4 +1,4 @@
-"""Settings, from the environment only (django-environ); `.env` in the project's folder is read when it is there."""
+"""Settings, only from the environment (django-environ). If the project's folder has an `.env`, it is read."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -38,7 +38,7 @@ CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
 if not DEBUG:
     SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=True)
-    # Load balancers and Prometheus ask from inside, in plain http.
+    # Load balancers and Prometheus connect from inside, in plain http.
     SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
     # 30 days: long enough to protect, short enough to survive a certificate that could not be renewed.
     SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=30 * 24 * 60 * 60)
@@ -48,8 +48,8 @@ if not DEBUG:
     SESSION_COOKIE_SECURE = True
     CSRF_COOKIE_SECURE = True
 
-    # The header in which our own proxy says "https", such as X-Forwarded-Proto. Only when a proxy sets or strips that
-    # header itself: any other sender of it would pass plain http for https.
+    # The header in which our own proxy says "https", such as X-Forwarded-Proto. Set it only if a proxy sets or strips
+    # that header: otherwise a client could pass plain http for https.
     if proxy_header := env.str("SECURE_PROXY_SSL_HEADER", default=""):
         SECURE_PROXY_SSL_HEADER = (f"HTTP_{proxy_header.upper().replace('-', '_')}", "https")
 
@@ -67,27 +67,27 @@ AUTHENTICATION_BACKENDS = [
     "django.contrib.auth.backends.ModelBackend",
 ]
 
-# A sign-in that was asked to lead to another site leads here.
+# Where a sign-in goes if it asked for another site.
 LOGIN_REDIRECT_URL = "admin:index"
 
-# The throttle's others are in staff/defaults.py.
+# The throttle's other settings are in staff/defaults.py.
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 
-# Sign-ins, sign-outs and failures are kept for so many days.
+# Days for which sign-ins, sign-outs and failures are stored.
 SIGN_INS_KEPT_DAYS = env.int("SIGN_INS_KEPT_DAYS", default=365)
-# The audit: who did what, and who looked at whom. Six years, as HIPAA asks of such records (45 CFR 164.316(b)(2)). The
-# database refuses less than a year.
+# Days for which the audit is stored: six years, as HIPAA requires of such records (45 CFR 164.316(b)(2)). The database
+# refuses less than a year.
 AUDIT_KEPT_DAYS = env.int("AUDIT_KEPT_DAYS", default=2192)
-# Messages that no workflow waits for, and undelivered ones once somebody has settled them.
+# Days for which settled messages, and signals that no workflow waits for, are stored.
 MESSAGES_KEPT_DAYS = env.int("MESSAGES_KEPT_DAYS", default=90)
 
-# The header in which our own proxy names the client's address, such as X-Forwarded-For. Only when a proxy appends to it
-# or sets it: with any other, a guesser chooses what they are counted by.
+# The header in which our own proxy names the client's address, such as X-Forwarded-For. Set it only if a proxy appends
+# to it or sets it: otherwise a guesser chooses the address that their failures count for.
 CLIENT_ADDRESS_HEADER = env.str("CLIENT_ADDRESS_HEADER", default="")
 
 # --- Single sign-on (staff/single_sign_on.py, docs/adr/0038) --------------------------------------
 
-# The OpenID provider: its issuer, as it spells it itself. Empty: people sign in by passwords.
+# The OpenID provider's issuer, exactly as it writes it. Empty: people sign in by passwords.
 OIDC_ISSUER = env.str("OIDC_ISSUER", default="")
 OIDC_CLIENT_ID = env.str("OIDC_CLIENT_ID", default="")
 OIDC_CLIENT_SECRET = env.str("OIDC_CLIENT_SECRET", default="")
@@ -104,13 +104,13 @@ if OIDC_ISSUER:
 
 # --- Second factor (staff/second_factor.py, docs/adr/0038) --------------------------------------
 
-# Who may move money, sees health data in clear, or administers users needs a second factor (staff/enrolment.py).
+# Users who may move money, see health data in clear, or administer users need a second factor (staff/enrolment.py).
 SECOND_FACTOR_REQUIRED = env.bool("SECOND_FACTOR_REQUIRED", default=not DEBUG)
 
-# What allauth asks besides is in staff/defaults.py.
+# The other settings of allauth are in staff/defaults.py.
 
-# Codes that were used, and how often a wrong one was: for all processes, so in the database (staff/migrations). 10,000
-# are more than a day's; beyond that Django deletes a third of them, which would forget used codes.
+# Used codes and counts of wrong ones: in the database (staff/migrations), so that all processes share them. 10,000 are
+# more than a day's; beyond that Django deletes a third, and would forget used codes.
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.db.DatabaseCache",
@@ -122,10 +122,10 @@ CACHES = {
 # --- Sessions (staff/sessions.py) ---------------------------------------------------------------
 
 SESSION_ENGINE = "staff.session_store"
-# A shift of support work, at most; the console shows people's data, so no longer than 15 minutes without activity.
+# At most a shift of support work. The console shows people's data, so at most 15 minutes without activity.
 SESSION_COOKIE_AGE = 8 * 60 * 60
 SESSION_IDLE_SECONDS = 15 * 60
-SESSION_WARNING_SECONDS = 2 * 60  # before either end
+SESSION_WARNING_SECONDS = 2 * 60  # before the end of either
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 
@@ -137,7 +137,7 @@ if env.str("DATABASE_URL", default=""):
         raise ImproperlyConfigured("DATABASE_URL must name a PostgreSQL server: postgres://user:password@host/name")
     database["HOST"] = unquote(database["HOST"])  # a socket's folder: postgres://user@%2Fvar%2Frun%2Fpostgresql/name
 elif DEBUG:
-    # A server of our own, started or joined by the first connection: see config/embedded. HOST is its home.
+    # Our own server, which the first connection starts or joins: see config/embedded. HOST is its home.
     database = {"ENGINE": "config.embedded", "NAME": "onramp", "HOST": str(VAR_DIR / "postgres")}
 else:
     raise ImproperlyConfigured(
@@ -146,26 +146,26 @@ else:
     )
 
 database["CONN_MAX_AGE"] = None
-# Each of the console's requests first tests the kept connection: PostgreSQL may have restarted since. The API and the
-# workers find out without that round trip: see workflows/postgres/deadlines.py.
+# The console tests a reused connection before each request: PostgreSQL may have restarted. The API and the workers
+# notice without that round trip: see workflows/postgres/deadlines.py.
 database["CONN_HEALTH_CHECKS"] = True
 database["OPTIONS"] = {
-    # Seconds. Without it a silent server would hold each request for minutes.
+    # Seconds. Without it a silent server would block each request for minutes.
     "connect_timeout": 3,
-    # The kernel probes a connection that is silent for 10 s, three times, 5 s apart, and gives it up after 25 s.
-    # `tcp_user_timeout` is the same limit for unacknowledged data, in milliseconds. All of it ends at the next host, so
-    # it works with a pooler. Of a next host that passes nothing on they know nothing: workflows/postgres/half_open.py.
+    # The kernel probes a connection that is silent for 10 s three times, 5 s apart, and closes it after 25 s.
+    # `tcp_user_timeout` is the same limit for unacknowledged data, in milliseconds. These limits end at the next host,
+    # so they work with a pooler, but not if that host passes nothing on: see workflows/postgres/half_open.py.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
-    # Parameters are sent beside their statement: PostgreSQL's log and pg_stat_activity show its text.
+    # Parameters are sent apart from their statement, because PostgreSQL's log and pg_stat_activity show its text.
     "server_side_binding": True,
     **database.get("OPTIONS", {}),
 }
 
-# For requests, and for the worker's claim. Of it `attempt_log` is made, which the worker keeps in autocommit for what
-# must outlive a rollback (docs/internals/claim.md).
+# For requests, and for the worker's claim. The worker's `attempt_log` is made from it, in autocommit, for what must
+# outlive a rollback (docs/internals/claim.md).
 DATABASES = {"default": database}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -186,17 +186,17 @@ INSTALLED_APPS = [
     "allauth.mfa",
     "allauth.usersessions",
     "django_linear_migrations",  # two branches that each add a migration conflict in git, not at `migrate`
-    "workflows.features.doctor",  # these rooms have commands
+    "workflows.features.doctor",  # these features have commands
     "workflows.features.outbox",
     "workflows.features.queues",
     "workflows.features.retention",
-    "django.contrib.postgres",  # after workflows: a session is told its settings before it is asked anything
+    "django.contrib.postgres",  # after workflows, which must set up a session before its first query
     "onboarding",
 ]
 
 MIDDLEWARE = [
     "config.middleware.api_as_in_the_intake",
-    "config.middleware.content_security_policy",  # before the next one, which refuses a host that is not ours itself
+    "config.middleware.content_security_policy",  # before the next one, which refuses unknown hosts itself
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "workflows.console.zone.reader_zone",
@@ -240,46 +240,46 @@ USE_TZ = True
 
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
-# With DEBUG, static files are served from where they lie: by gunicorn too, and without collectstatic.
+# With DEBUG, static files are served from their sources: also by gunicorn, and without collectstatic.
 WHITENOISE_AUTOREFRESH = WHITENOISE_USE_FINDERS = DEBUG
 
 # --- Workflows ----------------------------------------------------------------------------------
 
-# Which release runs: written on every attempt, for "what broke with the last deploy?".
+# The running release. Every attempt records it, for "what broke with the last deploy?".
 RELEASE = env.str("RELEASE", default="")
 
 # The bearer token that Prometheus sends to `/metrics`. Empty: with DEBUG everybody may read it, otherwise nobody.
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
 
-# How long the server lets a worker be silent on the row that it holds. 0 is 30 seconds longer than the longest step may
-# take. If a step takes longer than this, its worker loses the row.
+# How long the server lets a worker be silent on its locked row. 0: 30 seconds longer than the longest step may take. A
+# worker whose step takes longer loses the row.
 WORKER_LEASE_SECONDS = env.float("WORKER_LEASE_SECONDS", default=0)
-# The file in which `runworker` reports on its processes to `workerhealth`, unless `--health-file` names another; empty
-# for none.
+# The file in which `runworker` reports on its processes to `workerhealth`, unless `--health-file` names another. Empty:
+# none.
 WORKER_HEALTH_FILE = env.str("WORKER_HEALTH_FILE", default="")
 
 # Dotted paths of the definitions that this release knows.
 WORKFLOWS = env.list("WORKFLOWS", default=["onboarding.workflow.ONBOARDING"])
-# The definition that POST /v1/submissions enters; empty where no submission comes in, as for a worker.
+# The definition of POST /v1/submissions. Empty in processes without submissions, such as workers.
 SUBMISSION_WORKFLOW = env.str("SUBMISSION_WORKFLOW", default="onboarding")
 
-# Dotted paths of the SignalSources of this release: events of others that become signals (docs/api.md).
+# Dotted paths of this release's SignalSources: events of others that become signals (docs/api.md).
 SIGNAL_SOURCES = env.list("SIGNAL_SOURCES", default=[])
 
-# The secrets that search keys are hashed with, comma-separated: the first one writes, all are searched. Empty outside
-# DEBUG: one made of SECRET_KEY, with a warning of a check. See docs/deployment.md.
+# Comma-separated secrets that hash search keys: the first writes, all search. Empty outside DEBUG: one is made from
+# SECRET_KEY, and a check warns. See docs/deployment.md.
 SEARCH_KEYS = [key.strip() for key in env.list("SEARCH_KEYS", default=[]) if key.strip()]
 if DEBUG and not SEARCH_KEYS:
     SEARCH_KEYS = ["insecure-and-only-for-debug-on-this-machine"]
 
-# The keys that secret fields are sealed with, comma-separated: the first one writes, all open. Empty as SEARCH_KEYS.
+# Comma-separated keys that seal secret fields: the first seals, all open. Empty: as for SEARCH_KEYS.
 DATA_KEYS = [key.strip() for key in env.list("DATA_KEYS", default=[]) if key.strip()]
 if DEBUG and not DATA_KEYS:
     DATA_KEYS = ["insecure-and-only-for-debug-on-this-machine"]
 
 # --- The intake (config/server.py) ----------------------------------------------------------------
 
-# Megabytes that the requests of a process hold: bodies that are being read or wait to be stored. More is refused.
+# Megabytes of a process's requests: bodies that are being read or wait to be stored. More is refused.
 INTAKE_HELD_MEGABYTES = env.int("INTAKE_HELD_MEGABYTES", default=128)
 
 # The consoles of other cells (docs/scaling.md), by name: "b=https://b.onramp.example.com,c=https://c.onramp.example.com".
@@ -292,32 +292,32 @@ KAFKA_TOPICS = [topic.strip() for topic in env.list("KAFKA_TOPICS", default=[]) 
 # Topics of submissions, each with the API client that sends them: "onboardings=shop".
 KAFKA_SUBMISSIONS = [pair.strip() for pair in env.list("KAFKA_SUBMISSIONS", default=[]) if pair.strip()]
 KAFKA_GROUP = env.str("KAFKA_GROUP", default="onramp")
-# A JSON object of librdkafka's properties: SASL, TLS. Read by the command, so that a slip in it stops nothing else.
+# A JSON object of librdkafka's properties: SASL, TLS. Only the command reads it, so a mistake stops nothing else.
 KAFKA_OPTIONS = env.str("KAFKA_OPTIONS", default="")
 
 # --- What a queue's door refuses (workflows/features/queues/refused.py) ------------------------------------
 
-# So many refused submissions of a topic or queue are kept, sealed, until somebody settles them; what is over that stays
-# with the broker's dead letters. A mistake of a sender shows in its first few, and a thousand of 256 KiB, the most that
-# one may have, are 350 MB. 0 keeps none.
+# How many refused submissions of a topic or queue are stored, sealed, until somebody settles them; the rest stays in
+# the broker's dead letters. A sender's mistake shows in its first few, and a thousand of 256 KiB, the largest size, are
+# 350 MB. 0 stores none.
 REFUSED_SUBMISSIONS_KEPT = env.int("REFUSED_SUBMISSIONS_KEPT", default=1000)
 
 # --- The outbox (`manage.py relayoutbox`, docs/outbox.md) ----------------------------------------
 
-# A JSON object of destinations by name; empty for none. It holds secrets.
+# A JSON object of destinations by name; empty for none. It contains secrets.
 OUTBOX_DESTINATIONS = env.str("OUTBOX_DESTINATIONS", default="")
-# The CloudEvents attribute `source` of what is sent.
+# The CloudEvents attribute `source` of our events.
 OUTBOX_SOURCE = env.str("OUTBOX_SOURCE", default="onramp")
 
 # --- SQS (`manage.py consumesqs`) -----------------------------------------------------------------
 
-# The URL of the queue of submissions, the API client that sends them, and the URL of the queue for what is refused.
-# Region, credentials and AWS_ENDPOINT_URL are boto3's own variables.
+# The URL of the queue of submissions, the API client that sends them, and the URL of the queue for refused ones.
+# Region, credentials and AWS_ENDPOINT_URL are boto3's variables.
 SQS_QUEUE_URL = env.str("SQS_QUEUE_URL", default="")
 SQS_CLIENT = env.str("SQS_CLIENT", default="")
 SQS_DEAD_LETTERS_URL = env.str("SQS_DEAD_LETTERS_URL", default="")
-# Seconds for which nobody else gets what a consumer has received. One that dies holds it up for so long. To store a
-# group takes ten at most, and the time is extended while the database is away.
+# Seconds in which nobody else gets what a consumer has received, and so the delay after a consumer dies. Storing a
+# group takes ten at most; the time is extended while the database is away.
 SQS_VISIBILITY_SECONDS = env.int("SQS_VISIBILITY_SECONDS", default=60)
 
 # --- Logging ------------------------------------------------------------------------------------
@@ -338,25 +338,25 @@ LOGGING = {
     },
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
-        # No handlers of its own: Django's would mail the admins, and print only with DEBUG.
+        # Without handlers: Django's would mail the admins, and print only with DEBUG.
         "django": {"handlers": [], "level": "INFO"},
         # httpx logs the URL of every request at INFO; the libraries below it log headers at DEBUG.
         "httpx": {"level": "WARNING"},
         "httpcore": {"level": "WARNING"},
-        # boto3's log the bodies of messages at DEBUG.
+        # boto3's libraries log the bodies of messages at DEBUG.
         "botocore": {"level": "WARNING"},
         "urllib3": {"level": "WARNING"},
-        # axes tells each of its steps at INFO; failed sign-ins and refusals are warnings.
+        # axes logs each of its steps at INFO; failed sign-ins and refusals are warnings.
         "axes": {"level": "WARNING"},
     },
 }
 
 # --- The services that onboarding calls ---------------------------------------------------------
 
-# Each below one root, unless it has an address of its own. Without either a system check fails outside DEBUG: a worker
+# All below one root, unless a service has its own address. Outside DEBUG a system check fails without either: a worker
 # that calls the wrong host is worse than one that does not start.
 SERVICES_URL = env.str("SERVICES_URL", default="http://127.0.0.1:8100" if DEBUG else "").rstrip("/")
-# Those with an address of their own: "payments=https://pay.example.com,tokens=https://tokens.example.com/v2".
+# Services with their own address: "payments=https://pay.example.com,tokens=https://tokens.example.com/v2".
 SERVICE_ADDRESSES = env.dict("SERVICE_ADDRESSES", default={})
 SERVICES = {
     name: SERVICE_ADDRESSES.pop(name, SERVICES_URL and f"{SERVICES_URL}/{name}").rstrip("/")
@@ -364,7 +364,7 @@ SERVICES = {
 }
 if SERVICE_ADDRESSES:
     raise ImproperlyConfigured(f"SERVICE_ADDRESSES names no service of ours: {', '.join(SERVICE_ADDRESSES)}.")
-# Where staff search for a charge: an address with {key} in place of the idempotency key.
+# Where staff search for a charge: an address with {key} for the idempotency key.
 PAYMENTS_SEARCH_URL = env.str("PAYMENTS_SEARCH_URL", default="")
-# Seconds to wait for an answer: shorter than a step may take, longer than any service needs on a bad day.
+# Seconds to wait for an answer: shorter than a step may take, longer than a service needs on a bad day.
 SERVICES_TIMEOUT = env.float("SERVICES_TIMEOUT", default=10)

@@ -1,4 +1,4 @@
-"""No form of the console has a file. Django's own handlers would write one of any size to the disk."""
+"""Refuses uploads, because no form has a file: Django's handlers would write one of any size to the disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.http.multipartparser import MultiPartParserError
 
 
 class NoFiles(FileUploadHandler):
-    """Refuses a file, and a body larger than a form may have before any of it is read."""
+    """Refuses a file; and a body that is too large for a form, before reading it."""
 
     def handle_raw_input(self, input_data: Any, META: Any, content_length: int, *rest: Any, **more: Any) -> None:  # noqa: N803 (Django's name)
         if content_length > (settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0):

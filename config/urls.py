@@ -7,7 +7,7 @@ handler404 = "config.errors.page_not_found"
 handler500 = "config.errors.server_error"
 
 urlpatterns = [
-    path("admin/", include("staff.urls")),  # first: the console answers whatever else is below it
+    path("admin/", include("staff.urls")),  # first: the console answers everything else below it
     path("admin/", admin.site.urls),
     path("", include("workflows.api.urls")),
 ]

@@ -1,4 +1,4 @@
-"""The console's entry: admin, API, health and metrics. `gunicorn config.wsgi`."""
+"""The console's entry point: admin, API, health and metrics. `gunicorn config.wsgi`."""
 
 import os
 

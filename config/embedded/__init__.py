@@ -1,5 +1,5 @@
-"""A PostgreSQL of the project's own, for DEBUG: nothing to install, nothing to configure.
+"""The project's own PostgreSQL, for DEBUG: nothing to install or configure.
 
-`server` starts and stops it, `base` is the database backend whose first connection starts or joins it,
-and `python -m config.embedded --help` is for people.
+`server` starts and stops it. `base` is the database backend whose first connection starts or joins it. `python -m
+config.embedded --help` is for people.
 """

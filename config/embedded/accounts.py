@@ -1,4 +1,4 @@
-"""The account that the embedded server runs as: our own, or an unprivileged one when we are root."""
+"""The account that the embedded server runs as: our own, or an unprivileged one if we are root."""
 
 import os
 import pwd
@@ -25,7 +25,7 @@ class Account(NamedTuple):
 
 
 def account_of(cluster: Path) -> Account:
-    """The account that the server of `cluster` runs as: our own, unless we are root, whom PostgreSQL refuses."""
+    """The account of the server of `cluster`: our own, unless we are root, which PostgreSQL refuses."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
     if cluster.exists() and (owner := cluster.stat()).st_uid != 0:
@@ -38,14 +38,14 @@ def account_of(cluster: Path) -> Account:
 
 
 def run_as(account: Account, program: str | Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end as `account`. OSError when it cannot be started."""
+    """Run a program to its end as `account`. Raises OSError if it cannot start."""
     return subprocess.run(
         [program, *arguments],
         user=account.uid,
         group=account.gid,
         extra_groups=[] if os.geteuid() == 0 else None,
         umask=0o077,
-        # Neither the caller's PG* variables nor its folder, which the account may not be able to enter.
+        # Without the caller's PG* variables, and not in its folder, which the account may not be able to enter.
         env={"PATH": os.defpath, "LC_ALL": "C"},
         cwd="/",
         stdin=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
 """The database backend `config.embedded`: Django's own for PostgreSQL, on the embedded server.
 
-The setting HOST is the home of the server. A process's first connection starts the server, or joins it; a command that
-opens none (`manage.py check`, mypy) leaves it alone.
+The setting HOST is the server's home. A process's first connection starts or joins the server; commands without a
+connection (`manage.py check`, mypy) leave it alone.
 """
 
 from collections.abc import Iterable
@@ -18,9 +18,9 @@ from config.embedded.server import PORT, USER, Server
 
 @cache
 def join(home: Path) -> Server:
-    """Return the server of this home, started if need be.
+    """Return the server of this home, started if needed.
 
-    Only a process's first call looks. Later ones, also in its forks, assume that it runs: a worker that reconnects
+    Only a process's first call checks. Later ones, also in its forks, assume that it runs: a worker that reconnects
     while somebody restarts the server must not start another one.
     """
     server = Server(home)
@@ -29,7 +29,7 @@ def join(home: Path) -> Server:
 
 
 class DatabaseClient(PostgresClient):
-    """`manage.py dbshell`, with the psql of the wheel."""
+    """`manage.py dbshell` with the wheel's psql."""
 
     @classmethod
     def settings_to_cmd_args_env(

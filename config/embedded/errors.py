@@ -6,7 +6,7 @@ USE_ANOTHER_SERVER = "Or set DATABASE_URL=postgres://user:password@host/name to 
 
 
 class EmbeddedServerError(OperationalError):
-    """The embedded server cannot be used; the message says why, and what to do."""
+    """The embedded server cannot be used. The message says why, and what to do."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"The embedded PostgreSQL: {problem}\n{USE_ANOTHER_SERVER}")

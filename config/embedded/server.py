@@ -41,15 +41,15 @@ except ModuleNotFoundError as error:
 
 DATABASE = "onramp"
 USER = "postgres"
-PORT = 5432  # of a socket no more than a part of its name
+PORT = 5432  # of a socket: only part of its name
 SOCKET = f".s.PGSQL.{PORT}"
 
-# Root keeps here what that account cannot reach in the project. Not under /tmp or /var/tmp: both are swept.
+# As root, what that account cannot reach in the project is here. Not under /tmp or /var/tmp, which are cleaned.
 ELSEWHERE = Path("/var/lib/onramp")
 
-# The shortest limit of the systems we run on, macOS (104 bytes with the closing zero); Linux has 108.
+# The shortest limit of our systems: macOS (104 bytes with the final zero). Linux has 108.
 LONGEST_SOCKET_PATH = 103
-# A short path, for mkdtemp only. TMPDIR may be long.
+# A short folder for mkdtemp. TMPDIR may be long.
 SHORT = "/tmp"  # noqa: S108 (for mkdtemp only)
 
 SETTINGS = {
@@ -62,9 +62,9 @@ SETTINGS = {
     "log_error_verbosity": "terse",
 }
 
-# A crashed server may have minutes of WAL to replay; a fresh one is ready in a second.
+# A crashed server may have minutes of WAL to replay; otherwise it is ready in a second.
 SECONDS_TO_START = 120
-# Orphans of a killed postmaster end as soon as they notice, at the latest after their statement.
+# Orphans of a killed postmaster end when they notice, at the latest after their statement.
 SECONDS_FOR_ORPHANS = 15
 
 StopMode = Literal["smart", "fast", "immediate"]
@@ -90,7 +90,7 @@ class Server:
     # --- What people do with it -------------------------------------------------------------------
 
     def start(self, **settings: str) -> bool:
-        """Start the server, made if it is new; False when it was running. The settings hold until it is stopped."""
+        """Start the server; make it first if it is new. False if it was running. The settings last until it stops."""
         with self._locked():
             started = not self._is_ready()
             if started:
@@ -100,7 +100,7 @@ class Server:
         return started
 
     def stop(self, mode: StopMode = "fast") -> bool:
-        """Stop the server. Return False when it was not running."""
+        """Stop the server. Returns False if it was not running."""
         with self._locked():
             if self.pid() is None:
                 return False
@@ -124,7 +124,7 @@ class Server:
             self._delete()
 
     def pid(self) -> int | None:
-        """The pid of the running server, None when it is not running, whatever a stale postmaster.pid says."""
+        """The pid of the running server; None if it is not running, even if a stale postmaster.pid exists."""
         first_line = "".join(self._postmaster_file()[:1])
         if first_line.isdecimal() and self._lives_in_data(pid := int(first_line)):
             return pid
@@ -142,7 +142,7 @@ class Server:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One process at a time starts, stops or restarts. The kernel frees the lock when the process dies."""
+        """Let one process at a time start, stop or restart. The kernel releases the lock if the process dies."""
         lock = self.home.with_name(f"{self.home.name}.lock")
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
@@ -182,14 +182,14 @@ class Server:
             raise EmbeddedServerError(f"{self.data} cannot be read ({error.strerror}).") from error
 
     def _lives_in_data(self, pid: int) -> bool:
-        """Whether a process is of our server: it works in the data folder. After a crash its pid may be another's."""
+        """Whether a process belongs to our server: it works in the data folder. After a crash its pid may be reused."""
         try:
             return Path(psutil.Process(pid).cwd()) == self.data
         except (psutil.Error, OSError):
             return False
 
     def _is_ready(self) -> bool:
-        """Whether the server is running; one that is starting or stopping is waited for."""
+        """Whether the server is running. Waits if it is starting or stopping."""
         give_up_at = time.monotonic() + SECONDS_TO_START
         while self.pid() is not None:
             if [status.strip() for status in self._postmaster_file()[7:8]] == ["ready"]:
@@ -206,10 +206,9 @@ class Server:
         self._pg_ctl("start", "-l", str(self.log), "-o", options)
 
     def _forget_a_dead_postmaster(self, socket_folder: Path) -> None:
-        """Remove the lock files of a server that is gone, when no process that outlived its postmaster is left.
+        """Remove the lock files of a dead server, unless processes of it outlived its postmaster.
 
-        PostgreSQL removes them itself, except when the pid in them belongs to another process of the same account by
-        now.
+        PostgreSQL removes them itself, except if their pid is now another process's of the same account.
         """
         lock_files = [self.data / "postmaster.pid", socket_folder / f"{SOCKET}.lock"]
         if not any(file.exists() for file in lock_files):
@@ -276,7 +275,7 @@ class Server:
         os.chown(folder, *account_of(self.cluster))
 
     def _make_home_elsewhere(self) -> None:
-        """Make the home where the server's account can reach it, and a link to it. Only for root."""
+        """Make the home where the server's account can reach it, and link to it. Only for root."""
         ELSEWHERE.mkdir(0o755, exist_ok=True)
         found = ELSEWHERE.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
@@ -287,11 +286,11 @@ class Server:
         self.home.symlink_to(place)
 
     def _initdb(self) -> None:
-        # Under another name first: a killed initdb leaves half a cluster behind.
+        # First under another name, because a killed initdb leaves half a cluster behind.
         unfinished = self.data.with_name("data.new")
         shutil.rmtree(unfinished, ignore_errors=True)
         settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
-        # The builtin locale needs nothing of the machine, and sorts alike on every one.
+        # The builtin locale needs nothing from the machine, and sorts the same everywhere.
         locale = ["--encoding=UTF8", "--locale-provider=builtin", "--locale=C", "--builtin-locale=C.UTF-8"]
         initdb = self._runnable_programs() / "initdb"
         self._run(initdb, "-D", unfinished, f"--username={USER}", "--auth=trust", *locale, *settings)
@@ -308,7 +307,7 @@ class Server:
             return folder
         short = self._short_socket_folder()
         if short is None:
-            # Its name cannot be guessed, so nobody can be there first.
+            # Nobody can guess its name and make it first.
             short = Path(tempfile.mkdtemp(prefix="onramp-", dir=SHORT))
             self._make_private(short)
             link = self.home / "socket"
@@ -330,7 +329,7 @@ class Server:
     # --- The account that it runs as --------------------------------------------------------------
 
     def _account_reaches(self, folder: Path) -> bool:
-        """Whether the server's account can work in a folder. It is tried: modes are not all that counts."""
+        """Whether the server's account can work in a folder. It tries, because modes are not all that counts."""
         return run_as(account_of(self.cluster), "test", "-w", folder).returncode == 0
 
     def _runnable_programs(self) -> Path:

@@ -16,7 +16,7 @@ INSTALLATION = "pginstall18"
 
 
 def installation() -> Path:
-    """The PostgreSQL in the wheel. The package is not imported: that would make files."""
+    """The PostgreSQL in the wheel. The package is not imported, because that would write files."""
     package = importlib.util.find_spec(PACKAGE)
     if package is None or package.origin is None:
         raise EmbeddedServerError(f"the package {WHEEL} is not installed: {INSTALL}")
@@ -27,7 +27,7 @@ def installation() -> Path:
 
 
 def copied_programs(home: Path) -> Path:
-    """The programs' folder in `home`'s copy of the wheel's PostgreSQL, which is made if need be."""
+    """The programs' folder in `home`'s copy of the wheel's PostgreSQL. Makes the copy if needed."""
     copy = home / f"program-{importlib.metadata.version(WHEEL)}"
     if not copy.exists():
         _copy(installation(), copy)
@@ -35,7 +35,7 @@ def copied_programs(home: Path) -> Path:
 
 
 def _copy(original: Path, copy: Path) -> None:
-    """Copy what the server needs, with the wheel's own libraries, which programs find by their relative place."""
+    """Copy what the server needs, with the wheel's libraries, which programs find by a relative path."""
     unfinished = Path(tempfile.mkdtemp(prefix="program.new-", dir=copy.parent))
     try:
         needless = shutil.ignore_patterns("include", "*.a", "pkgconfig")
@@ -48,6 +48,6 @@ def _copy(original: Path, copy: Path) -> None:
         unfinished.rename(copy)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        # copytree lists each file that it could not copy; the first says it.
+        # copytree lists each file that it could not copy; the first is enough.
         problem = error.args[0][0][-1] if isinstance(error, shutil.Error) else error
         raise EmbeddedServerError(f"its programs cannot be copied to {copy} ({problem}).") from error
