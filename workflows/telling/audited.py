@@ -1,4 +1,4 @@
-"""AUDITED: a table of the audit that a feature brings (`Extension.audited`)."""
+"""AUDITED: a feature's table in the audit (`Extension.audited`)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LOOKED, DID = "looked", "did"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A table of the audit, by an index on its time and id. `rank` is part of links, and stays as it is.
+    """A table of the audit, with an index on its time and id. `rank` is part of links, and never changes.
 
-    `at` and `workflow` are its columns; `of_person` filters by a name. `told`: what a row says was done, and details.
+    `at` and `workflow` are its columns. `of_person` filters by a name. `told` says what was done, and details.
     """
 
     rank: int

@@ -1,4 +1,4 @@
-"""What the client that sent a submission is told of it: by `GET /v1/submissions/KEY`, and by lifecycle events."""
+"""What a client learns of its submission: from `GET /v1/submissions/KEY`, and from lifecycle events."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _WAITS: dict[str, str] = {
     Wait.Kind.TIME: "time",
     Wait.Kind.CHILDREN: "workflows",
 }
-# Columns that are not read for it.
+# Columns that this does not need.
 NOT_TOLD = ("payload", "context", "last_error_message")
 
 
 def told_to_client(row: Workflow) -> dict[str, Any]:
-    """Of a row with its `state`."""
+    """The answer for a row with its `state`."""
     code = {"code": row.last_error_code} if row.status == Workflow.Status.FAILED else {}
     waits_for = {"waits_for": _waits_for(row)} if row.state in (State.WAITING, State.PARKED) else {}
     return {
@@ -34,12 +34,12 @@ def told_to_client(row: Workflow) -> dict[str, Any]:
 
 
 def open_wait(row: Workflow) -> Wait | None:
-    """The newest thing that it waits for."""
+    """The newest wait that is open."""
     return Wait.objects.filter(workflow=row, outcome="", superseded=False).only("kind").order_by("-id").first()
 
 
 def _waits_for(row: Workflow) -> str:
-    """In one word; a service is not named: which ones we have concerns nobody."""
+    """In one word. A service is not named, because clients need not know which ones we have."""
     if row.state == State.PARKED:
         return "service"
     wait = open_wait(row)

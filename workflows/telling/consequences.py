@@ -1,4 +1,4 @@
-"""WHAT WILL HAPPEN if a workflow is retried or cancelled: which calls are made, which stay, what is given back."""
+"""CONSEQUENCES of a retry or a cancellation: which calls are made, which stay, and what is refunded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workflows.models import Effect, ManualTask, Wait, Workflow
 from workflows.operations import families, payments
 from workflows.wording import Wording, words_for_code, words_for_step
 
-# So many workflows, and no more, are looked through for what they were charged.
+# The charges of at most so many workflows are added up.
 LOOKED_THROUGH = 100
 
 QUESTIONS = (
@@ -57,7 +57,7 @@ class Calls:
         return [effect for effect in self.on_record() if self._is_to_be_undone(effect)]
 
     def to_stay(self) -> list[Effect]:
-        """The calls that happened, or that a person has left as they are, and that nothing undoes."""
+        """The calls that happened, or that a person left as they are, and that nothing undoes."""
         return [each for each in self.latest if each.state in (DONE, KEPT) and not self._is_to_be_undone(each)]
 
     def on_record(self) -> list[Effect]:
@@ -65,11 +65,11 @@ class Calls:
         return [effect for effect in self.latest if effect.state in (DONE, KEPT) and not is_unclear(effect)]
 
     def unclear(self) -> list[Effect]:
-        """The calls of which nobody knows whether they happened."""
+        """The calls that may or may not have happened."""
         return list(filter(is_unclear, self.latest))
 
     def not_made(self) -> list[str]:
-        """The titles of the steps whose call was not made: the next run makes it, where the step applies."""
+        """The titles of the steps whose call was not made: the next run makes it, if the step applies."""
         if self.definition is None:
             return []
         made = {effect.step for effect in [*self.on_record(), *self.unclear()]}
@@ -136,7 +136,7 @@ def of_cancel(workflow: Workflow) -> Iterator[str]:
 
 
 def of_let_fail(parked: QuerySet[Workflow]) -> Iterator[str]:
-    """What happens to workflows that are parked and let fail, in sentences. Many are not looked through."""
+    """Sentences about letting parked workflows fail. If there are many, their charges are not added up."""
     calls = Calls.of_each(list(parked.only("workflow_type")[: LOOKED_THROUGH + 1]))
     if len(calls) > LOOKED_THROUGH:
         yield "What was charged is given back where it can be."
@@ -151,11 +151,11 @@ def of_let_fail(parked: QuerySet[Workflow]) -> Iterator[str]:
 
 
 def may_run_early(workflow: Workflow) -> bool:
-    """Whether running it now could change anything: not while a person, a time or other workflows are awaited."""
+    """Whether an early run could change anything: not while it waits for a person, a time or workflows."""
     if not workflow.waiting_for or workflow.parked_on:
         return True
     waits = Wait.objects.filter(workflow=workflow.pk, superseded=False, outcome="", kind=Wait.Kind.SIGNAL)
-    return waits.filter(deadline__gt=workflow.invisible_until).exists()  # it looks for itself meanwhile
+    return waits.filter(deadline__gt=workflow.invisible_until).exists()  # the step looks for itself before the deadline
 
 
 def _number(titles: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The history of a workflow in words; the small print has the names of the code and the errors as recorded."""
+"""The history of a workflow in words. The small print has code names, and errors as recorded."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def line(event: Event, wording: Wording) -> Line:
 
 
 def _headline(event: Event) -> str:
-    """The headline of an event; for an answer about a call, what the answer says, not that it was an approval."""
+    """The headline of an event. For an answer about a call it is the answer, not "approved"."""
     said = event.detail.get("said") if event.kind in (Kind.APPROVED, Kind.REJECTED) else None
     return words.SAID.get(str(said), _KINDS.get(event.kind, event.kind))
 
 
-# `get_kind_display` goes through all of them each time.
+# Cached, because `get_kind_display` goes through all of them each time.
 _KINDS = dict(Kind.choices)
 
 
 def _told(event: Event, wording: Wording) -> tuple[str, str]:
-    """An event's detail in words, and its small print, from the known fields: another may hold anything."""
+    """An event's detail in words, and its small print. Uses only known fields, because others may contain anything."""
     detail, step = event.detail, event.step
     title, reason = title_of(wording, step), str(detail.get("reason") or "")
     match event.kind:
@@ -115,7 +115,7 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
 
 
 def in_words(told: Any) -> str:
-    """Each field of a correction, with its old and its new value, masked; as it is where that is deleted."""
+    """Each field of a correction with its old and new value, masked; or the text that replaces deleted ones."""
     if isinstance(told, str):
         return told
     return "; ".join(f"{each['label']} from {each['was']} to {each['is']}" for each in told)
@@ -126,12 +126,12 @@ def _corrected(detail: Mapping[str, Any]) -> str:
 
 
 def _failure(event: Event, title: str, error: str) -> str:
-    """What failed, for which time, and why. Without a number no failure was counted."""
+    """What failed, for how many times, and why. An event without a number was not counted as a failure."""
     detail = event.detail
     number = detail.get("failures") if event.kind in (Kind.RETRY_SCHEDULED, Kind.UNDO_FAILED) else None
     which = f"failure {number} of {detail.get('max_attempts', '?')}" if number else ""
     failure = _joined(": ", _joined(", ", title, which), error)
-    if event.kind != Kind.RETRY_SCHEDULED:  # after the last failure of a reversal a person is asked, at once
+    if event.kind != Kind.RETRY_SCHEDULED:  # after the last failure of a reversal a person is asked at once
         return failure
     return _joined("\n", failure, f"Next attempt at {_moment(detail.get('invisible_until'))}")
 

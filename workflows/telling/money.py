@@ -1,6 +1,6 @@
-"""THE MONEY of a workflow, in words: what was charged, when, under which reference, and what became of it.
+"""THE MONEY of a workflow in words: what was charged, when, under which reference, and what became of it.
 
-What became of each charge `workflows.charges` says; here are the sentences for staff, and for the patient.
+`workflows.charges` says what became of each charge; this has the sentences for staff.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNKNOWN_HERE = "This release does not know the type, nor what its calls have cha
 def money_line(
     workflow: Workflow, definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]
 ) -> str:
-    """A sentence for each charge of `effects`, given oldest first; empty if the definition has no words for money."""
+    """A sentence for each charge of `effects` (oldest first); empty if the definition has no words for money."""
     if definition is None:
         return UNKNOWN_HERE if any(effect.state not in (NOT_DONE, SKIPPED) for effect in effects) else ""
     if definition.wording.money is None:
@@ -39,7 +39,7 @@ def money_line(
 
 
 def _sentence(charge: Charge, money: Money, payload: Mapping[str, Any], private: Any) -> str:
-    """What a call came to. `at` is its start: a lookup finds a call later than it was answered."""
+    """The sentence for a charge. Its time is the start of the call, because a lookup finds it later."""
     call, what = charge.call, amount(payload, money)
     if charge.state == ChargeState.NEVER:
         return f"{what} was not charged: {call.settled_by} said so at {words.clock(call.settled_at)}."
@@ -52,7 +52,7 @@ def _sentence(charge: Charge, money: Money, payload: Mapping[str, Any], private:
 
 
 def _since(charge: Charge, money: Money, private: Any) -> str:
-    """What became of what was charged."""
+    """What became of the charge."""
     call, undo = charge.call, charge.undo
     match charge.state:
         case ChargeState.REFUNDED:
@@ -76,7 +76,7 @@ def _since(charge: Charge, money: Money, private: Any) -> str:
 
 
 def _how(undo: Effect | None, money: Money, private: Any) -> str:
-    """By whom it was refunded, and under which reference. A lookup, and a person, tell of it later than it happened."""
+    """Who refunded it, when, and under which reference. Lookups and people report it later than it happened."""
     if undo is None:
         return ""
     result, at = undo.result or {}, words.clock(undo.settled_at)
@@ -91,14 +91,14 @@ def _how(undo: Effect | None, money: Money, private: Any) -> str:
 
 
 def is_reversing(workflow: Workflow, definition: WorkflowDefinition | None) -> bool:
-    """Whether what the workflow did is being reversed: not while a person decides that."""
+    """Whether the workflow's calls are being reversed. False while a person decides that."""
     return workflow.compensating and not undo_question.is_undecided(definition, workflow)
 
 
 def in_short(
     workflow: Workflow, definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]
 ) -> str:
-    """What became of the latest charge, of those that are held if any is: `$145.00 charged`; empty if there is none."""
+    """What became of the latest charge (of a held one, if any): `$145.00 charged`. Empty without a charge."""
     charges = judged(definition, effects, reversing=is_reversing(workflow, definition))
     told = [each for each in charges if each.is_held] or [each for each in charges if each.state in _IN_SHORT]
     if not told or definition is None or definition.wording.money is None:

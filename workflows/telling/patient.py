@@ -1,4 +1,4 @@
-"""What to tell the patient, in words that staff can read out or paste; and the fields by which a caller is verified."""
+"""What staff tell the patient, in words that they can read out or paste; and the fields that verify a caller."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ LINES = {
     State.FAILED: "",
     State.COMPENSATING: "",
 }
-# In place of that of a workflow which waits for a service: many fail at a step, and somebody mends it.
+# Replaces the sentence for an outage if a workflow waits for the repair of a step at which many fail.
 TO_BE_MENDED = f"There is a technical problem on our side, and we go on when it is mended. {_NOTHING_TO_DO}"
-# What the patient of a failed or cancelled workflow hears of a charge. The ledger decides, not the state alone: nobody
-# is told of a refund that is not under way.
+# Sentences about a charge, for patients of failed or cancelled workflows. They follow the ledger, not only the state:
+# nobody hears of a refund that is not under way.
 REFUNDED = "Your payment was refunded."
 NOT_REFUNDED = "Your payment was not refunded."
 UNCLEAR = "We are finding out whether you were charged. If you were, you will get your money back."
@@ -44,7 +44,7 @@ REFUND_DELAYED = "Your refund is on its way; it is taking longer than usual."
 REFUND_ASKED = "We could not refund your payment yet. Our team is working on it."
 DECIDING = "We are deciding how to go on. Your payment stands until then."
 REFUND_UNKNOWN = "We cannot tell yet whether your payment was refunded. Our team is working on it."
-# What the patient of any other hears of it, behind what was charged.
+# Added after a charge, for all other patients.
 IF_NOT = "If we cannot go on, you get it back."
 
 
@@ -60,9 +60,8 @@ def to_tell(
 ) -> str:
     """What to tell the patient about a workflow, by its state.
 
-    `passed_over` are the codes of failed best-effort steps, `effects` its calls; `amount`: what a charge of it comes
-    to, if that is known; `asked`: it waits for a person of ours; `to_be_mended`: it is parked at a step where many
-    fail.
+    `passed_over` are the codes of failed best-effort steps, `effects` its calls. `amount`: a charge in words, if known.
+    `asked`: it waits for one of our people. `to_be_mended`: it is parked at a step where many fail.
     """
     wording = wording_of(definition)
     state = State(workflow.state)
@@ -85,7 +84,7 @@ def to_tell(
 
 
 def message_of(workflow: Workflow) -> str:
-    """The same, of a row with its `state`: it reads what that state needs."""
+    """The same for a row with its `state`. Reads what that state needs."""
     state, passed_over, definition = State(workflow.state), {}, definitions().get(workflow.workflow_type)
     effects, amount = _charges_of(workflow, definition) if definition else ([], "")
     if state == State.COMPLETE:
@@ -104,13 +103,13 @@ def message_of(workflow: Workflow) -> str:
 
 
 def amount_told(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> str:
-    """What a charge comes to, as `to_tell` takes it."""
+    """A charge in words, as `to_tell` takes it."""
     money = definition.wording.money if definition else None
     return amounts.known(value_at(payload, money.amount), value_at(payload, money.currency)) if money else ""
 
 
 def _charges_of(workflow: Workflow, definition: WorkflowDefinition) -> tuple[Sequence[Effect], str]:
-    """Its calls that charge, and what one comes to: in one statement, without the payload; none if no step charges."""
+    """Its charges and their amount, by one statement without the payload; none if no step charges."""
     if (money := definition.wording.money) is None:
         return [], ""
     units, currency = (_at(field, "workflow__payload") for field in (money.amount, money.currency))
@@ -131,7 +130,7 @@ def passed_over_in(workflow: Workflow, attempt: Attempt | None) -> dict[str, str
 
 
 def _so_far(charges: Sequence[Charge], amount: str, state: State) -> str:
-    """What the patient was charged while nothing is given back, a sentence each; empty when nothing was."""
+    """The patient's charges while nothing is refunded, a sentence for each; empty if there are none."""
     held = [each for each in charges if each.is_held]
     if not held:
         return REFUNDED if any(each.state == ChargeState.REFUNDED for each in charges) else ""
@@ -150,7 +149,7 @@ def _charged(charge: Charge, amount: str, *, is_over: bool) -> str:
 
 
 def _undecided(charges: Sequence[Charge]) -> str:
-    """What the patient of a failed workflow hears while a person decides whether it is reversed."""
+    """The sentence for the patient of a failed workflow while a person decides whether to reverse it."""
     if any(each.is_unclear for each in charges):
         return UNKNOWN
     if any(each.is_held for each in charges):
@@ -159,7 +158,7 @@ def _undecided(charges: Sequence[Charge]) -> str:
 
 
 def _in_the_end(charges: Sequence[Charge], workflow: Workflow, *, asked: bool) -> str:
-    """What becomes of what the patient of a failed or cancelled workflow was charged; empty when nothing was."""
+    """What becomes of the charges of a failed or cancelled workflow; empty if there are none."""
     is_late = bool(workflow.parked_on)
     told = {each.state: each for each in charges}
     if unclear := told.get(ChargeState.UNCLEAR):
@@ -184,7 +183,7 @@ def _in_the_end(charges: Sequence[Charge], workflow: Workflow, *, asked: bool) -
 def caller(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The fields by which staff verify a caller, in the definition's order: label, and the part that staff may see.
 
-    Missing fields are left out, and so is what is neither a text nor a number: nothing has checked it yet.
+    Leaves out missing fields, and values that are neither text nor number: nothing has checked them yet.
     """
     fields = definition.wording.caller if definition else ()
     values = [(field, value_at(payload, field.path)) for field in fields]
@@ -192,7 +191,7 @@ def caller(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) ->
 
 
 def sent(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The fields that were sent, with public values, parts of some, and masks."""
+    """The fields of the payload: public values, parts of some, and masks."""
     if definition is None:
         return words.masked_fields(payload)
     parts = {field.path: field.show for field in definition.wording.caller}
@@ -200,13 +199,13 @@ def sent(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> l
 
 
 def masked(ids: Collection[int]) -> dict[int, str]:
-    """Whom these workflows are about."""
+    """The masked names of the people whom these workflows are about."""
     rows = Workflow.objects.filter(pk__in=ids).annotate(about=about())
     return {pk: masked_by(name, value) for pk, name, value in rows.values_list("pk", "workflow_type", "about")}
 
 
 def about() -> Expression:
-    """In SQL: the first field of what the caller is verified by; nothing else of what was sent."""
+    """SQL for the first field that verifies a caller. Reads nothing else of the payload."""
     fields = {name: fields[0] for name, each in definitions().items() if (fields := each.wording.caller)}
     told = [When(workflow_type=name, then=_at(field.path)) for name, field in fields.items()]
     return Case(*told, output_field=JSONField()) if told else Value(None, JSONField())

@@ -1,4 +1,4 @@
-"""THE SENTENCE: where a workflow stands, why, and what happens next. The names of the code are in the small print."""
+"""THE SENTENCE: where a workflow stands, why, and what happens next. The small print has the code names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def standing(
     parked_on: Service | None,
     said: Sequence[Said],
 ) -> str:
-    """The first sentence of a workflow's page, with the lines below it; `said` is what features say."""
+    """The first sentence of a workflow's page, and the lines below it. `said` comes from the features."""
     instead = next((each.instead for each in said if each.instead), "")
     lines = [instead or sentence(workflow, attempt, undone, parked_on), *(line for each in said for line in each.below)]
     if workflow.emptied_at:
@@ -33,15 +33,14 @@ def standing(
 
 
 def cause_of(workflow: Workflow) -> Service | None:
-    """The cause that a workflow is parked on; None if it is parked on none."""
+    """The cause that a workflow is parked on; None if it is not parked on one."""
     return Service.objects.filter(name=workflow.parked_on).exclude(step="").first() if workflow.parked_on else None
 
 
 def sentence(
     workflow: Workflow, attempt: Attempt | None, undone: Sequence[str], parked_on: Service | None = None
 ) -> str:
-    """Where a workflow of its own stands. `attempt` is the last one; `undone` are the steps that were undone;
-    `parked_on` is the cause for which it waits."""
+    """Where a workflow stands, without features. `attempt` is the last one, `parked_on` its cause."""
     wording = wording_of_type(workflow.workflow_type)
     title = _title(wording, workflow.current_step)
     if reason := _rescheduled(workflow):
@@ -94,7 +93,7 @@ def sentence(
 
 
 def small_print(workflow: Workflow, attempt: Attempt | None, last: Attempt | None) -> str:
-    """For engineers: the attempt, its worker, the step and the error by their code names. `last` ran the list."""
+    """For engineers: the attempt, its worker, the step and the error by code names. `last` ran the list."""
     shown = last if workflow.state in (State.COMPLETE, State.FAILED) and last else attempt
     parts = [f"attempt {shown.number}" if shown else "no attempt yet"]
     if workflow.state == State.RUNNING and attempt:
@@ -107,7 +106,7 @@ def small_print(workflow: Workflow, attempt: Attempt | None, last: Attempt | Non
 
 
 def why(workflow: Workflow) -> str:
-    """Why it failed, last: by the words for the code, or else by the error itself. Ends with a full stop."""
+    """Why it last failed, by the words for the code or else by the error itself. Ends with a full stop."""
     words_of_code = known_words_for_code(wording_of_type(workflow.workflow_type), workflow.last_error_code)
     told = words_of_code.staff if words_of_code else _error(workflow) or "no error was recorded"
     return words.ended(told)
@@ -120,7 +119,7 @@ def _error(workflow: Workflow) -> str:
 
 
 def _rescheduled(workflow: Workflow) -> str:
-    """Why the engine has rescheduled a workflow; empty for any other."""
+    """Why the engine has rescheduled a workflow; empty if it has not."""
     if workflow.state not in (State.QUEUED, State.RETRYING) or workflow.invisible_until <= timezone.now():
         return ""
     last = Event.objects.filter(workflow=workflow, attempt__isnull=False).order_by("-id").first()
@@ -137,7 +136,7 @@ def _waiting(workflow: Workflow) -> str:
 
 
 def _reversing(workflow: Workflow, attempt: Attempt | None, parked_on: Service | None) -> str:
-    """How far the compensation is."""
+    """How far the compensation has come."""
     if attempt and _is_under_way(attempt):
         return f"A worker has been reversing it since {clock(attempt.opened_at)}."
     if parked_on:

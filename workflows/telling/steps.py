@@ -17,7 +17,7 @@ OUTCOMES = {"": "Not reached", **dict(StepOutcome.choices)}
 
 @dataclass(frozen=True, slots=True)
 class StepLine:
-    """What happened to one step in an attempt; `recorded` is its error as it was recorded, if its code has words."""
+    """What happened to a step in an attempt. `recorded` is the error as recorded, if its code has words."""
 
     name: str
     outcome: str
@@ -34,7 +34,7 @@ def step_lines(
 ) -> list[StepLine]:
     """The definition's steps, then those that have left it, each with what the attempt did and if it was undone.
 
-    What the attempt does not say of a step, for its worker died or it still runs, the ledger says, and the order.
+    If the attempt has no record of a step, because its worker died or it still runs, the ledger and the order decide.
     """
     undone = undone_steps(definition, effects)
     done = {line.name: line for line in lines_of(attempt, definition)}
@@ -53,7 +53,7 @@ def step_lines(
     return lines + [replace(line, note="no longer in the list") for line in done.values()]
 
 
-# What is known of a call that is no longer under way, and what it says of its step.
+# What a finished call says of its step.
 _ON_RECORD = {
     Effect.State.DONE: (StepOutcome.RECORDED, "Done, as its call is on record"),
     Effect.State.SKIPPED: (StepOutcome.SKIPPED, OUTCOMES[StepOutcome.SKIPPED]),
@@ -62,9 +62,9 @@ _ON_RECORD = {
 
 
 def _reached(definition: WorkflowDefinition, attempt: Attempt | None, calls: Mapping[str, str]) -> int:
-    """The place of the last step that was begun, by where the worker died or by a call; -1 if that is not known.
+    """The index of the last step that was started, by the worker's death or a call; -1 if that is unknown.
 
-    A call that was undone may be of a run before.
+    A call that was undone may belong to an earlier run.
     """
     died_in = attempt.died_in if attempt else ""
     standing = {step for step, state in calls.items() if state != Effect.State.UNDONE}
@@ -73,10 +73,10 @@ def _reached(definition: WorkflowDefinition, attempt: Attempt | None, calls: Map
 
 
 def _not_told(step: Step, attempt: Attempt | None, call: str | None, beyond: int) -> StepLine:
-    """A step of which the attempt says nothing; `beyond` is how far it is behind the last one that was begun.
+    """A step without a record in the attempt. `beyond` is its distance behind the last step that was started.
 
-    Steps run from top to bottom, so an earlier one was done. Nobody can tell that of a step whose call is not on
-    record, or of a best-effort step, which may have failed.
+    Steps run from top to bottom, so an earlier one was done. That is unknown for a step whose call is not on record,
+    and for a best-effort step, which may have failed.
     """
     if call in _ON_RECORD:
         return StepLine(step.name, *_ON_RECORD[Effect.State(call)])
@@ -90,7 +90,7 @@ def _not_told(step: Step, attempt: Attempt | None, call: str | None, beyond: int
 
 
 def lines_of(attempt: Attempt | None, definition: WorkflowDefinition | None = None) -> list[StepLine]:
-    """What an attempt did, in the order in which it ran."""
+    """What an attempt did, in order."""
     wording = wording_of(definition)
     steps: Sequence[Mapping[str, Any]] = attempt.steps if attempt else []
     return [_line(wording, step) for step in steps]
@@ -110,7 +110,7 @@ def _line(wording: Wording, step: Mapping[str, Any]) -> StepLine:
 
 
 def undone_steps(definition: WorkflowDefinition | None, effects: Sequence[Effect]) -> list[str]:
-    """The steps that were undone, and not done again since; not one that charges, and has charged nothing."""
+    """The steps that were undone and not done again since, except a step that should have charged but did not."""
     latest = {effect.step: effect.state for effect in effects if not effect.undo}
     charged = {each.call.step: each.state for each in judged(definition, effects, reversing=False)}
     return [
@@ -134,7 +134,7 @@ def step_of(workflow: Workflow, name: str) -> str:
 
 
 def told_error(wording: Wording, recorded: Mapping[str, Any]) -> tuple[str, str]:
-    """An error in the words for its code, and as it was recorded; without words as recorded, and nothing else."""
+    """An error in the words for its code, and as recorded; without words only as recorded."""
     known = known_words_for_code(wording, str(recorded.get("error_code") or ""))
     return (known.staff, _recorded(recorded)) if known else (_recorded(recorded), "")
 

@@ -18,7 +18,7 @@ from workflows.wording import plain as plain
 
 MASK = "••••"
 
-# The names of fields that are shown. Clients write some of the keys, and one can be an e-mail address.
+# Names of fields that may be shown. Clients choose some names, and one could be an e-mail address.
 _FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _FIELDS_SHOWN = 100
 # Characters of a value.
@@ -31,7 +31,7 @@ def clock(at: datetime | None) -> str:
 
 
 def until(at: datetime | None) -> str:
-    """The end of a hold by the reader's clock and by UTC: people in several places act on it."""
+    """The end of a hold by the reader's clock and by UTC, because people in several places act on it."""
     return "an unknown time" if at is None else times_of.both(at)
 
 
@@ -41,18 +41,18 @@ def day(at: datetime) -> str:
 
 
 def age_of(since: datetime) -> SafeString:
-    """How long ago it was, with the time itself when pointed at."""
+    """The age, with the time itself as a tooltip."""
     return format_html('<time title="{}">{}</time>', times_of.utc(since), age(since))
 
 
 def age(since: datetime) -> str:
-    """How long ago, in the largest unit that fits: `26 min`."""
+    """The age in the largest unit that fits: `26 min`."""
     seconds = (timezone.now() - since).total_seconds()
     return length(seconds) if seconds >= 60 else "now"
 
 
 def ended(sentence: str) -> str:
-    """The text with a full stop, if it has no end of its own."""
+    """The text with a full stop, unless it ends with a mark."""
     return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
 
 
@@ -102,7 +102,7 @@ def workflow_type(name: str) -> str:
 
 
 def answered(detail: Mapping[str, Any], wording: Wording) -> str:
-    """The result of a call that happened, or the reference of one that was undone: `Charge ch_1, Payment paid`."""
+    """The result of a call that happened, or the reference of an undone one: `Charge ch_1, Payment paid`."""
     fields = detail.get("fields") or {}
     if isinstance(fields, str):  # deleted
         return fields
@@ -117,7 +117,7 @@ def badge(kind: str, label: str) -> SafeString:
 
 
 def masked_tail(value: str | None) -> str:
-    """The last four characters of an identifier, enough to compare it with another one."""
+    """The last four characters of an identifier, enough to compare it with another."""
     if not value:
         return ""
     return f"{MASK}{value[-4:]}" if len(value) > 8 else MASK
@@ -126,10 +126,10 @@ def masked_tail(value: str | None) -> str:
 def masked_fields(
     data: Any, public: Collection[str] = (), parts: Mapping[str, Callable[[Any], str]] | None = None
 ) -> list[tuple[str, str]]:
-    """The fields of a payload or a context, `patient.email` for a nested one, each with what may be shown of its value.
+    """The fields of a payload or a context (`patient.email` for a nested one), each with the part that may be shown.
 
-    That is the value if the field, or one around it, is `public` (dotted names), the part of it that `parts` gives, or
-    else a mask. A name that the sender made up is not shown, nor anything below it.
+    That is the value if the field, or one around it, is `public` (dotted names), else the part that `parts` gives, else
+    a mask. A name that the sender made up is hidden, with everything below it.
     """
     fields = _fields(data, frozenset(public), parts or {})
     shown = [field for field, _ in zip(fields, range(_FIELDS_SHOWN), strict=False)]
@@ -154,7 +154,7 @@ def _fields(
 
 
 def _seen(data: Any, part: Callable[[Any], str] | None, *, shown: bool) -> str:
-    """A value as it may be seen: a sender may have put anything in the place of a text or a number."""
+    """The part of a value that may be shown. Instead of a text or number a sender may have put anything there."""
     is_plain = is_scalar(data) or (isinstance(data, list) and all(map(is_scalar, data)))
     if shown and is_plain:
         return cut(value(data))
@@ -171,7 +171,7 @@ def is_scalar(data: Any) -> bool:
 
 
 def is_text_or_number(data: Any) -> bool:
-    """Whether it is something, and neither an object nor a list."""
+    """Whether it has a value, and is neither an object nor a list."""
     return isinstance(data, str | int | float) and not isinstance(data, bool) and data != ""
 
 
