@@ -22,14 +22,13 @@
         with testing.unavailable("carrier", calls=3):
             assert testing.run(ORDER, {"sku": "A-1"}).status == "COMPLETE"
 
-Nothing of the engine is replaced: rows, claims, savepoints, ledger and attempt log are real, and so they need real
-transactions. Time is not waited for: what is rescheduled is made due, and what is measured against the clock made
-older. Questions to people are answered as `decide` says, in the name of a user "testing", or of "another" for four
-eyes.
+The engine is real: rows, claims, savepoints, ledger and attempt log, so tests need real transactions. They wait for no
+time: rescheduled workflows become due, and times are moved back. `decide` answers the questions to people, as the user
+"testing", or "another" for four eyes.
 
-In every such test a step that is not `once`, asks for an idempotency key (`key_for`) and runs twice is an
-AssertionError: it may have made its call twice. `Step(..., repeatable=True)` says that this does no harm. So is a
-`once` step that asks for its key and returns None: whether it made its call cannot be known.
+Each test raises AssertionError if a step runs twice and asks for an idempotency key (`key_for`) each time, unless it is
+`once`: it may have made its call twice. `Step(..., repeatable=True)` says that this does no harm. A `once` step that
+asks for its key and returns None also fails the test: nobody can know whether it made its call.
 """
 
 from workflows.testing.matrix import boundaries, check_compensation, every_crash, every_failure, failures

@@ -1,4 +1,4 @@
-"""Finds the steps that may have made a call twice."""
+"""Finds steps that may have made a call twice."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from workflows.models import Attempt, Workflow
 
 
 class Keys:
-    """The runs of steps that asked for an idempotency key; `repeatable` steps are not watched.
+    """Records which runs of steps asked for an idempotency key. `repeatable` steps are not watched.
 
-    Such a run may have made its call, whatever its outcome. A thread that a step starts asks for the running step.
+    Such a run may have made its call, whatever its outcome. A thread that a step starts counts for the running step.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Keys:
         self.asked: set[tuple[str, str, int, int]] = set()
 
     def counted(self, definition: WorkflowDefinition) -> WorkflowDefinition:
-        """The definition, with every step watched that is not `repeatable`."""
+        """The definition with every step watched that is not `repeatable`."""
         counted = copy(definition)
         counted.steps = tuple(
             step if step.repeatable else replace(step, function=self._counted_function(definition, step))

@@ -17,7 +17,7 @@ from workflows.testing.world import Decide, Signals
 
 
 def failures(definition: WorkflowDefinition) -> list[Failure]:
-    """Every step, failing for good; each `once` step also failing after its call has happened."""
+    """Each step fails for good; each `once` step also fails after its call has happened."""
     return [
         Failure(step.name, happened)
         for step in definition.steps
@@ -27,9 +27,9 @@ def failures(definition: WorkflowDefinition) -> list[Failure]:
 
 
 def boundaries(definition: WorkflowDefinition) -> list[str]:
-    """Every boundary at which a crash could repeat or forget a `once` step's call, and those of the commit.
+    """Every boundary at which a crash could repeat or forget a `once` step's call, and the first and last commit.
 
-    The commits are the first, which may be that of a wait, and the last, before which every step has run.
+    The first commit may be that of a wait. Before the last one every step has run.
     """
     calls = [step.identity for step in definition.steps if step.once]
     around_calls = [name for name in failpoints.BOUNDARIES if not name.endswith("_commit")]
@@ -60,10 +60,10 @@ def check_compensation(
     signals: Signals | None = None,
     children: Sequence[WorkflowDefinition] = (),
 ) -> Run:
-    """Let a step fail, and check that every call that happened and has an undo was undone: once each, newest first.
+    """Let a step fail, and check that each call that happened and has an undo was undone once, newest first.
 
     Returns the run. A step that makes no call for this payload cannot fail after its call: then the workflow must be
-    COMPLETE. A step that is not reached at all is an AssertionError: the test would prove nothing.
+    COMPLETE. A step that is not reached is an AssertionError, because the test would prove nothing.
     """
     this = run(definition, payload, failure=failure, decide=decide, signals=signals, children=children)
     if this.failed:

@@ -1,4 +1,4 @@
-"""Runs one workflow in a test, until it has finished or waits."""
+"""Runs a workflow in a test until it has finished or waits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Crash(ClaimLost):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A step that fails for good. `happened`: its call was made all the same, and its outcome is unknown."""
+    """A step that fails for good. `happened`: its call was still made, and its outcome is unknown."""
 
     step: str
     happened: bool = False
@@ -41,7 +41,7 @@ class Failure:
 
 
 class Run:
-    """One workflow and its calls: `calls` are (step, key) of each call that returned, in order.
+    """A workflow and its calls: `calls` has (step, key) for each call that returned, in order.
 
     The call of an undo is named "undo <step>". The key is the idempotency key, empty for a step that is not `once`.
     """
@@ -50,7 +50,7 @@ class Run:
         self.definition = definition
         self.workflow = workflow
         self.calls: list[tuple[str, str]] = []
-        self.failed = self.crashed = False  # as the test asked for
+        self.failed = self.crashed = False  # whether the test's failure or crash has happened
         self.results: dict[str, Any] = {}  # of the calls that returned, by step
 
     @property
@@ -106,16 +106,17 @@ def run(
     overdue: Collection[str] = (),
     children: Sequence[WorkflowDefinition] = (),
 ) -> Run:
-    """Run a new workflow until it is COMPLETE or FAILED, or waits for what this test does not send.
+    """Run a new workflow until it is COMPLETE or FAILED, or waits for something that this test does not send.
 
-    `failure` makes a step fail for good, `crash` the worker at a boundary (one of `boundaries`), once. `decide` answers
-    the questions, except whether a call happened: that is answered by the truth. `signals` are sent when they are
-    waited for: name -> payload, or a function that makes it of the workflow. The waits named in `overdue` ("payment of
-    *") are not answered, and their deadlines pass. A time is not waited for, and a wait with a `look` looks twice.
-    `children` are the definitions of the workflows that this one starts; they are run and answered in the same way.
+    `failure` makes a step fail for good, and `crash` crashes the worker once at a boundary (one of `boundaries`).
+    `decide` answers questions, except whether a call happened, which is answered truthfully. `signals` are sent when
+    the workflow waits for them: name -> payload, or a function of the workflow that makes it. The waits named in
+    `overdue` ("payment of *") get no answer, and their deadlines pass. Times pass at once, and a wait with a `look`
+    looks twice. `children` are the definitions of the workflows that this one starts; they run and are answered in the
+    same way.
 
-    Raises AssertionError for an undo that has failed three times; for a step that ran twice and each time asked for an
-    idempotency key, unless it is `once` or `repeatable`; for a `once` step, or its lookup, that returned other fields
+    Raises AssertionError for an undo that failed three times; for a step that ran twice and asked for an idempotency
+    key each time, unless it is `once` or `repeatable`; and for a `once` step, or its lookup, that returned other fields
     than its `returns` says.
     """
     if connection.in_atomic_block:
@@ -153,7 +154,7 @@ def run(
 
 @contextmanager
 def _registered(*registered: WorkflowDefinition) -> Iterator[None]:
-    """Register these definitions with the engine, and no others."""
+    """Register only these definitions with the engine."""
     paths = {f"DEFINITION_{place}": definition for place, definition in enumerate(registered)}
     globals().update(paths)
     with override_settings(WORKFLOWS=[f"{__name__}.{name}" for name in paths]):
@@ -173,7 +174,7 @@ def _on_queue(definition: WorkflowDefinition, queue: str) -> WorkflowDefinition:
 def _watched(definition: WorkflowDefinition, this: Run, failure: Failure | None) -> WorkflowDefinition:
     """The definition with its functions watched, and one made to fail."""
     watched = copy(definition)
-    watched.business_key = ()  # or a second run of the same payload would be a duplicate of the first
+    watched.business_key = ()  # otherwise a second run of the same payload would be a duplicate
     watched.steps = tuple(
         replace(
             step,
@@ -225,11 +226,11 @@ def _process(queue: str) -> None:
     try:
         worker.process_next()
     except Crash:
-        connections.close_all()  # and with them the claim; the next worker finds the attempt open
+        connections.close_all()  # also ends the claim; the next worker finds the attempt open
 
 
 def _require_declared(this: Run) -> None:
-    """A recorded result of a `once` step has the fields that the step declares; the engine does not check it."""
+    """Check that a `once` step's recorded result has the fields that it declares, which the engine does not check."""
     recorded = Effect.objects.filter(workflow=this.workflow.pk, undo=False)
     for name, result in recorded.values_list("step", "result"):
         step = this.definition.find_step(name)

@@ -1,4 +1,4 @@
-"""Services that are down, slow or limited, for a test: at the seam (`call_to`), so that no client needs a mock."""
+"""Makes services unavailable, slow or limited in a test, at `call_to`, so that no client needs a mock."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from workflows.features.outages.calls import Call, played
 
 
 def unavailable(service: str, *, calls: int | None = None) -> AbstractContextManager[None]:
-    """The first so many calls to the service (None: all of them) meet it unavailable, and nothing is sent."""
+    """Make the service unavailable for the first so many calls (None: all). Nothing is sent."""
     return _play(service, lambda number: calls is None or number <= calls, _refuse)
 
 
 def limited(service: str, *, calls: int) -> AbstractContextManager[None]:
-    """The service takes so many calls; those beyond meet it unavailable, and nothing is sent."""
+    """Let the service take so many calls. It is unavailable for the others; nothing is sent."""
     return _play(service, lambda number: number > calls, _refuse)
 
 
 def slow(service: str, *, seconds: float, calls: int | None = None) -> AbstractContextManager[None]:
-    """The first so many calls (None: all of them) take so much longer, up to the step's timeout: the test waits."""
+    """Make the first so many calls (None: all) take so much longer, up to the step's timeout. The test waits."""
     return _play(service, lambda number: calls is None or number <= calls, lambda call: time.sleep(seconds))
 
 
@@ -34,7 +34,7 @@ def _refuse(call: Call) -> None:
 
 @contextmanager
 def _play(service: str, concerns: Callable[[int], bool], what: Callable[[Call], None]) -> Iterator[None]:
-    """Do `what` before each call that `concerns` chooses by its number (from 1). Of two, the inner one counts."""
+    """Do `what` before each call that `concerns` chooses by its number (from 1). The inner of two counts."""
     numbers = count(1)
 
     def play(call: Call) -> None:

@@ -1,4 +1,4 @@
-"""The outside world of a test: the people who answer, the sources of signals, and time."""
+"""The outside world of a test: people who answer, sources of signals, and time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from workflows.testing.run import Run
 
-# Runs of one workflow before it counts as one that never finishes.
+# After so many runs a workflow counts as one that never finishes.
 MOST_RUNS = 200
 
 # What `decide` returns for a task: no, yes, or yes with the answer's fields.
@@ -31,7 +31,7 @@ Signals = Mapping[str, Mapping[str, Any] | Callable[[Workflow], Mapping[str, Any
 
 
 class World:
-    """Answers tasks, sends signals, and lets deadlines pass. `this` is the run that is watched."""
+    """Answers tasks, sends signals, and lets deadlines pass. `this` is the watched run."""
 
     def __init__(self, this: Run, decide: Decide, signals: Signals, overdue: Collection[str]) -> None:
         self.this = this
@@ -42,7 +42,7 @@ class World:
         self.looked: set[int] = set()  # the waits whose `look` was called
 
     def next_of(self, queue: str) -> Workflow | None:
-        """The next workflow that can go on, a parent before its children; None when all wait for other things."""
+        """The next workflow that can go on, parents before children; None if all wait for something else."""
         for workflow in Workflow.objects.filter(queue=queue, status=Workflow.Status.PENDING).order_by("pk"):
             if self._can_go_on(workflow):
                 self.runs[workflow.pk] += 1
@@ -52,7 +52,7 @@ class World:
         return None
 
     def _can_go_on(self, workflow: Workflow) -> bool:
-        """Whether it is due, or would be after some time. First its open task is answered, or a signal sent to it."""
+        """Whether it is due, or would be after some time. Answers its open task, or sends it a signal, first."""
         if not workflow.waiting_for or workflow.invisible_until <= timezone.now():
             return True
         wait = Wait.objects.filter(workflow=workflow.pk, outcome="", superseded=False).order_by("pk").last()
@@ -100,7 +100,7 @@ def _user(name: str) -> User:
 
 
 def let_time_pass(workflow: Workflow) -> None:
-    """Make the workflow due, before any other, and age its effects, waits and tasks by the time that this skips."""
+    """Make the workflow due before all others, and age its effects, waits and tasks by the skipped time."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
