@@ -126,7 +126,7 @@ class FailedFilter(admin.SimpleListFilter):
     parameter_name = "failed"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return _told_times(self.value() or "")
+        return _interval_in_words(self.value() or "")
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         found = recent_failures.interval(self.value() or "")
@@ -140,7 +140,7 @@ class EndedFilter(admin.SimpleListFilter):
     parameter_name = "ended"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return _told_times(self.value() or "")
+        return _interval_in_words(self.value() or "")
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         """Passes one array: PostgreSQL would parse each of ten thousand parameters."""
@@ -170,7 +170,7 @@ class EndedFilter(admin.SimpleListFilter):
         )
 
 
-def _told_times(text: str) -> list[tuple[str, str]]:
+def _interval_in_words(text: str) -> list[tuple[str, str]]:
     if not (found := recent_failures.interval(text)):
         return []
     since, until = map(times.minute, found)  # with dates, because a bulk operation stores its filters in words

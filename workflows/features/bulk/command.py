@@ -73,19 +73,19 @@ def _start(user: User, options: dict[str, Any], *, verb: BulkVerb) -> dict[str, 
     arms, chosen_by = _chosen(verb, options)
     made = bulk.choose(verb.name, selecting.ids_of(arms), user=user, chosen_by=chosen_by)
     pace = options["pace"] or bulk.usual_pace(verb.name)
-    told = list(bulk_operations.of_start(made, user, pace=pace))
+    sentences = list(bulk_operations.of_start(made, user, pace=pace))
     if not options["dry_run"]:
-        for line in told:
+        for line in sentences:
             options["say"](line)
     if refusal := bulk_operations.why_not_start(made, user):
         raise NotAllowed(refusal)
     done = bulk.start(made.pk, user=user, reason=options["reason"], pace=pace)
     if options["dry_run"]:
-        return {"chosen_by": chosen_by, "chosen": made.selected, "what_happens": told}
+        return {"chosen_by": chosen_by, "chosen": made.selected, "what_happens": sentences}
     options["say"](f"Bulk operation {made.pk}. {done}")
     if not options["detach"]:
         _follow(made, options["say"])
-    return _told(made.pk)
+    return _standing(made.pk)
 
 
 def _chosen(verb: BulkVerb, options: dict[str, Any]) -> tuple[list[selecting.Rows], str]:
@@ -98,7 +98,7 @@ def _chosen(verb: BulkVerb, options: dict[str, Any]) -> tuple[list[selecting.Row
     rows: Any = Workflow.objects.filter(*conditions)
     if verb.among == "under way":
         if not given.keys() & {"state", "parked_on"}:
-            raise NotAllowed("Say --state or --parked-on: of what is queued, for example, or parked.")
+            raise NotAllowed("Give --state (queued, for example) or --parked-on.")
         arms = selecting.arms_in_state(rows, given["state"]) if "state" in given else [rows]
     elif options["since"]:
         until = options["until"] or timezone.now()
@@ -130,16 +130,16 @@ _CONDITIONS: dict[str, Callable[[str], Q]] = {
 
 def _follow(made: BulkOperation, say: Callable[[str], object]) -> None:
     """Print the progress until the operation ends or waits for a person. Ctrl-C leaves it running."""
-    told = ""
+    said = ""
     try:
         while True:
             made.refresh_from_db()
             if made.state != BulkOperation.State.RUNNING:
                 return
             sentence = bulk_operations.sentence(made, *_counted(made))
-            if sentence != told:
+            if sentence != said:
                 say(sentence)
-                told = sentence
+                said = sentence
             sleep(LOOK_EVERY)
     except KeyboardInterrupt:
         say(
@@ -156,7 +156,7 @@ def _add_id(parser: ArgumentParser) -> None:
     parser.add_argument("bulk", metavar="NUMBER", help="of the bulk operation, as bulk list has it")
 
 
-def _told(bulk_id: int) -> dict[str, Any]:
+def _standing(bulk_id: int) -> dict[str, Any]:
     row = BulkOperation.objects.select_related("asked_by", "approved_by").filter(pk=bulk_id).first()
     if row is None:
         raise NotAllowed(f"There is no bulk operation {bulk_id}.")
@@ -167,7 +167,7 @@ def _told(bulk_id: int) -> dict[str, Any]:
     return {
         **_line(row),
         "stands": bulk_operations.sentence(row, counted, became),
-        **{name: counted[outcome] for outcome, name in _TOLD.items()},
+        **{name: counted[outcome] for outcome, name in _COUNTS.items()},
         "became": [{"what": bulk_operations.result(row, name), "number": became[name]} for name in became],
         "why": [{"outcome": bulk_operations.label(row, of), "why": why, "number": number} for of, why, number in whys],
         "approved_by": row.approved_by.get_username() if row.approved_by else "",
@@ -176,7 +176,7 @@ def _told(bulk_id: int) -> dict[str, Any]:
 
 
 # "Accepted" says only that the operation was carried out on the item. `became` says how it ended.
-_TOLD = {Outcome.OPEN: "open", Outcome.DONE: "accepted", Outcome.SKIPPED: "skipped", Outcome.FAILED: "errors"}
+_COUNTS = {Outcome.OPEN: "open", Outcome.DONE: "accepted", Outcome.SKIPPED: "skipped", Outcome.FAILED: "errors"}
 
 
 def _counted(row: BulkOperation) -> tuple[dict[str, int], Counter[str]]:
@@ -210,34 +210,34 @@ def _list(user: User, options: dict[str, Any]) -> dict[str, Any]:
 
 def _show(user: User, options: dict[str, Any]) -> dict[str, Any]:
     require(user, VIEW_BULK)
-    return {**_told(number(options["bulk"], "bulk operation")), "exit_code": DONE}
+    return {**_standing(number(options["bulk"], "bulk operation")), "exit_code": DONE}
 
 
 def _change(user: User, options: dict[str, Any], *, operation: Callable[..., str | None]) -> dict[str, Any]:
     bulk_id = number(options["bulk"], "bulk operation")
     done = operation(bulk_id, user=user, reason=options["reason"])
-    return {**_told(bulk_id), **({"done_now": done} if done else {}), "exit_code": DONE}
+    return {**_standing(bulk_id), **({"done_now": done} if done else {}), "exit_code": DONE}
 
 
 def _of_many() -> Iterator[tuple[str, Subcommand]]:
     for among, what in (("failures", "failed workflows"), ("under way", "workflows that are under way")):
         for verb in verbs().values():
             if verb.among == among:
-                told = f"{verb.noun.capitalize()} of many {what}, chosen by filters."
+                about = f"{verb.noun.capitalize()} of many {what}, chosen by filters."
                 arguments, run = partial(_add_filters, verb=verb), partial(_start, verb=verb)
-                yield f"bulk {verb.name.replace('_', '-')}", Subcommand(told, arguments, run, list(verb.examples))
+                yield f"bulk {verb.name.replace('_', '-')}", Subcommand(about, arguments, run, list(verb.examples))
     yield "bulk list", Subcommand(f"The newest {LISTED} bulk operations.", lambda parser: None, _list, changes=False)
     yield (
         "bulk show",
         Subcommand("How far one is, and what came of it.", _add_id, _show, ["bulk show 12"], changes=False),
     )
-    for name, operation, told in (
+    for name, operation, about in (
         ("pause", bulk.pause, "Carry out no further item until it is resumed."),
         ("resume", bulk.resume, "Go on with a paused one."),
         ("stop", bulk.stop, "Cancel the rest of it. What is done stays."),
         ("approve", bulk.approve, "Let one start that another user has asked for."),
     ):
-        yield f"bulk {name}", Subcommand(told, _add_id, partial(_change, operation=operation), [f"bulk {name} 12"])
+        yield f"bulk {name}", Subcommand(about, _add_id, partial(_change, operation=operation), [f"bulk {name} 12"])
 
 
 SUBCOMMANDS = dict(_of_many())

@@ -110,11 +110,11 @@ def usual_pace(verb: str) -> int:
 def why_four_eyes(bulk: BulkOperation, user: User) -> str:
     """Why this user needs a second person to decide on it; empty if they do not."""
     if bulk.selected > (most := alone(bulk.verb, user)):
-        return f"of more than {most} another user has to approve it"
+        return f"a selection of more than {most} needs a second person"
     if verbs()[bulk.verb].charges_again and user.has_perm(CANCEL_PAID):  # others charge nobody again
         again = len({each.workflow_id for each in charged_again(*bulk.items.values_list("row", flat=True))})
         if again > ALONE:
-            return f"{again} are charged again, and of more than {ALONE} such another user has to approve it"
+            return f"{again} are charged again, and more than {ALONE} of those need a second person"
     return ""
 
 

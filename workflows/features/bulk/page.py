@@ -269,16 +269,16 @@ def _counts(
         yield "outcome", each.name.lower(), bulk_operations.label(row, each), counted[each], tone
     for name in bulk_operations.BECAME:
         if name in became:
-            told = bulk_operations.result(row, name).capitalize()
-            yield "became", name, told, became[name], bulk_operations.tone_of(row, name)
+            result = bulk_operations.result(row, name).capitalize()
+            yield "became", name, result, became[name], bulk_operations.tone_of(row, name)
 
 
 def _badges(row: BulkOperation, item: Any) -> list[SafeString]:
     label = bulk_operations.label(row, item.outcome)
     if item.outcome != Outcome.DONE or not bulk_results.is_followed(row.verb):
         return [words.badge(f"item-{item.outcome or 'open'}", label)]
-    told = bulk_operations.result(row, item.became).capitalize()
-    return [words.badge("item-taken", label), words.badge(bulk_operations.tone_of(row, item.became), told)]
+    result = bulk_operations.result(row, item.became).capitalize()
+    return [words.badge("item-taken", label), words.badge(bulk_operations.tone_of(row, item.became), result)]
 
 
 def _log(row: BulkOperation) -> QuerySet[LogEntry]:

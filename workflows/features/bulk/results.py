@@ -44,8 +44,8 @@ def became(*bulks: BulkOperation) -> dict[int, Counter[str]]:
             together.setdefault(verbs()[bulk.verb].became, []).append(bulk)
     for alike in together.values():
         items = BulkItem.objects.filter(operation__in=alike, outcome=BulkItem.Outcome.DONE).order_by()
-        told = with_results(items, alike[0].verb).values_list("operation", "became").annotate(Count("pk"))
-        for bulk_id, state, number in told:
+        found = with_results(items, alike[0].verb).values_list("operation", "became").annotate(Count("pk"))
+        for bulk_id, state, number in found:
             counted[bulk_id][state] = number
     return counted
 

@@ -58,7 +58,7 @@ def _became() -> Case:
     return Case(When(at__lt=Subquery(started[:1]), then=Value(Became.AGAIN)), default=Subquery(rows))
 
 
-def _told(found: list[Found], charged: str, then: str) -> str:
+def _money_moved(found: list[Found], charged: str, then: str) -> str:
     return f"{sum_of(found)} {charged}, for {len({each.root for each in found})} of them: {then}" if found else ""
 
 
@@ -81,7 +81,7 @@ RETRY_EACH = BulkVerb(
     charges_again=True,
     applies=Q(emptied_at=None, status="FAILED", cancelled_at=None),
     refused=_not_retried,
-    money=lambda ids: _told(charged_again(*ids), "is charged again", "it was refunded."),
+    money=lambda ids: _money_moved(charged_again(*ids), "is charged again", "it was refunded."),
     noun="retry",
     did="retried",
     how=[
@@ -145,7 +145,7 @@ CANCEL_EACH = BulkVerb(
     takes_away=True,
     applies=Q(emptied_at=None, status="PENDING", compensating=False),
     refused=_not_cancelled,
-    money=lambda ids: _told(
+    money=lambda ids: _money_moved(
         held(*ids), "has been charged, or may have been", "it is given back where a step gives it back."
     ),
     noun="cancellation",

@@ -52,11 +52,11 @@ def set_pace(key: str, *, user: User, per_second: float | None, reason: str) -> 
     with _locked(key, user, reason, "a pace", of_service=False) as pace:
         if per_second is not None and not SLOWEST <= per_second <= FASTEST:
             raise NotAllowed(f"A pace is {SLOWEST} to {FASTEST:,.0f} a second. To stop it, hold it.")
-        told = "As fast as the workers can." if per_second is None else f"{per_second:g} a second."
+        said = "As fast as the workers can." if per_second is None else f"{per_second:g} a second."
         pace.per_second, pace.next_at = per_second, None
         pace.paced_by = user.get_username() if per_second else ""
         pace.paced_reason = stated(reason) if per_second else ""
-        _record(pace, CircuitEvent.Kind.PACED, user, f"{told} {stated(reason)}")
+        _record(pace, CircuitEvent.Kind.PACED, user, f"{said} {stated(reason)}")
 
 
 def set_cap(key: str, *, user: User, at_once: int | None, reason: str) -> None:
@@ -64,11 +64,11 @@ def set_cap(key: str, *, user: User, at_once: int | None, reason: str) -> None:
     with _locked(key, user, reason, "a cap") as pace:
         if at_once is not None and not 1 <= at_once <= MOST_AT_ONCE:
             raise NotAllowed(f"A cap is 1 to {MOST_AT_ONCE:,}. To stop it, hold it.")
-        told = "As many as there are workers." if at_once is None else f"{at_once} at a time."
+        said = "As many as there are workers." if at_once is None else f"{at_once} at a time."
         pace.at_once = at_once
         pace.capped_by = user.get_username() if at_once else ""
         pace.capped_reason = stated(reason) if at_once else ""
-        _record(pace, CircuitEvent.Kind.CAPPED, user, f"{told} {stated(reason)}")
+        _record(pace, CircuitEvent.Kind.CAPPED, user, f"{said} {stated(reason)}")
 
 
 def is_known(key: Key) -> bool:

@@ -253,5 +253,5 @@ def _why_unsettled(ids: Sequence[int]) -> str:
     if not (stay := why_they_stay(ids)):
         return ""
     known = reasons()
-    told = " ".join(f"Workflow {pk}: {known[why]}." for pk, why in sorted(stay.items())[:TOLD])
-    return f"Nothing is erased before all of it can be. {told}"
+    sentences = " ".join(f"Workflow {pk}: {known[why]}." for pk, why in sorted(stay.items())[:TOLD])
+    return f"Nothing is erased before all of it can be. {sentences}"

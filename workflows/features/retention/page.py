@@ -130,7 +130,7 @@ def notes(row: Workflow, user: User) -> Iterator[Note]:
 def _held(hold: Hold) -> str:
     return (
         f"A legal hold is on it until {times.both(hold.until)}, placed by {hold.placed_by}: "
-        f"{words.ended(hold.reason)} Nothing of it is deleted before, whatever its age and whoever asks."
+        f"{words.ended(hold.reason)} Nothing of it is deleted before, whatever its age."
     )
 
 
@@ -183,7 +183,7 @@ class HoldAdmin(ConsoleAdmin):
             ("Because", row.lifted_reason),
         ]
         about = (
-            "What it is on keeps its content, whatever its age and whoever asks. Of an e-mail address a hash is kept."
+            "Nothing under it is deleted, whatever its age, even if a person asks. An e-mail address is kept as a hash."
         )
         return {"badge": self.state(row), "name": f"Legal hold {row.pk}", "facts": facts, "about": about}
 

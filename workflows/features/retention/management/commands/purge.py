@@ -12,16 +12,16 @@ from workflows.management.database import DatabaseCommand
 from workflows.management.slices import stoppable, told
 
 HELP = """\
-Delete what is kept no longer: of workflows that have finished what was sent and what came of it,
-and long after that their rows, but for their keys.
+Delete the content of workflows that finished long ago (what was sent, and the results), and much
+later their rows, except for their keys.
 
-How long is for each definition to say (retention=...). The workers do the same, a bit at a time:
-this command is for whoever wants to see what will go, or to have it done now. It goes in slices
-beside the intake and the workers, the oldest first. You may stop it (Ctrl-C) and run it again.
+Each definition says how long (retention=...). The workers do the same, a bit at a time; this command
+shows what will go, or does it now. It works in slices beside the intake and the workers, oldest
+first. You may stop it (Ctrl-C) and run it again.
 
-What is unsettled stays, whatever its age: calls of which nobody knows whether they happened,
-charges that stand though the workflow failed, steps still to be done. Rows go an hour after their
-keys were set aside: run the command a second time then.
+Unsettled workflows stay, whatever their age: with unclear calls, with charges that stand after a
+failure, or with steps still to be done. Rows go an hour after their keys were set aside: run the
+command a second time then.
 """
 
 EXAMPLES = """\
