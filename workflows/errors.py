@@ -44,8 +44,9 @@ class RetryableStepError(StepError):
     """The error may pass with time: roll back, keep the lock, and start again from step 1 after a delay.
 
     `base_delay` and `max_delay` are seconds (or timedeltas). `jitter_factor` is a share of the delay (0.2 is plus or
-    minus 20%). After `max_attempts` failures of one step in a row the workflow is FAILED. The step's policy decides
-    what is left out, then the definition's. A signal named in `wake_on` that this attempt has not seen ends the delay
+    minus 20%). After `max_attempts` failures of one step in a row the workflow is FAILED; failures at an unavailable
+    service are counted apart, and more are allowed (`engine.retry_budget`). The step's policy decides what is left
+    out, then the definition's. A signal named in `wake_on` that this attempt has not seen ends the delay
     early. Raises TypeError or ValueError, naming the argument, for a value that is not a number or not a name.
     """
 

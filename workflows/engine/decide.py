@@ -228,8 +228,7 @@ def _due(workflow: Workflow) -> str:
 def _fail(
     workflow: Workflow, attempt: OpenAttempt, outcome: Failed, hooks: Hooks, *, failures: Failures | None = None
 ) -> Attempt.Outcome:
-    """Fail the workflow for good, or start its compensation. `failures` counts in a row, after too many tries of a
-    step.
+    """Fail the workflow for good, or start its compensation. `failures` are those in a row, if the step had too many.
 
     A feature may park it instead, when the failure is not a verdict on this workflow. A cancelled workflow is never
     parked.

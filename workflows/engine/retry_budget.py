@@ -5,7 +5,7 @@ should fail no workflow. A failure does not count at all if
 
 - nobody knows yet whether a call has happened (`Unsettled`); otherwise a step whose calls time out would make half the
   calls that its policy allows;
-- the workflow is parked, unless its time there has run out.
+- it parks the workflow, and the workflow's time to be parked has not run out.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from workflows.postgres import sqlstates
 from workflows.state.transitions import NONE, Failures, Parking
 from workflows.timeouts import StepTimeout
 
-# So many failed calls to an unavailable service are final. With the default delays that takes three hours, longer than
-# most outages; a payload that the service always answers with 500 fails then.
+# The budget of failures at an unavailable service. With the default delays it lasts three hours, longer than most
+# outages. A payload that the service always answers with 500 fails after that.
 OUTAGE_ATTEMPTS = 45
 
 
 class Verdict(NamedTuple):
     """What a failure means. `failures` are those in a row, including this one if it `counts`.
 
-    `counted` is the number of failures of its kind (service unavailable, or not); `most` is one too many.
+    `counted` is how many of them are of its kind (service unavailable, or not). At `most` the step is given up.
     """
 
     failures: Failures
@@ -55,12 +55,12 @@ def judge(error: BaseException, before: Failures, *, allowed: int, parking: Park
 
 def is_spent(failures: Failures, *, allowed: int) -> bool:
     """Whether the last of these failures was one too many."""
-    refused = failures.number - failures.unavailable
-    return refused >= allowed or failures.unavailable >= max(allowed, OUTAGE_ATTEMPTS)
+    ordinary = failures.number - failures.unavailable
+    return ordinary >= allowed or failures.unavailable >= max(allowed, OUTAGE_ATTEMPTS)
 
 
 def failures_in_a_row(workflow: Workflow, step: Step) -> Failures:
-    """The step's failures that the row counts; none if another step failed last."""
+    """The step's failures in a row, and how many of them were at an unavailable service; NONE after another."""
     if workflow.current_step not in step.names:
         return NONE
     return Failures(workflow.retry_count, workflow.unavailable_count)

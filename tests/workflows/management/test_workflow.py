@@ -224,7 +224,7 @@ def test_what_makes_no_sense_is_refused(lead: User) -> None:
     rows.failed(last_error_code="boom")
     wrong = [
         (["retry"], "at least one filter"),
-        (["cancel", "--type", "onboarding"], "--state or --parked-on"),
+        (["cancel", "--type", "onboarding"], "or --parked-on"),
         (["cancel", "12"], "bulk stop"),
         (["retry", "--type", "shipping"], "no type shipping"),
         (["retry", "--code", "none_has_it"], "no row matches"),
