@@ -26,11 +26,12 @@ class BeforeUndo:
 
 
 def ask(team: str, *, when: Sequence[str] = (), timeout: timedelta = LONGEST) -> BeforeUndo:
-    """Ask a member of the group `team` before a failed workflow is undone: `before_undo=ask("billing")`.
+    """Declare that a member of the group `team` is asked before a failed workflow is undone.
 
-    `when` holds the error codes after which to ask; empty means after every failure of the workflow's own. After
-    `timeout` the workflow is undone without an answer. Raises ValueError for an empty or long team, for what is no
-    code, and for a time that is not within a day.
+    It is an option of a definition: `before_undo=ask("billing")`. `when` holds the error codes after which the team is
+    asked; if it is empty, after any failure but those of `NEVER_ASKED`. After `timeout` the workflow is undone without
+    an answer. Raises ValueError if `team` is empty or over 150 characters, if `when` holds anything but codes, or if
+    `timeout` is not above 0 and at most 24 hours.
     """
     if not team or len(team) > 150:
         raise ValueError("A question before a reversal is for a team: a group's name, of up to 150 characters.")

@@ -14,7 +14,7 @@ from workflows.ingress.signal_bodies import uuid_of
 from workflows.intake.submissions import Entry, enter, submission_definition
 from workflows.models import SpentKey, Workflow
 from workflows.postgres.deadlines import query_in_time
-from workflows.telling.client import NOT_TOLD, told_to_client
+from workflows.telling.status_for_clients import NOT_TOLD, told_to_client
 
 
 @api("POST")

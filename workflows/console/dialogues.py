@@ -113,7 +113,7 @@ def of_features() -> dict[str, Dialogue]:
     return {task_type: words for each in installed() for task_type, words in each.dialogues().items()}
 
 
-def dialogue(task: ManualTask) -> Dialogue:
+def dialogue_for(task: ManualTask) -> Dialogue:
     return {**DIALOGUES, **of_features()}.get(task.task_type, APPROVAL)
 
 

@@ -18,7 +18,7 @@ from workflows import operations
 from workflows.console import choosing, needs_a_person, next_task
 from workflows.console.answer_form import YesForm
 from workflows.console.base import KEPT, ConsoleAdmin, ReasonForm, Verb, colleague_field, reason_field
-from workflows.console.dialogues import APPROVAL, ON_EXPIRY, DecisionForm, answer_form, dialogue
+from workflows.console.dialogues import APPROVAL, ON_EXPIRY, DecisionForm, answer_form, dialogue_for
 from workflows.console.needs_a_person import is_overdue, is_stranded
 from workflows.console.paging import is_number
 from workflows.definition import definitions, titled_step, wording_of_type
@@ -200,7 +200,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             "stranded": open_to_decide and is_stranded(row),
             "overdue": open_to_decide and is_overdue(row),
             "overdue_badge": words.badge("overdue", "Overdue"),
-            "on_expiry": ON_EXPIRY.get(row.on_expiry, dialogue(row).expired),
+            "on_expiry": ON_EXPIRY.get(row.on_expiry, dialogue_for(row).expired),
             "refusal": refusal,
             "claim_url": url_if(may and not operations.why_not_claim(row, request.user), "claim"),
             "assign_url": url_if((may or assigns) and not operations.why_not_assign(row, request.user), "assign"),
@@ -213,18 +213,18 @@ class ManualTaskAdmin(ConsoleAdmin):
             **(self._forms(row) if decides else {}),
             **(_retry(row, request.user) if decides else {}),
             # Answers about calls are looked up one by one, so no next task is offered.
-            "next": next_task.after(request, row) if decides and dialogue(row) is APPROVAL else None,
+            "next": next_task.after(request, row) if decides and dialogue_for(row) is APPROVAL else None,
             "next_url": self.url_of("decide", row) + next_task.query(request, next="1"),
             **_answer(row),
             "money": _money(row) if request.user.has_perm("workflows.view_workflow") else "",
             "handed_over": _handed_over(row),
             **_where(row),
-            "dialogue": dialogue(row),
+            "dialogue": dialogue_for(row),
             "decide_url": self.url_of("decide", row) + next_task.query(request),
         }
 
     def _forms(self, row: ManualTask) -> dict[str, Any]:
-        form = DecisionForm(dialogue(row))
+        form = DecisionForm(dialogue_for(row))
         try:
             return {"form": form, "answer": answer_form(row)}
         except NotAllowed as refusal:
@@ -232,7 +232,7 @@ class ManualTaskAdmin(ConsoleAdmin):
 
     def decide_view(self, request: HttpRequest, row_id: int) -> HttpResponse:
         row = self._row_to_change(request, row_id)
-        form = DecisionForm(dialogue(row), request.POST)
+        form = DecisionForm(dialogue_for(row), request.POST)
         sound = form.is_valid()
         approved = form.cleaned_data.get("decision") == "approve"
         try:
@@ -259,7 +259,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         return reverse("admin:workflows_manualtask_changelist") + (f"?{shown}" if shown else "")
 
     def _decide(self, request: HttpRequest, row: ManualTask, form: DecisionForm, answer: YesForm | None) -> bool:
-        texts, reason, decision = dialogue(row), form.cleaned_data["reason"], form.cleaned_data["decision"]
+        texts, reason, decision = dialogue_for(row), form.cleaned_data["reason"], form.cleaned_data["decision"]
         told = {"approve": texts.approve, "reject": texts.reject, "retry": texts.retry}
         done = f"Your answer is kept: {told[decision].lower()}."
         if decision == "reject":
@@ -290,10 +290,10 @@ class ManualTaskAdmin(ConsoleAdmin):
 
 def _retry(row: ManualTask, user: User) -> dict[str, str]:
     """The third button, if a retry may help and this user may do it, and what the retry would charge again."""
-    if not dialogue(row).retry or not operations.may_retry(row) or operations.why_not_retry_instead(row, user):
+    if not dialogue_for(row).retry or not operations.may_retry(row) or operations.why_not_retry_instead(row, user):
         return {}
     again = payments.charged_again(row.workflow_id)
-    return {"retry": dialogue(row).retry, "charged_again": payments.sum_of(again) if again else ""}
+    return {"retry": dialogue_for(row).retry, "charged_again": payments.sum_of(again) if again else ""}
 
 
 def _money(row: ManualTask) -> str:
@@ -322,7 +322,7 @@ def _where(row: ManualTask) -> dict[str, str]:
 
 def _answer(row: ManualTask) -> dict[str, Any]:
     """The answer by the history, if the question was about a call or its undo."""
-    if dialogue(row) is APPROVAL:
+    if dialogue_for(row) is APPROVAL:
         return {}
     events = Event.objects.filter(workflow=row.workflow_id, detail__task=row.pk).order_by("id")
     by_kind = {event.kind: event for event in events}

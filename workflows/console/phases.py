@@ -29,7 +29,7 @@ class Phase:
 
     @property
     def summary(self) -> str:
-        """`4 of 6 done, 1 reversed`; for a finished phase, its duration."""
+        """How far it is: `4 of 6 done, 1 reversed`. For a finished phase, how many steps, and how long they took."""
         done = sum(_outcome(step) in _DONE for step in self.steps)
         undone = sum(step.outcome == StepOutcome.UNDONE for step in self.steps)
         if self.state != "done":

@@ -12,7 +12,7 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import path
 
-from workflows.console.transactions import non_atomic
+from workflows.console.non_atomic import non_atomic
 from workflows.extension import installed
 from workflows.health import bounded, counts
 from workflows.health.health import judge

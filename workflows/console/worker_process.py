@@ -22,7 +22,7 @@ from workflows.console.base import ConsoleAdmin, time_column
 from workflows.definition import wording_of_type
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
-from workflows.engine.side_heartbeat import SILENT_AFTER
+from workflows.engine.side_process_heartbeat import SILENT_AFTER
 from workflows.health import side_processes, workers
 from workflows.models import Attempt, SideProcess, WorkerProcess, Workflow
 from workflows.telling import words

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from workflows import times
-from workflows.engine.side_heartbeat import SILENT_AFTER
+from workflows.engine.side_process_heartbeat import SILENT_AFTER
 from workflows.extension import installed
 from workflows.models import SideProcess
 

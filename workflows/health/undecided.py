@@ -23,8 +23,8 @@ class Undecided(NamedTuple):
     many: str
 
 
-def lacks_a_second_person(place: int, table: str, link: Link, what: str) -> Undecided:
-    """Rows that were asked for a day ago: a second person gets so long."""
+def waiting_for_a_second_person(place: int, table: str, link: Link, what: str) -> Undecided:
+    """Describe the requests in `table` that have waited for a second person for at least a day."""
     return Undecided(
         place,
         f"{table} WHERE state = 'asked' AND asked_at <= statement_timestamp() - interval '1 day'",

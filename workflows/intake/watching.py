@@ -46,7 +46,7 @@ class Watch:
         while self._waiting:
             keys = list(self._waiting)
             try:
-                pending = await asyncio.get_running_loop().run_in_executor(self._threads, _pending, keys)
+                pending = await asyncio.get_running_loop().run_in_executor(self._threads, _still_unfinished, keys)
             except DatabaseUnavailable:
                 pending = set()  # the requests go on, and their answers report it
             for key in keys:
@@ -56,6 +56,6 @@ class Watch:
             await asyncio.sleep(EVERY)
 
 
-def _pending(keys: Iterable[UUID]) -> set[UUID]:
+def _still_unfinished(keys: Iterable[UUID]) -> set[UUID]:
     rows = Workflow.objects.filter(idempotency_key__in=keys, status=Workflow.Status.PENDING)
     return query_in_time(lambda: set(rows.values_list("idempotency_key", flat=True)))

@@ -15,7 +15,7 @@ from workflows.engine.results import describe_engine_error, last_error
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.models import Correction, Event, ManualTask, State, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
-from workflows.operations import families, payments
+from workflows.operations import family_retries, payments
 from workflows.operations.guards import (
     CANCEL,
     CANCEL_PAID,
@@ -47,7 +47,7 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
     A question that failed it (rejected, or expired) is asked again, as is one that expired or was closed while nobody
     could decide. Every other question keeps its answer. Undone calls are made again, under a new key; those that a
     person left as they are stay done. `expires_after` starts again. Children that were cancelled with it are started
-    first, by the workers (`operations.families`).
+    first, by the workers (`operations.family_retries`).
 
     It goes before workflows that have not started, unless many are retried `in_bulk`: a thousand would delay everything
     new. `in_bulk` refuses a cancelled workflow, so that ticking a whole page cannot bring it back. To charge again what
@@ -61,16 +61,16 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
         workflow = _lock_for_retry(workflow_id, user, seen)
         if in_bulk and workflow.cancelled_at:
             raise NotAllowed("A cancelled workflow is retried on its own page.")
-        if asked := families.under_way(workflow_id):
+        if asked := family_retries.under_way(workflow_id):
             raise NotAllowed(str(asked))
-        if workflow.cancelled_at and (told := families.ask(workflow_id, user=user, reason=reason)):
+        if workflow.cancelled_at and (told := family_retries.ask(workflow_id, user=user, reason=reason)):
             return told
         _retry(workflow, user, reason, begun=not in_bulk)
     return ""
 
 
 def retry_alone(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
-    """Retry a workflow, cancelled or not, whose children were retried before it (`operations.families`)."""
+    """Retry a workflow, cancelled or not, whose children were retried before it (`operations.family_retries`)."""
     require(user, RETRY)
     with short_transaction():
         _retry(_lock_for_retry(workflow_id, user, seen), user, reason)
@@ -110,7 +110,7 @@ def _is_seen(workflow: Workflow, seen: Collection[int]) -> bool:
 
 def why_not_retry(workflow_id: int, user: User) -> str:
     """Why `user`, who may retry, may not retry this one; empty if they may."""
-    return str(families.under_way(workflow_id) or "") or _why_not_this_user(workflow_id, user)
+    return str(family_retries.under_way(workflow_id) or "") or _why_not_this_user(workflow_id, user)
 
 
 def _why_not_this_user(workflow_id: int, user: User) -> str:
@@ -157,12 +157,12 @@ def cancel(
     require_reason(reason, "a cancellation")
     seen = None if charged is None else Charges(sorted(charged), sorted(unclear))
     try:
-        return _cancel_now(workflow_id, user=user, reason=reason, open_tasks=open_tasks, seen=seen)
+        return _cancel_unless_busy(workflow_id, user=user, reason=reason, open_tasks=open_tasks, seen=seen)
     except WorkflowBusy:
         return _request_cancellation(workflow_id, user=user, reason=reason, open_tasks=open_tasks, seen=seen)
 
 
-def _cancel_now(
+def _cancel_unless_busy(
     workflow_id: int, *, user: Actor, reason: str, open_tasks: Collection[int], seen: Charges | None
 ) -> str:
     error = describe_engine_error(WorkflowCancelled(by=user.get_username(), reason=stated(reason)))

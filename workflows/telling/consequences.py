@@ -12,7 +12,7 @@ from workflows.effects import DONE, IN_DOUBT, KEPT, UNDONE, is_unclear
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.extension import installed
 from workflows.models import Effect, ManualTask, Wait, Workflow
-from workflows.operations import families, payments
+from workflows.operations import family_retries, payments
 from workflows.wording import Wording, words_for_code, words_for_step
 
 # The charges of at most so many workflows are added up.
@@ -93,7 +93,7 @@ def of_retry(workflow: Workflow) -> Iterator[str]:
     on_record, unclear = calls.titles_of(calls.on_record()), calls.titles_of(calls.unclear())
     again = calls.titles(UNDONE)
     yield "A worker takes it up before what is queued and has not started, and starts again from the first step."
-    if workflow.cancelled_at and families.is_one(workflow.pk):
+    if workflow.cancelled_at and family_retries.is_one(workflow.pk):
         yield "What was cancelled with it is retried first, by the workers: that may take some minutes."
     if charged := payments.charged_again(workflow.pk):
         is_certain = not any(each.is_unclear for each in payments.held(workflow.pk))

@@ -10,7 +10,7 @@ from workflows.definition import definitions, wording_of_type
 from workflows.engine import undo_question
 from workflows.extension import Said
 from workflows.models import Attempt, Event, Service, State, Wait, Workflow
-from workflows.operations import families
+from workflows.operations import family_retries
 from workflows.state.parking import mend_of, turn_at
 from workflows.telling import words
 from workflows.telling.words import clock
@@ -53,7 +53,7 @@ def sentence(
             reversed_ = f"\nReversed since: {', '.join(_title(wording, step) for step in undone)}." if undone else ""
             return f"Failed{at}: {why(workflow)} Ended at {clock(workflow.completed_at)}.{reversed_}"
         case State.CANCELLED:
-            retried = families.under_way(workflow.pk)
+            retried = family_retries.under_way(workflow.pk)
             ended = f"{workflow.last_error_message} Ended at {clock(workflow.completed_at)}."
             return f"{ended}\n{retried}" if retried else ended
         case State.COMPENSATING:

@@ -106,7 +106,7 @@ def test_answers_are_not_held_where_too_many_wait_or_the_database_is_away(
     at = post(intake, key).headers["Location"]
     mine = [("Authorization", f"Bearer {key}"), ("Prefer", "wait=100")]
     monkeypatch.setattr(asgi, "LONGEST_WAIT", 100)
-    monkeypatch.setattr(watching, "_pending", Mock(side_effect=DatabaseUnavailable))
+    monkeypatch.setattr(watching, "_still_unfinished", Mock(side_effect=DatabaseUnavailable))
     for most, held in ((1, "wait=100"), (0, None)):
         monkeypatch.setattr(watching, "MOST_WAITING", most)
         [answer] = intake.all_at_once(1, "GET", at, mine)

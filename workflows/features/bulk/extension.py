@@ -11,7 +11,7 @@ from workflows.extension import Extension, InBar
 from workflows.features.bulk import operations
 from workflows.features.bulk.verbs import VERBS
 from workflows.health.bounded import Link
-from workflows.health.undecided import Undecided, lacks_a_second_person
+from workflows.health.undecided import Undecided, waiting_for_a_second_person
 from workflows.operations.guards import VIEW_BULK
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class BulkExtension(Extension):
             "bulk operation is paused",
             "bulk operations are paused",
         ),
-        lacks_a_second_person(20, "workflows_bulkoperation", Link("bulkoperation"), "bulk operation"),
+        waiting_for_a_second_person(20, "workflows_bulkoperation", Link("bulkoperation"), "bulk operation"),
     )
     subcommand_groups = (("bulk", "many workflows at once, and what becomes of it"),)
 

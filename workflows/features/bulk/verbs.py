@@ -14,7 +14,7 @@ from workflows.features.business_key import duplicates
 from workflows.models import BulkItem, Event, FollowUp, ManualTask, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import UNACKNOWLEDGED
-from workflows.operations import families
+from workflows.operations import family_retries
 from workflows.operations.acknowledging import MONEY_HELD, acknowledge, failures_left
 from workflows.operations.bulk_verbs import Became, BulkVerb, Refused, by_state, on_its_row, seen
 from workflows.operations.guards import ACKNOWLEDGE, ASSIGN, CANCEL, CANCEL_PAID, RETRY, RUN_NOW
@@ -98,7 +98,7 @@ RETRY_EACH = BulkVerb(
     ],
 )
 RETRY_FAMILY = BulkVerb(
-    name=families.VERB,
+    name=family_retries.VERB,
     permission=RETRY,
     act=lambda item, root, **who: retry_alone(item.row, seen=seen(item), **who),
     applies=Q(emptied_at=None, status="FAILED"),

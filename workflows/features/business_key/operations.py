@@ -38,7 +38,7 @@ def not_a_duplicate(workflow_id: int, *, user: User, reason: str) -> None:
                 "Only one that waits for another with the same business key, or has ended as its duplicate, can be "
                 f"said not to be one; this one is {state.label.lower()}."
             )
-        if refusal := why_not_tell_apart(user):
+        if refusal := why_not_say_no_duplicate(user):
             raise NotAllowed(refusal)
         duplicates.make_holder(workflow)
         if workflow.status == Workflow.Status.PENDING:
@@ -48,6 +48,6 @@ def not_a_duplicate(workflow_id: int, *, user: User, reason: str) -> None:
         record_event(workflow_id, Event.Kind.NOT_A_DUPLICATE, user, reason=reason)
 
 
-def why_not_tell_apart(user: User) -> str:
-    """Why `user`, who may retry, may not say that a workflow is not a duplicate; empty if they may."""
+def why_not_say_no_duplicate(user: User) -> str:
+    """Why `user`, who may retry, may not say that a workflow is no duplicate; empty if they may."""
     return "" if user.has_perm(CANCEL_PAID) else "The patient may be charged a second time: ask a support lead."

@@ -14,7 +14,7 @@ from workflows.extension import Note
 from workflows.features.business_key import duplicates
 from workflows.features.business_key.duplicates import Other
 from workflows.features.business_key.holders import HOLDER
-from workflows.features.business_key.operations import not_a_duplicate, why_not_tell_apart
+from workflows.features.business_key.operations import not_a_duplicate, why_not_say_no_duplicate
 from workflows.models import Workflow
 
 
@@ -52,7 +52,7 @@ NOT_A_DUPLICATE = Verb(
     permission=operations.RETRY,
     operation=not_a_duplicate,
     applies=duplicates.is_one,
-    why_not=lambda row, user: why_not_tell_apart(user),
+    why_not=lambda row, user: why_not_say_no_duplicate(user),
     consequences=_consequences,
     done="It goes on.",
     dangerous=True,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from workflows.extension import Extension, Note, Stay
 from workflows.health.bounded import Link
 from workflows.health.needs_a_person import Source
-from workflows.health.undecided import lacks_a_second_person
+from workflows.health.undecided import waiting_for_a_second_person
 from workflows.models import Correction
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def _asks(row: Correction) -> str:
 
 class CorrectionsExtension(Extension):
     undecided = (
-        lacks_a_second_person(
+        waiting_for_a_second_person(
             40, "workflows_correction", Link("workflow", filters=(("preset", "attention"),)), "correction"
         ),
     )

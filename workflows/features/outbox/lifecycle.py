@@ -16,7 +16,7 @@ from workflows.features.outbox import events
 from workflows.features.outbox.destinations import taking
 from workflows.models import State, Wait, Workflow
 from workflows.models.clock import microseconds
-from workflows.telling.client import NOT_TOLD, open_wait, told_to_client
+from workflows.telling.status_for_clients import NOT_TOLD, open_wait, told_to_client
 
 
 def topic_of(what: str) -> str:

@@ -27,7 +27,7 @@ from django.db import connection
 
 from workflows import failpoints
 from workflows.api.problems import Problem
-from workflows.engine.side_heartbeat import SideHeartbeat
+from workflows.engine.side_process_heartbeat import SideHeartbeat
 from workflows.features.queues import kafka_messages, refused
 from workflows.features.queues.kafka_dead_letters import DeadLetters
 from workflows.features.queues.kafka_messages import partition_of, place_of, text_headers
@@ -321,18 +321,18 @@ class Relay:
         return self._assigned and not self._in_hand and all(ends)
 
     def _on_assign(self, client: Consumer, partitions: list[TopicPartition]) -> None:
-        logger.info("given %s", _listed(partitions))
+        logger.info("given %s", _partition_names(partitions))
         self._assigned = True
 
     def _on_revoke(self, client: Consumer, partitions: list[TopicPartition]) -> None:
         """Commit before the partitions are taken away. Their messages in hand go to another consumer."""
-        logger.info("giving back %s", _listed(partitions))
+        logger.info("giving back %s", _partition_names(partitions))
         self._drop(partitions)
         self._commit(asynchronous=False)
 
     def _on_lost(self, client: Consumer, partitions: list[TopicPartition]) -> None:
         """Another member has the partitions already; it is too late to commit."""
-        logger.warning("lost %s", _listed(partitions))
+        logger.warning("lost %s", _partition_names(partitions))
         self._drop(partitions)
 
     def _drop(self, partitions: list[TopicPartition]) -> None:
@@ -369,7 +369,7 @@ class Relay:
         }
 
 
-def _listed(partitions: list[TopicPartition]) -> str:
+def _partition_names(partitions: list[TopicPartition]) -> str:
     return ", ".join(f"{p.topic} {p.partition}" for p in partitions) or "no partition"
 
 

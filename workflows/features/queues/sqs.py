@@ -22,7 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 
 from workflows import failpoints
 from workflows.api.problems import Problem
-from workflows.engine.side_heartbeat import SideHeartbeat
+from workflows.engine.side_process_heartbeat import SideHeartbeat
 from workflows.features.queues import refused
 from workflows.features.queues.refused import Came
 from workflows.features.queues.submissions import GROUP, GROUP_BYTES, PROBLEM, Door, Outcome, Sent, reason

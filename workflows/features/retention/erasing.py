@@ -17,7 +17,7 @@ from workflows.features.queues import messages
 from workflows.features.queues.messages import HELD
 from workflows.features.retention.content import empty
 from workflows.features.retention.holds import addresses_in, let_holds_wait
-from workflows.features.retention.unsettled import reasons, why_they_stay
+from workflows.features.retention.unsettled import why_they_stay, words_of_reasons
 from workflows.models import Erasure, OriginalPayload, SearchKeyHash, UndeliveredMessage, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.guards import ERASE, require, require_reason, short_transaction, stated, why_not_second
@@ -252,6 +252,6 @@ def _why_not_these(ids: Sequence[int], refused: Sequence[int] = ()) -> str:
 def _why_unsettled(ids: Sequence[int]) -> str:
     if not (stay := why_they_stay(ids)):
         return ""
-    known = reasons()
+    known = words_of_reasons()
     sentences = " ".join(f"Workflow {pk}: {known[why]}." for pk, why in sorted(stay.items())[:TOLD])
     return f"Nothing is erased before all of it can be. {sentences}"

@@ -9,7 +9,7 @@ from workflows.extension import Extension
 from workflows.features.retention import erasing, holds
 from workflows.features.retention.checks import check_retention
 from workflows.health.bounded import Link
-from workflows.health.undecided import lacks_a_second_person
+from workflows.health.undecided import waiting_for_a_second_person
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 class RetentionExtension(Extension):
     deploy_checks = (check_retention,)
-    undecided = (lacks_a_second_person(30, "workflows_erasure", Link("erasure"), "erasure"),)
+    undecided = (waiting_for_a_second_person(30, "workflows_erasure", Link("erasure"), "erasure"),)
     subcommand_groups = (("erase", "what a person was found by and has sent, because they ask for it"),)
 
     def lists(self) -> Sequence[ModuleType]:

@@ -58,7 +58,7 @@ _WHY = f"""
       FROM workflows_workflow w WHERE w.id = ANY (%(ids)s)"""  # noqa: S608 (ours)
 
 
-def reasons() -> dict[str, str]:
+def words_of_reasons() -> dict[str, str]:
     return _REASONS | {each.reason: each.words for each in _stays()}
 
 

@@ -24,7 +24,7 @@ from workflows.errors import UnknownOutcome
 from workflows.features.corrections import page as corrections
 from workflows.features.outbox import page as outbox_event
 from workflows.features.retention import page as retention
-from workflows.features.retention.unsettled import reasons, settled, why_they_stay
+from workflows.features.retention.unsettled import settled, why_they_stay, words_of_reasons
 from workflows.models import Correction, Effect, Hold, ManualTask, OutboxEvent, Workflow
 
 pytestmark = engine.ENGINE[0]
@@ -98,7 +98,7 @@ WAYS: dict[str, tuple[str, Callable[[], Workflow], Way | None]] = {
 
 
 def test_the_table_has_every_reason() -> None:
-    assert {why for why, _, _ in WAYS.values()} == {*reasons()}
+    assert {why for why, _, _ in WAYS.values()} == {*words_of_reasons()}
 
 
 @pytest.mark.parametrize("case", WAYS)
@@ -109,12 +109,12 @@ def test_the_way_that_the_refusal_names_is_offered_and_leads_out(case: str, requ
     row = make()
     assert why_they_stay([row.pk]) == {row.pk: why}
     if way is None:
-        assert "wait" in reasons()[why] or "after that one" in reasons()[why]
+        assert "wait" in words_of_reasons()[why] or "after that one" in words_of_reasons()[why]
         Effect.objects.update(first_begun_at=made.long_ago(100))
         Workflow.objects.filter(pk=row.parent_id).update(emptied_at=timezone.now())
     else:
         verb, page_of = way
-        assert verb.label.lower() in reasons()[why]
+        assert verb.label.lower() in words_of_reasons()[why]
         follow(verb, page_of(row))
     if Workflow.objects.get(pk=row.pk).status == "PENDING":
         work(row)

@@ -11,7 +11,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
-from workflows.engine.side_heartbeat import SideHeartbeat
+from workflows.engine.side_process_heartbeat import SideHeartbeat
 from workflows.features.outbox.destinations import SERVICES, Destination, destinations
 from workflows.features.outbox.relay import Relay, Sender
 from workflows.features.outbox.webhooks import Webhook

@@ -6,7 +6,7 @@ from typing import Any
 
 from workflows.features.retention import purge
 from workflows.features.retention.purge import Progress
-from workflows.features.retention.unsettled import reasons
+from workflows.features.retention.unsettled import words_of_reasons
 from workflows.management.arguments import HelpInLines
 from workflows.management.database import DatabaseCommand
 from workflows.management.slices import stoppable, told
@@ -60,5 +60,5 @@ def _in_words(progress: Progress, dry_run: bool) -> str:
     verb = "would be" if dry_run else "are"
     lines = [f"{number:,} of {name} {verb} emptied." for name, number in sorted(progress.emptied.items())]
     lines += [f"{number:,} of {name} {verb} deleted." for name, number in sorted(progress.deleted.items())]
-    lines += [f"{number:,} stay: {reasons()[why]}." for why, number in sorted(progress.stay.items())]
+    lines += [f"{number:,} stay: {words_of_reasons()[why]}." for why, number in sorted(progress.stay.items())]
     return "\n".join(lines) or "Nothing is old enough."

@@ -1,4 +1,4 @@
-"""TRANSACTIONS of pages: each page manages its own, also in a project with ATOMIC_REQUESTS.
+"""NON-ATOMIC pages: each manages its own transactions, also in a project with ATOMIC_REQUESTS.
 
 An operation commits before its page says that it is done, and each read of a page has its own time limit.
 """
@@ -14,7 +14,7 @@ from django.urls import URLPattern, URLResolver
 
 
 def non_atomic(patterns: Iterable[URLPattern | URLResolver]) -> Iterator[URLPattern | URLResolver]:
-    """The same addresses without a transaction for each request. Of an included app, only its own addresses."""
+    """Exempt these addresses from ATOMIC_REQUESTS. Of included addresses, only those below `workflows/`."""
     for each in patterns:
         if isinstance(each, URLPattern):
             each.callback = _non_atomic(each.callback)
@@ -28,7 +28,7 @@ def _non_atomic(view: Any) -> Any:
 
     @transaction.non_atomic_requests
     @wraps(view)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def non_atomic_view(*args: Any, **kwargs: Any) -> Any:
         return view(*args, **kwargs)
 
-    return wrapper
+    return non_atomic_view

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from tests import engine
 from tests.workflows import rows
 from workflows.engine import heartbeat
-from workflows.engine.side_heartbeat import SideHeartbeat
+from workflows.engine.side_process_heartbeat import SideHeartbeat
 from workflows.features.doctor import installation
 from workflows.health import side_processes, surroundings
 from workflows.health.counts import read
@@ -85,7 +85,7 @@ def test_a_beat_that_fails_disturbs_nobody_and_is_not_tried_at_once(monkeypatch:
         tried.append(1)
         raise DatabaseUnavailable
 
-    monkeypatch.setattr("workflows.engine.side_heartbeat.query_in_time", away)
+    monkeypatch.setattr("workflows.engine.side_process_heartbeat.query_in_time", away)
     this = SideHeartbeat("consumer", ["orders"])
     for _ in range(3):
         this.beat()
