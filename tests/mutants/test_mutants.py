@@ -64,8 +64,10 @@ def test_each_kind_of_mutant_is_made(source: str, made: list[str]) -> None:
 
 @pytest.mark.slow
 def test_it_tells_what_is_seen_from_what_is_not(tmp_path: Path) -> None:
-    for file, text in {"workflows/shapes.py": SHAPES, "tests/test_shapes.py": TESTS}.items():
-        (tmp_path / file).parent.mkdir()
+    # With an `__init__`, or the package that is installed would be found first.
+    files = {"workflows/__init__.py": "", "workflows/shapes.py": SHAPES, "tests/test_shapes.py": TESTS}
+    for file, text in files.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text)
     with copied(tmp_path, with_server=False) as tree:
         reach = Reach(tmp_path / "var" / "map.json", tree)

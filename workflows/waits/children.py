@@ -116,10 +116,10 @@ def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[C
             SELECT idempotency_key, workflow_type, queue, %(tenant)s, linking_id, payload,
                    statement_timestamp() + make_interval(secs => expires_after), %(workflow_id)s, %(name)s, child_key,
                    %(request_id)s, priority, %(traceparent)s
-              FROM wait, jsonb_to_recordset(%(children)s::jsonb) AS child (
-                   place int, workflow_type text, queue text, linking_id text, payload jsonb, expires_after float,
-                   child_key text, idempotency_key uuid, priority smallint)
-             ORDER BY place
+              FROM wait, ROWS FROM (jsonb_to_recordset(%(children)s::jsonb) AS (
+                   workflow_type text, queue text, linking_id text, payload jsonb, expires_after float,
+                   child_key text, idempotency_key uuid, priority smallint)) WITH ORDINALITY child
+             ORDER BY ordinality
             ON CONFLICT (parent_id, parent_wait, child_key) WHERE parent_id IS NOT NULL DO NOTHING
             RETURNING id, child_key),
         keyed AS (
