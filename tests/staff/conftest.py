@@ -8,6 +8,7 @@ from django.contrib.auth.hashers import MD5PasswordHasher
 from django.contrib.auth.models import User
 from django.test import Client
 
+from tests.groups import make_groups
 from tests.staff.openid import ADA, Browser, OpenIdProvider
 
 PASSWORD = "correct horse battery"
@@ -54,6 +55,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenIdProvider
 
 @pytest.fixture
 def provider(process: OpenIdProvider, db: None, hasher: Any, settings: Any) -> OpenIdProvider:
+    make_groups()
     process.tell(users={"ada": ADA}, clock=0, asks=False)
     process.logouts.queue.clear()
     settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID = process.issuer, "onramp"
