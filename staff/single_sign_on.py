@@ -228,11 +228,16 @@ def admit(claims: dict[str, Any]) -> SocialAccount:
     except IntegrityError:  # the user's first sign-in, twice at once
         account = _account(claims, may_begin=bool(given))
     user = account.user
-    if user.is_superuser or not user.is_active:
+    if _is_never_theirs(user) or not user.is_active:
         raise Refused("Your account cannot sign in by single sign-on. Ask the person who administers it.")
     if not _set_groups(user, given):
         raise Refused("Single sign-on gives you no group that may use this console. Ask who administers your account.")
     return account
+
+
+def _is_never_theirs(user: User) -> bool:
+    """Whether no provider signs the user in: one that was broken into must not own these accounts."""
+    return user.is_superuser or user.username in settings.OIDC_BREAK_GLASS
 
 
 def _groups_of(claims: dict[str, Any]) -> set[str]:
@@ -259,17 +264,16 @@ def _first_account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
     )
     new.set_unusable_password()
     user = User.objects.select_for_update().filter(username=new.username).first()
+    taken = user and (not user.is_active or SocialAccount.objects.filter(user=user).exists())
+    if taken or _is_never_theirs(user or new):
+        raise Refused("Your user name is another account's here. Ask the person who administers your account.")
     if user is None:
         try:
             new.full_clean(validate_unique=False)
         except ValidationError:
             raise Refused("Single sign-on gives you a user name that cannot be one here.") from None
         new.save()
-        record(new, "Made by single sign-on.")
-    elif user.is_superuser or not user.is_active or SocialAccount.objects.filter(user=user).exists():
-        raise Refused("Your user name is another account's here. Ask the person who administers your account.")
-    else:
-        record(user, "Linked to single sign-on, by user name.")
+    record(user or new, "Linked to single sign-on, by user name." if user else "Made by single sign-on.")
     return SocialAccount.objects.create(user=user or new, provider=settings.OIDC_ISSUER, uid=claims["sub"])
 
 

@@ -88,6 +88,16 @@ def test_no_superuser_gets_in_by_a_name_nor_by_having_become_one(browser: Browse
     assert not again.is_signed_in
 
 
+def test_no_break_glass_account_is_the_providers(browser: Browser, ada: User, settings: Any) -> None:
+    settings.OIDC_BREAK_GLASS = ["ada"]
+    assert "another account" in browser.said(browser.sign_in())
+    settings.OIDC_BREAK_GLASS = []
+    browser.sign_in()
+    settings.OIDC_BREAK_GLASS = ["ada"]
+    again = Browser()
+    assert "cannot sign in by single sign-on" in again.said(again.sign_in())
+
+
 def test_groups_change_both_ways_and_without_one_nobody_gets_in(browser: Browser, provider: OpenIdProvider) -> None:
     browser.sign_in()
     provider.tell(users={"ada": {"groups": ["onramp-leads", "constructor"]}})
