@@ -163,7 +163,9 @@ class EnrolView(View):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         self.stage = request._login_stage  # type: ignore[attr-defined]
         self.user: User = self.stage.login.user
-        if not self.stage.state.get("enrolled") and _link_of(request, self.user) is None:
+        # The enrolled factor may have been removed meanwhile, as a lost one.
+        self.enrolled = Authenticator.objects.filter(user=self.user, pk=self.stage.state.get("enrolled")).exists()
+        if not self.enrolled and _link_of(request, self.user) is None:
             clear_login(request)
             messages.error(request, NO_LINK)
             return HttpResponseRedirect(reverse("admin:login"))
@@ -173,7 +175,7 @@ class EnrolView(View):
         return self._page(request)
 
     def post(self, request: HttpRequest) -> HttpResponse:
-        if self.stage.state.get("enrolled"):
+        if self.enrolled:
             request.session.pop(KEY, None)
             answer: HttpResponse = self.stage.exit()
             return answer
@@ -200,13 +202,13 @@ class EnrolView(View):
         RecoveryCodes.activate(self.user)
         record(self.user, f"Second factor enrolled: {what}.")
         record_authentication(request, self.user, "mfa", id=added.pk, type=added.type)
-        self.stage.state["enrolled"] = True
+        self.stage.state["enrolled"] = added.pk
         stash_login(request, self.stage.login)
         return HttpResponseRedirect(request.path)
 
     def _page(self, request: HttpRequest, *, form: Any = None, passkey: Any = None) -> HttpResponse:
         context = {**admin.site.each_context(request), "title": "Your second factor", "has_permission": False}
-        if self.stage.state.get("enrolled"):
+        if self.enrolled:
             codes = Authenticator.objects.get(user=self.user, type=Authenticator.Type.RECOVERY_CODES).wrap()
             return render(request, "staff/recovery_codes.html", {**context, "codes": codes.get_unused_codes()})
         secret = _secret(request.session[KEY])

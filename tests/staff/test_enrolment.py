@@ -178,6 +178,20 @@ def test_a_second_administrator_removes_lost_factors_on_record_and_nobody_their_
     assert Client(enforce_csrf_checks=True).post(page, {"sure": "on"}).status_code in (302, 403)
 
 
+def test_a_factor_that_was_removed_before_its_first_sign_in_signs_nobody_in(required: User) -> None:
+    client = Client()
+    client.get(command())
+    type_password(client)
+    enrolled(client)
+    owner = Client()
+    owner.get(command("--lost"))
+    type_password(owner)
+    enrolled(owner)
+    for send_on in (client.get, client.post):  # neither her recovery codes nor a session
+        assert send_on(ENROL)["Location"].startswith("/admin/")
+    assert not is_signed_in(client)
+
+
 def test_a_break_glass_account_needs_one_whatever_it_may(ada: User, settings: Any) -> None:
     settings.OIDC_ISSUER, settings.OIDC_BREAK_GLASS = "https://sso.example.com", ["ada"]
     client = Client()
