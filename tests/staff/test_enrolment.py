@@ -192,6 +192,15 @@ def test_a_factor_that_was_removed_before_its_first_sign_in_signs_nobody_in(requ
     assert not is_signed_in(client)
 
 
+def test_a_session_that_has_changed_its_password_ends_with_the_others(ada: User) -> None:
+    client = Client()
+    type_password(client)
+    form = {"old_password": PASSWORD, "new_password1": "a longer one, 42", "new_password2": "a longer one, 42"}
+    assert client.post("/admin/password_change/", form, REMOTE_ADDR="192.0.2.1").status_code == 302
+    new_link(ada, by=None, lost=True)
+    assert client.get("/admin/session/").status_code == 401
+
+
 def test_a_break_glass_account_needs_one_whatever_it_may(ada: User, settings: Any) -> None:
     settings.OIDC_ISSUER, settings.OIDC_BREAK_GLASS = "https://sso.example.com", ["ada"]
     client = Client()
