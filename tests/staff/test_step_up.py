@@ -95,6 +95,13 @@ def test_cancelling_asks_those_who_may_cancel_a_charged_one(lead: Client, ada: U
     assert lead.get(page).status_code == 200
 
 
+def test_whoever_gives_rights_or_lets_many_fail_is_asked(lead: Client, ada: User, passes: Any) -> None:
+    passes(10 * MINUTE)
+    for page in ("auth/user/add", "auth/user/1/change", "auth/user/1/password", "auth/group/1/change"):
+        assert asks(lead.get(f"/admin/{page}/"))
+    assert asks(lead.post("/admin/workflows/service/parcel/let_fail/"))
+
+
 def test_the_pages_that_ask_first_are_pages_of_the_console(db: None) -> None:
     names = {f"admin:{pattern.name}" for pattern in _patterns(admin.site.urls[0])}
     assert set(ASK_FIRST) <= names
@@ -118,8 +125,7 @@ def test_each_of_them_asks_for_a_get_and_for_a_post(name: str, ada: User, passes
     client = Client()
     client.force_login(ada)
     passes(10 * MINUTE)
-    arguments = {"pk": 1} if name.endswith("second_factor") else {"row_id": "1"}
-    page = reverse(name, kwargs=arguments)
+    page = reverse(name, args=[] if name.endswith("_add") else ["1"])
     assert asks(client.get(page))
     assert asks(client.post(page))
     assert client.get(page, headers={"X-Background": "refresh"}).status_code == 302
