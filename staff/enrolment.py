@@ -51,6 +51,7 @@ KEY = "enrolment"
 SENSITIVE = {
     *("workflows.cancel_paid_workflow", "workflows.correct_workflow", "workflows.resolve_manualtask"),
     *("workflows.decide_manualtask", "workflows.reveal_workflow", "workflows.erase_workflow"),
+    "workflows.let_fail_service",
     *("auth.add_user", "auth.change_user", "auth.change_group"),
 }
 
