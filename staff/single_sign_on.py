@@ -161,10 +161,11 @@ class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
             logout(request)
             _refuse(request, sociallogin.state, str(refused))
         if asked["for"] != SIGN_IN:
-            if asked["for"] == STEP_UP and _age_of_sign_in(sociallogin.claims) > time() - asked["at"] + AT_ONCE:
-                _not_confirmed(request, "Single sign-on did not ask you who you are.")
             if asked["for"] == STEP_UP:
-                request.session[CONFIRMED] = time()
+                age = max(0, _age_of_sign_in(sociallogin.claims))
+                if age > time() - asked["at"] + AT_ONCE:
+                    _not_confirmed(request, "Single sign-on did not ask you who you are.")
+                request.session[CONFIRMED] = time() - age
             request.session[KEY] |= {"answered": time(), "unanswered": 0}
             request.session.modified = True
             raise ImmediateHttpResponse(HttpResponseRedirect(sociallogin.state["next"]))

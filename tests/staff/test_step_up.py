@@ -198,6 +198,18 @@ class TestBySingleSignOn:
         assert "did not ask you who you are" in answer.content.decode()
         assert asks(browser.console.get(page))
 
+    def test_an_answer_that_is_used_late_counts_from_when_it_was_given(self, browser: Browser, passes: Any) -> None:
+        page = reveal_page()
+        passes(10 * MINUTE)
+        asked = leads_to(browser.console.get(browser.console.get(page)["Location"]))
+        browser.at_provider(asked)
+        passes(10 * MINUTE)
+        time.sleep(4)
+        again = browser.at_provider(asked.replace("&max_age=0", "&max_age=9999").replace("&prompt=login", ""))
+        assert browser.console.get(again.removeprefix(SITE))["Location"] == page
+        passes(10 * MINUTE - 3)
+        assert asks(browser.console.get(page))
+
     def test_another_user_there_ends_the_session(self, browser: Browser, passes: Any, provider: OpenIdProvider) -> None:
         provider.tell(users={**provider.state["users"], "bob": {"groups": ["onramp-leads"]}})
         page = reveal_page()
