@@ -48,11 +48,11 @@ def limit_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Calla
     def respond(request: HttpRequest) -> HttpResponse:
         if not request.user.is_authenticated:
             if request.method == "POST" and _needs_session(request):
-                return _to_sign_in(request, "You are not signed in.")
+                return sign_in_again(request, "You are not signed in.")
             return get_response(request)
         if why := _over(request.session):
             logout(request)
-            return _to_sign_in(request, why)
+            return sign_in_again(request, why)
         if not is_background(request):
             _note_activity(request.session)
         return get_response(request)
@@ -103,7 +103,7 @@ def is_background(request: HttpRequest) -> bool:
     return BACKGROUND in request.headers or (request.method == "GET" and request.path == reverse("admin:session"))
 
 
-def _to_sign_in(request: HttpRequest, why: str) -> HttpResponse:
+def sign_in_again(request: HttpRequest, why: str) -> HttpResponse:
     """Redirect to the sign-in page, and from there back to the page that the user was on."""
     if is_background(request) or request.path == reverse("admin:session"):
         messages.warning(request, f"{why} Sign in to go on.")

@@ -41,7 +41,7 @@ from requests import RequestException, Session
 
 from staff import oidc
 from staff.records import record
-from staff.sessions import CONFIRMED, is_background
+from staff.sessions import CONFIRMED, is_background, sign_in_again
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ AT_ONCE = 2
 # OAuth's errors that mean no to "still signed in?", and not a fault of the provider.
 NO = ("login_required", "interaction_required", "consent_required", "account_selection_required", "access_denied")
 
-ENDED = "Single sign-on has ended your session. Sign in to go on."
+ENDED = "Single sign-on has ended your session."
 DOWN = "Single sign-on does not answer. Try again in a few minutes, or ask the person who administers your account."
 NOT_DONE = "Single sign-on did not work. Try again; if it goes on, tell the person who administers your account."
 
@@ -185,7 +185,7 @@ class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
             if request.GET.get("error") not in NO:
                 raise ImmediateHttpResponse(HttpResponseRedirect(state["next"]))  # no answer: the session goes on
             logout(request)
-            _refuse(request, state, ENDED)
+            _refuse(request, state, f"{ENDED} Sign in to go on.")
         if state and state["data"]["for"] == STEP_UP:
             _not_confirmed(request, DOWN if isinstance(exception, RequestException) else NOT_DONE)
         _refuse(request, state, DOWN if isinstance(exception, RequestException) else NOT_DONE)
@@ -336,23 +336,30 @@ def ask_again(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[
             return get_response(request)
         if known["unanswered"] >= UNANSWERED_AT_MOST:
             logout(request)
-            return to_sign_in(request, ENDED, request.get_full_path())
+            return sign_in_again(request, ENDED)
         request.session[KEY] = {**known, "unanswered": known["unanswered"] + 1}
-        return onward(request, answer)
+        return onward(request, answer) if _is_page(request) else get_response(request)
 
     return respond
 
 
 def _is_due(request: HttpRequest) -> bool:
-    """Whether it is due, for a page that a user has opened: only such a request may go to another host and back."""
+    """Whether it is due. Other requests than pages are not sent on, but count as not answered after another hour.
+
+    Otherwise a user who is locked out there could go on with a browser that opens no page.
+    """
     known = request.session.get(KEY)
     if not (known and settings.OIDC_ISSUER and request.user.is_authenticated):
         return False
-    is_page = request.method == "GET" and request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
-    if not is_page or is_background(request) or request.path == reverse("openid_connect_callback"):
+    if is_background(request) or request.path == reverse("openid_connect_callback"):
         return False
-    now = time()
-    return bool(now - known["answered"] >= ASKED_EACH and now - known["asked"] >= ASKED_AGAIN_EACH)
+    now, each = time(), ASKED_EACH if _is_page(request) else 2 * ASKED_EACH
+    return bool(now - known["answered"] >= each and now - known["asked"] >= ASKED_AGAIN_EACH)
+
+
+def _is_page(request: HttpRequest) -> bool:
+    """Whether a user has opened a page: only such a request may go to another host and back."""
+    return request.method == "GET" and request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
 
 
 @csrf_exempt

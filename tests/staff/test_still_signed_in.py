@@ -121,6 +121,15 @@ def test_a_browser_that_does_not_come_back_from_a_provider_that_is_up_is_out(bro
     assert "has ended your session" in browser.said(browser.console.get(PAGE))
 
 
+def test_a_browser_that_opens_no_page_is_out_after_two_hours(browser: Browser, passes: Any) -> None:
+    passes(2 * HOUR - MINUTE)
+    for minutes in (1, 5, 5, 5):
+        assert browser.console.post("/admin/session/").status_code == 200
+        passes(minutes * MINUTE)
+    assert browser.console.post("/admin/session/").status_code == 401
+    assert not browser.is_signed_in
+
+
 def test_an_error_that_nobody_was_asked_for_ends_no_session(browser: Browser) -> None:
     """A link that somebody else sends."""
     for state in ("", "x"):
