@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.sessions.backends import db
+from django.db import transaction
 
 
 class SessionStore(db.SessionStore):
@@ -17,5 +18,6 @@ class SessionStore(db.SessionStore):
         from allauth.usersessions.models import UserSession  # needs the apps
 
         before = self.session_key
-        super().cycle_key()
-        UserSession.objects.filter(session_key=before).update(session_key=self.session_key)
+        with transaction.atomic():  # or `prune` finds the old key without a session
+            super().cycle_key()
+            UserSession.objects.filter(session_key=before).update(session_key=self.session_key)
