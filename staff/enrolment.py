@@ -57,6 +57,10 @@ SENSITIVE = {
 
 FACTORS = [Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN]
 
+NEEDED = (
+    "Your account needs a second factor. Ask the person who administers it for a link to set one up. If that is you, "
+    "`manage.py createfactorlink` makes one."
+)
 NO_LINK = "The link is over, or was used. Ask the person who administers your account for another."
 
 
@@ -64,6 +68,10 @@ def needs_factor(user: User) -> bool:
     if settings.OIDC_ISSUER:
         return True  # a break-glass account: only these have a password then
     return settings.SECOND_FACTOR_REQUIRED and not SENSITIVE.isdisjoint(user.get_all_permissions())
+
+
+def lacks_factor(user: User) -> bool:
+    return needs_factor(user) and not is_mfa_enabled(user, FACTORS)
 
 
 # --- Links --------------------------------------------------------------------------------------
@@ -127,11 +135,10 @@ class EnrolStage(LoginStage):  # type: ignore[misc]
             return None, True
         if _link_of(self.request, user):
             return HttpResponseRedirect(reverse(self.urlname)), True
-        if not needs_factor(user) or is_mfa_enabled(user, FACTORS):
+        if not lacks_factor(user):
             return None, True
         clear_login(self.request)
-        why = "Your account needs a second factor. Ask the person who administers it for a link to set one up."
-        messages.error(self.request, why)
+        messages.error(self.request, NEEDED)
         return HttpResponseRedirect(reverse("admin:login")), False
 
 

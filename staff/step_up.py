@@ -17,6 +17,7 @@ from allauth.mfa.webauthn.internal.auth import begin_authentication
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.auth import logout
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -28,6 +29,7 @@ from django.views.decorators.http import require_http_methods
 from requests import RequestException
 
 from staff import single_sign_on
+from staff.enrolment import NEEDED, lacks_factor
 from staff.second_factor import a_passkey
 from staff.sessions import CONFIRMED, NOTHING_DONE, page_of
 from staff.sign_in import check_own_password
@@ -85,7 +87,13 @@ class AskFirst:
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]) -> HttpResponse | None:
         asked = ASK_FIRST.get(request.resolver_match.view_name) if request.resolver_match else None
-        if asked is None or not request.user.is_authenticated or is_fresh(request) or not asked(request, kwargs):
+        if asked is None or not request.user.is_authenticated or not asked(request, kwargs):
+            return None
+        if single_sign_on.KEY not in request.session and lacks_factor(request.user):
+            logout(request)  # they have gained rights since they signed in, or signed in before an upgrade
+            messages.error(request, NEEDED)
+            return HttpResponseRedirect(reverse("admin:login"))
+        if is_fresh(request):
             return None
         back = request.get_full_path()
         if request.method != "GET":

@@ -144,14 +144,16 @@ def test_wrong_codes_enrol_nothing_and_who_has_a_factor_is_asked_for_it_before_a
 # --- A lost device ------------------------------------------------------------------------------
 
 
-def test_a_second_administrator_removes_lost_factors_on_record_and_nobody_their_own(required: User) -> None:
+def test_a_second_administrator_removes_lost_factors_on_record_and_nobody_their_own(
+    required: User, settings: Any
+) -> None:
     client = Client()
     client.get(command())
     type_password(client)
     enrolled(client)
     client.post(ENROL)
     assert UserSession.objects.filter(user=required).count() == 1
-    required.user_permissions.set([])
+    settings.SECOND_FACTOR_REQUIRED = False  # these have none
     root = User.objects.create_superuser("root")
     office = Client()
     office.force_login(root)
@@ -199,6 +201,17 @@ def test_a_session_that_has_changed_its_password_ends_with_the_others(ada: User)
     assert client.post("/admin/password_change/", form, REMOTE_ADDR="192.0.2.1").status_code == 302
     new_link(ada, by=None, lost=True)
     assert client.get("/admin/session/").status_code == 401
+
+
+def test_who_gains_such_rights_while_signed_in_needs_one_too(ada: User, settings: Any) -> None:
+    settings.SECOND_FACTOR_REQUIRED = True
+    client = Client()
+    type_password(client)
+    page = "/admin/workflows/workflow/1/reveal/"
+    assert client.get(page).status_code == 403
+    ada.groups.add(Group.objects.get(name="support lead"))
+    assert "needs a second factor" in client.get(client.get(page)["Location"]).content.decode()
+    assert not is_signed_in(client)
 
 
 def test_a_break_glass_account_needs_one_whatever_it_may(ada: User, settings: Any) -> None:
