@@ -229,7 +229,7 @@ def admit(claims: dict[str, Any]) -> SocialAccount:
     except IntegrityError:  # the user's first sign-in, twice at once
         account = _account(claims, may_begin=bool(given))
     user = account.user
-    if _is_never_theirs(user) or not user.is_active:
+    if _is_never_theirs(user) or not (user.is_active and user.is_staff):
         raise Refused("Your account cannot sign in by single sign-on. Ask the person who administers it.")
     if not _set_groups(user, given):
         raise Refused("Single sign-on gives you no group that may use this console. Ask who administers your account.")
@@ -265,8 +265,8 @@ def _first_account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
     )
     new.set_unusable_password()
     user = User.objects.select_for_update().filter(username=new.username).first()
-    taken = user and (not user.is_active or SocialAccount.objects.filter(user=user).exists())
-    if taken or _is_never_theirs(user or new):
+    may_be_linked = user and user.is_active and user.is_staff and not SocialAccount.objects.filter(user=user).exists()
+    if (user and not may_be_linked) or _is_never_theirs(user or new):
         raise Refused("Your user name is another account's here. Ask the person who administers your account.")
     if user is None:
         try:
@@ -288,9 +288,6 @@ def _set_groups(user: User, given: set[str]) -> set[str]:
         logger.error("OIDC_GROUPS names groups that do not exist: %s", ", ".join(sorted(missing)))
     user.groups.add(*ours.filter(name__in=found - before))
     user.groups.remove(*ours.filter(name__in=before - found))
-    if found and not user.is_staff:
-        user.is_staff = True
-        user.save(update_fields=["is_staff"])
     changes = [f"+{name}" for name in sorted(found - before)] + [f"-{name}" for name in sorted(before - found)]
     if changes:
         record(user, f"Groups by single sign-on: {', '.join(changes)}.")

@@ -98,6 +98,11 @@ def test_no_break_glass_account_is_the_providers(browser: Browser, ada: User, se
     assert "cannot sign in by single sign-on" in again.said(again.sign_in())
 
 
+def test_no_account_that_is_not_of_the_staff_is_linked(browser: Browser, ada: User) -> None:
+    User.objects.update(is_staff=False)
+    assert "another account" in browser.said(browser.sign_in())
+
+
 def test_groups_change_both_ways_and_without_one_nobody_gets_in(browser: Browser, provider: OpenIdProvider) -> None:
     browser.sign_in()
     provider.tell(users={"ada": {"groups": ["onramp-leads", "constructor"]}})
@@ -118,11 +123,12 @@ def test_groups_change_both_ways_and_without_one_nobody_gets_in(browser: Browser
     ]
 
 
-def test_a_deactivated_user_does_not_get_in(browser: Browser) -> None:
+def test_a_user_whom_an_administrator_has_put_out_does_not_get_in(browser: Browser) -> None:
     browser.sign_in()
-    User.objects.update(is_active=False)
-    again = Browser()
-    assert "cannot sign in" in again.said(again.sign_in())
+    for out in ({"is_staff": False}, {"is_staff": True, "is_active": False}):
+        User.objects.update(**out)
+        again = Browser()
+        assert "cannot sign in" in again.said(again.sign_in())
     assert not browser.is_signed_in
 
 
