@@ -196,7 +196,7 @@ class EnrolView(View):
             return self._page(request, passkey=passkey)
         form = CodeForm(request.POST, user=self.user, secret=secret)
         if form.is_valid():
-            return self._enrol(request, lambda: TOTP.activate(self.user, secret), "an app")
+            return self._enrol(request, lambda: self._app(secret, form.cleaned_data["code"]), "an app")
         return self._page(request, form=form)
 
     @transaction.atomic
@@ -213,6 +213,11 @@ class EnrolView(View):
         self.stage.state["enrolled"] = added.pk
         stash_login(request, self.stage.login)
         return HttpResponseRedirect(request.path)
+
+    def _app(self, secret: str, code: str) -> TOTP:
+        app = TOTP.activate(self.user, secret)
+        app.validate_code(code)  # so it does not count again
+        return app
 
     def _page(self, request: HttpRequest, *, form: Any = None, passkey: Any = None) -> HttpResponse:
         context = {**admin.site.each_context(request), "title": "Your second factor", "has_permission": False}
