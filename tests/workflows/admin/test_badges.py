@@ -67,3 +67,8 @@ def test_where_a_service_is_capped_its_badge_says_whether_it_is_up(as_: Login, i
     open_circuit("programs")
     assert badge(as_, url) == ("circuit-open", "Down")
     assert badge(as_, "/admin/workflows/pace/queue:default/change/") == ("unlimited", "Not limited")
+
+
+def test_the_history_of_what_is_paced_has_its_name(as_: Login) -> None:
+    page = as_("engineer").get("/admin/workflows/pace/queue:default/history/").content.decode()
+    assert "<h1>Change history: the queue default</h1>" in page

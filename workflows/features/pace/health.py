@@ -41,6 +41,9 @@ class PaceStanding:
     last_event: CircuitEvent | None
     circuit: CircuitState | None = None  # of a service
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def pk(self) -> str:
         return str(self.key)
