@@ -68,6 +68,7 @@ NO = ("login_required", "interaction_required", "consent_required", "account_sel
 
 ENDED = "Single sign-on has ended your session."
 DOWN = "Single sign-on does not answer. Try again in a few minutes, or ask the person who administers your account."
+NO_GROUP = "Single sign-on gives you no group that may use this console. Ask who administers your account."
 NOT_DONE = "Single sign-on did not work. Try again; if it goes on, tell the person who administers your account."
 
 
@@ -181,14 +182,15 @@ class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     ) -> None:
         logger.warning("Single sign-on: %s", _words(exception, request))
         state = (extra_context or {}).get("state") or {}
+        why = DOWN if isinstance(exception, RequestException) else NOT_DONE
         if state and state["data"]["for"] == STILL_IN:
             if request.GET.get("error") not in NO:
                 raise ImmediateHttpResponse(HttpResponseRedirect(state["next"]))  # no answer: the session goes on
             logout(request)
             _refuse(request, state, f"{ENDED} Sign in to go on.")
         if state and state["data"]["for"] == STEP_UP:
-            _not_confirmed(request, DOWN if isinstance(exception, RequestException) else NOT_DONE)
-        _refuse(request, state, DOWN if isinstance(exception, RequestException) else NOT_DONE)
+            _not_confirmed(request, why)
+        _refuse(request, state, why)
 
 
 def _age_of_sign_in(claims: dict[str, Any]) -> float:
@@ -232,7 +234,7 @@ def admit(claims: dict[str, Any]) -> SocialAccount:
     if _is_never_theirs(user) or not (user.is_active and user.is_staff):
         raise Refused("Your account cannot sign in by single sign-on. Ask the person who administers it.")
     if not _set_groups(user, given):
-        raise Refused("Single sign-on gives you no group that may use this console. Ask who administers your account.")
+        raise Refused(NO_GROUP)
     return account
 
 
@@ -258,7 +260,7 @@ def _account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
 def _first_account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
     """The account at a first sign-in: linked once to the user of that name, or to a new user."""
     if not may_begin:
-        raise Refused("Single sign-on gives you no group that may use this console. Ask who administers your account.")
+        raise Refused(NO_GROUP)
     new = User(username=User.normalize_username(str(claims.get("preferred_username") or "")), is_staff=True)
     new.email, new.first_name, new.last_name = (
         str(claims.get(name) or "")[:most] for name, most in (("email", 254), ("given_name", 150), ("family_name", 150))

@@ -56,7 +56,7 @@ class Causes(Figures):
 
     def _reasons(self, at: datetime) -> Iterator[Reason]:
         """What many fail at, until somebody mends it."""
-        troubled = [each for each in self.causes if not each.is_called or each.parked.number]
+        troubled = [each for each in self.causes if each.is_in_trouble]
         for each in troubled[:NAMED]:
             step = Piece(titled(each), Link("service", pk=each.pk))
             if each.is_called:

@@ -63,6 +63,11 @@ class Standing:
         return self.state in (CircuitState.CLOSED, CircuitState.SUSPECTED)
 
     @property
+    def is_in_trouble(self) -> bool:
+        """Whether it is not called as usual, or workflows still wait for it."""
+        return not self.is_called or bool(self.parked.number)
+
+    @property
     def since(self) -> datetime | None:
         """Since when its circuit has been as it is."""
         match self.state:
@@ -152,7 +157,7 @@ class Services(Figures):
         return {About.SERVICES: self._of_services(at)}
 
     def _of_services(self, at: datetime) -> Iterator[Reason]:
-        troubled = [each for each in self.services if not each.is_called or each.parked.number]
+        troubled = [each for each in self.services if each.is_in_trouble]
         for each in troubled[:NAMED]:
             service = Piece(each.pk, Link("service", pk=each.pk))
             if each.is_called:
