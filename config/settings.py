@@ -208,7 +208,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "staff.sessions.limit_sessions",
-    "staff.single_sign_on.ask_again",
+    "staff.still_signed_in.ask_again",
     "staff.step_up.AskFirst",
     "axes.middleware.AxesMiddleware",
 ]

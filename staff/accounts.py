@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from staff import single_sign_on
+from staff import admission, single_sign_on
 from staff.sign_in import address_of
 
 # The list of sessions needs an address for each.
@@ -47,5 +47,5 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         if login := (signal_kwargs or {}).get("sociallogin"):
             single_sign_on.remember(request, login)
         elif settings.OIDC_ISSUER:
-            single_sign_on.tell_of_password(user, address_of(request))
+            admission.tell_of_password(user, address_of(request))
         return answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from hmac import compare_digest
 from math import inf
 from secrets import token_urlsafe
@@ -13,7 +12,7 @@ from typing import Any, NoReturn, cast
 from allauth.account.adapter import get_adapter as account_adapter
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
-from allauth.socialaccount.models import SocialAccount, SocialApp, SocialLogin, SocialToken
+from allauth.socialaccount.models import SocialApp, SocialLogin, SocialToken
 from allauth.socialaccount.providers.base.constants import AuthProcess
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
@@ -23,25 +22,19 @@ from allauth.usersessions.models import UserSession
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth import logout
-from django.contrib.auth.models import Group, User
 from django.contrib.auth.signals import user_logged_out
 from django.contrib.auth.views import redirect_to_login
-from django.core.cache import cache
-from django.core.exceptions import ValidationError
-from django.db import IntegrityError, transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.cache import add_never_cache_headers
-from django.utils.crypto import salted_hmac
 from django.views.decorators.cache import never_cache
-from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 from requests import RequestException, Session
 
 from staff import oidc
-from staff.records import record
-from staff.sessions import CONFIRMED, is_background, sign_in_again
+from staff.admission import Refused, admit
+from staff.sessions import CONFIRMED
 
 logger = logging.getLogger(__name__)
 
@@ -52,14 +45,6 @@ SIGN_IN, STILL_IN, STEP_UP = "sign in", "still signed in", "step up"
 # of the last yes, and the number of requests without an answer since.
 KEY = "single_sign_on"
 
-# Seconds until the provider is asked again whether the user may still be signed in; and after no answer.
-ASKED_EACH = 60 * 60
-ASKED_AGAIN_EACH = 5 * 60
-# How often a browser may not come back from a provider that is up: a user who is locked out there could do it.
-UNANSWERED_AT_MOST = 3
-
-LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
-
 # Seconds by which a provider's clock, which counts whole ones, may disagree with itself.
 AT_ONCE = 2
 
@@ -68,12 +53,7 @@ NO = ("login_required", "interaction_required", "consent_required", "account_sel
 
 ENDED = "Single sign-on has ended your session."
 DOWN = "Single sign-on does not answer. Try again in a few minutes, or ask the person who administers your account."
-NO_GROUP = "Single sign-on gives you no group that may use this console. Ask who administers your account."
 NOT_DONE = "Single sign-on did not work. Try again; if it goes on, tell the person who administers your account."
-
-
-class Refused(Exception):
-    """The provider's user does not get in. The message is a sentence for them."""
 
 
 # --- The provider, to allauth -------------------------------------------------------------------
@@ -180,7 +160,7 @@ class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         exception: Exception | None = None,
         extra_context: dict[str, Any] | None = None,
     ) -> None:
-        logger.warning("Single sign-on: %s", _words(exception, request))
+        logger.warning("Single sign-on: %s", words(exception, request))
         state = (extra_context or {}).get("state") or {}
         why = DOWN if isinstance(exception, RequestException) else NOT_DONE
         if state and state["data"]["for"] == STILL_IN:
@@ -204,7 +184,7 @@ def _not_confirmed(request: HttpRequest, why: str) -> NoReturn:
     raise ImmediateHttpResponse(HttpResponseRedirect(reverse("admin:index")))
 
 
-def _words(wrong: Exception | None, request: HttpRequest) -> str:
+def words(wrong: Exception | None, request: HttpRequest) -> str:
     """The reason for the log. Messages of other exceptions may contain what the provider sent."""
     if wrong is None:
         return f"the provider says {request.GET.get('error', 'nothing')[:50]!r}."
@@ -220,80 +200,7 @@ def to_sign_in(request: HttpRequest, why: str, back: str | None) -> HttpResponse
     return redirect_to_login(back or reverse("admin:index"), reverse("admin:login"))
 
 
-# --- Who gets in --------------------------------------------------------------------------------
-
-
-def admit(claims: dict[str, Any]) -> SocialAccount:
-    """The account of the provider's user, with the provider's groups. Raises Refused."""
-    given = _groups_of(claims)
-    try:
-        account = _account(claims, may_begin=bool(given))
-    except IntegrityError:  # the user's first sign-in, twice at once
-        account = _account(claims, may_begin=bool(given))
-    user = account.user
-    if _is_never_theirs(user) or not (user.is_active and user.is_staff):
-        raise Refused("Your account cannot sign in by single sign-on. Ask the person who administers it.")
-    if not _set_groups(user, given):
-        raise Refused(NO_GROUP)
-    return account
-
-
-def _is_never_theirs(user: User) -> bool:
-    """Whether no provider signs the user in: one that was broken into must not own these accounts."""
-    return user.is_superuser or user.username in settings.OIDC_BREAK_GLASS
-
-
-def _groups_of(claims: dict[str, Any]) -> set[str]:
-    """The names of our groups that match the provider's."""
-    told = claims.get("groups")
-    theirs = told if isinstance(told, list) else [told]
-    return {settings.OIDC_GROUPS[each] for each in theirs if isinstance(each, str) and each in settings.OIDC_GROUPS}
-
-
-@transaction.atomic
-def _account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
-    accounts = SocialAccount.objects.select_related("user")
-    found = accounts.filter(provider=settings.OIDC_ISSUER, uid=claims["sub"]).first()
-    return found or _first_account(claims, may_begin=may_begin)
-
-
-def _first_account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
-    """The account at a first sign-in: linked once to the user of that name, or to a new user."""
-    if not may_begin:
-        raise Refused(NO_GROUP)
-    new = User(username=User.normalize_username(str(claims.get("preferred_username") or "")), is_staff=True)
-    new.email, new.first_name, new.last_name = (
-        str(claims.get(name) or "")[:most] for name, most in (("email", 254), ("given_name", 150), ("family_name", 150))
-    )
-    new.set_unusable_password()
-    user = User.objects.select_for_update().filter(username=new.username).first()
-    may_be_linked = user and user.is_active and user.is_staff and not SocialAccount.objects.filter(user=user).exists()
-    if (user and not may_be_linked) or _is_never_theirs(user or new):
-        raise Refused("Your user name is another account's here. Ask the person who administers your account.")
-    if user is None:
-        try:
-            new.full_clean(validate_unique=False)
-        except ValidationError:
-            raise Refused("Single sign-on gives you a user name that cannot be one here.") from None
-        new.save()
-    record(user or new, "Linked to single sign-on, by user name." if user else "Made by single sign-on.")
-    return SocialAccount.objects.create(user=user or new, provider=settings.OIDC_ISSUER, uid=claims["sub"])
-
-
-@transaction.atomic
-def _set_groups(user: User, given: set[str]) -> set[str]:
-    """Of the groups in OIDC_GROUPS, put the user in exactly the given ones, and return these. Leaves others alone."""
-    ours = Group.objects.filter(name__in=settings.OIDC_GROUPS.values())
-    before = set(ours.filter(user=user).values_list("name", flat=True))
-    found = set(ours.filter(name__in=given).values_list("name", flat=True))
-    if missing := given - found:
-        logger.error("OIDC_GROUPS names groups that do not exist: %s", ", ".join(sorted(missing)))
-    user.groups.add(*ours.filter(name__in=found - before))
-    user.groups.remove(*ours.filter(name__in=before - found))
-    changes = [f"+{name}" for name in sorted(found - before)] + [f"-{name}" for name in sorted(before - found)]
-    if changes:
-        record(user, f"Groups by single sign-on: {', '.join(changes)}.")
-    return found
+# --- The session ---------------------------------------------------------------------------------
 
 
 def remember(request: HttpRequest, login: SocialLogin) -> None:
@@ -313,94 +220,6 @@ def _forget(sender: Any, request: HttpRequest, **kwargs: Any) -> None:
     UserSession.objects.filter(session_key=request.session.session_key).delete()
 
 
-# --- Whether they are still in ------------------------------------------------------------------
-
-
-def ask_again(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """Ask the provider each hour, between two pages and unseen, whether the user may still be signed in.
-
-    A no ends the session. Without an answer it goes on, up to its eight hours, and asks again every five minutes.
-    """
-
-    def respond(request: HttpRequest) -> HttpResponse:
-        if not _is_due(request):
-            return get_response(request)
-        known = request.session[KEY]
-        known["asked"] = time()
-        request.session.modified = True
-        try:
-            answer = ask(request, STILL_IN, request.get_full_path(), prompt="none")
-        except (OAuth2Error, RequestException) as wrong:
-            logger.warning("Single sign-on: %s", _words(wrong, request))
-            return get_response(request)
-        if known["unanswered"] >= UNANSWERED_AT_MOST:
-            logout(request)
-            return sign_in_again(request, ENDED)
-        request.session[KEY] = {**known, "unanswered": known["unanswered"] + 1}
-        return onward(request, answer) if _is_page(request) else get_response(request)
-
-    return respond
-
-
-def _is_due(request: HttpRequest) -> bool:
-    """Whether it is due. Other requests than pages are not sent on, but count as not answered after another hour.
-
-    Otherwise a user who is locked out there could go on with a browser that opens no page.
-    """
-    known = request.session.get(KEY)
-    if not (known and settings.OIDC_ISSUER and request.user.is_authenticated):
-        return False
-    if is_background(request) or request.path == reverse("openid_connect_callback"):
-        return False
-    now, each = time(), ASKED_EACH if _is_page(request) else 2 * ASKED_EACH
-    return bool(now - known["answered"] >= each and now - known["asked"] >= ASKED_AGAIN_EACH)
-
-
-def _is_page(request: HttpRequest) -> bool:
-    """Whether a user has opened a page: only such a request may go to another host and back."""
-    return request.method == "GET" and request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
-
-
-@csrf_exempt
-@require_POST
-@never_cache
-def end_by_provider(request: HttpRequest) -> HttpResponse:
-    """Back-channel logout: the provider ends a session, or all sessions of a user, by a signed request.
-
-    https://openid.net/specs/openid-connect-backchannel-1_0.html
-    """
-    if not settings.OIDC_ISSUER:
-        raise Http404
-    try:
-        claims = oidc.claims_of(request.POST.get("logout_token"), needs=("exp", "jti"))
-        if "nonce" in claims or LOGOUT_EVENT not in (claims.get("events") or {}):
-            raise oidc.NotBelieved("The token is of another use.")  # such as an ID token
-        sub, sid = claims.get("sub"), claims.get("sid")
-        once = f"oidc:{salted_hmac(__name__, str(claims['jti']), algorithm='sha256').hexdigest()}"
-        if not (sub or sid) or not cache.add(once, "y", claims["exp"] - time() + 2 * oidc.LEEWAY):
-            raise oidc.NotBelieved("The token ends nothing, or was sent before.")
-    except (OAuth2Error, RequestException) as wrong:
-        logger.warning("Single sign-on: %s", _words(wrong, request))
-        return JsonResponse({"error": "invalid_request"}, status=400)
-    ended = UserSession.objects.filter(data__iss=settings.OIDC_ISSUER)
-    if sub:
-        ended = ended.filter(data__sub=sub)
-    if sid:
-        ended = ended.filter(data__sid=sid)
-    for session in ended:
-        session.end()
-    return HttpResponse()
-
-
-# --- Passwords ----------------------------------------------------------------------------------
-
-
-def tell_of_password(user: User, address: str | None) -> None:
-    """Log an alert that a password was used despite single sign-on. The audit has it, too."""
-    logger.critical("Break-glass: %s has signed in with a password, from %s.", user.username, address)
-    record(user, "Signed in with a password, as a break-glass account.")
-
-
 # --- Pages --------------------------------------------------------------------------------------
 
 
@@ -416,7 +235,7 @@ def start(request: HttpRequest) -> HttpResponse:
     try:
         return ask(request, SIGN_IN, back, max_age=settings.SESSION_COOKIE_AGE)
     except (OAuth2Error, RequestException) as wrong:
-        logger.warning("Single sign-on: %s", _words(wrong, request))
+        logger.warning("Single sign-on: %s", words(wrong, request))
         return to_sign_in(request, DOWN, back)
 
 

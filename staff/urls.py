@@ -6,7 +6,7 @@ from django.db.transaction import non_atomic_requests
 from django.urls import path
 from django.views.generic import RedirectView
 
-from staff import enrolment, single_sign_on, step_up
+from staff import enrolment, single_sign_on, step_up, still_signed_in
 from staff.second_factor import CodeView
 
 # With ATOMIC_REQUESTS, too: a provider may take seconds to answer.
@@ -14,7 +14,7 @@ pages = [
     ("sign-in/", RedirectView.as_view(pattern_name="admin:login", query_string=True), "account_login"),
     ("single-sign-on/", single_sign_on.start, "single_sign_on"),
     ("single-sign-on/callback/", single_sign_on.callback, "openid_connect_callback"),
-    ("single-sign-on/end/", single_sign_on.end_by_provider, "single_sign_on_end"),
+    ("single-sign-on/end/", still_signed_in.end_by_provider, "single_sign_on_end"),
     ("second-factor/", CodeView.as_view(), "mfa_authenticate"),
     ("confirm/", step_up.confirm, "step_up"),
     ("second-factor/link/<str:token>/", enrolment.open_link, "second_factor_link"),

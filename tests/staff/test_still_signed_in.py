@@ -11,7 +11,7 @@ from allauth.usersessions.models import UserSession
 from django.contrib.auth.models import User
 from django.test import Client
 
-from staff import single_sign_on
+from staff import oidc, single_sign_on, still_signed_in
 from tests.staff.openid import ADA, SITE, Browser, OpenIdProvider, leads_to
 
 pytestmark = pytest.mark.node
@@ -23,7 +23,8 @@ HOUR, MINUTE = 3600, 60
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     ahead = [0.0]
-    monkeypatch.setattr(single_sign_on, "time", lambda: time.time() + ahead[0])
+    for module in (single_sign_on, still_signed_in):
+        monkeypatch.setattr(module, "time", lambda: time.time() + ahead[0])
 
     def passes(seconds: float) -> None:
         ahead[0] += seconds
@@ -158,16 +159,16 @@ def test_no_other_token_ends_a_session(browser: Browser, provider: OpenIdProvide
     sent = provider.logouts.get(timeout=10)["logout_token"]
     again = Browser()
     again.sign_in()
-    claims = single_sign_on.oidc.claims_of(sent, needs=())
+    claims = oidc.claims_of(sent, needs=())
     for wrong in ({**claims, "nonce": "x"}, {**claims, "events": {}}, {**claims, "sub": None, "sid": None}):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(single_sign_on.oidc, "claims_of", lambda *a, made=wrong, **k: made)
+            patch.setattr(oidc, "claims_of", lambda *a, made=wrong, **k: made)
             assert Client().post(END, {"logout_token": "x"}).status_code == 400
     for token in ("", "x", sent[:-4] + "AAAA"):
         assert Client().post(END, {"logout_token": token}).status_code == 400
     assert Client().get(END).status_code == 405
     assert again.is_signed_in
     everywhere = {**claims, "sid": None, "jti": "new"}
-    monkeypatch.setattr(single_sign_on.oidc, "claims_of", lambda *a, **k: everywhere)
+    monkeypatch.setattr(oidc, "claims_of", lambda *a, **k: everywhere)
     assert Client().post(END, {"logout_token": "x"}).status_code == 200
     assert not again.is_signed_in
