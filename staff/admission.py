@@ -11,6 +11,7 @@ from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
+from staff import oidc
 from staff.records import record
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ def _groups_of(claims: dict[str, Any]) -> set[str]:
 @transaction.atomic
 def _account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
     accounts = SocialAccount.objects.select_related("user")
-    found = accounts.filter(provider=settings.OIDC_ISSUER, uid=claims["sub"]).first()
+    found = accounts.filter(provider=oidc.issuer(), uid=claims["sub"]).first()
     return found or _first_account(claims, may_begin=may_begin)
 
 
@@ -67,7 +68,9 @@ def _first_account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
     new.set_unusable_password()
     user = User.objects.select_for_update().filter(username=new.username).first()
     may_be_linked = user and user.is_active and user.is_staff and not SocialAccount.objects.filter(user=user).exists()
-    if (user and not may_be_linked) or _is_never_theirs(user or new):
+    # A new name may not differ from another one in its capitals only: people would confuse the two.
+    is_taken = not may_be_linked and User.objects.filter(username__iexact=new.username).exists()
+    if is_taken or _is_never_theirs(user or new):
         raise Refused("Your user name is another account's here. Ask the person who administers your account.")
     if user is None:
         try:
@@ -76,7 +79,7 @@ def _first_account(claims: dict[str, Any], *, may_begin: bool) -> SocialAccount:
             raise Refused("Single sign-on gives you a user name that cannot be one here.") from None
         new.save()
     record(user or new, "Linked to single sign-on, by user name." if user else "Made by single sign-on.")
-    return SocialAccount.objects.create(user=user or new, provider=settings.OIDC_ISSUER, uid=claims["sub"])
+    return SocialAccount.objects.create(user=user or new, provider=oidc.issuer(), uid=claims["sub"])
 
 
 @transaction.atomic

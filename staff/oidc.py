@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
+from math import isfinite
 from time import monotonic
 from typing import Any
 
@@ -22,8 +24,8 @@ KEPT = 30
 LEEWAY = 60
 # Only public keys sign: with HS256 everybody who has the client's secret could.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-# The size of allauth's column for it. It must not be empty.
-LONGEST_SUB = 191
+# What allauth's column takes: PostgreSQL refuses a NUL.
+SUB = r"[^\0]{1,191}"
 
 _NEEDED = ("issuer", "authorization_endpoint", "token_endpoint", "jwks_uri")
 
@@ -44,22 +46,27 @@ class Session(requests.Session):
         return super().request(method, url, *args, **kwargs)
 
 
+def issuer() -> str:
+    """OIDC_ISSUER without a slash at its end, as accounts are stored: a slash more or less is the same provider."""
+    return str(settings.OIDC_ISSUER).rstrip("/")
+
+
 def document() -> dict[str, Any]:
     """Fetch the provider's document, which shows that it is up. Raises OAuth2Error or RequestException."""
-    found = _json(f"{settings.OIDC_ISSUER.rstrip('/')}/.well-known/openid-configuration")
+    found = _json(f"{issuer()}/.well-known/openid-configuration")
     if missing := [name for name in _NEEDED if not isinstance(found.get(name), str)]:
         raise NotBelieved(f"The provider's document lacks {', '.join(missing)}.")
-    if found["issuer"].rstrip("/") != settings.OIDC_ISSUER.rstrip("/"):
+    if found["issuer"].rstrip("/") != issuer():
         raise NotBelieved("The provider's document is of another issuer than OIDC_ISSUER.")
     return found
 
 
 def kept_document() -> dict[str, Any]:
-    return _kept_document(settings.OIDC_ISSUER, int(monotonic() // KEPT))
+    return _kept_document(issuer(), int(monotonic() // KEPT))
 
 
 @lru_cache(maxsize=1)
-def _kept_document(issuer: str, at: int) -> dict[str, Any]:
+def _kept_document(of: str, at: int) -> dict[str, Any]:
     return document()
 
 
@@ -96,9 +103,15 @@ def claims_of(token: Any, *, needs: tuple[str, ...] = ("exp", "sub")) -> dict[st
         raise NotBelieved(f"The token is not for us: {type(wrong).__name__}.") from None
     if claims.get("azp", settings.OIDC_CLIENT_ID) != settings.OIDC_CLIENT_ID:
         raise NotBelieved("The token was made for another client.")
-    if "sub" in claims and not (isinstance(claims["sub"], str) and 0 < len(claims["sub"]) <= LONGEST_SUB):
+    if "sub" in claims and not (isinstance(claims["sub"], str) and re.fullmatch(SUB, claims["sub"])):
         raise NotBelieved("The token names no user.")
+    if not all(_is_time(claims[name]) for name in ("iat", "auth_time") if claims.get(name) is not None):
+        raise NotBelieved("The token's times are no numbers.")
     return claims
+
+
+def _is_time(claim: Any) -> bool:
+    return isinstance(claim, int | float) and isfinite(claim)
 
 
 def of_user(claims: dict[str, Any], access_token: str) -> dict[str, Any]:

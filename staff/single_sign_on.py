@@ -115,7 +115,7 @@ class Adapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         """The provider of the settings: no table has its secret."""
         app = SocialApp(
             provider=Provider.id,
-            provider_id=settings.OIDC_ISSUER,  # `sub` is unique within it
+            provider_id=oidc.issuer(),  # `sub` is unique within it
             name="Single sign-on",
             client_id=settings.OIDC_CLIENT_ID,
             secret=settings.OIDC_CLIENT_SECRET,
@@ -208,7 +208,7 @@ def remember(request: HttpRequest, login: SocialLogin) -> None:
     now = time()
     request.session[CONFIRMED] = now - min(now, _age_of_sign_in(login.claims))
     request.session[KEY] = {"sub": login.claims["sub"], "asked": now, "answered": now, "unanswered": 0}
-    data = {"iss": settings.OIDC_ISSUER, "sub": login.claims["sub"], "sid": login.claims.get("sid")}
+    data = {"iss": oidc.issuer(), "sub": login.claims["sub"], "sid": login.claims.get("sid")}
     UserSession.objects.filter(session_key=request.session.session_key).update(data=data)
 
 
@@ -243,7 +243,7 @@ def ask(request: HttpRequest, purpose: str, back: str, **parameters: Any) -> Htt
     """Redirect to the provider. `back` is our own address. Raises as `oidc.document` if the provider is away."""
     oidc.document()  # otherwise the browser would wait for a host that is down
     data = {"for": purpose, "at": time(), "nonce": token_urlsafe(24)}
-    provider = Adapter().get_provider(request, settings.OIDC_ISSUER)
+    provider = Adapter().get_provider(request, oidc.issuer())
     answer: HttpResponse = provider.redirect(
         request, AuthProcess.LOGIN, back, data, auth_params={"nonce": data["nonce"], **parameters}
     )
@@ -263,5 +263,5 @@ def onward(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
 def callback(request: HttpRequest) -> HttpResponse:
     if not settings.OIDC_ISSUER:
         raise Http404
-    answer: HttpResponse = OAuth2CallbackView.adapter_view(Endpoints(request, settings.OIDC_ISSUER))(request)
+    answer: HttpResponse = OAuth2CallbackView.adapter_view(Endpoints(request, oidc.issuer()))(request)
     return answer

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from time import time
+from typing import Any
 
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.usersessions.models import UserSession
 from django.conf import settings
 from django.contrib.auth import logout
 from django.core.cache import cache
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils.crypto import salted_hmac
@@ -93,18 +95,23 @@ def end_by_provider(request: HttpRequest) -> HttpResponse:
         claims = oidc.claims_of(request.POST.get("logout_token"), needs=("exp", "jti"))
         if "nonce" in claims or LOGOUT_EVENT not in (claims.get("events") or {}):
             raise oidc.NotBelieved("The token is of another use.")  # such as an ID token
-        sub, sid = claims.get("sub"), claims.get("sid")
-        once = f"oidc:{salted_hmac(__name__, str(claims['jti']), algorithm='sha256').hexdigest()}"
-        if not (sub or sid) or not cache.add(once, "y", claims["exp"] - time() + 2 * oidc.LEEWAY):
-            raise oidc.NotBelieved("The token ends nothing, or was sent before.")
+        _end_sessions(claims)
     except (OAuth2Error, RequestException) as wrong:
         logger.warning("Single sign-on: %s", words(wrong, request))
         return JsonResponse({"error": "invalid_request"}, status=400)
-    ended = UserSession.objects.filter(data__iss=settings.OIDC_ISSUER)
+    return HttpResponse()
+
+
+@transaction.atomic  # if a session cannot be ended, the provider may send its token again
+def _end_sessions(claims: dict[str, Any]) -> None:
+    sub, sid = claims.get("sub"), claims.get("sid")
+    once = f"oidc:{salted_hmac(__name__, str(claims['jti']), algorithm='sha256').hexdigest()}"
+    if not (sub or sid) or not cache.add(once, "y", claims["exp"] - time() + 2 * oidc.LEEWAY):
+        raise oidc.NotBelieved("The token ends nothing, or was sent before.")
+    ended = UserSession.objects.filter(data__iss=oidc.issuer())
     if sub:
         ended = ended.filter(data__sub=sub)
     if sid:
         ended = ended.filter(data__sid=sid)
     for session in ended:
         session.end()
-    return HttpResponse()

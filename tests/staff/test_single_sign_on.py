@@ -77,6 +77,21 @@ def test_an_account_of_before_is_linked_once_by_its_name_and_then_by_what_the_pr
     assert SocialAccount.objects.count() == User.objects.count() == 1
 
 
+def test_a_name_that_differs_from_another_in_its_capitals_only_is_taken(
+    browser: Browser, ada: User, settings: Any
+) -> None:
+    User.objects.update(username="Ada")
+    assert "user name is another account" in browser.said(browser.sign_in())
+    assert User.objects.count() == 1
+
+
+def test_a_slash_more_in_the_issuer_is_the_same_provider(browser: Browser, settings: Any) -> None:
+    browser.sign_in()
+    settings.OIDC_ISSUER += "/"
+    Browser().sign_in()
+    assert SocialAccount.objects.count() == 1
+
+
 def test_no_superuser_gets_in_by_a_name_nor_by_having_become_one(browser: Browser, ada: User) -> None:
     User.objects.update(is_superuser=True)
     assert "another account" in browser.said(browser.sign_in())

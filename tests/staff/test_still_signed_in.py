@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from allauth.usersessions.models import UserSession
 from django.contrib.auth.models import User
+from django.db import OperationalError
 from django.test import Client
 
 from staff import oidc, single_sign_on, still_signed_in
@@ -141,11 +142,21 @@ def test_an_error_that_nobody_was_asked_for_ends_no_session(browser: Browser) ->
 # --- Back-channel logout ------------------------------------------------------------------------
 
 
-def test_the_provider_ends_the_session_that_it_names_and_no_other(browser: Browser, provider: OpenIdProvider) -> None:
+def _lose_the_database(session: UserSession) -> None:
+    raise OperationalError
+
+
+def test_the_provider_ends_the_session_that_it_names_and_no_other(
+    browser: Browser, provider: OpenIdProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     elsewhere = Browser()
     elsewhere.sign_in()
     browser.leave_provider(provider.issuer)
     sent = provider.logouts.get(timeout=10)
+    with monkeypatch.context() as patch:
+        patch.setattr(UserSession, "end", _lose_the_database)
+        with pytest.raises(OperationalError):  # it does not count: the provider sends it again
+            Client().post(END, sent)
     for _ in range(2):  # the second is refused, and ends nothing more
         answer = Client(enforce_csrf_checks=True).post(END, sent)
         assert not browser.is_signed_in
