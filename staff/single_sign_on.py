@@ -263,5 +263,9 @@ def onward(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
 def callback(request: HttpRequest) -> HttpResponse:
     if not settings.OIDC_ISSUER:
         raise Http404
-    answer: HttpResponse = OAuth2CallbackView.adapter_view(Endpoints(request, oidc.issuer()))(request)
+    try:
+        answer: HttpResponse = OAuth2CallbackView.adapter_view(Endpoints(request, oidc.issuer()))(request)
+    except (OAuth2Error, RequestException) as wrong:  # allauth takes the provider's document for given
+        logger.warning("Single sign-on: %s", words(wrong, request))
+        return to_sign_in(request, DOWN, None)
     return answer
