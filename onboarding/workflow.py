@@ -164,6 +164,8 @@ ONBOARDING = WorkflowDefinition(
     wording=WORDING,
     listings=LISTINGS,
     correctable=CORRECTABLE,
+    # Nobody takes a patient's money a second time alone.
+    two_people=True,
     # For the destinations in OUTBOX_DESTINATIONS: without one nothing is stored.
     publishes=("completed", "failed"),
     # As the articles promise. After ten days all legitimate waits are over: see EXPIRES_AFTER.

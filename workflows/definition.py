@@ -276,6 +276,8 @@ class WorkflowDefinition:
       (`workflows.before_undo`).
     - `correctable`: the fields that two people may correct when a workflow has failed (`operations.corrections`).
       Raises ValueError for an amount, for the linking id, and for a step that is not `once`.
+    - `two_people`: what lets the charge be made again, or its refund, takes a second person (`operations.two_people`).
+      Raises ValueError if the wording names no charge.
     - `retention`: how long a finished workflow is kept (`workflows.retention`): 90 days by default.
     - `publishes`: its lifecycle events, from LIFECYCLE (docs/outbox.md). Raises ValueError for any other.
     - `listings`: how to list the calls that a service has performed, by step name or `undo <name>`. `manage.py
@@ -308,6 +310,7 @@ class WorkflowDefinition:
         listings: Mapping[str, Listing] | None = None,
         before_undo: BeforeUndo | None = None,
         correctable: Correctable | None = None,
+        two_people: bool = False,
         retention: Retention | None = None,
         publishes: Sequence[str] = (),
     ) -> None:
@@ -339,6 +342,11 @@ class WorkflowDefinition:
         self.listings = dict(listings or {})
         self.before_undo = before_undo
         self.correctable = correctable
+        self.two_people = two_people
+        if two_people and not self.charge_names:
+            raise ValueError(
+                f"{name!r} asks two people about a charge, and its wording names none: Wording(money=...)."
+            )
         self.publishes = frozenset([publishes] if isinstance(publishes, str) else publishes)
         if unknown := sorted(self.publishes - {*LIFECYCLE}):
             raise ValueError(f"{name!r} cannot publish {', '.join(unknown)}: only {', '.join(LIFECYCLE)}.")

@@ -6,6 +6,7 @@ from workflows.models.attempt import Attempt, StepOutcome
 from workflows.models.bulk_operation import BulkItem, BulkOperation
 from workflows.models.business_key import BusinessKeyHash
 from workflows.models.chore import Chore
+from workflows.models.confirmation import Confirmation
 from workflows.models.correction import Correction, OriginalPayload
 from workflows.models.data_key import DataKey
 from workflows.models.effect import Effect
@@ -39,6 +40,7 @@ __all__ = [
     "BusinessKeyHash",
     "Chore",
     "CircuitEvent",
+    "Confirmation",
     "Correction",
     "DataKey",
     "Effect",

@@ -46,7 +46,9 @@ from workflows.operations.tasks import (
     ask_lead,
     assign,
     claim_task,
+    confirm,
     decidable,
+    do_not_confirm,
     reject,
     release_task,
     retract,
@@ -59,8 +61,11 @@ from workflows.operations.tasks import (
 )
 from workflows.operations.workflows import (
     cancel,
+    confirm_retry,
+    do_not_confirm_retry,
     ended_at,
     retry,
+    review_alone,
     run_now,
     why_not_cancel,
     why_not_retry,

@@ -25,7 +25,7 @@ from workflows.definition import definitions, is_to_be_undone, titled_step
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine import compensation, undo_question
-from workflows.models import Attempt, Correction, Effect, Event, ManualTask, Signal, Wait, Workflow
+from workflows.models import Attempt, Confirmation, Correction, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations.guards import why_emptied
 from workflows.state import history, transitions
@@ -191,6 +191,7 @@ def retract(task: ManualTask) -> str:
             transitions.make_due(task.workflow_id)
         case Again.TO_UNDO:
             Correction.objects.drop(task.workflow_id)
+            Confirmation.objects.drop(task.workflow_id)
             transitions.reopen_compensation(task.workflow_id)
             asks = undo_question.mark_again(task.workflow_id)
             history.record(task.workflow_id, Event.Kind.COMPENSATING, step=step_of(task), **asks)

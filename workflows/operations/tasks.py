@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,10 @@ from django.db import IntegrityError
 from workflows import times
 from workflows.engine import compensation, undo_question
 from workflows.errors import NotAllowed
-from workflows.models import Effect, Event, ManualTask, Workflow
+from workflows.models import Confirmation, Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import OPERATIONS, ManualTaskQuerySet, able_to_decide
-from workflows.operations import answers, retracting
+from workflows.operations import answers, retracting, two_people
 from workflows.operations.guards import (
     ACKNOWLEDGE,
     ASSIGN,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 CHANGED = "Somebody has changed it just now: look at it again."
 OWN_REQUEST = "You requested this yourself, so another user has to decide it (four eyes)."
 FOUR_EYES = "manual_task_four_eyes"
+_UNCLAIMED: dict[str, Any] = {"assignee": None, "claimed_at": None, "lead_asked_at": None}
 # One of them is enough. The second is only for tasks of the team `operations`.
 MAY_DECIDE = (DECIDE, RESOLVE)
 
@@ -110,15 +111,57 @@ def release_task(task_id: int, *, user: User, reason: str = "") -> None:
         record_event(task.workflow_id, Event.Kind.TASK_RELEASED, user, reason=reason, task=task_id)
 
 
-def approve(task_id: int, *, user: User, reason: str = "", answer: Mapping[str, Any] | None = None) -> None:
-    """Answer a manual task with yes, and wake its workflow. `answer` has the fields that the question asks for."""
-    _decide(task_id, ManualTask.State.APPROVED, user=user, reason=reason, answer=answer)
+def approve(task_id: int, *, user: User, reason: str = "", answer: Mapping[str, Any] | None = None) -> str:
+    """Answer a manual task with yes, and wake its workflow. `answer` has the fields that the question asks for.
+
+    Returns a sentence if a second person has to confirm it first (`operations.two_people`); else nothing.
+    """
+    return _decide(task_id, ManualTask.State.APPROVED, user=user, reason=reason, answer=answer)
 
 
-def reject(task_id: int, *, user: User, reason: str) -> None:
-    """Answer a manual task with no, and wake its workflow. A refused approval fails it, with this reason."""
+def reject(task_id: int, *, user: User, reason: str) -> str:
+    """Answer a manual task with no, and wake its workflow. A refused approval fails it, with this reason.
+
+    Returns a sentence if a second person has to confirm it first; else nothing.
+    """
     require_reason(reason, "a rejection")
-    _decide(task_id, ManualTask.State.REJECTED, user=user, reason=reason)
+    return _decide(task_id, ManualTask.State.REJECTED, user=user, reason=reason)
+
+
+def confirm(task_id: int, *, user: User, seen: Collection[int], reason: str = "") -> None:
+    """Confirm, as the second person, the answer that a colleague has given, and wake the workflow.
+
+    `seen` is the confirmation that the user was shown. `reason` is a note.
+    """
+    require(user, *MAY_DECIDE)
+    asked = two_people.find(seen, _read_task(task_id).workflow_id, task_id)
+    _decide(
+        task_id,
+        ManualTask.State(asked.decision),
+        user=user,
+        reason=asked.reason,
+        answer=asked.answer,
+        asked=asked,
+        note=stated(reason),
+    )
+
+
+def do_not_confirm(task_id: int, *, user: User, seen: Collection[int], reason: str) -> str:
+    """Withdraw one's own answer before it is confirmed, or do not confirm a colleague's. The task stays open."""
+    require(user, *MAY_DECIDE)
+    require_reason(reason, "that")
+    with short_transaction():
+        _lock_task(task_id)
+        task = _read_task(task_id)
+        asked = two_people.find(seen, task.workflow_id, task_id)
+        if asked.asked_by_id != user.pk and (refusal := why_not_decide(task, user)):
+            raise NotAllowed(refusal)
+        return two_people.close(asked, user=user, reason=reason, task=task_id, **_said(task, asked))
+
+
+def _said(task: ManualTask, asked: Confirmation) -> dict[str, Any]:
+    """What the history says of an answer that waits for a second person."""
+    return answers.for_history(task, asked.answer if asked.decision == ManualTask.State.APPROVED else None)
 
 
 def retract(task_id: int, *, user: User, reason: str) -> str:
@@ -158,11 +201,14 @@ def _decide(
     user: User,
     reason: str,
     answer: Mapping[str, Any] | None = None,
-) -> None:
+    asked: Confirmation | None = None,
+    note: str = "",
+) -> str:
     """Decide a task, once: the update of its row decides a race between two people, or with its expiry.
 
     The workflow's row is not locked, because a worker may have it: the decision is stored as a signal and committed,
-    and a second statement then wakes the workflow.
+    and a second statement then wakes the workflow. An answer that takes two people only asks for the second, unless it
+    is `asked`, and this user is the second. Returns a sentence about that, else nothing.
     """
     require(user, *MAY_DECIDE)
     with _four_eyes_as_refusal(), short_transaction():
@@ -181,6 +227,16 @@ def _decide(
             if checked.get("retry") and (refusal := why_not_retry_instead(task, user)):
                 raise NotAllowed(refusal)
             payload["answer"] = checked
+        detail = answers.for_history(task, payload.get("answer"))
+        if asked:
+            detail |= two_people.confirm(asked, user=user) | ({"note": note} if note else {})
+        elif two_people.is_needed(task, decision, payload.get("answer")):
+            # The update above has decided the race; nobody has seen it. Free again, for the second person.
+            row.update(state=ManualTask.State.OPEN, decided_by=None, decided_at=None, reason="", **_UNCLAIMED)
+            said = {"decision": decision, "answer": payload.get("answer"), "task": task_id, **detail}
+            return two_people.ask(task.workflow_id, user=user, reason=reason, **said)
+        elif two_people.takes_two(task.workflow.workflow_type):
+            Confirmation.objects.drop(task.workflow_id)
         store.store(
             source="console",
             dedupe_key=task.signal_name,
@@ -189,9 +245,9 @@ def _decide(
             payload=payload,
         )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
-        detail = answers.for_history(task, payload.get("answer"))
         record_event(task.workflow_id, kind, user, reason=reason, task=task_id, **detail)
     waking.try_wake(task.workflow_id)
+    return ""
 
 
 def _require_not_cancelled(task: ManualTask) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from workflows import extension
@@ -13,14 +13,15 @@ from workflows.engine import compensation, reopening, undo_question
 from workflows.engine.extension import Hooks
 from workflows.engine.results import describe_engine_error, last_error
 from workflows.errors import NotAllowed, WorkflowCancelled
-from workflows.models import Correction, Event, ManualTask, State, Workflow
+from workflows.models import Confirmation, Correction, Event, ManualTask, State, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
-from workflows.operations import family_retries, payments
+from workflows.operations import family_retries, payments, two_people
 from workflows.operations.guards import (
     CANCEL,
     CANCEL_PAID,
     RETRY,
     RUN_NOW,
+    VIEW_AUDIT,
     Actor,
     WorkflowBusy,
     after_commit,
@@ -40,8 +41,18 @@ from workflows.state import attempt_log, history, transitions
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+TWO_PEOPLE = "It charges again what was refunded, and that takes two people: retry it on its own page."
 
-def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = False, seen: Collection[int] = ()) -> str:
+
+def retry(
+    workflow_id: int,
+    *,
+    user: User,
+    reason: str = "",
+    in_bulk: bool = False,
+    seen: Collection[int] = (),
+    second: User | None = None,
+) -> str:
     """Start a failed or cancelled workflow again from its first step; return what happens before that, if anything.
 
     A question that failed it (rejected, or expired) is asked again, as is one that expired or was closed while nobody
@@ -51,7 +62,8 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
 
     It goes before workflows that have not started, unless many are retried `in_bulk`: a thousand would delay everything
     new. `in_bulk` refuses a cancelled workflow, so that ticking a whole page cannot bring it back. To charge again what
-    was refunded, the user needs the permission to cancel paid workflows.
+    was refunded, the user needs the permission to cancel paid workflows; where that takes two people, it is only asked
+    for, unless a `second` user has approved the bulk operation.
 
     `seen` is the end that the user was shown (`ended_at`): a workflow that has failed again since is refused. It is
     empty if the caller has shown none.
@@ -63,17 +75,66 @@ def retry(workflow_id: int, *, user: User, reason: str = "", in_bulk: bool = Fal
             raise NotAllowed("A cancelled workflow is retried on its own page.")
         if asked := family_retries.under_way(workflow_id):
             raise NotAllowed(str(asked))
-        if workflow.cancelled_at and (told := family_retries.ask(workflow_id, user=user, reason=reason)):
-            return told
-        _retry(workflow, user, reason, begun=not in_bulk)
+        told: dict[str, Any] = {}
+        if two_people.is_needed_to_retry(workflow_id):
+            if in_bulk and second is None:
+                raise NotAllowed(TWO_PEOPLE)
+            sentence = two_people.ask(workflow_id, user=user, reason=reason, decision=two_people.RETRIED)
+            asked = two_people.open_of(workflow_id) if second else None
+            if second is None or asked is None:
+                return sentence
+            told = two_people.confirm(asked, user=second)
+        return _retry_with_family(workflow, user, reason, begun=not in_bulk, **told)
+
+
+def confirm_retry(workflow_id: int, *, user: User, seen: Collection[int], reason: str = "") -> str:
+    """Retry a workflow, as the second person, for which a colleague has asked; return what happens before, if anything.
+
+    `seen` is the confirmation that the user was shown. `reason` is a note.
+    """
+    require(user, RETRY)
+    with short_transaction():
+        workflow = _lock_for_retry(workflow_id, user, ())
+        asked = two_people.find(seen, workflow_id)
+        told = two_people.confirm(asked, user=user) | ({"note": stated(reason)} if stated(reason) else {})
+        return _retry_with_family(workflow, user, asked.reason, **told)
+
+
+def do_not_confirm_retry(workflow_id: int, *, user: User, seen: Collection[int], reason: str) -> str:
+    """Withdraw one's own retry before it is confirmed, or do not confirm a colleague's. The workflow stays failed."""
+    require(user, RETRY)
+    require_reason(reason, "that")
+    with short_transaction():
+        lock_workflow(workflow_id)
+        return two_people.close(two_people.find(seen, workflow_id), user=user, reason=reason)
+
+
+def review_alone(workflow_id: int, *, user: User, seen: Collection[int], reason: str) -> None:
+    """Say that one has looked at what a lead has confirmed alone."""
+    require(user, CANCEL_PAID, VIEW_AUDIT)
+    require_reason(reason, "a review")
+    with short_transaction():
+        two_people.review(workflow_id, user=user, seen=seen, reason=reason)
+
+
+def _retry_with_family(workflow: Workflow, user: User, reason: str, *, begun: bool = True, **told: Any) -> str:
+    if workflow.cancelled_at and (sentence := family_retries.ask(workflow.pk, user=user, reason=reason)):
+        return sentence
+    _retry(workflow, user, reason, begun=begun, **told)
     return ""
 
 
-def retry_alone(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
-    """Retry a workflow, cancelled or not, whose children were retried before it (`operations.family_retries`)."""
+def retry_alone(workflow_id: int, *, root: int, user: User, reason: str, seen: Collection[int]) -> None:
+    """Retry a workflow, cancelled or not, whose children were retried before it (`operations.family_retries`).
+
+    What was refunded since the retry of the `root` was asked for, nobody has confirmed.
+    """
     require(user, RETRY)
     with short_transaction():
-        _retry(_lock_for_retry(workflow_id, user, seen), user, reason)
+        workflow = _lock_for_retry(workflow_id, user, seen)
+        if two_people.is_needed_to_retry(workflow_id) and not two_people.has_confirmed_retry(root):
+            raise NotAllowed(TWO_PEOPLE)
+        _retry(workflow, user, reason)
 
 
 def _lock_for_retry(workflow_id: int, user: User, seen: Collection[int]) -> Workflow:
@@ -86,14 +147,15 @@ def _lock_for_retry(workflow_id: int, user: User, seen: Collection[int]) -> Work
     return workflow
 
 
-def _retry(workflow: Workflow, user: User, reason: str, *, begun: bool = True) -> None:
+def _retry(workflow: Workflow, user: User, reason: str, *, begun: bool = True, **told: Any) -> None:
     start_again(workflow, begun=begun)
-    record_event(workflow.pk, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason)
+    record_event(workflow.pk, Event.Kind.RETRIED, user, step=workflow.current_step, reason=reason, **told)
 
 
 def start_again(workflow: Workflow, *, begun: bool = True) -> None:
     """Start a FAILED workflow again from its first step, in an operation's transaction that has locked the row."""
     Correction.objects.drop(workflow.pk)
+    Confirmation.objects.drop(workflow.pk)
     reopening.reopen(workflow, begun=begun)
     store.close_cancellations(workflow.pk)
     store.restore_signals(workflow.pk)

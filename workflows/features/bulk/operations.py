@@ -40,6 +40,7 @@ from workflows.operations.guards import (
     why_not_second,
 )
 from workflows.operations.payments import charged_again
+from workflows.operations.two_people import is_needed_to_retry
 from workflows.postgres.statements import execute
 from workflows.signals.waking import Slice
 
@@ -112,7 +113,10 @@ def why_four_eyes(bulk: BulkOperation, user: User) -> str:
     if bulk.selected > (most := alone(bulk.verb, user)):
         return f"a selection of more than {most} needs a second person"
     if verbs()[bulk.verb].charges_again and user.has_perm(CANCEL_PAID):  # others charge nobody again
-        again = len({each.workflow_id for each in charged_again(*bulk.items.values_list("row", flat=True))})
+        rows = list(bulk.items.values_list("row", flat=True))
+        if is_needed_to_retry(*rows):
+            return "patients are charged again, and that takes two people"
+        again = len({each.workflow_id for each in charged_again(*rows)})
         if again > ALONE:
             return f"{again} are charged again, and more than {ALONE} of those need a second person"
     return ""

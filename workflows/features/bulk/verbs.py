@@ -76,7 +76,7 @@ RETRY_EACH = BulkVerb(
     name="retry",
     label="Retry",
     permission=RETRY,
-    act=lambda item, **who: retry(item.row, in_bulk=True, seen=seen(item), **who),
+    act=lambda item, **who: retry(item.row, in_bulk=True, seen=seen(item), second=item.operation.approved_by, **who),
     seen=_ITS_END,
     charges_again=True,
     applies=Q(emptied_at=None, status="FAILED", cancelled_at=None),
@@ -100,7 +100,7 @@ RETRY_EACH = BulkVerb(
 RETRY_FAMILY = BulkVerb(
     name=family_retries.VERB,
     permission=RETRY,
-    act=lambda item, root, **who: retry_alone(item.row, seen=seen(item), **who),
+    act=lambda item, root, **who: retry_alone(item.row, root=root, seen=seen(item), **who),
     applies=Q(emptied_at=None, status="FAILED"),
     noun="retry",
     did="retried",
