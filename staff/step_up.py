@@ -66,6 +66,8 @@ ASK_FIRST: dict[str, Asked] = {
     "admin:workflows_bulkoperation_approve": _always,
     "admin:workflows_bulkoperation_start": _cancels,
     "admin:workflows_manualtask_decide": _always,
+    "admin:workflows_manualtask_confirm": _always,
+    "admin:workflows_workflow_confirm_retry": _always,
     "admin:workflows_service_let_fail": _always,
     # Otherwise somebody at an administrator's open session could give their own account all these rights.
     "admin:auth_user_add": _always,

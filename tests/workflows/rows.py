@@ -10,6 +10,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from django.contrib.auth.models import Permission, User
+from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 from pydantic import BaseModel, Field
@@ -21,6 +22,7 @@ from workflows.engine import undo_question
 from workflows.models import (
     Attempt,
     BulkOperation,
+    Confirmation,
     Correction,
     Effect,
     Erasure,
@@ -152,6 +154,40 @@ def asked_to_correct(row: Workflow | None = None, *, value: str = "Fragile!") ->
         reason="She said so.",
         asked_by=corrector("bob-who-asks"),
     )
+
+
+def refunded(**fields: Any) -> Workflow:
+    """An onboarding that has failed, and whose charge was given back."""
+    row = failed(**{"workflow_type": "onboarding", **fields})
+    effect = {"step": "execute_checkout", "state": "undone", "result": {"charge_id": "ch_1"}, "attempt": 1}
+    Effect.objects.create(workflow=row, idempotency_key=f"{row.key}:charge", **effect)
+    return row
+
+
+def unclear_charge(**fields: Any) -> ManualTask:
+    """The question whether an onboarding's charge happened."""
+    row = waiting(workflow_type="onboarding", task=False, **fields)
+    return open_task(row, about="execute_checkout", task_type="effect_in_doubt", team="operations")
+
+
+def to_confirm(by: User, row: Workflow, task: ManualTask | None = None) -> Confirmation:
+    """What `by` has said of the task, or the retry that they ask for, and nobody has confirmed."""
+    said = {"decision": "rejected" if task else "retry", "reason": "Not in the bank's list."}
+    return Confirmation.objects.create(workflow=row, task=task, asked_by=by, **said)
+
+
+def hours_pass(hours: int) -> None:
+    """What waits for a second person was asked for so much earlier; else the database sets that time."""
+    with without_triggers():
+        Confirmation.objects.update(asked_at=F("asked_at") - timedelta(hours=hours))
+
+
+def confirmed_alone(by: User, row: Workflow) -> Confirmation:
+    """What a lead has confirmed alone, and nobody has reviewed."""
+    made = to_confirm(by, row)
+    hours_pass(9)
+    Confirmation.objects.filter(pk=made.pk).update(state="confirmed", decided_by=by, alone=True)
+    return made
 
 
 def complete(**fields: Any) -> Workflow:

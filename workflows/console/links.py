@@ -26,6 +26,11 @@ def workflow(workflow_id: int) -> str:
     return reverse("admin:workflows_workflow_change", args=[workflow_id])
 
 
+def task(task_id: int) -> str:
+    """The page of a manual task."""
+    return reverse("admin:workflows_manualtask_change", args=[task_id])
+
+
 def bulk_operation(bulk_id: int) -> str:
     """The page of a bulk operation."""
     return reverse("admin:workflows_bulkoperation_change", args=[bulk_id])

@@ -15,7 +15,7 @@ from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_POST
 
 from workflows import operations
-from workflows.console import choosing, needs_a_person, next_task
+from workflows.console import choosing, confirming, needs_a_person, next_task
 from workflows.console.answer_form import YesForm
 from workflows.console.base import KEPT, ConsoleAdmin, ReasonForm, Verb, colleague_field, reason_field
 from workflows.console.dialogues import APPROVAL, ON_EXPIRY, DecisionForm, answer_form, dialogue_for
@@ -135,7 +135,7 @@ class ManualTaskAdmin(ConsoleAdmin):
     page_template = "admin/workflows/manual_task/page.html"
     list_title = "Inbox"
     identity = ("created_at",)
-    verbs = (RETRACT, ASSIGN, ASK_LEAD)
+    verbs = (RETRACT, *confirming.VERBS, ASSIGN, ASK_LEAD)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ManualTask]:
         return ManualTask.objects.by_the_clock().with_claims().defer("question", "facts")
@@ -219,6 +219,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             "money": _money(row) if request.user.has_perm("workflows.view_workflow") else "",
             "handed_over": _handed_over(row),
             **_where(row),
+            **confirming.ticket(row),
             "dialogue": dialogue_for(row),
             "decide_url": self.url_of("decide", row) + next_task.query(request),
         }

@@ -31,6 +31,7 @@ from workflows.features.retention.hooks import Retention
 from workflows.features.traces.hooks import Traces
 from workflows.features.trends.extension import TrendsExtension
 from workflows.features.trends.hooks import Trends
+from workflows.features.two_people.extension import TwoPeopleExtension
 
 FEATURES: tuple[Feature, ...] = (
     Outages(),
@@ -53,6 +54,7 @@ EXTENSIONS: tuple[Extension, ...] = (
     DeferredStepsExtension(),
     OutboxExtension(),
     CorrectionsExtension(),
+    TwoPeopleExtension(),
     BusinessKeyExtension(),
     BulkExtension(),
     RetentionExtension(),

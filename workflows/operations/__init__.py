@@ -14,6 +14,14 @@ from workflows.operations.acknowledging import (
 )
 from workflows.operations.answers import answer_model, may_retry, said_of_never
 from workflows.operations.chores import go_on
+from workflows.operations.confirming import (
+    confirm,
+    confirm_retry,
+    do_not_confirm,
+    do_not_confirm_retry,
+    review_alone,
+    said,
+)
 from workflows.operations.guards import (
     ACKNOWLEDGE,
     ASSIGN,
@@ -46,9 +54,7 @@ from workflows.operations.tasks import (
     ask_lead,
     assign,
     claim_task,
-    confirm,
     decidable,
-    do_not_confirm,
     reject,
     release_task,
     retract,
@@ -61,11 +67,8 @@ from workflows.operations.tasks import (
 )
 from workflows.operations.workflows import (
     cancel,
-    confirm_retry,
-    do_not_confirm_retry,
     ended_at,
     retry,
-    review_alone,
     run_now,
     why_not_cancel,
     why_not_retry,

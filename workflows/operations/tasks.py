@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
     with short_transaction():
         row = ManualTask.objects.filter(pk=task_id)
         claimed = _decidable(row, user).free().update(assignee=user, claimed_at=ClockTimestamp(), lead_asked_at=None)
-        task = _read_task(task_id)
+        task = read_task(task_id)
         if not claimed:
             raise NotAllowed(why_not_claim(task, user) or CHANGED)
         record_event(task.workflow_id, Event.Kind.TASK_CLAIMED, user, reason=reason, task=task_id)
@@ -63,8 +63,8 @@ def assign(task_id: int, *, user: User, to: int, seen: list[int], reason: str = 
     """
     require(user, ASSIGN, *MAY_DECIDE)
     with short_transaction():
-        _lock_task(task_id)
-        task = _read_task(task_id)
+        lock_task(task_id)
+        task = read_task(task_id)
         if why_not := why_not_assign(task, user):
             raise NotAllowed(why_not)
         if seen != [task.assignee_id] * (task.assignee_id is not None):
@@ -86,7 +86,7 @@ def ask_lead(task_id: int, *, user: User, reason: str) -> None:
     require_reason(reason, "a lead")
     with short_transaction():
         asked = _undecided(ManualTask.objects.filter(pk=task_id)).update(lead_asked_at=ClockTimestamp())
-        task = _read_task(task_id)
+        task = read_task(task_id)
         if not asked:
             raise NotAllowed(_why_over(task) or CHANGED)
         record_event(task.workflow_id, Event.Kind.LEAD_ASKED, user, reason=reason, task=task_id)
@@ -105,7 +105,7 @@ def release_task(task_id: int, *, user: User, reason: str = "") -> None:
         if not user.has_perm(ASSIGN):
             claimed = row.filter(assignee=user) | _allowed_for(claimed, user).free()
         released = _undecided(claimed).update(assignee=None, claimed_at=None)
-        task = _read_task(task_id)
+        task = read_task(task_id)
         if not released:
             raise NotAllowed(why_not_release(task, user) or CHANGED)
         record_event(task.workflow_id, Event.Kind.TASK_RELEASED, user, reason=reason, task=task_id)
@@ -116,7 +116,7 @@ def approve(task_id: int, *, user: User, reason: str = "", answer: Mapping[str, 
 
     Returns a sentence if a second person has to confirm it first (`operations.two_people`); else nothing.
     """
-    return _decide(task_id, ManualTask.State.APPROVED, user=user, reason=reason, answer=answer)
+    return decide(task_id, ManualTask.State.APPROVED, user=user, reason=reason, answer=answer)
 
 
 def reject(task_id: int, *, user: User, reason: str) -> str:
@@ -125,43 +125,7 @@ def reject(task_id: int, *, user: User, reason: str) -> str:
     Returns a sentence if a second person has to confirm it first; else nothing.
     """
     require_reason(reason, "a rejection")
-    return _decide(task_id, ManualTask.State.REJECTED, user=user, reason=reason)
-
-
-def confirm(task_id: int, *, user: User, seen: Collection[int], reason: str = "") -> None:
-    """Confirm, as the second person, the answer that a colleague has given, and wake the workflow.
-
-    `seen` is the confirmation that the user was shown. `reason` is a note.
-    """
-    require(user, *MAY_DECIDE)
-    asked = two_people.find(seen, _read_task(task_id).workflow_id, task_id)
-    _decide(
-        task_id,
-        ManualTask.State(asked.decision),
-        user=user,
-        reason=asked.reason,
-        answer=asked.answer,
-        asked=asked,
-        note=stated(reason),
-    )
-
-
-def do_not_confirm(task_id: int, *, user: User, seen: Collection[int], reason: str) -> str:
-    """Withdraw one's own answer before it is confirmed, or do not confirm a colleague's. The task stays open."""
-    require(user, *MAY_DECIDE)
-    require_reason(reason, "that")
-    with short_transaction():
-        _lock_task(task_id)
-        task = _read_task(task_id)
-        asked = two_people.find(seen, task.workflow_id, task_id)
-        if asked.asked_by_id != user.pk and (refusal := why_not_decide(task, user)):
-            raise NotAllowed(refusal)
-        return two_people.close(asked, user=user, reason=reason, task=task_id, **_said(task, asked))
-
-
-def _said(task: ManualTask, asked: Confirmation) -> dict[str, Any]:
-    """What the history says of an answer that waits for a second person."""
-    return answers.for_history(task, asked.answer if asked.decision == ManualTask.State.APPROVED else None)
+    return decide(task_id, ManualTask.State.REJECTED, user=user, reason=reason)
 
 
 def retract(task_id: int, *, user: User, reason: str) -> str:
@@ -169,11 +133,11 @@ def retract(task_id: int, *, user: User, reason: str) -> str:
     require(user, *MAY_DECIDE)
     require_reason(reason, "what is retracted")
     with short_transaction():
-        workflow_id = _read_task(task_id).workflow_id
+        workflow_id = read_task(task_id).workflow_id
         lock_workflow(workflow_id)
         # A worker that has lost the row may be writing to one of these effects. Its write is then visible below.
         list(Effect.objects.filter(workflow=workflow_id).order_by("pk").select_for_update(no_key=True).values("pk"))
-        task = _read_task(task_id)
+        task = read_task(task_id)
         if why_not := why_not_retract(task, user) or retracting.why_not(task):
             raise NotAllowed(why_not)
         ManualTask.objects.filter(pk=task_id).update(state=ManualTask.State.RETRACTED)
@@ -194,7 +158,7 @@ def decidable(user: User) -> ManualTaskQuerySet:
 # --- Deciding -----------------------------------------------------------------------------------------
 
 
-def _decide(
+def decide(
     task_id: int,
     decision: ManualTask.State,
     *,
@@ -215,7 +179,7 @@ def _decide(
         row = ManualTask.objects.filter(pk=task_id)
         free = _decidable(row, user).free_for(user)
         decided = free.update(state=decision, decided_by=user, decided_at=ClockTimestamp(), reason=stated(reason))
-        task = _read_task(task_id)
+        task = read_task(task_id)
         if not decided:
             raise NotAllowed(why_not_decide(task, user) or CHANGED)
         _require_not_cancelled(task)
@@ -314,12 +278,12 @@ def why_not_retry_instead(task: ManualTask, user: User) -> str:
     return why_not_retry(task.workflow_id, user) if task.task_type == undo_question.TASK_TYPE else ""
 
 
-def _lock_task(task_id: int) -> None:
+def lock_task(task_id: int) -> None:
     """Lock a task's row. Does not wait for another user who is deciding or claiming it."""
     ManualTask.objects.select_for_update(nowait=True, no_key=True).filter(pk=task_id).values("pk").first()
 
 
-def _read_task(task_id: int) -> ManualTask:
+def read_task(task_id: int) -> ManualTask:
     rows = ManualTask.objects.by_the_clock().with_claims().select_related("workflow", "wait", "assignee", "decided_by")
     if task := rows.defer("workflow__payload", "workflow__context", "wait__result").filter(pk=task_id).first():
         return task

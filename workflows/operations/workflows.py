@@ -21,7 +21,6 @@ from workflows.operations.guards import (
     CANCEL_PAID,
     RETRY,
     RUN_NOW,
-    VIEW_AUDIT,
     Actor,
     WorkflowBusy,
     after_commit,
@@ -70,7 +69,7 @@ def retry(
     """
     require(user, RETRY)
     with short_transaction():
-        workflow = _lock_for_retry(workflow_id, user, seen)
+        workflow = lock_for_retry(workflow_id, user, seen)
         if in_bulk and workflow.cancelled_at:
             raise NotAllowed("A cancelled workflow is retried on its own page.")
         if asked := family_retries.under_way(workflow_id):
@@ -84,40 +83,11 @@ def retry(
             if second is None or asked is None:
                 return sentence
             told = two_people.confirm(asked, user=second)
-        return _retry_with_family(workflow, user, reason, begun=not in_bulk, **told)
+        return retry_with_family(workflow, user, reason, begun=not in_bulk, **told)
 
 
-def confirm_retry(workflow_id: int, *, user: User, seen: Collection[int], reason: str = "") -> str:
-    """Retry a workflow, as the second person, for which a colleague has asked; return what happens before, if anything.
-
-    `seen` is the confirmation that the user was shown. `reason` is a note.
-    """
-    require(user, RETRY)
-    with short_transaction():
-        workflow = _lock_for_retry(workflow_id, user, ())
-        asked = two_people.find(seen, workflow_id)
-        told = two_people.confirm(asked, user=user) | ({"note": stated(reason)} if stated(reason) else {})
-        return _retry_with_family(workflow, user, asked.reason, **told)
-
-
-def do_not_confirm_retry(workflow_id: int, *, user: User, seen: Collection[int], reason: str) -> str:
-    """Withdraw one's own retry before it is confirmed, or do not confirm a colleague's. The workflow stays failed."""
-    require(user, RETRY)
-    require_reason(reason, "that")
-    with short_transaction():
-        lock_workflow(workflow_id)
-        return two_people.close(two_people.find(seen, workflow_id), user=user, reason=reason)
-
-
-def review_alone(workflow_id: int, *, user: User, seen: Collection[int], reason: str) -> None:
-    """Say that one has looked at what a lead has confirmed alone."""
-    require(user, CANCEL_PAID, VIEW_AUDIT)
-    require_reason(reason, "a review")
-    with short_transaction():
-        two_people.review(workflow_id, user=user, seen=seen, reason=reason)
-
-
-def _retry_with_family(workflow: Workflow, user: User, reason: str, *, begun: bool = True, **told: Any) -> str:
+def retry_with_family(workflow: Workflow, user: User, reason: str, *, begun: bool = True, **told: Any) -> str:
+    """Retry a workflow that `lock_for_retry` has locked, after its children. Returns what happens before."""
     if workflow.cancelled_at and (sentence := family_retries.ask(workflow.pk, user=user, reason=reason)):
         return sentence
     _retry(workflow, user, reason, begun=begun, **told)
@@ -131,13 +101,14 @@ def retry_alone(workflow_id: int, *, root: int, user: User, reason: str, seen: C
     """
     require(user, RETRY)
     with short_transaction():
-        workflow = _lock_for_retry(workflow_id, user, seen)
+        workflow = lock_for_retry(workflow_id, user, seen)
         if two_people.is_needed_to_retry(workflow_id) and not two_people.has_confirmed_retry(root):
             raise NotAllowed(TWO_PEOPLE)
         _retry(workflow, user, reason)
 
 
-def _lock_for_retry(workflow_id: int, user: User, seen: Collection[int]) -> Workflow:
+def lock_for_retry(workflow_id: int, user: User, seen: Collection[int]) -> Workflow:
+    """Lock a failed workflow that `user` may retry, and that has not failed again since they saw it."""
     workflow, state = lock_workflow(workflow_id)
     require_status(workflow, state, Workflow.Status.FAILED, "a failed workflow can be retried")
     if refusal := _why_not_this_user(workflow_id, user):

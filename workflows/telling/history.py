@@ -35,6 +35,9 @@ def line(event: Event, wording: Wording) -> Line:
     text, small_print = _told(event, wording)
     if bulk := event.detail.get("bulk"):
         text = _joined("\n", text, f"In bulk operation {bulk}.")
+    if first := event.detail.get("first"):
+        second = "Confirmed alone: nobody else could" if event.detail.get("alone") else f"First said by {first}"
+        text = _joined("\n", text, f"{second}.", str(event.detail.get("note") or ""))
     return Line(
         at=event.at,
         headline=_headline(event),
@@ -90,6 +93,9 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
             return _joined("\n", _corrected(detail), _joined(": ", asked, reason), str(detail.get("note") or "")), ""
         case Kind.CORRECTION_ASKED | Kind.CORRECTION_REFUSED | Kind.CORRECTION_WITHDRAWN:
             return _joined("\n", _corrected(detail), reason), ""
+        case Kind.CONFIRMATION_ASKED | Kind.CONFIRMATION_REFUSED | Kind.CONFIRMATION_WITHDRAWN:
+            said = words.SAID.get(str(detail.get("said")), "" if detail.get("task") else "A retry that charges again")
+            return _joined("\n", _joined(": ", title, said), reason), step
         case Kind.DUPLICATE:
             differs = "It differs, and was not carried out." if detail.get("error_code") == DIFFERS else ""
             return _joined(" ", f"Of workflow {detail.get('first', '?')}.", differs), ""

@@ -60,15 +60,20 @@ def test_it_shows_what_the_page_says_by_number_and_by_key_and_nothing_of_the_pat
     assert not [part for part in row.payload["patient"].values() if str(part) in json.dumps(told)]
 
 
-def test_a_retry_says_first_what_is_charged_again_and_then_does_it(lead: User) -> None:
+def test_a_retry_says_first_what_is_charged_again_and_then_asks_for_it(lead: User) -> None:
     row = refunded()
     would = run("retry", row.pk, *WHY, "--dry-run", actor=lead)["what_happens"]
     assert "The card will be charged again: $145.00." in would
     assert (status_of(row), Event.objects.count()) == ("FAILED", 0)
     assert Access.objects.values_list("workflow", "actor", "kind").get() == (row.pk, lead.username, "viewed")
     assert run("retry", row.pk, *WHY, actor=lead)["what_happens"] == would
-    assert status_of(row) == "PENDING"
-    assert Event.objects.values_list("kind", "actor", "detail__reason").get() == ("retried", lead.username, WHY[1])
+    assert would[0] == "Nothing happens yet: another user has to confirm it."
+    assert status_of(row) == "FAILED"
+    assert Event.objects.values_list("kind", "actor", "detail__reason").get() == (
+        "confirmation_asked",
+        lead.username,
+        WHY[1],
+    )
 
 
 def test_a_cancellation_says_what_is_given_back(lead: User) -> None:

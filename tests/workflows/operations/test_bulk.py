@@ -19,6 +19,7 @@ from django.utils import timezone
 from tests.engine import another_connection, elsewhere
 from tests.groups import make_groups
 from tests.workflows import rows
+from tests.workflows.operations.two import RIGHTS, lead
 from workflows import operations
 from workflows.engine import maintenance
 from workflows.engine.maintenance import Maintenance
@@ -432,10 +433,12 @@ def test_the_preview_is_what_happens(db: None, verb: str, group: str) -> None:
     shown = bulk_previews.preview(made, user)
     assert shown.can + sum(number for number, _ in shown.cannot) == made.selected
     bulk.start(made.pk, user=user, reason="So")
+    if (verb, group) == ("retry", "support lead"):  # one of them is charged again, and that takes two people
+        bulk.approve(made.pk, user=lead("dan", "start_bulkoperation", *RIGHTS))
     carry_out(made)
     assert bulk.outcomes(made)[made.pk]["done"] == shown.can
-    events = Event.objects.filter(actor=user.username, detail__bulk=made.pk, detail__reason="So")
-    assert events.count() == shown.can
+    events = Event.objects.filter(detail__bulk=made.pk, detail__reason="So")
+    assert events.exclude(kind="confirmation_asked").filter(actor=user.username).count() == shown.can
 
 
 # --- What became of them --------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from tests import engine
 from tests.engine import again, another_connection, submit, work
+from tests.workflows import rows
 from tests.workflows.operations import two
 from tests.workflows.operations.bank import Bank
 from tests.workflows.operations.two import asked, confirm, in_doubt, lead, no
@@ -52,7 +53,7 @@ def test_that_it_did_not_happen_is_confirmed_by_a_second_person(bank: Bank, firs
     task.refresh_from_db()
     assert (workflow.waiting_for, len(bank.charged)) == (task.question, 1)
     assert (task.state, task.assignee, task.decided_by, task.reason) == ("open", None, None, "")
-    confirm(task, second, reason="Nor in mine.")
+    confirm(task, second)
     assert to_rest(workflow).status == "COMPLETE"
     assert len(bank.charged) == 2
     told = Event.objects.get(kind="rejected")
@@ -75,7 +76,7 @@ def test_that_it_happened_takes_one_person_and_ends_what_a_colleague_has_said(
     seen = asked()
     assert operations.approve(task.pk, user=second, answer={"number": 9}) == ""
     assert state() == "stale"
-    refused("dan approved it already|Nobody asks", lambda: operations.confirm(task.pk, user=lead("eve"), seen=seen))
+    refused("dan approved it already|Nobody asks", lambda: confirm(task, lead("eve"), seen))
     assert to_rest(task.workflow).status == "COMPLETE"
     assert len(bank.charged) == 1
 
@@ -156,9 +157,9 @@ def test_a_lead_without_a_colleague_confirms_alone_after_eight_hours_and_another
     task = in_doubt(bank)
     no(task, first)
     refused("you may confirm it alone from", lambda: confirm(task, first))
-    two.hours_pass(7)
+    rows.hours_pass(7)
     refused("you may confirm it alone from", lambda: confirm(task, first))
-    two.hours_pass(1)
+    rows.hours_pass(1)
     confirm(task, first)
     assert to_rest(task.workflow).status == "COMPLETE"
     made = Confirmation.objects.unreviewed().get()
@@ -179,7 +180,7 @@ def test_a_lead_without_a_colleague_confirms_alone_after_eight_hours_and_another
 def test_whom_a_lead_has_to_wait_for(bank: Bank, first: User) -> None:
     task = in_doubt(bank)
     no(task, first)
-    two.hours_pass(9)
+    rows.hours_pass(9)
     lead("young", days=0)
     User.objects.filter(pk=lead("double").pk).update(email="CARLA@example.com")
     lead("closed", is_active=False)
@@ -195,7 +196,7 @@ def test_only_a_lead_confirms_alone(bank: Bank) -> None:
     worker = lead("oscar", "decide_manualtask")
     task = in_doubt(bank)
     no(task, worker)
-    two.hours_pass(9)
+    rows.hours_pass(9)
     refused("nobody else may confirm it", lambda: confirm(task, worker))
 
 
@@ -208,7 +209,7 @@ def test_what_the_engine_finds_itself_is_not_confirmed_any_more(bank: Bank, firs
     seen = asked()
     two.known(bank.step(lookup=lambda **_: {"number": 1}))  # the next release can ask the bank
     assert to_rest(again(task.workflow)).status == "COMPLETE"
-    refused("went on without an answer|has finished", lambda: operations.confirm(task.pk, user=second, seen=seen))
+    refused("went on without an answer|has finished", lambda: confirm(task, second, seen))
     assert len(bank.charged) == 1
     assert not Confirmation.objects.open().exists()
 
@@ -222,7 +223,7 @@ def test_two_first_answers_at_once_are_one(bank: Bank, first: User, second: User
     refused("carla has said so", lambda: no(task, second))
     seen = asked()
     confirm(task, second)
-    refused("dan rejected it already", lambda: operations.confirm(task.pk, user=lead("eve"), seen=seen))
+    refused("dan rejected it already", lambda: confirm(task, lead("eve"), seen))
     refused(GONE, lambda: operations.do_not_confirm(task.pk, user=first, seen=seen, reason="I was wrong."))
 
 
@@ -307,10 +308,15 @@ def test_what_was_refunded_is_charged_again_by_two(bank: Bank, first: User, seco
     workflow.refresh_from_db()
     assert workflow.status == "FAILED"
     refused("carla has said so", lambda: operations.retry(workflow.pk, user=second))
-    refused("another user confirms", lambda: operations.confirm_retry(workflow.pk, user=first, seen=asked()))
+    refused(
+        "another user confirms",
+        lambda: operations.confirm_retry(workflow.pk, user=first, seen=asked(), reason="Nor I."),
+    )
     support = lead("sam", "retry_workflow")
-    refused("ask a support lead", lambda: operations.confirm_retry(workflow.pk, user=support, seen=asked()))
-    operations.confirm_retry(workflow.pk, user=second, seen=asked())
+    refused(
+        "ask a support lead", lambda: operations.confirm_retry(workflow.pk, user=support, seen=asked(), reason="Nor I.")
+    )
+    operations.confirm_retry(workflow.pk, user=second, seen=asked(), reason="Nor I.")
     assert to_rest(workflow).status == "COMPLETE"
     assert len(bank.charged) == 3
     told = Event.objects.get(kind="retried")
@@ -327,7 +333,9 @@ def test_a_retry_is_withdrawn_or_dropped(bank: Bank, first: User, second: User) 
     operations.retry(workflow.pk, user=second)
     assert state() == "stale"
     to_rest(workflow)
-    refused("Only a failed workflow", lambda: operations.confirm_retry(workflow.pk, user=second, seen=seen))
+    refused(
+        "Only a failed workflow", lambda: operations.confirm_retry(workflow.pk, user=second, seen=seen, reason="Nor I.")
+    )
 
 
 def test_many_are_charged_again_when_a_second_person_has_approved_it(bank: Bank, first: User, second: User) -> None:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
-from django.db import connection
 from django.utils import timezone
 
 from tests.engine import again, define, submit, work
@@ -51,16 +50,8 @@ def asked() -> list[int]:
     return list(Confirmation.objects.filter(state="asked").values_list("pk", flat=True))
 
 
-def confirm(task: ManualTask, user: User, **more: Any) -> None:
-    operations.confirm(task.pk, user=user, seen=asked(), **more)
-
-
-def hours_pass(hours: int) -> None:
-    """What was asked for was asked for so much earlier; else the database sets that time."""
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE workflows_confirmation DISABLE TRIGGER confirmation_guard")
-        cursor.execute("UPDATE workflows_confirmation SET asked_at = asked_at - make_interval(hours => %s)", [hours])
-        cursor.execute("ALTER TABLE workflows_confirmation ENABLE TRIGGER confirmation_guard")
+def confirm(task: ManualTask, user: User, seen: list[int] | None = None) -> None:
+    operations.confirm(task.pk, user=user, seen=asked() if seen is None else seen, reason="Nor in mine.")
 
 
 def permissions(*codenames: str) -> list[Permission]:

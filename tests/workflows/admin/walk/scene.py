@@ -147,6 +147,8 @@ class Scene:
             "submission": rows.failed(workflow_type="onboarding").pk,
             "duplicate": rows.failed(last_error_code="duplicate_of").pk,
             "to-correct": rows.asked_to_correct(value=CANARY).workflow_id,
+            "to-confirm": rows.to_confirm(self.boss, rows.refunded()).workflow_id,
+            "alone": rows.confirmed_alone(self.boss, rows.complete()).workflow_id,
             "queued": rows.workflow().pk,
             "running": rows.running().pk,
             "waiting": rows.waiting().pk,
@@ -171,6 +173,7 @@ class Scene:
             "lost": _task(task_type="keeps_being_lost", **engine).pk,
             "claimed": _task().pk,
             "claimed-by-lead": _task(**theirs, **engine).pk,
+            "to-confirm-answer": _answer_to_confirm(self.boss).pk,
             "answered": answered.pk,
             "expired": _task(expires_at=timezone.now() - timedelta(hours=1)).pk,
         }
@@ -195,6 +198,12 @@ def _held_service() -> Service:
     service.held_by, service.held_reason = "boss", "By phone."
     service.save()
     return service
+
+
+def _answer_to_confirm(by: User) -> ManualTask:
+    task = rows.unclear_charge()
+    rows.to_confirm(by, task.workflow, task)
+    return task
 
 
 def _of_reversal(task_type: str) -> ManualTask:

@@ -25,7 +25,7 @@ from django.utils import timezone
 
 from tests.workflows.admin.walk.scene import CANARY, PASSWORD, ROLES, Scene
 from workflows import operations
-from workflows.models import Correction, ManualTask, Workflow
+from workflows.models import Confirmation, Correction, ManualTask, Workflow
 
 #                                                       GET               POST
 #                                                       R SLAEOU M G CN   R SLAEOU M G CN
@@ -62,6 +62,9 @@ workflows_workflow_reveal submission                   | p -p---- - - ss | p -p-
 workflows_workflow_correct failed                      | > -p-p-- - - ss | > -A-A-- - - ss
 workflows_workflow_approve_correction to-correct       | > -p-p-- - - ss | > -A-A-- - - ss
 workflows_workflow_close_correction to-correct         | p -p-p-- - - ss | A -A-A-- - - ss
+workflows_workflow_confirm_retry to-confirm            | p >p-p-- - - ss | A >A-A-- - - ss
+workflows_workflow_do_not_confirm_retry to-confirm     | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_review_alone alone                  | p -p-p-p - - ss | A -A-A-A - - ss
 workflows_workflow_place_hold settled                  | p -p---p - - ss | A -A---A - - ss
 workflows_workflow_ask_erasure settled                 | p -p---- - - ss | A -A---- - - ss
 workflows_workflow_history failed                      | p pppppp - - ss | p pppppp - - ss
@@ -71,6 +74,8 @@ workflows_manualtask_change anybodys                   | p pppppp - - ss | - ---
 workflows_manualtask_change of-own-team                | p pppppp - - ss | - ------ - - ss
 workflows_manualtask_change of-other-team              | p pppppp - - ss | - ------ - - ss
 workflows_manualtask_change question                   | p pppppp - - ss | - ------ - - ss
+workflows_manualtask_confirm to-confirm-answer         | p -p>pp- - - ss | A -A>AA- - - ss
+workflows_manualtask_do_not_confirm to-confirm-answer  | p -p>pp- - - ss | A -A>AA- - - ss
 workflows_manualtask_decide anybodys                   | x xxxxxx x x ss | A --A--- - - ss
 workflows_manualtask_decide of-own-team                | x xxxxxx x x ss | A --A--- - - ss
 workflows_manualtask_decide of-other-team              | x xxxxxx x x ss | A --p--- - - ss
@@ -263,6 +268,11 @@ def _what_was_asked_for(scene: Scene) -> dict[str, Any]:
     return {"note": CANARY, "seen": [Correction.objects.get(workflow=scene.args["to-correct"]).pk], **REASON}
 
 
+def _what_was_said(scene: Scene, row: str) -> dict[str, Any]:
+    about = {"workflow": scene.args[row]} if row != "to-confirm-answer" else {"task": scene.args[row]}
+    return {"seen": [Confirmation.objects.get(**about).pk], **REASON}
+
+
 def _next_year() -> dict[str, Any]:
     return {"until": f"{timezone.now() + timedelta(days=365):%Y-%m-%d}", **REASON}
 
@@ -285,6 +295,16 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_workflow_correct": _correct,
     "workflows_workflow_approve_correction": _what_was_asked_for,
     "workflows_workflow_close_correction": _what_was_asked_for,
+    **{
+        f"workflows_{url}": (lambda scene, row=row: _what_was_said(scene, row))
+        for url, row in {
+            "workflow_confirm_retry": "to-confirm",
+            "workflow_do_not_confirm_retry": "to-confirm",
+            "workflow_review_alone": "alone",
+            "manualtask_confirm": "to-confirm-answer",
+            "manualtask_do_not_confirm": "to-confirm-answer",
+        }.items()
+    },
     **{
         f"workflows_workflow_acknowledge {row}": (lambda scene, row=row: _what_is_left(scene, row))
         for row in ("failed", "given-up")

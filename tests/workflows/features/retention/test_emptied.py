@@ -124,6 +124,9 @@ CALLS: dict[str, Callable[[Workflow, User], Any]] = {
     "correct": lambda row, user: corrections.ask(row.pk, user=user, reason="So.", values={}, seen=[]),
     "approve_correction": lambda row, user: corrections.approve(row.pk, user=user, values={}, seen=[]),
     "close_correction": lambda row, user: corrections.close(row.pk, user=user, reason="So.", seen=[]),
+    "confirm_retry": lambda row, user: operations.confirm_retry(row.pk, user=user, seen=[], reason="So."),
+    "do_not_confirm_retry": lambda row, user: operations.do_not_confirm_retry(row.pk, user=user, reason="So.", seen=[]),
+    "review_alone": lambda row, user: operations.review_alone(row.pk, user=user, reason="So.", seen=[]),
     "not_a_duplicate": lambda row, user: not_a_duplicate(row.pk, user=user, reason="So."),
     "follow_up": lambda row, user: deferred_steps.follow_up(row.pk, user=user, step="thank"),
     "acknowledge": lambda row, user: operations.acknowledge(row.pk, user=user, reason="So.", seen=[]),
@@ -144,6 +147,8 @@ OF_TASKS: dict[str, Callable[[ManualTask, User], Any]] = {
     "take_back": lambda task, user: operations.retract(task.pk, user=user, reason="So."),
     "assign": lambda task, user: operations.assign(task.pk, user=user, to=user.pk, seen=[]),
     "ask_lead": lambda task, user: operations.ask_lead(task.pk, user=user, reason="So."),
+    "confirm": lambda task, user: operations.confirm(task.pk, user=user, seen=[], reason="So."),
+    "do_not_confirm": lambda task, user: operations.do_not_confirm(task.pk, user=user, seen=[], reason="So."),
     "claim": lambda task, user: operations.claim_task(task.pk, user=user),
     "release": lambda task, user: operations.release_task(task.pk, user=user),
     "approve": lambda task, user: operations.approve(task.pk, user=user, answer={}),
@@ -157,6 +162,8 @@ OTHERWISE = {
     "place_hold": "is not there, or what it was sent was deleted already.",
     "ask_erasure": "Nothing of this person is here, or it was deleted already.",
     **dict.fromkeys(OF_TASKS.keys() - {"take_back"}, "boss approved it already"),
+    **dict.fromkeys(("confirm", "do_not_confirm"), "Nobody asks for that any more"),
+    "review_alone": "It is reviewed already.",
 }
 
 

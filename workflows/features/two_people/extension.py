@@ -1,0 +1,85 @@
+"""What the rule of two people adds to pages: see `operations.two_people`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from workflows.extension import Extension, Note
+from workflows.health.bounded import Link
+from workflows.health.needs_a_person import Source
+from workflows.health.undecided import Undecided
+from workflows.models import Confirmation
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+    from workflows.console.base import Verb
+    from workflows.models import Workflow
+
+_HERE = Link("workflow", filters=(("preset", "attention"),))
+WHOM = "Support leads and engineers"
+
+
+class TwoPeopleExtension(Extension):
+    undecided = (
+        Undecided(
+            41,
+            """workflows_confirmation WHERE state = 'asked' AND task_id IS NULL
+               AND asked_at <= statement_timestamp() - interval '1 day'""",
+            _HERE,
+            "retry has waited for a second person for a day",
+            "retries have waited for a second person for a day",
+        ),
+        Undecided(
+            42,
+            "workflows_confirmation WHERE alone AND reviewed_by_id IS NULL",
+            _HERE,
+            "answer that a lead has confirmed alone is to be reviewed",
+            "answers that leads have confirmed alone are to be reviewed",
+        ),
+    )
+    needs_a_person = (
+        Source(
+            number=4,
+            kind="confirmation",
+            label="Retry to confirm",
+            model=Confirmation,
+            rows=lambda: Confirmation.objects.filter(state=Confirmation.State.ASKED, task=None),
+            since="asked_at",
+            columns=("asked_at",),
+            asks=lambda row: "Charge again what was refunded?",
+            whom=WHOM,
+        ),
+        Source(
+            number=5,
+            kind="review",
+            label="Confirmed alone, to review",
+            model=Confirmation,
+            rows=Confirmation.objects.unreviewed,
+            since="asked_at",
+            columns=("asked_at",),
+            asks=lambda row: "Review what a lead has confirmed alone",
+            whom=f"{WHOM}, auditors",
+        ),
+    )
+    empties = (
+        """UPDATE workflows_confirmation SET reason = '', state = CASE state WHEN 'asked' THEN 'stale' ELSE state END
+            WHERE workflow_id = ANY (%(ids)s)""",
+    )
+    belongs = ("workflows_confirmation WHERE workflow_id",)
+
+    def verbs(self) -> Sequence[Verb]:
+        from workflows.features.two_people import page
+
+        return page.VERBS
+
+    def foretells(self, verb: str, workflow: Workflow) -> Iterable[str]:
+        from workflows.features.two_people import page
+
+        return page.foretold(workflow) if verb == "retry" else ()
+
+    def notes(self, workflow: Workflow, user: User) -> Iterable[Note]:
+        from workflows.features.two_people import page
+
+        return page.notes(workflow)
