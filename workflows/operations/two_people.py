@@ -68,7 +68,7 @@ def is_needed(task: ManualTask, decision: str, said: Mapping[str, Any] | None) -
         case t if t == UNDECLARED_TASK_TYPE:
             return approved and takes_two(workflow_type)
         case t if t == undo_question.TASK_TYPE:
-            return bool(approved and (said or {}).get("retry")) and is_needed_to_retry(task.workflow_id)
+            return bool(approved and (said or {}).get("retry") and is_needed_to_retry(task.workflow_id))
         case t if t == compensation.UNDO_TASK_TYPE:
             step, generation = effect_in_question(task.wait.name)
             again = (

@@ -79,10 +79,10 @@ def retry(
             if in_bulk and second is None:
                 raise NotAllowed(TWO_PEOPLE)
             sentence = two_people.ask(workflow_id, user=user, reason=reason, decision=two_people.RETRIED)
-            asked = two_people.open_of(workflow_id) if second else None
-            if second is None or asked is None:
+            to_confirm = two_people.open_of(workflow_id) if second else None
+            if second is None or to_confirm is None:
                 return sentence
-            told = two_people.confirm(asked, user=second)
+            told = two_people.confirm(to_confirm, user=second)
         return retry_with_family(workflow, user, reason, begun=not in_bulk, **told)
 
 

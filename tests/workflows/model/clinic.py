@@ -275,6 +275,7 @@ def definition(bank: str) -> WorkflowDefinition:
         secret_fields=("token",),
         correctable=Correctable(Sent, {f"patient.{field}": () for field in Patient.model_fields}),
         wording=WORDING,
+        two_people=True,
         brake=Brake(failures=10_000),
         **{name: value for name, value in options.items() if name in known},
     )

@@ -19,6 +19,7 @@ from workflows.errors import NotAllowed
 from workflows.features.corrections import operations as corrections
 from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.models import Correction, Effect, Erasure, Hold, ManualTask, Workflow
+from workflows.operations import two_people
 from workflows.operations.answer_models import DealtWith
 
 WHY = "Ticket 7."
@@ -123,6 +124,20 @@ class Answers:
 
     def options(self) -> list[tuple[str, Callable[[User], None]]]:
         """What can be answered, in words, and what does it."""
+        return [each for each in self._options() if not self._waits(each[0])]
+
+    def _waits(self, words: str) -> bool:
+        """Whether somebody has said so, and a second person has to confirm it: the page hides that button."""
+        asked = two_people.open_of(self.task.workflow_id, self.task.pk)
+        return asked is not None and words not in self._of_one_person()
+
+    def _of_one_person(self) -> set[str]:
+        """The answers that move no money again: that it happened, stays, or was reversed by hand."""
+        if self.task.task_type == DOUBT_TASK_TYPE:
+            return {"what is so"} if self._entry() else {"what is not so"}
+        return {"left as it is", "reversed by hand"} if self.task.task_type == UNDO_TASK_TYPE else set()
+
+    def _options(self) -> list[tuple[str, Callable[[User], None]]]:
         if self.task.task_type == DOUBT_TASK_TYPE:
             return list(self._of_a_call())
         if self.task.task_type == UNDO_TASK_TYPE:
@@ -160,7 +175,10 @@ class Answers:
         return self.clinic.books.get(effect.step, {}).get(effect.idempotency_key)
 
     def _yes(self, answer: Mapping[str, Any] | None) -> Callable[[User], None]:
-        return lambda user: operations.approve(self.task.pk, user=user, reason=WHY, answer=answer)
+        def approve(user: User) -> None:
+            operations.approve(self.task.pk, user=user, reason=WHY, answer=answer)
+
+        return approve
 
     def _no(self, user: User) -> None:
         operations.reject(self.task.pk, user=user, reason=WHY)

@@ -275,6 +275,8 @@ class Walk(RuleBasedStateMachine):
         asked = rows[task % len(rows)]
         answers = people.Answers(self.clinic, asked)
         options = answers.options()
+        if not options:
+            return
         words, give = options[answer % len(options)]
         self._offered(f"{user} answers “{asked.question}”: {words}", lambda: give(user))
         if answers.is_wrong:
