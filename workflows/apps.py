@@ -31,7 +31,7 @@ class WorkflowsConfig(AppConfig):
 
     def ready(self) -> None:
         _require_apps()
-        from workflows import checks, checks_of_settings
+        from workflows import checks, checks_of_people, checks_of_settings
         from workflows.console import checks as console
         from workflows.extension import installed
         from workflows.postgres import session_settings
@@ -54,6 +54,7 @@ class WorkflowsConfig(AppConfig):
         register(checks.check_undeclared_steps, Tags.database)
         register(checks.check_codes_have_words, Tags.database)
         register(checks.check_teams, Tags.database)
+        register(checks_of_people.check_two_people, Tags.database)
         register(checks.check_sources_have_secrets, Tags.database)
         register(checks.check_server_log, Tags.database)
         for extension in installed():

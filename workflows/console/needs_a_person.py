@@ -17,7 +17,7 @@ from django.contrib.admin import AdminSite
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.core.exceptions import BadRequest, PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -36,7 +36,7 @@ from workflows.health import bounded
 from workflows.health import needs_a_person as needs
 from workflows.health.counts import Counts
 from workflows.health.needs_a_person import OF_TASKS, OF_WAITS, Asked, Item, Kind, Place, Rank, Whose
-from workflows.models import ManualTask, Wait, Workflow
+from workflows.models import Confirmation, ManualTask, Wait, Workflow
 from workflows.telling import patient, words
 from workflows.wording import words_for_step
 
@@ -254,6 +254,8 @@ def _rows(source: int, pks: list[int]) -> dict[int, Any]:
         case needs.OF_TASKS:
             name = get_user_model().USERNAME_FIELD
             rows = ManualTask.objects.with_claims().select_related("assignee", "decided_by", "workflow")
+            said = Confirmation.objects.filter(workflow=OuterRef("workflow_id"), task=OuterRef("pk"), state="asked")
+            rows = rows.annotate(is_said=Exists(said))
             rows = rows.only(
                 *("state", "team", "task_type", "created_at", "due_at", "expires_at", "decided_at", "lead_asked_at"),
                 *(f"assignee__{name}", f"decided_by__{name}", "workflow__workflow_type"),
@@ -273,10 +275,11 @@ def _rows(source: int, pks: list[int]) -> dict[int, Any]:
 def _of_task(row: ManualTask, filters: str) -> Line:
     is_open = row.state == OPEN
     url = reverse("admin:workflows_manualtask_change", args=[row.pk])
+    waits_for = ", waits for a second person" if getattr(row, "is_said", False) else ""
     return Line(
         asks=words.task_type(row.task_type),
         url=_url(url, {FILTERS: filters} if filters else {}),
-        why=f"Task {row.pk}{', a lead is asked' if row.lead_asked_at and is_open else ''}",
+        why=f"Task {row.pk}{', a lead is asked' if row.lead_asked_at and is_open else waits_for if is_open else ''}",
         task=row.pk,
         workflow=row.workflow_id,
         type=words.workflow_type(row.workflow.workflow_type),

@@ -12,16 +12,17 @@ from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from tests import engine
-from tests.engine import again, another_connection, submit, work
+from tests.engine import again, another_connection, define, submit, work
 from tests.workflows import rows
 from tests.workflows.operations import two
 from tests.workflows.operations.bank import Bank
 from tests.workflows.operations.two import asked, confirm, in_doubt, lead, no
 from tests.workflows.undoing import NEVER, flaky, to_rest
 from workflows import operations
+from workflows.checks_of_people import check_two_people
 from workflows.errors import NotAllowed, StepError, UnknownOutcome
 from workflows.models import BulkOperation, Confirmation, Effect, Event, ManualTask, Workflow
-from workflows.operations.two_people import ASKED, GONE
+from workflows.operations.two_people import ASKED, GONE, takes_two
 
 pytestmark = engine.ENGINE
 
@@ -369,3 +370,33 @@ def test_a_step_that_is_gone_may_be_the_charge_renamed(bank: Bank, first: User, 
     confirm(task, second)
     assert to_rest(workflow).status == "COMPLETE"
     assert len(bank.charged) == 3, "as the question warns"
+
+
+def test_check_warns_while_fewer_than_two_people_may(bank: Bank) -> None:
+    two.known(bank.step())
+
+    def warned() -> list[str]:
+        return [each.msg for each in check_two_people(databases=["default"])]
+
+    assert not list(check_two_people(databases=None))
+    assert warned() == [
+        "Two people have to answer an unclear call (test), and 0 may.",
+        "Two people have to charge again what was refunded (test), and 0 may.",
+    ]
+    lead("carla")
+    User.objects.filter(pk=lead("double", "resolve_manualtask", *two.RIGHTS).pk).update(email="CARLA@example.com")
+    assert [each[-7:] for each in warned()] == [" 1 may."] * 2
+    lead("dan", "resolve_manualtask")
+    assert warned() == ["Two people have to charge again what was refunded (test), and 1 may."]
+    lead("eve")
+    assert warned() == []
+
+
+def test_what_a_release_does_not_know_may_be_a_charge() -> None:
+    two.known(two.declined, two_people=False)
+    assert (takes_two("gone"), takes_two("test")) == (True, False)
+
+
+def test_only_who_charges_takes_two_people() -> None:
+    with pytest.raises(ValueError, match="asks two people about a charge"):
+        define([two.declined], two_people=True)

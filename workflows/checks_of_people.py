@@ -1,0 +1,37 @@
+"""Checks of the users. They run with `manage.py check --database default`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from django.core.checks import CheckMessage, Warning
+from django.db import DEFAULT_DB_ALIAS, ProgrammingError
+
+from workflows.checks import readable_definitions
+from workflows.models import ManualTask
+from workflows.models.manual_task import OPERATIONS, able_to_decide
+from workflows.operations.two_people import able_to_charge_again
+
+
+def check_two_people(*, databases: Collection[str] | None = None, **kwargs: Any) -> Iterator[CheckMessage]:
+    """Where two people let a charge be made again, there are two: accounts with one e-mail address are one person."""
+    names = sorted(each.name for each in readable_definitions().values() if each.two_people)
+    if not (names and databases and DEFAULT_DB_ALIAS in databases):
+        return
+    question = ManualTask(team=OPERATIONS, four_eyes=False)
+    for what, users, rights in (
+        ("answer an unclear call", able_to_decide(question), "resolve_manualtask"),
+        ("charge again what was refunded", able_to_charge_again(), "retry_workflow and cancel_paid_workflow"),
+    ):
+        try:
+            people = {email.strip().lower() or pk for pk, email in users.values_list("pk", "email")}
+        except ProgrammingError:  # not migrated yet: `migrate` runs checks, too
+            return
+        if len(people) < 2:
+            yield Warning(
+                f"Two people have to {what} ({', '.join(names)}), and {len(people)} may.",
+                hint=f"Give another person an account with {rights}: by the group support lead, for example. Until "
+                "then a lead confirms their own answer, after eight hours.",
+                id="workflows.W041",
+            )
