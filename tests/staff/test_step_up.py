@@ -100,6 +100,8 @@ def test_whoever_gives_rights_or_lets_many_fail_is_asked(lead: Client, ada: User
     for page in ("auth/user/add", "auth/user/1/change", "auth/user/1/password", "auth/group/1/change"):
         assert asks(lead.get(f"/admin/{page}/"))
     assert asks(lead.post("/admin/workflows/service/parcel/let_fail/"))
+    for page in ("manualtask/1/confirm", "workflow/1/confirm_retry"):
+        assert asks(lead.get(f"/admin/workflows/{page}/"))
 
 
 def test_the_pages_that_ask_first_are_pages_of_the_console(db: None) -> None:

@@ -15,14 +15,17 @@ from tests import engine
 from tests.engine import again, another_connection, define, submit, work
 from tests.workflows import rows
 from tests.workflows.operations import two
-from tests.workflows.operations.bank import Bank
+from tests.workflows.operations.bank import Bank, ship
 from tests.workflows.operations.two import asked, confirm, in_doubt, lead, no
 from tests.workflows.undoing import NEVER, flaky, to_rest
 from workflows import operations
 from workflows.checks_of_people import check_two_people
+from workflows.definition import Step
 from workflows.errors import NotAllowed, StepError, UnknownOutcome
+from workflows.features.bulk import operations as bulk
 from workflows.models import BulkOperation, Confirmation, Effect, Event, ManualTask, Workflow
 from workflows.operations.two_people import ASKED, GONE, takes_two
+from workflows.operations.workflows import retry_alone
 
 pytestmark = engine.ENGINE
 
@@ -130,6 +133,8 @@ def test_the_database_refuses_it_too(bank: Bank, first: User, second: User, wron
     no(in_doubt(bank), first)
     people = {"first": first, "second": second, "young": lead("young", days=0), "double": lead("double")}
     people["closed"] = lead("closed", is_active=False)
+    if wrong.get("decided_by") == "first":
+        User.objects.filter(pk=first.pk).update(email="")  # no second address tells that they are one
     User.objects.filter(username="double").update(email="CARLA@example.com ")
     changed = {name: people.get(value, value) if isinstance(value, str) else value for name, value in wrong.items()}
     with pytest.raises(DatabaseError), transaction.atomic():
@@ -238,6 +243,16 @@ def test_a_cancelled_workflow_still_takes_two(bank: Bank, first: User, second: U
     assert (len(bank.charged), bank.refunded) == (1, [])
 
 
+def test_a_question_that_is_asked_again_is_answered_anew(bank: Bank, first: User) -> None:
+    task = in_doubt(bank, undo=bank.refund)
+    no(task, first)
+    operations.cancel(task.workflow_id, user=first, reason="They have asked for it.")
+    engine.expire(task.workflow)
+    again(task.workflow)
+    following = ManualTask.objects.latest("id")
+    assert (following.pk > task.pk, no(following, first)) == (True, ASKED)
+
+
 def test_its_answer_can_be_retracted_by_one_and_takes_two_again(bank: Bank, first: User, second: User) -> None:
     task = in_doubt(bank)
     no(task, first)
@@ -339,20 +354,63 @@ def test_a_retry_is_withdrawn_or_dropped(bank: Bank, first: User, second: User) 
     )
 
 
-def test_many_are_charged_again_when_a_second_person_has_approved_it(bank: Bank, first: User, second: User) -> None:
-    from workflows.features.bulk import operations as bulk
+def test_a_retry_that_waits_is_dropped_when_the_reversal_is_taken_up_again(bank: Bank, first: User) -> None:
+    def refuse(**_: Any) -> dict[str, Any]:
+        raise StepError("No.", code="no")
 
+    bank.charged.append("of another patient")
+    two.known(Step(ship, name="ship", once=True, undo=refuse), bank.step(undo=bank.refund), two.declined)
+    workflow = work(submit())
+    for _ in range(5):
+        workflow = again(workflow)
+    task = ManualTask.objects.get()
+    operations.approve(task.pk, user=first, reason="It stays.", answer={"kept": True})
+    workflow = to_rest(workflow)
+    assert operations.retry(workflow.pk, user=first) == ASKED
+    operations.retract(task.pk, user=first, reason="It does not stay.")
+    assert state() == "stale"
+
+
+def test_what_was_refunded_after_its_parents_retry_was_confirmed_by_nobody(first: User, second: User) -> None:
+    ended = {"completed_at": timezone.now(), "cancelled_at": timezone.now()}
+    root = rows.refunded(**ended)
+    child = rows.refunded(parent=root, parent_wait="w", child_key="a", **ended)
+
+    def retry() -> None:
+        retry_alone(child.pk, root=root.pk, user=first, reason="So.", seen=())
+
+    refused("takes two people", retry)
+    rows.to_confirm(first, root)
+    refused("takes two people", retry)
+    Confirmation.objects.update(state="refused", decided_by=second)
+    refused("takes two people", retry)
+    asked = rows.to_confirm(first, root)
+    Confirmation.objects.filter(pk=asked.pk).update(state="confirmed", decided_by=second)
+    Workflow.objects.filter(pk=root.pk).update(completed_at=timezone.now() + timedelta(hours=1))
+    refused("takes two people", retry)
+    Workflow.objects.filter(pk=root.pk).update(completed_at=asked.asked_at)
+    retry()
+    assert Workflow.objects.get(pk=child.pk).status == "PENDING"
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_many_are_charged_again_when_a_second_person_who_may_has_approved_it(
+    bank: Bank, first: User, second: User, may: bool
+) -> None:
     workflow = refunded(bank)
     refused("takes two people", lambda: operations.retry(workflow.pk, user=first, in_bulk=True))
     for each in (first, second):
         each.user_permissions.add(*two.permissions("start_bulkoperation"))
+    second.user_permissions.remove(*([] if may else two.permissions("cancel_paid_workflow")))
     first, second = User.objects.get(pk=first.pk), User.objects.get(pk=second.pk)
     made = bulk.choose("retry", Workflow.objects.values("pk"), user=first, chosen_by="all")
     assert "another user approves" in bulk.start(made.pk, user=first, reason="The bank is back.")
     bulk.approve(made.pk, user=second)
     with transaction.atomic():
         bulk.do_slice(0)
-    assert BulkOperation.objects.get().items.get().why == ""
+    assert BulkOperation.objects.get().items.get().why.startswith("" if may else "You may not say this yourself")
+    if not may:
+        return
     assert to_rest(workflow).status == "COMPLETE"
     assert (state(), Confirmation.objects.get().decided_by) == ("confirmed", second)
 
