@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import connections
+from django.utils import timezone
 
 from onboarding.samples import Kind, Sample, sample, samples
 from onboarding.services import payments
@@ -18,7 +20,7 @@ from tests.workflows.features.outages.services import open_circuit, trial_is_due
 from workflows import operations
 from workflows.console.workflow_page import page
 from workflows.engine.compensation import MAX_UNDO_FAILURES
-from workflows.models import Effect, ManualTask, Service, Workflow
+from workflows.models import Confirmation, Effect, ManualTask, Service, Workflow
 from workflows.operations.payments import may_have_been_charged
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
@@ -257,6 +259,10 @@ def test_an_enrolment_in_doubt_is_found_out_before_anything_is_undone(sandbox: S
 def test_after_a_refund_a_retry_charges_anew(sandbox: SandboxProcess) -> None:
     workflow = work(fails_for_good_after_the_charge(sandbox))
     operations.retry(workflow.pk, user=User.objects.create_superuser(f"ada-{uuid4()}"))
+    workflow.refresh_from_db()
+    assert workflow.status == "FAILED", "one person charges nobody again"
+    seen = [Confirmation.objects.get(workflow=workflow).pk]
+    operations.confirm_retry(workflow.pk, user=second_person(), seen=seen, reason="They want it.")
     workflow = work(workflow)
     assert workflow.status == "COMPLETE"
     performed = sandbox.effects_of(workflow.key)
@@ -264,6 +270,11 @@ def test_after_a_refund_a_retry_charges_anew(sandbox: SandboxProcess) -> None:
     assert performed.count(("accounts", "create_account")) == 1
     charges = Effect.objects.filter(workflow=workflow, step="execute_checkout", undo=False).order_by("generation")
     assert [charge.state for charge in charges] == ["undone", "done"]
+
+
+def second_person() -> User:
+    joined = timezone.now() - timedelta(days=2)
+    return User.objects.create_superuser(f"ada-{uuid4()}", f"{uuid4()}@clinic.example", date_joined=joined)
 
 
 @pytest.mark.parametrize(
@@ -286,6 +297,8 @@ def test_a_charge_whose_answer_and_lookup_failed_is_what_a_person_says(
         workflow = again(workflow)
     task = ManualTask.objects.get(workflow=workflow)
     operations.approve(task.pk, user=lead, reason="Not in their list.", answer=answer)
+    for asked in Confirmation.objects.filter(task=task):
+        operations.confirm(task.pk, user=second_person(), seen=[asked.pk], reason="Nor do I see it.")
     assert again(workflow).status == "FAILED"
     sandbox.lift_fault(refuses["id"])
     shown = page(Workflow.objects.with_state().get(pk=workflow.pk), AnonymousUser())

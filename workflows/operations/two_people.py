@@ -71,10 +71,9 @@ def is_needed(task: ManualTask, decision: str, said: Mapping[str, Any] | None) -
             return bool(approved and (said or {}).get("retry") and is_needed_to_retry(task.workflow_id))
         case t if t == compensation.UNDO_TASK_TYPE:
             step, generation = effect_in_question(task.wait.name)
-            again = (
-                (said or {}).get("never_happened") is True if approved else _is_undo_in_doubt(task, step, generation)
-            )
-            return again and takes_two(workflow_type, step)
+            if approved:
+                return (said or {}).get("never_happened") is True and takes_two(workflow_type, step)
+            return takes_two(workflow_type, step) and _is_undo_in_doubt(task, step, generation)
     return False
 
 
