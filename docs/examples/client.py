@@ -23,9 +23,10 @@ def ask(method, path, body=None):
         except urllib.error.HTTPError as error:
             if error.code not in (429, 500, 502, 503, 504):
                 raise SystemExit(f"{json.load(error)['detail']}") from None
+            wait = error.headers.get("Retry-After", "")
         except OSError:
-            pass  # nobody knows whether it has arrived
-        time.sleep(5)
+            wait = ""  # nobody knows whether it has arrived
+        time.sleep(int(wait) if wait.isdigit() else 5)
 
 
 with open(file, "rb") as content:

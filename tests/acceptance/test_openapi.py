@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import database_url, gunicorn
-from workflows.ingress import api_keys
+from workflows.ingress import api_keys, bounds
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
     [("config.wsgi", "."), ("config.intake", "submissions|openapi|healthz|readyz")],
 )
 def test_the_document_says_what_the_server_does(application: str, paths: str, tmp_path: Path) -> None:
-    key = api_keys.create("shop", may=[api_keys.READ_HISTORY, api_keys.CANCEL])
+    key = api_keys.create("shop", may=bounds.BEYOND)
     with gunicorn(application, tmp_path, url=database_url()) as server:
         run = subprocess.run(
             [

@@ -22,6 +22,7 @@ from tests.processes import Runworker, until
 from tests.servers import Proxy, database_url
 from tests.sqs import Server
 from workflows.ingress import api_keys
+from workflows.intake.submissions import submission_definition
 from workflows.models import ApiKey, SideProcess, UndeliveredMessage, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -175,7 +176,7 @@ def test_of_a_client_whose_keys_were_revoked_they_wait(door: Door) -> None:
     door.send(pairs[:1])
     until(lambda: Workflow.objects.count() == 1, what=lambda: consumer.output)
     api_keys.revoke(ApiKey.objects.get())
-    until(lambda: not api_keys.KeyTable().knows("shop"))
+    until(lambda: not api_keys.KeyTable().key_for("shop", submission_definition()))
     time.sleep(api_keys.MAX_AGE_SECONDS + 1)
     door.send(pairs[1:])
     until(lambda: "has no valid key any more" in consumer.output, what=lambda: consumer.output)

@@ -21,6 +21,7 @@ from workflows.api import problems, requests, urls
 from workflows.api.submissions import receipt
 from workflows.definition import WorkflowDefinition
 from workflows.ingress import api_keys
+from workflows.ingress.bounds import SUBMIT, Key
 from workflows.intake.batching import Batches
 from workflows.intake.metrics import REQUEST_SECONDS, count_answer
 from workflows.intake.submissions import Submission
@@ -64,6 +65,7 @@ class Intake:
     def __init__(self, definition: WorkflowDefinition, **limits: Any) -> None:
         self.threads = ThreadPoolExecutor(THREADS, "intake")
         self._parser = ThreadPoolExecutor(1, "parser")  # more threads would only slow the loop down
+        self._definition = definition
         self._batches = Batches(definition, **limits)
         self._watch = Watch(self.threads)
         self._refreshing: asyncio.Future[None] | None = None
@@ -115,13 +117,21 @@ class Intake:
 
     async def _take(self, headers: requests.Headers, request_id: str, receive: Receive) -> Response:
         """Store a submission; 202 with its status. The view `submissions.submit` does the same, one at a time."""
-        client = await self._client_of(headers)
+        api_key = await self._key_of(headers)
+        requests.ensure_may_start(api_key, self._definition)
         key = requests.idempotency_key_of(headers)
         requests.ensure_json(headers)
         length = requests.length_of(headers)
         # The body and its value have no names, so that neither is kept while the submission waits.
         entry = await self._batches.enter(
-            Submission(key, await self._payload(receive, length), client, request_id, trace_context.to_store(headers))
+            Submission(
+                key,
+                await self._payload(receive, length),
+                api_key.client,
+                request_id,
+                trace_context.to_store(headers),
+                api_key.tenant,
+            )
         )
         location = (b"location", f"{SUBMISSIONS}/{key}".encode())
         return _answer(202, receipt(entry), b"application/json", request_id, [location])
@@ -132,15 +142,17 @@ class Intake:
             return jsonb.parse(body)
         return await self._in_thread(partial(jsonb.parse, body), ANSWERED_WITHIN, self._parser)
 
-    async def _client_of(self, headers: requests.Headers) -> str:
-        """The client whose key the request carries. Only a key that is not in the table takes a query, in a thread."""
-        key = requests.api_key_of(headers)
-        client = api_keys.table.client_at_once(key)
-        if client is None:
-            client = await self._in_thread(partial(api_keys.table.client_of, key), TIMEOUT_SECONDS)
+    async def _key_of(self, headers: requests.Headers) -> Key:
+        """The request's API key, which may submit. Only one that is not in the table takes a query, in a thread."""
+        text = requests.api_key_of(headers)
+        key = api_keys.table.key_at_once(text)
+        if key is None:
+            key = await self._in_thread(partial(api_keys.table.key_of, text), TIMEOUT_SECONDS)
         elif api_keys.table.wants_refresh and (self._refreshing is None or self._refreshing.done()):
             self._refreshing = asyncio.get_running_loop().run_in_executor(self.threads, api_keys.table.refresh)
-        return requests.known_client(client)
+        if key is not None and api_keys.table.claim_note(key):
+            asyncio.get_running_loop().run_in_executor(self.threads, api_keys.table.note_use, key)
+        return requests.permitted(key, SUBMIT)
 
     async def _in_thread(
         self, function: Callable[[], T], seconds: float, threads: ThreadPoolExecutor | None = None

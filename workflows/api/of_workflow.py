@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from workflows import operations
 from workflows.api.problems import Problem, api
-from workflows.api.requests import api_key_of, json_object_of, known_client
+from workflows.api.requests import json_object_of, key_of
 from workflows.definition import definitions
 from workflows.errors import NotAllowed
-from workflows.ingress import api_keys
+from workflows.ingress.bounds import CANCEL, READ_HISTORY, Key
 from workflows.ingress.signal_bodies import refuse_other_fields, text_of, uuid_of
 from workflows.models import Event, Workflow
 from workflows.operations.guards import API, ApiClient
@@ -27,36 +28,36 @@ LONGEST_REASON = 500
 @api("GET")
 def history(request: HttpRequest, key: str) -> HttpResponse:
     """A workflow's history, oldest first, in pages: kinds, steps and codes, and no free text."""
-    client = _client_that_may(request, api_keys.READ_HISTORY)
+    api_key = key_of(request.headers, READ_HISTORY)
     after, limit = _number(request, "after", 0), _number(request, "limit", EVENTS)
     if not 1 <= limit <= MOST_EVENTS:
         raise Problem(422, "page_invalid", f"The limit is 1 to {MOST_EVENTS}.")
-    row = _find(client, key)
+    row = _find(api_key, key)
     later = Event.objects.filter(workflow=row.pk, id__gt=after).order_by("id")
     events = query_in_time(lambda: list(later[: limit + 1]))
     shown = events[:limit]
     following = f"{request.path}?after={shown[-1].pk}&limit={limit}" if len(events) > limit else None
-    return JsonResponse({"events": [_shown(each, client) for each in shown], "next": following})
+    return JsonResponse({"events": [_shown(each, api_key.client) for each in shown], "next": following})
 
 
 @api("POST")
 def cancel(request: HttpRequest, key: str) -> HttpResponse:
     """Cancel a workflow that is under way and has charged nothing; 202, also if it was already cancelled."""
-    client = _client_that_may(request, api_keys.CANCEL)
+    api_key = key_of(request.headers, CANCEL)
     body = json_object_of(request)
     refuse_other_fields(body, "reason")
     reason = (text_of(body, "reason", LONGEST_REASON) or "").strip()
     if not reason:
         raise Problem(422, "reason_invalid", f"Send a reason, a text of 1 to {LONGEST_REASON} characters.")
-    row = _find(client, key)
+    row = _find(api_key, key)
     replayed = False
     try:
-        query_in_time(lambda: _cancel(row, client, reason))
+        query_in_time(lambda: _cancel(row, api_key.client, reason))
     except NotAllowed:
         if not query_in_time(lambda: _is_cancelled(row)):
             raise query_in_time(lambda: _why_not(row)) from None
         replayed = True
-    now = _find(client, key)
+    now = _find(api_key, key)
     return JsonResponse(
         {"id": now.pk, "status": now.status, "state": now.state, "replayed": replayed},
         status=202,
@@ -64,21 +65,12 @@ def cancel(request: HttpRequest, key: str) -> HttpResponse:
     )
 
 
-def _client_that_may(request: HttpRequest, right: str) -> str:
-    key = api_key_of(request.headers)
-    client = known_client(api_keys.table.client_of(key))
-    if not api_keys.table.may(key, right):
-        raise Problem(403, "not_permitted", f"Your API key may not do this: it was made without --may {right}.")
-    return client
-
-
-def _find(client: str, key: str) -> Workflow:
-    """The workflow with this key, if it belongs to the client's tenant; without a tenant, if the client sent it."""
-    tenant = api_keys.table.tenant_of(client)
-    its = {"tenant": tenant} if tenant else {"submitted_by": client}
+def _find(api_key: Key, key: str) -> Workflow:
+    """The workflow with this key, if it is the API key's tenant's; without a tenant, if the client sent it."""
+    its = Q(tenant=api_key.tenant) if api_key.tenant else Q(submitted_by=api_key.client)
     found: Workflow | None = None
     if idempotency_key := uuid_of(key):
-        rows = Workflow.objects.with_state().filter(idempotency_key=idempotency_key, **its)
+        rows = Workflow.objects.with_state().filter(api_key.within, its, idempotency_key=idempotency_key)
         found = query_in_time(rows.first)
     if found is None:
         raise Problem(404, "not_found", "There is no such workflow of yours.")

@@ -13,16 +13,21 @@ from django.http import HttpRequest, UnreadablePostError
 from django.utils.http import parse_header_parameters
 
 from workflows.api.problems import Problem
+from workflows.definition import WorkflowDefinition
 from workflows.ingress import api_keys
+from workflows.ingress.bounds import Key
 from workflows.ingress.signal_bodies import MAX_BYTES, uuid_of
 from workflows.postgres import jsonb
 
 Headers = Mapping[str, str]
 
 
-def client_of(headers: Headers) -> str:
-    """The API client whose key the request carries; may need a query."""
-    return known_client(api_keys.table.client_of(api_key_of(headers)))
+def key_of(headers: Headers, verb: str) -> Key:
+    """The API key of the request, which may do this; may need a query. Raises Problem."""
+    key = api_keys.table.key_of(api_key_of(headers))
+    if key is not None and api_keys.table.claim_note(key):
+        api_keys.table.note_use(key)
+    return permitted(key, verb)
 
 
 def api_key_of(headers: Headers) -> str:
@@ -34,20 +39,30 @@ def api_key_of(headers: Headers) -> str:
     return key.strip()
 
 
-def known_client(client: str | None) -> str:
-    """The client; raises Problem for None.
+def permitted(key: Key | None, verb: str) -> Key:
+    """The key, if it is valid, within its limit, and may do this. Raises Problem, before any of the body is read.
 
     A revoked key gets 401 like an unknown one: RFC 6750, 3.1 counts it as `invalid_token`. 403 would show that the
     client is known.
     """
-    if client is None:
-        raise Problem(
-            401,
-            "api_key_invalid",
-            "The API key is unknown or was revoked.",
-            WWW_Authenticate='Bearer error="invalid_token"',
-        )
-    return client
+    invalid = 'Bearer error="invalid_token"'
+    if key is None:
+        raise Problem(401, "api_key_invalid", "The API key is unknown or was revoked.", WWW_Authenticate=invalid)
+    if key.is_expired:
+        text = "The API key has expired: ask for a new one."
+        raise Problem(401, "api_key_expired", text, WWW_Authenticate=invalid)
+    if key.limit and (seconds := key.limit.seconds_to_wait()):
+        text = "Your API key sends more than its limit, and nothing of this was stored. Send it again later."
+        raise Problem(429, "rate_limited", text, Retry_After=str(seconds))
+    if verb not in key.verbs:
+        raise Problem(403, "not_permitted", f"Your API key may not do this: it was made without the right to {verb}.")
+    return key
+
+
+def ensure_may_start(key: Key, definition: WorkflowDefinition) -> None:
+    if not key.may_start(definition):
+        text = "Your API key may not do this: it is for other types of workflows, or other queues."
+        raise Problem(403, "out_of_bounds", text)
 
 
 def idempotency_key_of(headers: Headers) -> UUID:

@@ -8,10 +8,13 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from workflows.api.problems import Problem, api
-from workflows.api.requests import body_of, client_of, ensure_json, idempotency_key_of, json_object_of
+from workflows.api.requests import body_of, ensure_json, idempotency_key_of, json_object_of, key_of
 from workflows.ingress import messages, signal_bodies, signal_sources, webhooks
+from workflows.ingress.bounds import SIGNAL
+from workflows.ingress.signal_bodies import NoSuchWorkflow
 from workflows.ingress.signal_sources import SignalSource
 from workflows.ingress.verifying import Unverified, Verifier
+from workflows.models import Workflow
 from workflows.postgres import jsonb
 from workflows.postgres.deadlines import query_in_time
 from workflows.postgres.jsonb import InputRefused
@@ -76,18 +79,20 @@ def _take_event(source: SignalSource, request: HttpRequest, content: bytes) -> H
 def send_signal(request: HttpRequest, key: str) -> HttpResponse:
     """Store the signal that an API client sends to a workflow; 202, also if it was sent before.
 
-    Any client may send to any workflow, because only its sender, and clients that the sender gave it to, know the key,
-    a UUID.
+    Any client may send to any workflow within its API key's bounds, because only its sender, and clients that the
+    sender gave it to, know the key, a UUID.
     """
-    client = client_of(request.headers)
+    api_key = key_of(request.headers, SIGNAL)
     dedupe_key = str(idempotency_key_of(request.headers))
     body = json_object_of(request)
     signal_bodies.refuse_other_fields(body, "name", "payload")
     name, payload = signal_bodies.name_of(body), signal_bodies.payload_of(body)
     workflow_id = _workflow_id_of(signal_bodies.uuid_of(key))
+    if (within := api_key.within) and not query_in_time(Workflow.objects.filter(within, pk=workflow_id).exists):
+        raise NoSuchWorkflow
     return _store(
         lambda: store.send(
-            source=f"api:{client}", dedupe_key=dedupe_key, name=name, workflow_id=workflow_id, payload=payload
+            source=f"api:{api_key.client}", dedupe_key=dedupe_key, name=name, workflow_id=workflow_id, payload=payload
         ),
         reused=Problem(422, "idempotency_key_reused", "You have used this Idempotency-Key before, for another signal."),
     )

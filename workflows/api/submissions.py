@@ -9,7 +9,8 @@ from django.utils.cache import get_conditional_response, set_response_etag
 
 from workflows import request_ids, trace_context
 from workflows.api.problems import Problem, api
-from workflows.api.requests import client_of, idempotency_key_of, json_object_of
+from workflows.api.requests import ensure_may_start, idempotency_key_of, json_object_of, key_of
+from workflows.ingress.bounds import READ, SUBMIT, Key
 from workflows.ingress.signal_bodies import uuid_of
 from workflows.intake.submissions import Entry, enter, submission_definition
 from workflows.models import SpentKey, Workflow
@@ -20,16 +21,18 @@ from workflows.telling.status_for_clients import NOT_TOLD, told_to_client
 @api("POST")
 def submit(request: HttpRequest) -> HttpResponse:
     """Store a submission; 202 with its status. If sent again, it gets the same answer with `replayed`."""
-    client = client_of(request.headers)
+    api_key = key_of(request.headers, SUBMIT)
+    ensure_may_start(api_key, definition := submission_definition())
     key = idempotency_key_of(request.headers)
     payload = json_object_of(request)
     entry = enter(
-        submission_definition(),
+        definition,
         idempotency_key=key,
         payload=payload,
-        submitted_by=client,
+        submitted_by=api_key.client,
         request_id=request_ids.current.get(),
         traceparent=trace_context.to_store(request.headers),
+        tenant=api_key.tenant,
     )
     return JsonResponse(receipt(entry), status=202, headers={"Location": f"{request.path}/{key}"})
 
@@ -37,7 +40,7 @@ def submit(request: HttpRequest) -> HttpResponse:
 @api("GET")
 def submission(request: HttpRequest, key: str) -> HttpResponse:
     """The status of a submission, only for the client that sent it."""
-    found = find_sent_by(client_of(request.headers), key)
+    found = find_sent_by(key_of(request.headers, READ), key)
     if not found:
         raise Problem(404, "not_found", "You have sent no submission with this key.")
     return standing(request, found)
@@ -48,8 +51,8 @@ def receipt(entry: Entry) -> dict[str, Any]:
     return {"id": entry.id, "status": entry.status, "state": entry.state, "replayed": entry.replayed}
 
 
-def find_sent_by(client: str, key: str) -> dict[str, Any] | None:
-    """The status of the workflow with this key, if this client sent it.
+def find_sent_by(api_key: Key, key: str) -> dict[str, Any] | None:
+    """The status of the workflow with this key, if the API key's client sent it, and it is within the key's bounds.
 
     Raises 410 if it was deleted long after its end: a client that got 404 might send it again.
     """
@@ -57,13 +60,13 @@ def find_sent_by(client: str, key: str) -> dict[str, Any] | None:
     if idempotency_key is None:
         return None
     rows = Workflow.objects.with_state().defer(*NOT_TOLD)
-    sent = rows.filter(idempotency_key=idempotency_key, submitted_by=client)
+    sent = rows.filter(api_key.within, idempotency_key=idempotency_key, submitted_by=api_key.client)
 
     def look() -> dict[str, Any] | None:
         if row := sent.first():
             return told_to_client(row)
-        spent = SpentKey.objects.filter(idempotency_key=idempotency_key, submitted_by=client).first()
-        if spent:
+        spent = SpentKey.objects.filter(idempotency_key=idempotency_key, submitted_by=api_key.client).first()
+        if spent and api_key.reaches(spent.workflow_type, spent.tenant):
             detail = f"It became {spent.status}, and was deleted long after. Do not send it again."
             raise Problem(410, "deleted", detail)
         return None

@@ -6,10 +6,10 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from workflows import request_ids, trace_context
 from workflows.api.problems import Problem, api
-from workflows.api.requests import client_of, idempotency_key_of, json_object_of
+from workflows.api.requests import ensure_may_start, idempotency_key_of, json_object_of, key_of
 from workflows.api.submissions import find_sent_by, receipt, standing
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.ingress import api_keys
+from workflows.ingress.bounds import READ, SUBMIT
 from workflows.ingress.signal_bodies import refuse_other_fields, text_of
 from workflows.intake.submissions import start
 from workflows.postgres.jsonb import Document
@@ -18,17 +18,18 @@ from workflows.postgres.jsonb import Document
 @api("POST")
 def start_workflow(request: HttpRequest) -> HttpResponse:
     """Store a workflow; 202 with its key and status. If sent again, it gets the same answer with `replayed`."""
-    client = client_of(request.headers)
+    api_key = key_of(request.headers, SUBMIT)
     idempotency_key = idempotency_key_of(request.headers) if request.headers.get("idempotency-key") else None
     body = json_object_of(request)
     refuse_other_fields(body, "workflow_type", "tenant", "business_key", "input")
     definition = _definition_of(body)
+    ensure_may_start(api_key, definition)
     entry = start(
         definition,
-        tenant=_tenant_of(body, client),
+        tenant=_tenant_of(body, api_key.tenant),
         business_key=_business_key_of(body),
         payload=_input_of(body),
-        submitted_by=client,
+        submitted_by=api_key.client,
         idempotency_key=idempotency_key,
         request_id=request_ids.current.get(),
         traceparent=trace_context.to_store(request.headers),
@@ -41,7 +42,7 @@ def start_workflow(request: HttpRequest) -> HttpResponse:
 @api("GET")
 def workflow(request: HttpRequest, key: str) -> HttpResponse:
     """The status of a workflow, only for the client that started it."""
-    found = find_sent_by(client_of(request.headers), key)
+    found = find_sent_by(key_of(request.headers, READ), key)
     if not found:
         raise Problem(404, "not_found", "You have started no workflow with this key.")
     return standing(request, found)
@@ -55,10 +56,9 @@ def _definition_of(body: Document) -> WorkflowDefinition:
     return definition
 
 
-def _tenant_of(body: Document, client: str) -> str:
-    """The tenant of the client's key, if it has one; otherwise the one that was sent."""
+def _tenant_of(body: Document, tenant: str) -> str:
+    """The tenant of the API key, if it has one; otherwise the one that was sent."""
     sent = "" if body.value.get("tenant") == "" else text_of(body, "tenant", 100) or ""
-    tenant = api_keys.table.tenant_of(client)
     if tenant and sent not in ("", tenant):
         raise Problem(422, "tenant_invalid", "The tenant is not that of your API key: leave it out.")
     return tenant or sent

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows import operations
 from workflows.console.base import ConsoleAdmin, Verb, time_column
+from workflows.health.api_keys import SOON
 from workflows.ingress import api_keys
 from workflows.models import ApiKey
 from workflows.telling import words
@@ -33,12 +36,13 @@ REVOKE = Verb(
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(ConsoleAdmin):
-    list_display = ("client", "starts_with", "state", "created", "revoked")
+    list_display = ("client", "starts_with", "state", "may_do", "last_used", "created", "expires", "revoked")
     ordering = ("-id",)
     page_template = "admin/workflows/facts.html"
     identity = ("prefix", "created_at")
     verbs = (REVOKE,)
     created, revoked = time_column("Created", "created_at"), time_column("Revoked", "revoked_at")
+    last_used, expires = time_column("Last used", "last_used_at"), time_column("Expires", "expires_at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
         return ApiKey.objects.defer("digest")
@@ -46,9 +50,10 @@ class ApiKeyAdmin(ConsoleAdmin):
     def page(self, request: HttpRequest, row: ApiKey) -> dict[str, Any]:
         facts = [
             ("Starts with", self.starts_with(row)),
-            ("Tenant", row.tenant),
-            ("May also", ", ".join(row.may)),
+            ("May do", row.bounds),
             ("Created", words.clock(row.created_at)),
+            ("Last used", f"{words.clock(row.last_used_at)}, or up to an hour later" if row.last_used_at else "Never"),
+            ("Expires", words.clock(row.expires_at) if row.expires_at else "Never"),
             ("Revoked", words.clock(row.revoked_at) if row.revoked_at else ""),
         ]
         about = "The key itself is shown once, when manage.py createapikey makes it. Only its hash is kept."
@@ -62,6 +67,17 @@ class ApiKeyAdmin(ConsoleAdmin):
     def starts_with(self, key: ApiKey) -> str:
         return f"{key.prefix}…"
 
+    @admin.display(description="May do")
+    def may_do(self, key: ApiKey) -> str:
+        return key.bounds
+
     @admin.display(description="State")
     def state(self, key: ApiKey) -> SafeString:
-        return words.badge("failed", "Revoked") if key.revoked_at else words.badge("complete", "Valid")
+        now = timezone.now()
+        if key.revoked_at:
+            return words.badge("failed", "Revoked")
+        if key.expires_at and key.expires_at <= now:
+            return words.badge("failed", "Expired")
+        if key.expires_at and key.expires_at <= now + timedelta(days=SOON):
+            return words.badge("waiting", "Expires soon")
+        return words.badge("complete", "Valid")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from workflows.definition import definitions
 from workflows.health import (
+    api_keys,
     bounded,
     counts,
     late,
@@ -243,6 +244,12 @@ def _rest(found: Counts) -> Iterator[Family]:
         "Workers, consumers and relays that fell silent in the last hour and did not say that they stop.",
         ["host"],
         (([host], number) for host, number in surroundings.lost_workers(found.at).items()),
+    )
+    yield Family(
+        "onramp_api_keys_expiring",
+        "API keys in use that expire within so many days; 0: they have expired, and their clients are refused.",
+        ["days"],
+        (([str(days)], api_keys.expiring(days).count()) for days in api_keys.TOLD),
     )
     yield one(
         "onramp_oldest_transaction_seconds",

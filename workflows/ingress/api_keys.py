@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import secrets
 from collections.abc import Collection
 from contextlib import suppress
+from datetime import datetime, timedelta
 from threading import Lock
 from time import monotonic
 from typing import Any
 
-from django.db.models import F, QuerySet
-from django.db.models.functions import Now
+from django.db import Error, transaction
+from django.db.models import BooleanField, DurationField, ExpressionWrapper, Q, QuerySet, Value
+from django.db.models.functions import Least, Now
 from django.db.models.signals import post_save
 from django.dispatch import receiver
+from django.utils import timezone
 
+from workflows.definition import WorkflowDefinition, definitions
+from workflows.ingress.bounds import BEYOND, SUBMIT, USUAL, Key, Limit
 from workflows.models import ApiKey
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
+from workflows.postgres.statements import execute
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "onramp_"  # shows what a key is for if it is found in a log or a repository
 PREFIX_LENGTH = len(PREFIX) + 8  # shown so that people recognise a key; the other 35 characters are 210 random bits
-
-CANCEL, READ_HISTORY = RIGHTS = ("cancel", "read-history")
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._@-]{0,98}[A-Za-z0-9])?")
 
@@ -37,9 +44,34 @@ REREADS_PER_SECOND = 4.0
 # While the database is away, one request a second tries it; the others do not wait for its timeout.
 RETRY_SECONDS = 1.0
 
+# A process writes the last use of a key so often, and leaves out what another has written since.
+NOTED_EVERY_SECONDS = 3600.0
+_NOTE = """
+    UPDATE workflows_apikey SET last_used_at = statement_timestamp()
+     WHERE id IN (SELECT id FROM workflows_apikey
+                   WHERE id = %s AND coalesce(last_used_at < statement_timestamp() - interval '1 hour', true)
+                     FOR NO KEY UPDATE SKIP LOCKED)"""
 
-def create(name: str, *, tenant: str = "", may: Collection[str] = ()) -> str:
-    """Make a key for the client `name`, and return it; it cannot be shown again. `may` are some of RIGHTS."""
+# How long the old key stays valid beside its successor. A leaked one is revoked instead.
+KEPT_BESIDE = timedelta(days=7)
+
+
+def create(
+    name: str,
+    *,
+    tenant: str = "",
+    verbs: Collection[str] = (),
+    may: Collection[str] = (),
+    types: Collection[str] = (),
+    queues: Collection[str] = (),
+    per_second: float | None = None,
+    expires_at: datetime | None = None,
+) -> str:
+    """Make a key for the client `name`, and return it; it cannot be shown again. Raises ValueError.
+
+    `verbs` are all that it may do, some of VERBS (USUAL if none is given); `may` adds to them. It starts, reads and
+    reaches only workflows of these types, queues and this tenant, if they are given. `per_second`: see `Limit`.
+    """
     if not NAME.fullmatch(name):
         raise ValueError(
             "A client's name is 1 to 100 letters, digits, spaces, dots, hyphens, underscores or @, "
@@ -47,9 +79,53 @@ def create(name: str, *, tenant: str = "", may: Collection[str] = ()) -> str:
         )
     if tenant and not NAME.fullmatch(tenant):
         raise ValueError("A tenant's name is written like a client's.")
+    _require_known("type", types, {*definitions()})
+    _require_known("queue", queues, {each.queue for each in definitions().values()})
+    if per_second is not None and not 0 < per_second < float("inf"):
+        raise ValueError("A limit is a number of requests a second, more than 0.")
+    rights = {*(verbs or USUAL), *may}
+    return _made(
+        name=name,
+        tenant=tenant,
+        tenant_only=bool(tenant),
+        verbs=[each for each in USUAL if each in rights],
+        may=[each for each in BEYOND if each in rights],
+        types=sorted({*types}),
+        queues=sorted({*queues}),
+        per_second=per_second,
+        expires_at=expires_at,
+    )
+
+
+def _made(*, expires_at: datetime | None, **columns: Any) -> str:
+    if expires_at is not None and expires_at <= timezone.now():
+        raise ValueError("That is in the past: a key expires in the future.")
     key = PREFIX + secrets.token_urlsafe(32)
-    prefix, digest = key[:PREFIX_LENGTH], digest_of(key)
-    ApiKey.objects.create(name=name, prefix=prefix, digest=digest, tenant=tenant, may=sorted({*may}))
+    ApiKey.objects.create(prefix=key[:PREFIX_LENGTH], digest=digest_of(key), expires_at=expires_at, **columns)
+    return key
+
+
+def _require_known(noun: str, given: Collection[str], known: Collection[str]) -> None:
+    if unknown := sorted({*given} - {*known}):
+        raise ValueError(f"No definition has the {noun} {unknown[0]}. There are: {', '.join(sorted(known))}.")
+
+
+def rotate(old: ApiKey, *, keep: timedelta = KEPT_BESIDE, expires_at: datetime | None = None) -> str:
+    """Make a key of the same client with the same bounds, and return it. The old one expires after `keep`, or before.
+
+    The new one expires at `expires_at`; without it, it is valid for as long as the old one was meant to be. Raises
+    ValueError for a revoked key.
+    """
+    if old.revoked_at:
+        raise ValueError(f"{old} is revoked. Make a new key: manage.py createapikey.")
+    if expires_at is None and old.expires_at:
+        expires_at = timezone.now() + (old.expires_at - old.created_at)
+    copied = ("name", "tenant", "tenant_only", "verbs", "may", "types", "queues", "per_second")
+    until = Now() + Value(keep, DurationField())
+    with transaction.atomic():
+        key = _made(expires_at=expires_at, **{each: getattr(old, each) for each in copied})
+        ApiKey.objects.filter(pk=old.pk).update(expires_at=Least("expires_at", until))  # LEAST passes over NULL
+    table.invalidate()
     return key
 
 
@@ -60,6 +136,16 @@ def find(key_id: str) -> QuerySet[ApiKey]:
     if len(key_id) > PREFIX_LENGTH:
         return ApiKey.objects.filter(digest=digest_of(key_id))
     return ApiKey.objects.filter(prefix__startswith=key_id) if key_id.startswith(PREFIX) else ApiKey.objects.none()
+
+
+def find_one(key_id: str) -> ApiKey:
+    """The one key that `find` finds. Raises ValueError."""
+    found = list(find(key_id)[:2])
+    if not found:
+        raise ValueError("There is no such key. See manage.py listapikeys.")
+    if len(found) > 1:
+        raise ValueError("More than one key starts like that. Give its number: see manage.py listapikeys.")
+    return found[0]
 
 
 def revoke(key: ApiKey) -> bool:
@@ -75,7 +161,7 @@ def digest_of(key: str) -> bytes:
 
 
 class KeyTable:
-    """The keys of this process: digest to client, read from the database every few seconds.
+    """The keys of this process, by their digests, read from the database every few seconds.
 
     A key is found by a dictionary lookup. Its timing reveals something only about the digest, which a sender cannot
     choose.
@@ -83,15 +169,15 @@ class KeyTable:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._clients: dict[bytes, str] = {}
-        self._tenants: dict[str, str] = {}
-        self._rights: dict[bytes, frozenset[str]] = {}
+        self._keys: dict[bytes, Key] = {}
+        self._limits: dict[int, Limit] = {}
+        self._noted: dict[int, float] = {}
         self._read_at = self._failed_at = -float("inf")
         self._rereads = float(REREADS_IN_A_ROW)
         self._counted_at = monotonic()
 
-    def client_of(self, key: str) -> str | None:
-        """The client of this key; None if the key does not exist or was revoked.
+    def key_of(self, key: str) -> Key | None:
+        """What this key may do; None if it does not exist or was revoked.
 
         Raises DatabaseUnavailable if only the database could decide: while it is away, a known or possibly new key is
         never called unknown.
@@ -99,32 +185,47 @@ class KeyTable:
         now = monotonic()
         digest = digest_of(key)
         self._read_unless_newer_than(now - MAX_AGE_SECONDS)
-        if digest not in self._clients and self._may_reread(now):
+        if digest not in self._keys and self._may_reread(now):
             self._read_unless_newer_than(now)
-        return self._clients.get(digest)
+        return self._keys.get(digest)
 
     def read(self) -> None:
         """Read the table, unless that was done recently. Raises DatabaseUnavailable."""
         self._read_unless_newer_than(monotonic() - MAX_AGE_SECONDS)
 
-    def knows(self, client: str) -> bool:
-        """Whether this client has a valid key. Raises DatabaseUnavailable."""
+    def key_for(self, client: str, definition: WorkflowDefinition) -> Key | None:
+        """The newest key of this client that may start the definition: a message of a queue brings none.
+
+        Raises DatabaseUnavailable.
+        """
         self.read()
-        return client in self._tenants
+        able = (
+            each
+            for each in self._keys.values()
+            if each.client == client and SUBMIT in each.verbs and not each.is_expired and each.may_start(definition)
+        )
+        return max(able, key=lambda each: each.id, default=None)
 
-    def tenant_of(self, client: str) -> str:
-        """The tenant of a client that `client_of` has just returned; empty if it has none."""
-        return self._tenants.get(client, "")
-
-    def may(self, key: str, right: str) -> bool:
-        """Whether a key that `client_of` has just found has this right; the client's other keys do not count."""
-        return right in self._rights.get(digest_of(key), ())
-
-    def client_at_once(self, key: str) -> str | None:
-        """The client of this key, if the table can tell without a query, a lock or any other wait; else None."""
+    def key_at_once(self, key: str) -> Key | None:
+        """What this key may do, if the table can tell without a query, a lock or any other wait; else None."""
         if self._read_at <= monotonic() - MAX_AGE_SECONDS:
             return None
-        return self._clients.get(digest_of(key))
+        return self._keys.get(digest_of(key))
+
+    def claim_note(self, key: Key) -> bool:
+        """Whether the caller has to call `note_use`: its first use in this process for an hour."""
+        now = monotonic()
+        if now - self._noted.get(key.id, -float("inf")) < NOTED_EVERY_SECONDS:
+            return False
+        self._noted[key.id] = now
+        return True
+
+    def note_use(self, key: Key) -> None:
+        """Write that the key is used. If that fails, it is tried again in an hour, and nothing else."""
+        try:
+            query_in_time(lambda: execute(_NOTE, (key.id,)), seconds=2.0)
+        except (DatabaseUnavailable, Error) as error:
+            logger.warning("The last use of the API key %d is not written: %s", key.id, type(error).__name__)
 
     @property
     def wants_refresh(self) -> bool:
@@ -160,21 +261,32 @@ class KeyTable:
             if now - self._failed_at < RETRY_SECONDS:
                 raise DatabaseUnavailable
             try:
-                self._clients, self._tenants, self._rights = query_in_time(_read_keys, seconds=2.0)
+                self._keys = query_in_time(self._read_keys, seconds=2.0)
             except DatabaseUnavailable:
                 self._failed_at = monotonic()
                 raise
             self._read_at = now  # the start of the read: rows that were committed since may be missing
 
+    def _read_keys(self) -> dict[bytes, Key]:
+        expired = ExpressionWrapper(Q(expires_at__lte=Now()), BooleanField())  # by the database's clock
+        rows = ApiKey.objects.filter(revoked_at=None).annotate(expired=expired).order_by("id")
+        return {bytes(row.digest): self._known(row, is_expired=bool(row.expired)) for row in rows}
 
-def _read_keys() -> tuple[dict[bytes, str], dict[str, str], dict[bytes, frozenset[str]]]:
-    valid = ApiKey.objects.filter(revoked_at=None).order_by("id")
-    keys = list(valid.values_list("digest", F("name"), "tenant", "may"))
-    return (
-        {bytes(digest): name for digest, name, _, _ in keys},
-        {name: tenant for _, name, tenant, _ in keys},
-        {bytes(digest): frozenset(may) for digest, _, _, may in keys if may},
-    )
+    def _known(self, row: Any, *, is_expired: bool) -> Key:
+        limit = self._limits.get(row.pk)
+        if row.per_second and (limit is None or limit.per_second != row.per_second):  # else it goes on counting
+            limit = self._limits[row.pk] = Limit(row.per_second)
+        return Key(
+            id=row.pk,
+            client=row.name,
+            tenant=row.tenant,
+            tenant_only=row.tenant_only,
+            verbs=frozenset((*row.verbs, *row.may)),
+            types=tuple(row.types),
+            queues=tuple(row.queues),
+            is_expired=is_expired,
+            limit=limit if row.per_second else None,
+        )
 
 
 table = KeyTable()

@@ -13,7 +13,6 @@ from uuid import UUID
 from django.db import DataError, IntegrityError
 
 from workflows.definition import WorkflowDefinition
-from workflows.ingress import api_keys
 from workflows.intake.connection import Refused
 from workflows.intake.submissions import (
     INSERT,
@@ -141,7 +140,7 @@ class Batch:
             "senders": [row.submission.submitted_by for row in self],
             "linking_ids": [row.linking_id for row in self],
             "texts": [row.submission.payload.text for row in self],
-            "tenants": [api_keys.table.tenant_of(row.submission.submitted_by) for row in self],
+            "tenants": [row.submission.tenant for row in self],
             "request_ids": [row.submission.given_request_id for row in self],
             "traceparents": [row.submission.traceparent for row in self],
         }

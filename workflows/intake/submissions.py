@@ -16,7 +16,6 @@ from django.db.models.expressions import RawSQL
 from pydantic import ValidationError
 
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.ingress import api_keys
 from workflows.models import SpentKey, State, Workflow
 from workflows.postgres import sqlstates
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
@@ -77,6 +76,7 @@ class Submission:
     submitted_by: str
     request_id: str = ""
     traceparent: str = ""  # see `workflows.trace_context.to_store`
+    tenant: str = ""
 
     @property
     def given_request_id(self) -> str:
@@ -86,7 +86,7 @@ class Submission:
         """The form that waits to be stored, without the value, which may take twenty times the text's memory."""
         payload = payloads.seal_document(definition, self.payload, self.key)
         text = Document(payload.text, {})
-        return Submission(self.key, text, self.submitted_by, self.request_id, self.traceparent)
+        return Submission(self.key, text, self.submitted_by, self.request_id, self.traceparent, self.tenant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,7 @@ def enter(
     submitted_by: str,
     request_id: str = "",
     traceparent: str = "",
+    tenant: str = "",
 ) -> Entry:
     """Store a submission unless its key exists; return its status.
 
@@ -139,7 +140,7 @@ def enter(
     DatabaseUnavailable, and DataError for values that our check for `jsonb` has missed.
     """
     payload = payloads.seal_document(definition, payload, idempotency_key)
-    parameters = _parameters(definition, idempotency_key, payload, submitted_by, request_id, traceparent)
+    parameters = _parameters(definition, idempotency_key, payload, submitted_by, request_id, traceparent, tenant)
     inserted = query_in_time(lambda: fetch_one(_INSERT_SUBMISSION, parameters))
     if inserted is not None:
         return _new(definition, inserted[0], idempotency_key)
@@ -204,7 +205,7 @@ def _parameters(
     submitted_by: str,
     request_id: str,
     traceparent: str,
-    tenant: str | None = None,
+    tenant: str,
     business_key: str | None = None,
 ) -> dict[str, Any]:
     return {
@@ -217,7 +218,7 @@ def _parameters(
         "search_key_id": search_keys.keys()[0].id,
         **payload.parameters,
         "expires_after": definition.expires_after,
-        "tenant": api_keys.table.tenant_of(submitted_by) if tenant is None else tenant,
+        "tenant": tenant,
         "business_key": business_key,
         "given_request_id": _given(request_id, key),
         "traceparent": traceparent,

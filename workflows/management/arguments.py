@@ -73,3 +73,10 @@ def time_or_ago(text: str) -> datetime:
         return timezone.now() - duration(text)
     except (ArgumentTypeError, OverflowError):
         return time(text)
+
+
+def time_or_in(text: str) -> datetime:
+    try:
+        return timezone.now() + duration(text)
+    except (ArgumentTypeError, OverflowError):
+        return time(text)

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import InterfaceError, OperationalError, connection
 
 from workflows.ingress import api_keys
+from workflows.intake.submissions import submission_definition
 from workflows.postgres import sqlstates
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.missing_migrations import missing_migrations
@@ -52,15 +53,17 @@ def refuse_lacking_keys() -> None:
 
 
 def refuse_unknown_clients(clients: Iterable[str]) -> None:
-    """Refuse to start if one of these clients does not exist: its tenant would be unknown."""
+    """Refuse to start if one of these clients has no key that may submit: its tenant would be unknown."""
     try:
-        unknown = [client for client in clients if not api_keys.table.knows(client)]
+        unknown = [each for each in clients if api_keys.table.key_for(each, submission_definition()) is None]
     except DatabaseUnavailable:
         return
     finally:
         connection.close()
     for client in unknown:
-        raise CommandError(f"There is no API client {client!r}. Make one: manage.py createapikey {client!r}.")
+        raise CommandError(
+            f"There is no API client {client!r} that may submit. Make one: manage.py createapikey {client!r}."
+        )
 
 
 def _refuse(missing: int) -> None:

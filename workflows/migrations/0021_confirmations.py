@@ -82,7 +82,7 @@ def row_of(to: str, related_name: str, *, null: bool = False) -> Any:
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("workflows", "0019_search_keys_alone"),
+        ("workflows", "0020_api_key_bounds"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -13,7 +13,7 @@ from tests.workflows import rows
 from tests.workflows.admin.test_consequences import call, onboarding
 from tests.workflows.api.answers import assert_problem
 from tests.workflows.operations.people import held
-from workflows.ingress import api_keys
+from workflows.ingress import api_keys, bounds
 from workflows.models import Event, Workflow
 from workflows.signals import store
 
@@ -23,7 +23,7 @@ REASON = {"reason": "It was withdrawn."}
 
 
 def key_that_may(*may: str, name: str = "shop", tenant: str = "") -> str:
-    return api_keys.create(name, tenant=tenant, may=may or api_keys.RIGHTS)
+    return api_keys.create(name, tenant=tenant, may=may or bounds.BEYOND)
 
 
 def get(client: Client, row: Workflow, key: str, query: str = "") -> Any:

@@ -118,7 +118,8 @@ def test_the_trace_that_a_client_is_in_is_kept_unless_it_is_not_valid(
 def test_accepting_a_submission_writes_one_row_and_notifies_nobody(
     view: Client, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A NOTIFY would make all commits wait for each other."""
+    """A NOTIFY would make all commits wait for each other. The key's use is written once an hour."""
+    post(view, key)
     statements: list[str] = []
     execute = psycopg.Cursor.execute
 

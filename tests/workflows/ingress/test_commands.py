@@ -33,7 +33,8 @@ class Kind(NamedTuple):
 
 
 def key_opens(sender: str, key: str) -> bool:
-    return KeyTable().client_of(key) == sender
+    found = KeyTable().key_of(key)
+    return found is not None and found.client == sender
 
 
 def secret_opens(sender: str, secret: str) -> bool:

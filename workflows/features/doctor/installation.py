@@ -18,7 +18,7 @@ from workflows.features.doctor.findings import Finding, Level
 from workflows.features.outages import health as services
 from workflows.features.pace import health as paces
 from workflows.features.queues import undelivered
-from workflows.health import bounded, late, side_processes, surroundings, workers
+from workflows.health import api_keys, bounded, late, side_processes, surroundings, workers
 from workflows.models import ApiKey, WorkerProcess
 from workflows.models.business_key import BusinessKeyHash
 from workflows.models.search import SearchKeyHash
@@ -156,11 +156,19 @@ def refused() -> Iterator[Finding]:
         yield Finding(Level.CRITICAL, "refused", what, "See docs/operations.md, OnrampRefusedLeft.")
 
 
-def api_keys() -> Iterator[Finding]:
-    """Somebody may submit, and read the metrics."""
-    if not ApiKey.objects.filter(revoked_at=None).exists():
-        what = "No client has an API key: the intake refuses each submission."
+def keys_of_clients() -> Iterator[Finding]:
+    """Somebody may submit, no key in use expires soon, and the metrics can be read."""
+    now = timezone.now()
+    if not ApiKey.objects.exclude(expires_at__lte=now).filter(revoked_at=None).exists():
+        what = "No client has a valid API key: the intake refuses each submission."
         yield Finding(Level.WARNING, "API keys", what, "Make one: manage.py createapikey NAME.")
+    for key in api_keys.expiring(api_keys.SOON):
+        assert key.expires_at
+        urgent = key.expires_at <= now + timedelta(days=api_keys.VERY_SOON)
+        tense = "expires" if key.expires_at > now else "has expired, and its client is refused since"
+        what = f"The API key {key} {tense} {key.expires_at:%Y-%m-%d %H:%M} UTC."
+        cure = f"Give the client a successor, and see that it uses it: manage.py rotateapikey {key.pk}."
+        yield Finding(Level.CRITICAL if urgent else Level.WARNING, "API keys", what, cure)
     if not (settings.METRICS_TOKEN or settings.DEBUG):
         what = "METRICS_TOKEN is not set here: a console without it shows no metrics, and nothing alerts."
         yield Finding(Level.WARNING, "metrics", what, "Set it for the console, and have Prometheus send it.")
@@ -193,6 +201,6 @@ LOOKS = [
     holds,
     releases,
     refused,
-    api_keys,
+    keys_of_clients,
     keys_of_search,
 ]

@@ -154,16 +154,18 @@ def enter_again(row: UndeliveredMessage) -> None:
     """
     sent = opened(row)
     try:
-        if not api_keys.table.knows(sent.client):
-            raise NotAllowed(f"The API client {sent.client} has no valid key: make one, or discard it.")
-        again = submission(sent)
+        definition = submission_definition()
+        if (key := api_keys.table.key_for(sent.client, definition)) is None:
+            raise NotAllowed(f"The API client {sent.client} has no valid key for it: make one, or discard it.")
+        again = submission(sent, key)
         submissions.enter(
-            submission_definition(),
+            definition,
             idempotency_key=again.key,
             payload=again.payload,
             submitted_by=again.submitted_by,
             request_id=again.request_id,
             traceparent=again.traceparent,
+            tenant=again.tenant,
         )
     except NotAllowed:
         raise

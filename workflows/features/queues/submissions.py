@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -15,6 +15,7 @@ from workflows import request_ids, trace_context
 from workflows.api import requests
 from workflows.api.problems import Problem, problem_of
 from workflows.ingress import api_keys
+from workflows.ingress.bounds import Key
 from workflows.ingress.signal_bodies import MAX_BYTES
 from workflows.intake.batching import Batches
 from workflows.intake.submissions import Submission, submission_definition
@@ -52,30 +53,33 @@ class Door:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._batches = Batches(submission_definition())
+        self._definition = submission_definition()
+        self._batches = Batches(self._definition)
 
     def enter(self, group: Sequence[Sent]) -> list[Outcome | Problem]:
         """The outcome of each, in order; a Problem is a refusal for good. Takes about five seconds at most."""
         try:
-            unknown = {client for client in {sent.client for sent in group} if not api_keys.table.knows(client)}
+            keys = {
+                client: api_keys.table.key_for(client, self._definition) for client in {one.client for one in group}
+            }
         except DatabaseUnavailable:
             return [Outcome.LATER] * len(group)
-        for client in unknown:  # without its tenant its submissions cannot be stored
-            logger.error("the API client %s has no valid key any more: its submissions wait", client)
-        return self._loop.run_until_complete(self._enter(group, unknown))
+        for client in (client for client, key in keys.items() if key is None):  # its tenant is not known
+            logger.error("the API client %s has no valid key for this any more: its submissions wait", client)
+        return self._loop.run_until_complete(self._enter(group, keys))
 
     def close(self) -> None:
         self._loop.run_until_complete(self._batches.close())
         self._loop.close()
 
-    async def _enter(self, group: Sequence[Sent], unknown: Collection[str]) -> list[Outcome | Problem]:
-        return await asyncio.gather(*(self._enter_one(sent, unknown) for sent in group))
+    async def _enter(self, group: Sequence[Sent], keys: Mapping[str, Key | None]) -> list[Outcome | Problem]:
+        return await asyncio.gather(*(self._enter_one(sent, keys[sent.client]) for sent in group))
 
-    async def _enter_one(self, sent: Sent, unknown: Collection[str]) -> Outcome | Problem:
-        if sent.client in unknown:
+    async def _enter_one(self, sent: Sent, key: Key | None) -> Outcome | Problem:
+        if key is None:
             return Outcome.LATER
         try:
-            entry = await self._batches.enter(submission(sent))
+            entry = await self._batches.enter(submission(sent, key))
         except IntegrityError:  # its values are at fault, so a repeat does not help
             return Problem(422, "not_storable", "A rule of the database refuses it.")
         except Exception as error:
@@ -89,12 +93,12 @@ def reason(problem: Problem) -> str:
     return json.dumps(problem.document)
 
 
-def submission(sent: Sent) -> Submission:
-    """A submission for the intake. Raises the same errors as a request to the API."""
+def submission(sent: Sent, api_key: Key) -> Submission:
+    """A submission for the intake, with its key's tenant. Raises the same errors as a request to the API."""
     key = requests.idempotency_key_of(sent.headers)
     if "content-type" in sent.headers:
         requests.ensure_json(sent.headers)
     if len(sent.body) > MAX_BYTES:
         raise Problem(413, "too_large", f"A body has at most {MAX_BYTES} bytes.")
     request_id, traceparent = request_ids.of(sent.headers), trace_context.to_store(sent.headers)
-    return Submission(key, jsonb.parse(sent.body), sent.client, request_id, traceparent=traceparent)
+    return Submission(key, jsonb.parse(sent.body), sent.client, request_id, traceparent, api_key.tenant)

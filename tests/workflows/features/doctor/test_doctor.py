@@ -101,11 +101,26 @@ def test_nobody_may_submit_or_read_the_metrics(settings: Settings) -> None:
     assert {finding.about for finding in examination.examine()} & {"API keys", "metrics"} == {"API keys"}
     settings.DEBUG = False
     api_keys.create("shop")
-    assert [finding.about for finding in installation.api_keys()] == ["metrics"]
+    assert [finding.about for finding in installation.keys_of_clients()] == ["metrics"]
     settings.METRICS_TOKEN = "token"
-    assert not list(installation.api_keys())
+    assert not list(installation.keys_of_clients())
     ApiKey.objects.update(revoked_at=timezone.now())
-    assert list(installation.api_keys())
+    assert list(installation.keys_of_clients())
+
+
+def test_a_key_that_expires_soon_or_has_expired_and_is_tried_is_told_of(settings: Settings) -> None:
+    settings.METRICS_TOKEN = "token"
+    now = timezone.now()
+    for days in (40, 20, 5):
+        api_keys.create(f"of {days} days", expires_at=now + timedelta(days=days))
+    api_keys.create("late")
+    ApiKey.objects.filter(name="late").update(expires_at=now - timedelta(days=1), last_used_at=now)
+    found = [(each.level, each.what.split(" (")[0]) for each in installation.keys_of_clients()]
+    assert found == [
+        (Level.CRITICAL, "The API key late"),
+        (Level.CRITICAL, "The API key of 5 days"),
+        (Level.WARNING, "The API key of 20 days"),
+    ]
 
 
 def test_search_keys_that_were_made_with_a_key_that_is_gone(settings: Settings) -> None:

@@ -1,0 +1,29 @@
+"""API KEYS that expire soon, or have expired and are still tried: their clients have to be told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from workflows.models import ApiKey
+
+# Days before its end at which a key is told of, and told of as urgent; 0: it has expired, and its client is refused.
+TOLD = SOON, VERY_SOON, EXPIRED = 30, 7, 0
+# A key that nothing has used for so long is out of use: a day for the client that sends once a night, and the two
+# hours by which its last use may be off.
+IDLE = timedelta(days=1, hours=2)
+
+
+def expiring(days: int) -> QuerySet[ApiKey]:
+    """The keys that expire within so many days and have no successor that replaces them, or are used although they do;
+    and those that have expired and are still tried."""
+    now = timezone.now()
+    same = {each: OuterRef(each) for each in ("name", "tenant", "types", "queues", "verbs", "may")}
+    longer = Q(expires_at=None) | Q(expires_at__gt=OuterRef("expires_at"))
+    replaced = Exists(ApiKey.objects.filter(longer, pk__gt=OuterRef("pk"), revoked_at=None, **same))
+    in_use = Q(last_used_at__gt=now - IDLE)
+    soon = Q(expires_at__gt=now, expires_at__lte=now + timedelta(days=days)) & (in_use | ~replaced)
+    tried = Q(expires_at__lte=now, last_used_at__gt=F("expires_at")) & in_use
+    return ApiKey.objects.filter(soon | tried, revoked_at=None).order_by("expires_at")
