@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from io import BytesIO
+from time import monotonic
 from typing import Any
 from unittest.mock import Mock
 from uuid import uuid4
@@ -19,6 +20,7 @@ from tests.asgi import Served, served
 from tests.workflows import rows
 from tests.workflows.api.answers import assert_problem
 from tests.workflows.api.test_submissions import post
+from workflows.api import asgi
 from workflows.api.asgi import Intake
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.features.queues.submissions import Door, Outcome, Sent
@@ -167,9 +169,9 @@ def test_over_its_limit_a_key_is_refused_before_its_body_is_read(client: Client)
 def test_ten_thousand_requests_over_a_limit_cost_the_intake_no_body_no_statement_and_no_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is left is some 50 microseconds each of the loop, where a submission takes it ten times as long."""
     key, other = api_keys.create("shop", per_second=0.01), api_keys.create("other")
     monkeypatch.setattr(api_keys, "MAX_AGE_SECONDS", 3600.0)  # the table is not read again meanwhile
+    monkeypatch.setattr(asgi, "HELD_BACK_SECONDS", 0.0)
     headers = [(b"authorization", f"Bearer {key}".encode())]
     scope = {"type": "http", "method": "POST", "path": "/v1/submissions", "headers": headers}
     statuses: Counter[int] = Counter()
@@ -192,3 +194,16 @@ def test_ten_thousand_requests_over_a_limit_cost_the_intake_no_body_no_statement
         intake._runner.run(flood(intake._intake))
         assert statuses == {400: 1, 429: 10_000, 0: 10_001}
         assert post(intake, other, b"{}").status_code == 202
+
+
+def test_a_client_that_goes_on_over_its_limit_is_held_back_and_holds_up_nobody(
+    intake: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asgi, "HELD_BACK_SECONDS", 0.3)
+    key = api_keys.create("shop", per_second=0.01)
+    headers = [("Authorization", f"Bearer {key}")]
+    assert intake.request("POST", "/v1/submissions", headers).status_code == 400
+    began = monotonic()
+    answers = intake.all_at_once(50, "POST", "/v1/submissions", headers)
+    assert {each.status_code for each in answers} == {429}
+    assert 0.3 <= monotonic() - began < 50 * 0.3 / 2, "each is held back, and beside the others"
