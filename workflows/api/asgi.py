@@ -44,7 +44,7 @@ LARGE = 32 * 1024
 ANSWERED_WITHIN = 15.0
 
 # Seconds that a refusal for an API key's limit is held back, so that a client which goes on at once sends one request in
-# two seconds on each connection: 70 microseconds of the loop each, and a thirtieth of it on all 1,000 of a process.
+# two seconds on each connection. It costs the loop 70 microseconds; at once, a few connections would fill the loop.
 HELD_BACK_SECONDS = 2.0
 
 SUBMISSIONS = "/v1/submissions"

@@ -26,7 +26,7 @@ from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.features.queues.submissions import Door, Outcome, Sent
 from workflows.ingress import api_keys, bounds
 from workflows.intake.submissions import submission_definition
-from workflows.models import ApiKey, Signal, Workflow
+from workflows.models import ApiKey, Signal, SpentKey, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -111,12 +111,27 @@ def test_the_intake_and_the_queues_ask_the_same(intake: Served) -> None:
     sent = [Sent("shop", {"idempotency-key": str(uuid4())}, b"{}")]
     door = Door()
     try:
+        expired = api_keys.create("shop")
+        ApiKey.objects.filter(digest=api_keys.digest_of(expired)).update(expires_at=Now())
+        api_keys.table.invalidate()
         assert door.enter(sent) == [Outcome.LATER]
         api_keys.create("shop", types=["onboarding"], tenant="north")
         assert door.enter(sent) == [Outcome.STORED]
     finally:
         door.close()
     assert Workflow.objects.exclude(pk=row.pk).get().tenant == "north"
+
+
+@pytest.mark.usefixtures("another")
+@pytest.mark.parametrize("bound", [{"types": ["another"]}, {"tenant": "north"}])
+def test_what_became_of_a_deleted_workflow_is_told_within_the_bounds_only(client: Client, bound: Any) -> None:
+    row = rows.workflow(submitted_by="shop")
+    spent = {"idempotency_key": row.key, "status": "COMPLETE", "state": "complete", "submitted_by": "shop"}
+    SpentKey.objects.create(workflow_id=row.pk, workflow_type="onboarding", tenant="", **spent)
+    row.delete()
+    for door in ("submission", "workflow"):
+        assert_problem(knock(client, door, api_keys.create("shop", **bound), row), 404, "not_found")
+        assert_problem(knock(client, door, api_keys.create("shop"), row), 410, "deleted")
 
 
 def test_each_key_has_its_own_tenant_and_a_replay_goes_by_the_client(intake: Served) -> None:
