@@ -15,7 +15,7 @@ from workflows.ingress.signal_bodies import uuid_of
 from workflows.intake.submissions import Entry, enter, submission_definition
 from workflows.models import SpentKey, Workflow
 from workflows.postgres.deadlines import query_in_time
-from workflows.telling.status_for_clients import NOT_TOLD, told_to_client
+from workflows.telling.status_for_clients import TOLD, told_to_client
 
 
 @api("POST")
@@ -59,7 +59,7 @@ def find_sent_by(api_key: Key, key: str) -> dict[str, Any] | None:
     idempotency_key = uuid_of(key)
     if idempotency_key is None:
         return None
-    rows = Workflow.objects.with_state().defer(*NOT_TOLD)
+    rows = Workflow.objects.with_state().only(*TOLD)
     sent = rows.filter(api_key.within, idempotency_key=idempotency_key, submitted_by=api_key.client)
 
     def look() -> dict[str, Any] | None:

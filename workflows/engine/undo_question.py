@@ -17,7 +17,6 @@ from workflows.engine.outcomes import StartAgain
 from workflows.errors import LetFail, WorkflowCancelled, WorkflowExpired, error_chain
 from workflows.models import Event, Workflow
 from workflows.postgres.statements import fetch_row
-from workflows.signals import store
 from workflows.state import attempt_log
 from workflows.waits import WaitFailed
 from workflows.wording import words_for_code, words_for_step
@@ -52,8 +51,7 @@ def who_leaves_it(definition: WorkflowDefinition, workflow: Workflow, to_undo: S
 
     `to_undo` names the steps whose calls would be undone. Raises Suspend until somebody answers, and StartAgain.
     """
-    parameters = _parameters(workflow.pk)
-    if not _is_asked(definition, *attempt_log.execute(_STANDING, parameters)[0]):
+    if not _is_asked(definition, *attempt_log.execute(_STANDING, [workflow.pk])[0]):
         return ""
     words, asks = definition.wording, definition.before_undo or _ASKED_BY_ANOTHER_RELEASE
     at, why = words_for_step(words, workflow.current_step), words_for_code(words, workflow.last_error_code)
@@ -79,7 +77,7 @@ def is_undecided(definition: WorkflowDefinition | None, workflow: Workflow) -> b
     """Whether a person is deciding, or will be asked, whether the current compensation undoes anything."""
     if not workflow.compensating or (workflow.waiting_for != ASKED and not (definition and definition.before_undo)):
         return False
-    outcome, marked = fetch_row(_STANDING, _parameters(workflow.pk))
+    outcome, marked = fetch_row(_STANDING, [workflow.pk])
     return not outcome and _is_asked(definition, outcome, marked)
 
 
@@ -88,16 +86,5 @@ def _is_asked(definition: WorkflowDefinition | None, outcome: str | None, marked
     return outcome is not None or bool(marked and definition and definition.before_undo)
 
 
-def _parameters(workflow_id: int) -> dict[str, Any]:
-    return {"workflow_id": workflow_id, "wait": WAIT}
-
-
-# The outcome of the question, and whether one is to be asked. A request to cancel that came just as the workflow failed
-# is too late to cancel it, but in time to have it reversed without a question.
-_STANDING = f"""
-    SELECT (SELECT outcome FROM workflows_wait
-             WHERE workflow_id = %(workflow_id)s AND name = %(wait)s AND NOT superseded),
-           coalesce((SELECT detail ? 'asks' FROM workflows_event
-                      WHERE workflow_id = %(workflow_id)s AND kind IN ('compensating', 'cancel_too_late')
-                      ORDER BY id DESC LIMIT 1), false)
-           AND NOT {store.cancel_requested_sql("%(workflow_id)s")}"""  # noqa: S608 (ours)
+# The outcome of the question, and whether one is to be asked: see migrations/0023_narrow_looks.py.
+_STANDING = "SELECT outcome, is_asked FROM workflows_undo_question(%s)"

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, transaction
-from django.db.models import BooleanField, Q, TextField, Value
+from django.db.models import Q, TextField
 from django.db.models.expressions import RawSQL
 from pydantic import ValidationError
 
@@ -62,11 +62,6 @@ _INSERT_SUBMISSION, _INSERT_STARTED = (
 _IDEMPOTENCY_KEY_CONSTRAINT = "workflows_workflow_idempotency_key_key"
 
 
-# The payload as it was sent, without its secrets if it was corrected since (`operations.corrections`).
-_AS_SENT = """coalesce((SELECT sent.payload FROM workflows_originalpayload sent
-                       WHERE sent.workflow_id = workflows_workflow.id), workflows_workflow.payload)"""
-
-
 @dataclass(frozen=True, slots=True)
 class Submission:
     """What a client sends under an idempotency key of its own."""
@@ -87,6 +82,9 @@ class Submission:
         payload = payloads.seal_document(definition, self.payload, self.key)
         text = Document(payload.text, {})
         return Submission(self.key, text, self.submitted_by, self.request_id, self.traceparent, self.tenant)
+
+    def secrets(self, definition: WorkflowDefinition) -> list[Any]:
+        return payloads.secrets_sent(definition, self.payload, self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,18 +258,19 @@ class _Found:
     same: bool
 
     @classmethod
-    def of(cls, definition: WorkflowDefinition, row: tuple[Any, ...], sent_as: UUID) -> _Found:
-        key, workflow_id, status, state, owner, same, stored, sent = row
-        if same and stored is not None:
-            same = payloads.are_same(definition, json.loads(stored), key, json.loads(sent), sent_as)
+    def of(cls, definition: WorkflowDefinition, row: tuple[Any, ...], secrets: Sequence[Any]) -> _Found:
+        key, workflow_id, status, state, owner, sealed = row
+        same = sealed is not None and payloads.are_same(definition, json.loads(sealed), key, secrets)
         return cls(Entry(workflow_id, key, status, state, replayed=True), owner, same)
 
 
 def find_replays(definition: WorkflowDefinition, sent: Sequence[Submission]) -> tuple[str, tuple[Any, ...]]:
     """A statement, and its parameters, that finds the rows with the keys of these submissions, for `judge`."""
     keys = [each.key for each in sent]
-    payload = "(%s::text[])[array_position(%s::uuid[], idempotency_key)]::jsonb"
-    return _select(definition, Q(idempotency_key__in=keys), payload, [each.payload.text for each in sent], keys)
+    texts = [each.payload.text for each in sent]
+    digests = [payloads.digests(each.secrets(definition)) for each in sent]
+    of_key = "(%s::text[])[array_position(%s::uuid[], idempotency_key)]::jsonb"
+    return _select(definition, Q(idempotency_key__in=keys), f"{of_key}, {of_key}", texts, keys, digests, keys)
 
 
 def judge(definition: WorkflowDefinition, submission: Submission, row: tuple[Any, ...] | None) -> Entry:
@@ -281,7 +280,7 @@ def judge(definition: WorkflowDefinition, submission: Submission, row: tuple[Any
     """
     if row is None:
         raise DatabaseUnavailable
-    found = _Found.of(definition, row, submission.key)
+    found = _Found.of(definition, row, submission.secrets(definition))
     if found.owner != submission.submitted_by:
         raise KeyTaken
     if not found.same:
@@ -290,34 +289,31 @@ def judge(definition: WorkflowDefinition, submission: Submission, row: tuple[Any
 
 
 def _find(definition: WorkflowDefinition, payload: Document, condition: Q, sent_as: UUID) -> _Found | None:
-    sent = "(%s::jsonb #> %s::text[])"
-    row = fetch_one(*_select(definition, condition, sent, payload.text, list(payload.path)))
-    return _Found.of(definition, row, sent_as) if row else None
+    secrets = payloads.secrets_sent(definition, payload, sent_as)
+    sent = "%s::jsonb #> %s::text[], %s::jsonb"
+    parameters = payload.text, list(payload.path), payloads.digests(secrets)
+    row = fetch_one(*_select(definition, condition, sent, *parameters))
+    return _Found.of(definition, row, secrets) if row else None
 
 
 def _select(definition: WorkflowDefinition, condition: Q, sent: str, *parameters: Any) -> tuple[str, tuple[Any, ...]]:
-    """Select the rows, whether each has this type and the payload `sent`, and the secrets of both payloads.
+    """Select the rows, and for each of this type that has the payload `sent` its sealed secrets: `workflows_compare`.
 
-    The ORM takes parameters by position only.
+    `sent` is SQL for the payload and the digests of its secrets. The ORM takes parameters by position only.
     """
-    paths = [field.split(".") for field in definition.secret_fields]
-    without = " #- %s::text[]" * len(paths)
-    # An emptied payload cannot be compared. Treating it as the same charges nobody twice.
-    comparison = f"workflow_type = %s AND (emptied_at IS NOT NULL OR {_AS_SENT}{without} = {sent}{without})"
-    secrets = f"jsonb_build_array({', '.join(['{0} #> %s::text[]'] * len(paths))})::text"
-    secrets = f"CASE WHEN emptied_at IS NULL THEN {secrets} END"
-    of_both = [(secrets.replace("{0}", each), given) for each, given in (("payload", ()), (sent, parameters))]
-    stored, sent_again = (
-        RawSQL(sql, [value for path in paths for value in (*given, path)], TextField())  # noqa: S611 (ours)
-        for sql, given in of_both
+    sealed = RawSQL(  # noqa: S611 (ours)
+        f"""(SELECT CASE WHEN workflow_type = %s
+                         THEN workflows_compare(id, payload, %s::text[], digests)::text END
+               FROM (SELECT {sent}) AS sent (payload, digests))""",  # noqa: S608 (ours)
+        [definition.name, list(definition.secret_fields), *parameters],
+        TextField(),
     )
-    same = RawSQL(comparison, [definition.name, *paths, *parameters, *paths], BooleanField())  # noqa: S611 (ours)
-    rows = Workflow.objects.with_state().filter(condition).annotate(same=same, stored=stored, sent=sent_again)
-    columns = ("status", "state", "submitted_by", "same", "stored", "sent")
+    rows = Workflow.objects.with_state().filter(condition).annotate(sealed=sealed)
+    columns = ("status", "state", "submitted_by", "sealed")
     found = rows.values_list("idempotency_key", "id", *columns)
-    same_type = RawSQL("workflow_type = %s", [definition.name], BooleanField())
-    nothing = Value(None, TextField())
-    spent = SpentKey.objects.filter(condition).annotate(same=same_type, stored=nothing, sent=nothing)
+    # A deleted payload cannot be compared. Treating it as the same charges nobody twice.
+    same_type = RawSQL("CASE WHEN workflow_type = %s THEN 'null' END", [definition.name], TextField())
+    spent = SpentKey.objects.filter(condition).annotate(sealed=same_type)
     found = found.union(spent.values_list("idempotency_key", "workflow_id", *columns), all=True)
     statement: tuple[str, tuple[Any, ...]] = found.query.sql_with_params()
     return statement

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -93,15 +94,30 @@ def open_for_steps(definition: WorkflowDefinition, workflow: Workflow, *, strict
     workflow.payload = unseal(definition, workflow.payload, workflow.idempotency_key, strict=strict)
 
 
-def are_same(
-    definition: WorkflowDefinition, stored: Sequence[Any], row: UUID, sent: Sequence[Any], sent_as: UUID
-) -> bool:
-    """Whether the secrets of a stored and a sealed payload are equal, both in the definition's order. `row` and
-    `sent_as` are the keys of the rows for which they are sealed. Raises Unreadable.
+def secrets_sent(definition: WorkflowDefinition, payload: Document, row: UUID) -> list[Any]:
+    """The secrets of a document that `seal_document` has returned for this row, opened, in the definition's order."""
+    if not definition.secret_fields:
+        return []
+    value = json.loads(payload.text)
+    for name in payload.path:
+        value = value[name]
+    return [envelopes.unseal(value_at(value, field), row=row, field=field) for field in definition.secret_fields]
+
+
+def digests(secrets: Sequence[Any]) -> str:
+    """A JSON list of the secrets' SHA-256, each of the text that PostgreSQL's `#>>` gives: for `workflows_compare`."""
+    texts = [secret if isinstance(secret, str) else json.dumps(secret, ensure_ascii=False) for secret in secrets]
+    return json.dumps([sha256(text.encode()).hexdigest() for text in texts])
+
+
+def are_same(definition: WorkflowDefinition, sealed: Sequence[Any] | None, row: UUID, secrets: Sequence[Any]) -> bool:
+    """Whether a row's sealed secrets have these values. What is not sealed there is compared already. Raises
+    Unreadable.
     """
-    return all(
-        envelopes.is_same(here, envelopes.unseal(there, row=sent_as, field=field), row=row, field=field)
-        for field, here, there in zip(definition.secret_fields, stored, sent, strict=True)
+    return sealed is None or all(
+        envelopes.is_same(here, secret, row=row, field=field)
+        for field, here, secret in zip(definition.secret_fields, sealed, secrets, strict=True)
+        if here is not None
     )
 
 

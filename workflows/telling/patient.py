@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from django.db.models import Case, Expression, JSONField, Value, When
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import Case, Expression, Func, JSONField, TextField, Value, When
 from django.db.models.fields.json import KeyTransform
+from django.db.models.functions import Cast
 
 from workflows.charges import Charge, ChargeState, judged
 from workflows.definition import WorkflowDefinition, definitions, value_at, wording_of, wording_of_type
 from workflows.engine import undo_question
 from workflows.models import Attempt, Effect, Event, ManualTask, State, StepOutcome, Workflow
 from workflows.operations import amounts
+from workflows.postgres.statements import fetch_all
 from workflows.telling import words
-from workflows.telling.sentence import cause_of
+from workflows.telling.sentence import is_at_a_cause
 from workflows.wording import words_for_code, words_for_step
 
 _NOTHING_TO_DO = "You do not need to do anything."
@@ -85,20 +88,19 @@ def to_tell(
 
 def message_of(workflow: Workflow) -> str:
     """The same for a row with its `state`. Reads what that state needs."""
-    state, passed_over, definition = State(workflow.state), {}, definitions().get(workflow.workflow_type)
+    state, definition = State(workflow.state), definitions().get(workflow.workflow_type)
     effects, amount = _charges_of(workflow, definition) if definition else ([], "")
-    if state == State.COMPLETE:
-        run = Attempt.objects.filter(workflow=workflow, outcome=Attempt.Outcome.COMPLETE).first()
-        passed_over = passed_over_in(workflow, run)
+    is_complete = state == State.COMPLETE
+    passed_over = fetch_all("SELECT code FROM workflows_passed_over(%s)", [workflow.pk]) if is_complete else ()
     waits = state in (State.WAITING, State.COMPENSATING)
     return to_tell(
         definition,
         workflow,
-        passed_over=list(passed_over.values()),
+        passed_over=[code for (code,) in passed_over],
         effects=effects,
         amount=amount,
         asked=waits and ManualTask.objects.open().filter(workflow=workflow).exists(),
-        to_be_mended=state == State.PARKED and cause_of(workflow) is not None,
+        to_be_mended=state == State.PARKED and is_at_a_cause(workflow),
     )
 
 
@@ -109,13 +111,27 @@ def amount_told(definition: WorkflowDefinition | None, payload: Mapping[str, Any
 
 
 def _charges_of(workflow: Workflow, definition: WorkflowDefinition) -> tuple[Sequence[Effect], str]:
-    """Its charges and their amount, by one statement without the payload; none if no step charges."""
+    """Its charges and their amount, by one statement without payload and results; none if no step charges."""
     if (money := definition.wording.money) is None:
         return [], ""
-    units, currency = (_at(field, "workflow__payload") for field in (money.amount, money.currency))
-    rows = Effect.objects.filter(workflow=workflow, step__in=definition.charge_names).order_by("pk")
-    effects = list(rows.defer("error_message").annotate(units=units, currency=currency))
-    return effects, amounts.known(*(getattr(effects[0], name) for name in ("units", "currency"))) if effects else ""
+    amount = Func("workflow_id", *map(_path, (money.amount, money.currency)), function="workflows_amount")
+    call = Func("pk", Value(money.reference), function="workflows_call")
+    rows = Effect.objects.filter(workflow=workflow, step__in=definition.charge_names).order_by("pk").only(*_OF_A_CALL)
+    effects = list(rows.annotate(amount=Cast(amount, JSONField()), call=Cast(call, JSONField())))
+    for effect in effects:
+        effect.result, effect.settled_by = effect.call["result"], effect.call["settled_by"]  # type: ignore[attr-defined]
+    return effects, amounts.known(*(effects[0].amount or (None, None))) if effects else ""  # type: ignore[attr-defined]
+
+
+# Without its result, the message of its error, and who settled it.
+_OF_A_CALL = (
+    *("workflow_id", "step", "generation", "undo", "state", "has_undo", "undo_failures", "undo_unavailable"),
+    "begun_at",
+)
+
+
+def _path(field: str) -> Value:
+    return Value(field.split("."), ArrayField(TextField()))
 
 
 def passed_over_in(workflow: Workflow, attempt: Attempt | None) -> dict[str, str]:

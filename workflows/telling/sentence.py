@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from workflows.definition import definitions, wording_of_type
@@ -34,7 +35,16 @@ def standing(
 
 def cause_of(workflow: Workflow) -> Service | None:
     """The cause that a workflow is parked on; None if it is not parked on one."""
-    return Service.objects.filter(name=workflow.parked_on).exclude(step="").first() if workflow.parked_on else None
+    return _causes(workflow).first() if workflow.parked_on else None
+
+
+def is_at_a_cause(workflow: Workflow) -> bool:
+    """Whether there is one."""
+    return bool(workflow.parked_on) and _causes(workflow).exists()
+
+
+def _causes(workflow: Workflow) -> QuerySet[Service]:
+    return Service.objects.filter(name=workflow.parked_on).exclude(step="")
 
 
 def sentence(

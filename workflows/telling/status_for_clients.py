@@ -13,8 +13,11 @@ _WAITS: dict[str, str] = {
     Wait.Kind.TIME: "time",
     Wait.Kind.CHILDREN: "workflows",
 }
-# Columns that this does not need.
-NOT_TOLD = ("payload", "context", "last_error_message")
+# The columns that this needs: nothing of what was sent, and nothing that came of it.
+TOLD = (
+    *("workflow_type", "status", "current_step", "last_error_code", "compensating", "parked_on", "waiting_for"),
+    *("created_at", "completed_at", "cancelled_at"),
+)
 
 
 def told_to_client(row: Workflow) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from workflows.features.outbox import events
 from workflows.features.outbox.destinations import taking
 from workflows.models import State, Wait, Workflow
 from workflows.models.clock import microseconds
-from workflows.telling.status_for_clients import NOT_TOLD, open_wait, told_to_client
+from workflows.telling.status_for_clients import TOLD, open_wait, told_to_client
 
 
 def topic_of(what: str) -> str:
@@ -28,7 +28,7 @@ def tell(workflow: Workflow, what: str) -> None:
     definition = definitions().get(workflow.workflow_type)
     if definition is None or what not in definition.publishes or not taking(topic_of(what)):
         return
-    row = Workflow.objects.with_state().defer(*NOT_TOLD).get(pk=workflow.pk)
+    row = Workflow.objects.with_state().only(*TOLD).get(pk=workflow.pk)
     if what == "waiting":
         wait = open_wait(row)
         # Clients do not see the questions to our staff during an undo or an outage.
