@@ -10,7 +10,7 @@ from django.db import connection, connections
 from django.test import TransactionTestCase
 
 from config.logs import LINE, Formatter
-from tests import alone, postgres
+from tests import alone, postgres, roles
 
 # All of these are `slow`: they start processes, servers and browsers, race, or walk through all pages; or they take
 # their time for what few changes touch. `.ci/run` runs one of each kind.
@@ -31,6 +31,7 @@ was_running = pytest.StashKey[bool]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="What the faults' randomness starts from (or FAULTS_SEED).")
+    parser.addoption("--roles", action="store_true", help="Run workers and requests with their roles (tests/roles.py).")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -89,8 +90,11 @@ def django_db_modify_db_settings(django_db_blocker: Any) -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None) -> Iterator[None]:
+def django_db_setup(django_db_setup: None, request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[None]:
     """The database can be dropped afterwards: no session is left open in it."""
+    if request.config.option.roles:
+        with django_db_blocker.unblock():
+            roles.run_as_roles()
     yield
     connections.close_all()
 

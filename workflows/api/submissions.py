@@ -59,13 +59,14 @@ def find_sent_by(api_key: Key, key: str) -> dict[str, Any] | None:
     idempotency_key = uuid_of(key)
     if idempotency_key is None:
         return None
-    rows = Workflow.objects.with_state().only(*TOLD)
-    sent = rows.filter(api_key.within, idempotency_key=idempotency_key, submitted_by=api_key.client)
+    workflows = Workflow.objects.with_state().only(*TOLD)
+    sent = workflows.filter(api_key.within, idempotency_key=idempotency_key, submitted_by=api_key.client)
 
     def look() -> dict[str, Any] | None:
         if row := sent.first():
             return told_to_client(row)
-        spent = SpentKey.objects.filter(idempotency_key=idempotency_key, submitted_by=api_key.client).first()
+        rows = SpentKey.objects.only("status", "workflow_type", "tenant")
+        spent = rows.filter(idempotency_key=idempotency_key, submitted_by=api_key.client).first()
         if spent and api_key.reaches(spent.workflow_type, spent.tenant):
             detail = f"It became {spent.status}, and was deleted long after. Do not send it again."
             raise Problem(410, "deleted", detail)

@@ -86,5 +86,5 @@ def _is_asked(definition: WorkflowDefinition | None, outcome: str | None, marked
     return outcome is not None or bool(marked and definition and definition.before_undo)
 
 
-# The outcome of the question, and whether one is to be asked: see migrations/0023_narrow_looks.py.
+# The outcome of the question, and whether one is to be asked: see migrations/0022_narrow_looks.py.
 _STANDING = "SELECT outcome, is_asked FROM workflows_undo_question(%s)"

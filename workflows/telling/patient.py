@@ -119,8 +119,8 @@ def _charges_of(workflow: Workflow, definition: WorkflowDefinition) -> tuple[Seq
     rows = Effect.objects.filter(workflow=workflow, step__in=definition.charge_names).order_by("pk").only(*_OF_A_CALL)
     effects = list(rows.annotate(amount=Cast(amount, JSONField()), call=Cast(call, JSONField())))
     for effect in effects:
-        effect.result, effect.settled_by = effect.call["result"], effect.call["settled_by"]  # type: ignore[attr-defined]
-    return effects, amounts.known(*(effects[0].amount or (None, None))) if effects else ""  # type: ignore[attr-defined]
+        effect.result, effect.settled_by = effect.call["result"], effect.call["settled_by"]
+    return effects, amounts.known(*(effects[0].amount or (None, None))) if effects else ""
 
 
 # Without its result, the message of its error, and who settled it.

@@ -80,7 +80,7 @@ def test_a_person_has_it_reversed_at_once(world: World) -> None:
     operations.approve(task.pk, user=ada())
     with sent("attempt_log") as statements:
         assert to_rest(workflow).status == "FAILED"
-    assert sum("cancel_too_late" in each for each in statements) == 1, "it looks once"
+    assert sum("workflows_undo_question" in each for each in statements) == 1, "it looks once"
     assert world.log[-2:] == ["undo charge", "undo reserve"]
     assert ManualTask.objects.count() == 1
 

@@ -169,6 +169,7 @@ def _decide(asked: Correction, state: Correction.State, user: User) -> None:
 def lapse(after: int = 0) -> Slice:
     """Maintenance: end corrections that nobody has decided in time, and delete their new values."""
     old = Correction.objects.open().filter(asked_at__lt=ClockTimestamp() - LAPSES).select_related("asked_by")
+    old = old.defer("asked_by__password")  # workers may not read it: see `management.roles`
     lapsed = list(old.select_for_update(of=("self",)).order_by("asked_at")[:100])
     for each in lapsed:
         Correction.objects.filter(pk=each.pk).update(

@@ -64,7 +64,8 @@ def left_of(row: Workflow) -> dict[str, int]:
     """The rows that name a workflow, by table."""
     with another_connection() as other:
         tables = other.execute(
-            "SELECT table_name FROM information_schema.columns WHERE column_name = 'workflow_id'"
+            """SELECT table_name FROM information_schema.columns
+                WHERE table_schema = current_schema() AND column_name = 'workflow_id'"""
         ).fetchall()
         counts = {
             table: other.execute(f"SELECT count(*) FROM {table} WHERE workflow_id = {row.pk}").fetchone()  # type: ignore[call-overload]
