@@ -48,6 +48,7 @@ RIGHTS = {
     "workflows_businesskey": Rights("rawd", "rawd"),
     "workflows_chore": Rights("raw", "rw"),
     "workflows_circuitevent": Rights("rad", "ra"),
+    "workflows_confirmation": Rights("rawd", "raw"),
     "workflows_correction": Rights("rwd", "raw"),
     "workflows_datakey": Rights("ra", "rad"),
     "workflows_effect": Rights("rawd", "rw"),
@@ -95,29 +96,32 @@ RIGHTS = {
     ),
 }
 
-# The columns that the intake may read. It compares payloads by a function (migrations/0023_narrow_looks.py), and learns
+# The columns that the intake may read. It compares payloads by a function (migrations/0022_narrow_looks.py), and learns
 # by others what it tells a client of a workflow.
 INTAKE = {
     "django_migrations": "id app name applied",
-    "workflows_apikey": "id name digest tenant may revoked_at",
+    "workflows_apikey": """id name digest tenant tenant_only types queues verbs may per_second last_used_at expires_at
+        revoked_at""",
     "workflows_attempt": "workflow_id closed_at",
     "workflows_datakey": "id",
     "workflows_effect": """id workflow_id step generation undo state has_undo undo_failures undo_unavailable
         begun_at""",
     "workflows_manualtask": "workflow_id state",
     "workflows_service": "name step",
-    "workflows_spentkey": "workflow_id workflow_type idempotency_key submitted_by status state",
+    "workflows_spentkey": "workflow_id workflow_type tenant idempotency_key submitted_by status state",
     "workflows_wait": "id workflow_id kind outcome superseded",
-    "workflows_workflow": """id idempotency_key workflow_type submitted_by status invisible_until retry_count
+    "workflows_workflow": """id idempotency_key workflow_type submitted_by tenant queue status invisible_until retry_count
         waiting_for compensating cancelled_at current_step last_error_code parked_on created_at completed_at""",
 }
 # And those that it may write, in new rows.
 INTAKE_INSERTS = {
-    "workflows_datakey": "id",
+    "workflows_datakey": "id since",
     "workflows_searchkey": "hash workflow_id key_id",
     "workflows_workflow": """idempotency_key workflow_type submitted_by queue linking_id payload expires_at tenant
         business_key given_request_id priority traceparent""",
 }
+# And in rows that exist: that a key was used.
+USES = {"workflows_apikey": "last_used_at"}
 
 # What the reader sees: views, each with its table and columns. Nothing in them is of a person, or typed by one:
 # docs/data.md says which columns are.
@@ -210,6 +214,8 @@ def sql(names: Names, schema: str) -> Iterator[str]:
     for letter, of in (("r", INTAKE), ("a", INTAKE_INSERTS)):
         for table, columns in of.items():
             yield from _grant(table, letter, names.intake, columns)
+    for table, columns in USES.items():
+        yield from _grant(table, "w", names.intake, columns)
     yield _LOOKS.format(roles=", ".join(names[1:4]))
     yield from _views(names.reader)
     yield "COMMIT"
