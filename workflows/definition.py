@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -246,9 +246,14 @@ OPTIONS_OF_FEATURES = {
 }
 
 
+class NoContext(BaseModel):
+    """The context of a definition whose steps return nothing that others read."""
+
+
 class WorkflowDefinition:
     """A kind of workflow: its name (stored with each row), its steps in order, and the model of their context.
 
+    - `context_class`: by default it has no fields, and steps return `{}` or None.
     - `retry`: the policy of steps without their own. `queue`: names the workers that run it.
     - `priority`: of the workflows that have not started, the highest goes first, except every tenth (`engine.lanes`).
     - `linking_id`: the payload field (dotted if nested) that the intake copies to that column.
@@ -289,7 +294,7 @@ class WorkflowDefinition:
         *,
         name: str,
         steps: Sequence[Step | WorkflowStep],
-        context_class: type[BaseModel],
+        context_class: type[BaseModel] = NoContext,
         retry: Retry | None = None,
         queue: str = "default",
         priority: int = 0,
@@ -410,6 +415,28 @@ class WorkflowDefinition:
 
     def __repr__(self) -> str:
         return f"<WorkflowDefinition {self.name}: {len(self.steps)} steps>"
+
+
+@overload
+def workflow(function: WorkflowStep, /) -> WorkflowDefinition: ...
+
+
+@overload
+def workflow(*, name: str = "", **options: Any) -> Callable[[WorkflowStep], WorkflowDefinition]: ...
+
+
+def workflow(function: WorkflowStep | None = None, /, *, name: str = "", **options: Any) -> Any:
+    """Make one step function a definition: `@workflow`, or `@workflow(queue="mail", retry=Retry(max_attempts=5))`.
+
+    It is named after the function, or by `name`, and takes the options of WorkflowDefinition. The decorated name is the
+    definition: the setting WORKFLOWS has its dotted path, and `submit(send_receipt, {...})` starts it. A step with
+    options of its own (`once=True`) needs a WorkflowDefinition.
+    """
+
+    def define(step: WorkflowStep) -> WorkflowDefinition:
+        return WorkflowDefinition(name=name or step.__name__, steps=[step], **options)
+
+    return define(function) if function else define
 
 
 def value_at(payload: Any, field: str) -> Any:

@@ -36,7 +36,7 @@ MOST_BYTES = 1024 * 1024
 _ROWS = f"""
     SELECT sent.idempotency_key, %(workflow_type)s, sent.submitted_by, %(queue)s, sent.linking_id, sent.text::jsonb,
            statement_timestamp() + %(expires_after)s::interval, sent.tenant, NULL,
-           sent.request_id, %(priority)s::smallint, sent.traceparent
+           sent.request_id, %(priority)s::smallint, sent.traceparent, statement_timestamp()
       FROM limits,
            unnest(%(keys)b::uuid[], %(senders)b::text[], %(linking_ids)b::text[], %(texts)b::text[],
                   %(request_ids)b::text[], %(tenants)b::text[], %(traceparents)b::text[])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -31,7 +33,7 @@ from workflows.signals import notify
 INSERT = """
     INSERT INTO workflows_workflow
            (idempotency_key, workflow_type, submitted_by, queue, linking_id, payload, expires_at, tenant, business_key,
-            given_request_id, priority, traceparent)
+            given_request_id, priority, traceparent, invisible_until)
     {rows}
     ON CONFLICT {target} DO NOTHING RETURNING id
 """
@@ -43,7 +45,8 @@ IS_NEW = "(SELECT workflow_id FROM workflows_spentkey spent WHERE spent.idempote
 _VALUES = f"""
     SELECT %(idempotency_key)s::uuid, %(workflow_type)s, %(submitted_by)s, %(queue)s, %(linking_id)s,
            {Document.SQL}, statement_timestamp() + %(expires_after)s::interval,
-           %(tenant)s, %(business_key)s, %(given_request_id)s, %(priority)s::smallint, %(traceparent)s
+           %(tenant)s, %(business_key)s, %(given_request_id)s, %(priority)s::smallint, %(traceparent)s,
+           coalesce(%(due)s::timestamptz, statement_timestamp())
      WHERE {IS_NEW.format(key="%(idempotency_key)s::uuid")}
 """
 # The search keys are stored with the row or not at all, and need no statement or commit of their own.
@@ -164,36 +167,71 @@ def start(
     The input is stored as it was sent, not as its model would write it. Without an idempotency key the workflow gets
     one. The call can be repeated like `enter`. Raises InputInvalid, BusinessKeyTaken, and what `enter` raises.
     """
-    _check_input(definition, payload)
+    check_input(definition, payload)
     key = idempotency_key or uuid4()
     payload = payloads.seal_document(definition, payload, key)
+    parameters = _parameters(definition, key, payload, submitted_by, request_id, traceparent, tenant, business_key)
+    entry = query_in_time(lambda: store(definition, parameters, payload, given=idempotency_key is not None))
+    if not entry.replayed:
+        notify.announce(definition.queue)
+    return entry
+
+
+def start_here(
+    definition: WorkflowDefinition,
+    *,
+    tenant: str,
+    business_key: str | None,
+    payload: Document,
+    idempotency_key: UUID,
+    request_id: str = "",
+    traceparent: str = "",
+    due: datetime | None = None,
+) -> Entry:
+    """`start` in the caller's transaction, for no API client; without a business key it is always new.
+
+    No refusal aborts the transaction: all are found before a statement fails, or inside a savepoint. Raises database
+    errors as they are.
+    """
+    check_input(definition, payload)
+    payload = payloads.seal_document(definition, payload, idempotency_key)
     named = (tenant, business_key)
-    parameters = _parameters(definition, key, payload, submitted_by, request_id, traceparent, *named)
-    # An emptied workflow has a hash in place of its business key.
-    emptied = _named(definition, tenant, spent_keys(definition.name, tenant, business_key))
+    parameters = _parameters(definition, idempotency_key, payload, "", request_id, traceparent, *named)
+    entry = store(definition, parameters | {"due": due}, payload, given=True)
+    if not entry.replayed:
+        transaction.on_commit(partial(notify.announce, definition.queue))
+    return entry
 
-    def insert() -> tuple[Any, ...] | None:
-        # The look comes after the insert. A look before it has an older snapshot: neither that nor the unique index
-        # would show a workflow that is emptied in between.
-        with transaction.atomic():
-            inserted = fetch_one(_INSERT_STARTED, parameters)
-            if inserted and any(model.objects.filter(emptied).exists() for model in (Workflow, SpentKey)):
-                transaction.set_rollback(True)
-                return None
-            return inserted
 
+def store(definition: WorkflowDefinition, parameters: dict[str, Any], payload: Document, *, given: bool) -> Entry:
+    """Insert a started workflow, or find the one that has its business key. `given`: the sender knows the key."""
+    tenant, business_key, key = (parameters[name] for name in ("tenant", "business_key", "idempotency_key"))
+    inserted = None
     try:
-        inserted = query_in_time(insert)
+        inserted = _insert_started(definition, parameters)
     except IntegrityError as error:
         # PostgreSQL checks one constraint after the other, so the business key may be new, or just taken.
         if not sqlstates.violates(error, _IDEMPOTENCY_KEY_CONSTRAINT):
             raise
-        inserted = None
     if inserted is not None:
-        return _new(definition, inserted[0], parameters["idempotency_key"])
-    return query_in_time(
-        lambda: _replay_start(definition, tenant, business_key, payload, submitted_by, key, given=bool(idempotency_key))
-    )
+        return new_entry(inserted[0], key)
+    return _replay_start(definition, tenant, business_key, payload, parameters["submitted_by"], key, given=given)
+
+
+def _insert_started(definition: WorkflowDefinition, parameters: dict[str, Any]) -> tuple[Any, ...] | None:
+    tenant, business_key = parameters["tenant"], parameters["business_key"]
+    if business_key is None:  # nothing to conflict with
+        return fetch_one(_INSERT_STARTED, parameters)
+    # An emptied workflow has a hash in place of its business key.
+    emptied = _named(definition, tenant, spent_keys(definition.name, tenant, business_key))
+    # The look comes after the insert. A look before it has an older snapshot: neither that nor the unique index would
+    # show a workflow that is emptied in between.
+    with transaction.atomic():
+        inserted = fetch_one(_INSERT_STARTED, parameters)
+        if inserted and any(model.objects.filter(emptied).exists() for model in (Workflow, SpentKey)):
+            transaction.set_rollback(True)
+            return None
+        return inserted
 
 
 def _parameters(
@@ -221,6 +259,7 @@ def _parameters(
         "given_request_id": _given(request_id, key),
         "traceparent": traceparent,
         "priority": definition.priority,
+        "due": None,
     }
 
 
@@ -238,7 +277,7 @@ def new_entry(workflow_id: int, key: UUID) -> Entry:
     return Entry(workflow_id, key, Workflow.Status.PENDING, State.QUEUED, replayed=False)
 
 
-def _check_input(definition: WorkflowDefinition, payload: Document) -> None:
+def check_input(definition: WorkflowDefinition, payload: Document) -> None:
     if definition.input_class is None:
         return
     try:
