@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,8 +18,15 @@ from django.db import DEFAULT_DB_ALIAS, ProgrammingError
 from django.db.models import Count, QuerySet
 from django.utils.module_loading import import_string
 
+from workflows import checks_of_steps, checks_of_types
 from workflows.before_undo import NEVER_ASKED, BeforeUndo
-from workflows.definition import OPTIONS_OF_FEATURES, Step, WorkflowDefinition, definitions, wording_of
+from workflows.definition import (
+    OPTIONS_OF_FEATURES,
+    WorkflowDefinition,
+    definitions,
+    undo_of,
+    wording_of,
+)
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.extension import installed, of_workers
 from workflows.health import series
@@ -24,9 +34,11 @@ from workflows.ingress import signal_sources, webhooks
 from workflows.ingress.signal_sources import SignalSource
 from workflows.models import Effect, WebhookSecret, Workflow
 from workflows.postgres import server_log
+from workflows.redaction import class_name, place
 from workflows.sealing.envelopes import FROM_SECRET_KEY
 from workflows.search.search_keys import SearchKey
 from workflows.signals.store import is_name
+from workflows.spelling import did_you_mean
 from workflows.wording import known_words_for_code
 
 # The newest failed workflows that one check reads.
@@ -43,28 +55,61 @@ DOTTED_PATH = "Give the dotted path of a WorkflowDefinition, like 'onboarding.wo
 
 def check_definitions(**kwargs: Any) -> Messages:
     """Every path in WORKFLOWS leads to a definition with steps; names of definitions and of steps are unique."""
-    known: list[WorkflowDefinition] = []
+    if isinstance(settings.WORKFLOWS, str):
+        message = f"WORKFLOWS is the text {settings.WORKFLOWS!r}, and no list."
+        yield Error(message, hint=f"Write WORKFLOWS = [{settings.WORKFLOWS!r}].", id="workflows.E002")
+        return
+    known: list[tuple[str, WorkflowDefinition]] = []
     for path in settings.WORKFLOWS:
         try:
             definition = import_string(path)
-        except ImportError as error:
-            message = f"WORKFLOWS names {path!r}, which cannot be imported: {error}"
-            yield Error(message, hint=DOTTED_PATH, id="workflows.E001")
+        except Exception as error:
+            why, hint = _why_not_imported(path, error)
+            message = f"WORKFLOWS names {path!r}, which cannot be imported: {why}"
+            yield Error(message, hint=hint, id="workflows.E001")
             continue
         if not isinstance(definition, WorkflowDefinition):
             message = f"WORKFLOWS names {path!r}, which is a {type(definition).__name__}."
-            yield Error(message, hint=DOTTED_PATH, id="workflows.E002")
+            hint = f"{DOTTED_PATH}{_definition_near(path)}"
+            yield Error(message, hint=hint, id="workflows.E002")
             continue
-        known.append(definition)
+        known.append((path, definition))
         yield from _check_definition(definition)
-    for name in _repeated(definition.name for definition in known):
+    for name in _repeated(definition.name for _, definition in known):
+        paths = " and ".join(path for path, definition in known if definition.name == name)
         hint = "Rows are found by this name: each definition needs one of its own."
-        yield Error(f"Two definitions in WORKFLOWS are named {name!r}.", hint=hint, id="workflows.E003")
+        yield Error(f"Two definitions in WORKFLOWS are named {name!r}: {paths}.", hint=hint, id="workflows.E003")
+
+
+def _why_not_imported(path: Any, error: Exception) -> tuple[str, str]:
+    """What is wrong with the path, or else with the module that it names; and what to do."""
+    if not isinstance(path, str):
+        return f"it is of type {type(path).__name__}, and no text.", DOTTED_PATH
+    module = path.rpartition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+        return f"there is no module {error.name!r}.", DOTTED_PATH
+    if module in sys.modules:
+        is_module = hasattr(sys.modules[module], "__path__") and find_spec(path)
+        return "it is a module." if is_module else f"{error}.", f"{DOTTED_PATH}{_definition_near(path)}"
+    where = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else place(error)
+    told = error.msg if isinstance(error, SyntaxError) else error
+    return f"{class_name(error)}: {told} ({where})", "Mend that line: Python fails there while it imports the module."
+
+
+def _definition_near(path: str) -> str:
+    """The definition that was probably meant, of the module that the path names, or that it is in."""
+    try:
+        module = import_module(path)
+    except ImportError:
+        module = sys.modules[path.rpartition(".")[0]]
+    names = [name for name, each in vars(module).items() if isinstance(each, WorkflowDefinition)]
+    near = get_close_matches(path.rpartition(".")[2], names, n=1) or names[:1]
+    return f" Did you mean '{module.__name__}.{near[0]}'?" if near else ""
 
 
 def _check_definition(definition: WorkflowDefinition) -> Messages:
-    if fault := _unfit(definition):
-        yield fault
+    if wrong := checks_of_types.faults(definition) or _unfit(definition):
+        yield from wrong
         return
     for name in _repeated(name for step in definition.steps for name in set(step.names)):
         message = f"Two steps of {definition.name!r} are, or were, named {name!r}."
@@ -72,9 +117,12 @@ def _check_definition(definition: WorkflowDefinition) -> Messages:
         yield Error(message, hint=hint, obj=definition, id="workflows.E005")
     for step in definition.steps:
         where = f"The step {step.name!r} of {definition.name!r}"
-        for check in (_check_best_effort, _check_policy, _check_repeats, _check_returns):
-            for kind, number, message, hint in check(step, definition):
-                yield kind(f"{where} {message}", hint=hint, obj=definition, id=f"workflows.{number}")
+        for kind, number, message, hint in checks_of_steps.faults(step, definition):
+            yield kind(f"{where} {message}", hint=hint, obj=definition, id=f"workflows.{number}")
+    for name, listing in definition.listings.items():
+        if fault := checks_of_steps.call_fault(listing, None):
+            message = f"The listing {name!r} of {definition.name!r} cannot be called with a time: {fault}."
+            yield Error(message, hint="Write def list_charges(since).", obj=definition, id="workflows.E040")
     yield from _check_keys(definition)
     for wrong in _wrong_before_undo(definition, definition.before_undo) if definition.before_undo else ():
         hint = 'As in before_undo=ask("billing", when=("program_full",)): see docs/writing-workflows.md.'
@@ -94,25 +142,28 @@ def _wrong_before_undo(definition: WorkflowDefinition, asks: BeforeUndo) -> Iter
         yield "is asked after each failure, and the wording has no words for its codes."
 
 
-def _unfit(definition: WorkflowDefinition) -> CheckMessage | None:
+def _unfit(definition: WorkflowDefinition) -> list[CheckMessage]:
     """A fault of the definition as a whole; its steps are then not checked."""
     if not definition.steps:
-        return Error(f"The definition {definition.name!r} has no steps.", obj=definition, id="workflows.E004")
+        hint = "List its functions, in their order: steps=[charge_card, ship]."
+        return [
+            Error(f"The definition {definition.name!r} has no steps.", hint=hint, obj=definition, id="workflows.E004")
+        ]
     required = [name for name, field in definition.context_class.model_fields.items() if field.is_required()]
     if required:
         message = f"The context of {definition.name!r} requires {', '.join(required)} before any step has run."
         hint = "Give each of its fields a default: the context is built empty, and filled by the steps."
-        return Error(message, hint=hint, obj=definition, id="workflows.E008")
+        return [Error(message, hint=hint, obj=definition, id="workflows.E008")]
     longest = [("name", definition.name, 100), ("queue", definition.queue, 63)]
     longest += [("step's name", name, 100) for step in definition.steps for name in step.names]
     for what, name, limit in longest:
         if len(name) > limit:
             message = f"The {what} {name[:20]!r}... of a definition is longer than its column: {limit} characters."
-            return Error(message, obj=definition, id="workflows.E007")
+            return [Error(message, obj=definition, id="workflows.E007")]
         if not name or not name.isprintable():  # PostgreSQL stores no NUL or surrogate, and people read the others
             message = f"The {what} {name!r} of a definition is empty, or has characters that cannot be printed."
-            return Error(message, obj=definition, id="workflows.E007")
-    return None
+            return [Error(message, obj=definition, id="workflows.E007")]
+    return []
 
 
 def _check_keys(definition: WorkflowDefinition) -> Messages:
@@ -130,71 +181,6 @@ def _check_keys(definition: WorkflowDefinition) -> Messages:
         message = f"The business key of {definition.name!r} does not name fields of its payload."
         hint = 'Name them with dots, as in business_key=("patient.email", "program").'
         yield Error(message, hint=hint, obj=definition, id="workflows.E014")
-
-
-# A fault of a step: the severity, the number of the check, the rest of a sentence about the step, and a hint.
-Faults = Iterator[tuple[type[Error] | type[Warning], str, str, str]]
-
-
-def _check_repeats(step: Step, definition: WorkflowDefinition) -> Faults:
-    """No step is both once and repeatable; a best-effort step that is not the last says which of the two it is."""
-    if step.once and step.repeatable:
-        message = "is once and repeatable: its call is not made again, and may be made again."
-        yield Error, "E009", message, "Leave out repeatable=True: what is once is never repeated without need."
-    # A later step may fail or wait; then this step has run twice even in a workflow that completes.
-    if step.best_effort and not step.once and not step.repeatable and step is not definition.steps[-1]:
-        message = "is best effort and stands before others: whenever one of them fails or waits, it runs again."
-        hint = "Make it Step(..., once=True); or say that this does no harm, Step(..., repeatable=True)."
-        yield Warning, "W005", message, hint
-
-
-def _check_best_effort(step: Step, definition: WorkflowDefinition) -> Faults:
-    """Only a best-effort step may have `parks` or `follow_up`."""
-    stated = [name for name, value in (("parks", step.parks), ("follow_up", step.follow_up)) if value]
-    if stated and not step.best_effort:
-        hint = "Any other step is parked in an outage, and never let go: leave it out, or say best_effort=True."
-        yield Error, "E012", f"has {' and '.join(stated)}, and is not best effort.", hint
-
-
-def _check_policy(step: Step, definition: WorkflowDefinition) -> Faults:
-    """A step's call can do what the step's policy promises."""
-    if not step.once:
-        if step.undo or step.lookup or step.undo_lookup or step.key_ttl is not None:
-            message = "has an undo, a lookup or a key_ttl, and is not once."
-            yield Error, "E006", message, "Make it Step(..., once=True), or leave them out."
-        return
-    if step.undo_lookup and not step.undo:
-        message = "has an undo_lookup and no undo: nothing would ask it."
-        yield Error, "E006", message, "Give it undo=..., or leave it out."
-        return
-    if step.lookup:
-        return
-    if step.key_ttl is None:
-        message = "is once, and has neither a lookup nor a key_ttl: whenever its answer is lost, a person is asked."
-        hint = "Give it lookup=..., which asks the service; or key_ttl=..., if the service honours idempotency keys."
-        yield Warning, "W001", message, hint
-        return
-    if step.undo:
-        message = "has an undo and no lookup: before a call in doubt is undone, a person is asked whether it was made."
-        hint = "Give it lookup=..., which asks the service. Nothing is repeated in order to be undone."
-        yield Warning, "W003", message, hint
-
-
-def _check_returns(step: Step, definition: WorkflowDefinition) -> Faults:
-    """The context has the fields that a step returns, so a person can fill them in."""
-    if step.returns is None:
-        if step.once:
-            message = "is once, and does not say what it returns: a person who is asked about its call writes JSON."
-            hint = "Name the context's fields in its result, Step(..., returns=('charge_id',)); () if it returns {}."
-            yield Warning, "W010", message, hint
-        return
-    fields, name = definition.context_class.model_fields, definition.context_class.__name__
-    if unknown := [field for field in step.returns if field not in fields]:
-        hint = "Name fields of the context; returns=('charge_id',) is a tuple, with a comma."
-        yield Error, "E010", f"returns {', '.join(unknown)}: not declared in {name}.", hint
-    if hidden := [field for field in step.returns if field in fields and fields[field].exclude]:
-        hint = "A secret has no place on the ledger: let a step that is not once get it."
-        yield Error, "E011", f"returns {', '.join(hidden)}, which {name} keeps out of every copy.", hint
 
 
 def check_options(**kwargs: Any) -> Messages:
@@ -221,18 +207,24 @@ def _is_off(feature: str) -> bool:
 
 
 def check_wording(**kwargs: Any) -> Messages:
-    """A wording with words for steps has words for each step of its definition, and for no other."""
+    """A wording with words for steps has words for each step of its definition, and for no other; nor do listings."""
     for definition in readable_definitions().values():
         lacking, known = wordless_steps(definition), {name for step in definition.steps for name in step.names}
-        misspelt = [name for name in definition.wording.steps if name not in {*known, *definition.retired}]
+        known |= {*definition.retired}
+        money = [definition.wording.money.step] if definition.wording.money else []
+        for where, names in (
+            ("wording", [*definition.wording.steps, *money]),
+            ("listings", [name.removeprefix(undo_of("")) for name in definition.listings]),
+        ):
+            if unknown := sorted({*names} - known):
+                message = f"The {where} of {definition.name!r} names {', '.join(unknown)}: it has no such step."
+                hint = "Name steps of the list, or steps that have left it (retired=..., formerly=...)."
+                hint += did_you_mean(unknown[0], known)
+                yield Warning(message, hint=hint, obj=definition, id="workflows.W014")
         if lacking and definition.wording.steps:
             message = f"The wording of {definition.name!r} has no words for {', '.join(lacking)}."
             hint = "The console shows the names made readable. Say StepWords(title, phase) of each in its Wording."
             yield Warning(message, hint=hint, obj=definition, id="workflows.W013")
-        if misspelt:
-            message = f"The wording of {definition.name!r} speaks of {', '.join(misspelt)}: it has no such step."
-            hint = "Name steps of the list, or steps that have left it (retired=..., formerly=...)."
-            yield Warning(message, hint=hint, obj=definition, id="workflows.W014")
 
 
 def wordless_steps(definition: WorkflowDefinition) -> list[str]:
@@ -274,7 +266,7 @@ def check_submission_workflow(**kwargs: Any) -> Messages:
     """SUBMISSION_WORKFLOW is empty or the name of a definition; with any other value the intake does not start."""
     try:
         known = definitions()
-    except (ImportError, AttributeError):  # check_definitions reports it
+    except Exception:  # check_definitions reports it
         return
     name = settings.SUBMISSION_WORKFLOW
     if name and name not in known:
@@ -338,11 +330,13 @@ def check_undeclared_steps(*, databases: Collection[str] | None = None, **kwargs
     known = readable_definitions()
     for workflow_type, step, count in _read(called.annotate(workflows=Count("workflow", distinct=True)), databases):
         if workflow_type in known and not known[workflow_type].declares(step):
+            definition = known[workflow_type]
+            gone = {*definition.retired, *(name for each in definition.steps for name in each.formerly)}
             yield Warning(
                 f"This release of {workflow_type!r} declares no step {step!r}, and workflows under way have called it "
                 f"({count}): they start no new call.",
                 hint=f"If it was renamed: Step(..., formerly=({step!r},)). If it has left the list on purpose: "
-                f"WorkflowDefinition(..., retired=({step!r},)).",
+                f"WorkflowDefinition(..., retired=({step!r},)).{did_you_mean(step, gone)}",
                 obj=known[workflow_type],
                 id="workflows.W004",
             )
@@ -366,10 +360,13 @@ def _read(rows: QuerySet[Any, Any], databases: Collection[str] | None) -> list[A
 
 
 def readable_definitions() -> Mapping[str, WorkflowDefinition]:
-    """The definitions by name; empty if one cannot be imported, which check_definitions reports."""
+    """The definitions by name, but for those with options of a wrong type; empty if one cannot be imported.
+
+    check_definitions reports these.
+    """
     try:
-        return definitions()
-    except (ImportError, AttributeError):
+        return {name: each for name, each in definitions().items() if not checks_of_types.faults(each)}
+    except Exception:
         return {}
 
 
@@ -406,7 +403,7 @@ def _wrong_in_source(source: SignalSource) -> Iterator[tuple[str, str]]:
         yield "has a name that no source may have.", "1 to 100 lowercase letters, digits and -_., as in 'stripe-eu'."
     if sum(map(bool, (source.linking_id, source.workflow, source.business_key))) != 1:
         yield "says nobody, or several, whom it is for.", "Say one of linking_id=, workflow= and business_key=."
-    if source.business_key and source.workflow_type not in definitions():
+    if source.business_key and source.workflow_type not in readable_definitions():
         yield f"is for workflows of {source.workflow_type!r}: unknown.", "Say workflow_type= of a definition."
     if isinstance(source.signal, str) and not is_name(source.signal):
         yield f"sends {source.signal!r}, which no signal may be called.", "Letters, digits and _.-/, and not 'cancel'."

@@ -14,11 +14,14 @@ from uuid import UUID
 from pydantic import BaseModel, RootModel
 from pydantic.fields import FieldInfo
 
+from workflows.spelling import did_you_mean, explain_options
+
 # Types that one form field can hold. Pydantic's secret types are not among them.
 VALUES = (str, int, float, Decimal, UUID, date, datetime, Enum)
 NUMBERS = (int, float, Decimal)
 
 
+@explain_options
 @dataclass(frozen=True, slots=True)
 class Correctable:
     """The correctable fields (dotted), each with the names of the `once` steps whose calls use it; `()` for none.
@@ -34,7 +37,10 @@ class Correctable:
         for field in self.fields:
             info = self.find(field)
             if info is None:
-                raise ValueError(f"{self.model.__name__} has no field {field!r} that could be corrected.")
+                raise ValueError(
+                    f"{self.model.__name__} has no field {field!r} that could be corrected."
+                    f"{did_you_mean(field, self.model.model_fields)}"
+                )
             if not _holds(info.annotation, VALUES):
                 raise ValueError(f"{field!r} cannot be corrected: it is a secret, or no single value.")
 

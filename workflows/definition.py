@@ -17,6 +17,7 @@ from workflows.before_undo import BeforeUndo
 from workflows.correctable import Correctable
 from workflows.errors import policy_number
 from workflows.models import Workflow
+from workflows.spelling import did_you_mean, explain_options, own_name
 from workflows.wording import Wording, words_for_step
 
 if TYPE_CHECKING:  # search keys import this module
@@ -31,6 +32,7 @@ class WorkflowStep(Protocol):
     def __call__(self, *, workflow: Workflow, context: Any) -> Mapping[str, Any] | None: ...
 
 
+@explain_options
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """How a step is retried: `max_attempts` failures in a row; delays in seconds; jitter as a share of the delay.
@@ -49,6 +51,7 @@ class Retry:
             policy_number(field, getattr(self, field))
 
 
+@explain_options
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brake:
     """When unexplained failures at a step park its workflows instead of failing them.
@@ -68,6 +71,7 @@ class Brake:
             raise ValueError("A brake takes at least 1 failure, within a minute to an hour, and a share of up to 1.")
 
 
+@explain_options
 @dataclass(frozen=True, slots=True)
 class Slo:
     """What a definition promises; alerts watch it. 95% of workflows take at most `p95`, not counting their waits.
@@ -85,6 +89,7 @@ class Slo:
             raise ValueError("An SLO has a p95 above 0, no longer than `longest`, and a share between 0 and 1.")
 
 
+@explain_options
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """How long a finished workflow keeps its `content` (what was sent, and the results), and how long its `rows`.
@@ -139,6 +144,7 @@ TIMEOUT = 30.0
 SETTLE = TIMEOUT
 
 
+@explain_options
 @dataclass(frozen=True, slots=True)
 class Step:
     """One entry of a step list: a function and its policy.
@@ -182,7 +188,7 @@ class Step:
 
     def __post_init__(self) -> None:
         if not self.name:
-            object.__setattr__(self, "name", self.function.__name__)
+            object.__setattr__(self, "name", own_name(self.function))
 
     @property
     def longest(self) -> float:
@@ -250,6 +256,7 @@ class NoContext(BaseModel):
     """The context of a definition whose steps return nothing that others read."""
 
 
+@explain_options
 class WorkflowDefinition:
     """A kind of workflow: its name (stored with each row), its steps in order, and the model of their context.
 
@@ -328,19 +335,19 @@ class WorkflowDefinition:
         self.priority = priority
         self.linking_id = linking_id
         self.search_keys = dict(search_keys or {})
-        self.business_key = (business_key,) if isinstance(business_key, str) else tuple(business_key)
-        self.same_person = (same_person,) if isinstance(same_person, str) else tuple(same_person)
+        self.business_key = _names(business_key)
+        self.same_person = _names(same_person)
         self.within = within
         if within < timedelta(0):
             raise ValueError(f"Duplicates of {name!r} are recognised within a time after the first has ended.")
         self.expires_after = expires_after
-        self.public_fields = frozenset(public_fields)
-        self.revealable = tuple(revealable)
+        self.public_fields = frozenset(_names(public_fields))
+        self.revealable = _names(revealable)
         if secrets := [field for field in self.revealable if SECRET.search(field)]:
             raise ValueError(f"A secret is revealed to nobody: {', '.join(secrets)} of {name!r}.")
-        self.secret_fields = tuple(secret_fields)
+        self.secret_fields = _names(secret_fields)
         self.input_class = input_class
-        self.retired = tuple(retired)
+        self.retired = _names(retired)
         self.wording = wording or Wording()
         self.brake = brake or Brake()
         self.slo = slo
@@ -352,7 +359,7 @@ class WorkflowDefinition:
             raise ValueError(
                 f"{name!r} asks two people about a charge, and its wording names none: Wording(money=...)."
             )
-        self.publishes = frozenset([publishes] if isinstance(publishes, str) else publishes)
+        self.publishes = frozenset(_names(publishes))
         if unknown := sorted(self.publishes - {*LIFECYCLE}):
             raise ValueError(f"{name!r} cannot publish {', '.join(unknown)}: only {', '.join(LIFECYCLE)}.")
         self.retention = retention or Retention()
@@ -384,7 +391,10 @@ class WorkflowDefinition:
             if field == self.linking_id:
                 raise ValueError(f"{field!r} of {self.name!r} cannot be corrected: signals find the workflow by it.")
             if unknown := [step for step in steps if not self.declares(step)]:
-                raise ValueError(f"{field!r} of {self.name!r} names {', '.join(unknown)}: no step that is once.")
+                raise ValueError(
+                    f"{field!r} of {self.name!r} names {', '.join(unknown)}: no step that is once."
+                    f"{did_you_mean(unknown[0], (each.name for each in self.steps if each.once))}"
+                )
 
     def find_step(self, name: str) -> Step | None:
         """The step of that name, now or formerly; None for a removed step."""
@@ -437,6 +447,11 @@ def workflow(function: WorkflowStep | None = None, /, *, name: str = "", **optio
         return WorkflowDefinition(name=name or step.__name__, steps=[step], **options)
 
     return define(function) if function else define
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """One name or several. A single text is never taken for its letters: a secret field would be stored in clear."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def value_at(payload: Any, field: str) -> Any:

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from workflows.spelling import explain_options
 
+
+@explain_options
 @dataclass(frozen=True, slots=True)
 class StepWords:
     """A step's `title` ("Charge the card") and `phase` ("Payment"); `waiting` tells the patient why it waits there.
@@ -31,6 +34,7 @@ class StepWords:
         return f"“{self.title}”"
 
 
+@explain_options
 @dataclass(frozen=True, slots=True)
 class CodeWords:
     """An error code: what `staff` read of it, what to tell the `patient`; `passing` if a retry may mend it.
@@ -49,6 +53,7 @@ class CodeWords:
     engineer: bool = False
 
 
+@explain_options
 @dataclass(frozen=True, slots=True)
 class Money:
     """Where the money is: the `step` that charges, the amount in the payload, and which result names the charge.
@@ -64,6 +69,7 @@ class Money:
     refund: str
 
 
+@explain_options
 @dataclass(frozen=True, slots=True)
 class CallerField:
     """A field of the payload by which staff verify who calls: `show` gives the part of the value that they may see."""
@@ -73,6 +79,7 @@ class CallerField:
     show: Callable[[Any], str]
 
 
+@explain_options
 @dataclass(frozen=True, slots=True)
 class Wording:
     """The words of one workflow type.

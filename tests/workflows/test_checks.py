@@ -132,7 +132,7 @@ def test_a_bad_path_is_named(settings: Settings, names: list[str], expected: str
         (definition(one, Step(two, formerly=("one",))), "E005", "named 'one'"),
         (definition(Step(one, key_ttl=DAY)), "E006", "is not once"),
         (definition(Step(one, undo=undo)), "E006", "has an undo"),
-        (definition(once(undo_lookup=one)), "E006", "an undo_lookup and no undo"),
+        (definition(once(undo_lookup=lookup)), "E006", "an undo_lookup and no undo"),
         (definition(Step(one, name="x" * 101)), "E007", "longer than its column"),
         (definition(Step(one, name="x\0")), "E007", "characters that cannot be printed"),
         (definition(one, name="\ud800"), "E007", "characters that cannot be printed"),
@@ -161,6 +161,11 @@ def test_a_bad_definition_is_named(
     (message,) = checked(bad, settings, monkeypatch)
     assert (message.id, message.level) == (f"workflows.{expected}", WARNING if expected[0] == "W" else ERROR)
     assert words in message.msg
+
+
+def test_one_name_is_never_taken_for_its_letters() -> None:
+    """`p`, `a`, `s` would be sealed, and the password stored in clear."""
+    assert definition(one, secret_fields="password").secret_fields == ("password",)
 
 
 STATES_ALL = definition(
@@ -207,7 +212,7 @@ PAID = WorkflowDefinition(
     name="paid",
     steps=[Step(one, once=True, formerly=("uno",), key_ttl=timedelta(1))],
     context_class=Context,
-    retired=["three"],
+    retired=["three", "gnoe"],
 )
 
 
@@ -233,7 +238,7 @@ def test_the_steps_that_workflows_under_way_have_called_and_no_list_declares_are
     assert "'paid' declares no step 'gone'" in message.msg
     assert "(2)" in message.msg
     assert "formerly=('gone',)" in str(message.hint)
-    assert "retired=('gone',)" in str(message.hint)
+    assert "retired=('gone',)). Did you mean 'gnoe'?" in str(message.hint)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def _definitions_are_read_anew() -> Iterator[None]:
         ("SILENT", []),
         ("WHOLE", []),
         ("HALF", [("workflows.W013", "no words for two.")]),
-        ("MISSPELT", [("workflows.W014", "speaks of tow")]),
+        ("MISSPELT", [("workflows.W014", "names tow")]),
     ],
 )
 def test_a_definition_that_has_words_has_some_for_each_step(

@@ -43,7 +43,7 @@ LARGE = 32 * 1024
 # Seconds for a thread's answer: connecting, a repeated query, and some time in the queue.
 ANSWERED_WITHIN = 15.0
 
-# Seconds that a refusal for an API key's limit is held back, so that a client that goes on at once sends one request in
+# Seconds that a refusal for an API key's limit is held back, so that one that goes on at once sends one request in
 # two seconds on each connection. It costs the loop 70 microseconds; at once, a few connections would fill the loop.
 HELD_BACK_SECONDS = 2.0
 

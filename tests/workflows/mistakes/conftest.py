@@ -1,0 +1,3 @@
+from tests.workflows.mistakes.shop import write
+
+__all__ = ["write"]
