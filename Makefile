@@ -24,11 +24,11 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	DATA_KEYS=only-for-the-checks-yet-another-one-of-many-characters-0123456789 \
 	SEARCH_KEYS=only-for-the-checks-another-one-of-many-characters-0123456789
 
-.PHONY: help venv test test-all test-edges mutants bench bench-quick bench-big bench-console lint format demo pictures db-start db-stop clean
+.PHONY: help venv test test-all test-edges mutants bench bench-quick bench-big bench-console lint format demo pictures docs db-start db-stop clean
 .DEFAULT_GOAL := help
 
 # On the embedded PostgreSQL, unless there is a DATABASE_URL.
-test test-all test-edges mutants bench bench-quick bench-big bench-console lint demo pictures: export DEBUG = 1
+test test-all test-edges mutants bench bench-quick bench-big bench-console lint demo pictures docs: export DEBUG = 1
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -63,12 +63,13 @@ bench-big: $(INSTALLED) ## Measure maintenance on a table of 3,000,000 rows
 bench-console: $(INSTALLED) ## Measure each page of the console on tables of 1,000,000 full rows
 	@$(VENV) -m tests.benchmark.console $(ARGS)
 
-lint: $(INSTALLED) ## Check style, types, imports, settings, migrations and the Dockerfile
+lint: $(INSTALLED) ## Check style, types, imports, settings, migrations, links of the docs and the Dockerfile
 	$(VENV) -m ruff check
 	$(VENV) -m ruff format --check
 	$(VENV) -m mypy
 	$(VENV) .venv/bin/lint-imports --no-logo
 	$(VENV) -m tests.bounds
+	$(VENV) -m tests.site
 	.venv/bin/hadolint Dockerfile
 	$(VENV) manage.py check
 	$(PRODUCTION) $(VENV) manage.py check --deploy --fail-level WARNING
@@ -85,6 +86,9 @@ demo: $(INSTALLED) ## Run everything with realistic submissions, until Ctrl-C
 pictures: $(INSTALLED) ## Take the pictures of the docs again, over a demo of its own (a minute; Debian's chromium)
 	@$(VENV) -m tests.pictures $(ARGS)
 
+docs: $(INSTALLED) ## Build the docs as a site: open site/index.html, from the file (some seconds; a broken link fails)
+	@$(VENV) -m tests.site $(ARGS)
+
 db-start: $(INSTALLED) ## Start the embedded PostgreSQL (what needs it does so by itself)
 	@$(VENV) -m config.embedded start
 
@@ -93,7 +97,7 @@ db-stop: $(INSTALLED) ## Stop the embedded PostgreSQL
 
 clean: ## Remove what the others made: .venv, the embedded PostgreSQL with its data, caches
 	@if [ -e var/postgres.lock ] && [ -e $(INSTALLED) ]; then $(VENV) -m config.embedded remove; fi
-	@rm -rf .venv var staticfiles *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	@rm -rf .venv var site staticfiles *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml constraints.txt

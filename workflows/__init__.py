@@ -1,4 +1,4 @@
-"""The engine, and its console. docs/architecture.md says how it works, docs/writing-workflows.md how to use it.
+"""The engine, and its console. docs/architecture.md says how it works, docs/index.md how to use it.
 
 The path of a workflow, and where each part of it is:
 

@@ -125,7 +125,7 @@ def _check_definition(definition: WorkflowDefinition) -> Messages:
             yield Error(message, hint="Write def list_charges(since).", obj=definition, id="workflows.E040")
     yield from _check_keys(definition)
     for wrong in _wrong_before_undo(definition, definition.before_undo) if definition.before_undo else ():
-        hint = 'As in before_undo=ask("billing", when=("program_full",)): see docs/writing-workflows.md.'
+        hint = 'As in before_undo=ask("billing", when=("program_full",)): see docs/how-to/undo.md.'
         message = f"The question before a reversal of {definition.name!r} {wrong}"
         yield Error(message, hint=hint, obj=definition, id="workflows.E017")
 

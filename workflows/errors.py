@@ -1,4 +1,4 @@
-"""The errors that a step may raise. The class decides what the engine does next (docs/writing-workflows.md).
+"""The errors that a step may raise. The class decides what the engine does next (docs/how-steps-run.md).
 
 Messages are for support staff and must not contain what a person typed; the engine masks them as well.
 """

@@ -1,4 +1,4 @@
-"""The examples that docs/writing-workflows.md shows are code that runs: excerpts, to the letter, of these files."""
+"""The examples that docs/how-to shows are code that runs: excerpts, to the letter, of these files."""
 
 from __future__ import annotations
 
@@ -12,24 +12,19 @@ from pytest_django import Settings
 from workflows.checks import check_definitions
 from workflows.definition import definitions
 
-DOCUMENT = Path(settings.BASE_DIR) / "docs" / "writing-workflows.md"
-# The chapters all of whose code is such an excerpt. The others show a line or two of nobody's workflow.
-CHAPTERS = ["Waiting", "Two examples", "Testing"]
-
-
-def chapter(title: str) -> str:
-    (text,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", DOCUMENT.read_text(), flags=re.M | re.S)
-    return str(text)
+# The pages all of whose code is such an excerpt. The others show a line or two of nobody's workflow.
+PAGES = ["wait", "order", "test"]
 
 
 def blocks(text: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)
 
 
-@pytest.mark.parametrize("title", CHAPTERS)
-def test_its_code_is_the_code_that_runs(title: str) -> None:
-    assert blocks(chapter(title))
-    for block in blocks(chapter(title)):
+@pytest.mark.parametrize("page", PAGES)
+def test_its_code_is_the_code_that_runs(page: str) -> None:
+    shown = blocks((Path(settings.BASE_DIR) / f"docs/how-to/{page}.md").read_text())
+    assert shown
+    for block in shown:
         first, _, code = block.partition("\n")
         name = re.fullmatch(r"# (tests/scenarios/\w+\.py)", first)
         assert name, f"of which file is this?\n{block}"

@@ -1,4 +1,4 @@
-"""The order fulfilment as its authors would test it, in the test's own process (docs/writing-workflows.md, Testing)."""
+"""The order fulfilment as its authors would test it, in the test's own process (docs/how-to/test.md)."""
 
 from __future__ import annotations
 
