@@ -10,7 +10,7 @@ Expected: a job that was taken by a worker which is killed is done by another on
           restart of its database.
 Seen:     see EXPECTED. Only Temporal has another worker do the job, after its timeout; with DBOS a process of the dead
           one's name does it. Elsewhere the job stays as it is: `doing`, `RUNNING`, or (acks_late) unacknowledged for an
-          hour; with Celery's default it is gone. The worker of django-tasks-db exits when PostgreSQL restarts, and a job
+          hour; with Celery's default it is gone. The worker of django-tasks-db exits when PostgreSQL restarts; a job
           under way stays `RUNNING`; Celery's with acks_late exits when the broker restarts during a job.
 """
 
