@@ -111,7 +111,8 @@ INTAKE = {
     "workflows_spentkey": "workflow_id workflow_type tenant idempotency_key submitted_by status state",
     "workflows_wait": "id workflow_id kind outcome superseded",
     "workflows_workflow": """id idempotency_key workflow_type submitted_by tenant queue status invisible_until
-        retry_count waiting_for compensating cancelled_at current_step last_error_code parked_on created_at completed_at""",
+        retry_count waiting_for compensating cancelled_at current_step last_error_code parked_on created_at
+        completed_at""",
 }
 # And those that it may write, in new rows.
 INTAKE_INSERTS = {
