@@ -108,8 +108,8 @@ def _definition_near(path: str) -> str:
 
 
 def _check_definition(definition: WorkflowDefinition) -> Messages:
-    if wrong := checks_of_types.faults(definition) or _unfit(definition):
-        yield from wrong
+    if faults := checks_of_types.faults(definition) or _unfit(definition):
+        yield from faults
         return
     for name in _repeated(name for step in definition.steps for name in set(step.names)):
         message = f"Two steps of {definition.name!r} are, or were, named {name!r}."

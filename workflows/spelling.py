@@ -42,7 +42,7 @@ def explain_options(cls: type[T]) -> type[T]:
             )
         takes(self, *arguments, **options)
 
-    cls.__init__ = __init__  # type: ignore[method-assign]
+    cls.__init__ = __init__  # type: ignore[method-assign, assignment]
     return cls
 
 
