@@ -119,7 +119,7 @@ INTAKE_INSERTS = {
     "workflows_datakey": "id since",
     "workflows_searchkey": "hash workflow_id key_id",
     "workflows_workflow": """idempotency_key workflow_type submitted_by queue linking_id payload expires_at tenant
-        business_key given_request_id priority traceparent""",
+        business_key given_request_id priority traceparent invisible_until""",
 }
 # And in rows that exist: that a key was used.
 USES = {"workflows_apikey": "last_used_at"}
