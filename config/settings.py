@@ -186,10 +186,6 @@ INSTALLED_APPS = [
     "allauth.mfa",
     "allauth.usersessions",
     "django_linear_migrations",  # two branches that each add a migration conflict in git, not at `migrate`
-    "workflows.features.doctor",  # these features have commands
-    "workflows.features.outbox",
-    "workflows.features.queues",
-    "workflows.features.retention",
     "django.contrib.postgres",  # after workflows, which must set up a session before its first query
     "onboarding",
 ]

@@ -10,10 +10,18 @@ from workflows import defaults
 
 def _require_apps() -> None:
     """Without these no module of ours can be imported."""
-    for name in ("auth", "admin"):
-        if not apps.is_installed(f"django.contrib.{name}"):
-            wanted = "workflows.console.apps.ConsoleConfig" if name == "admin" else f"django.contrib.{name}"
-            raise ImproperlyConfigured(f"INSTALLED_APPS lacks {wanted!r}, which 'workflows' needs.")
+    for name in ("django.contrib.auth", "django.contrib.admin"):
+        if not apps.is_installed(name):
+            raise ImproperlyConfigured(f"INSTALLED_APPS lacks {name!r}: add it, after 'workflows'.")
+
+
+def _make_the_admin_the_console() -> None:
+    """Unless the project's own AdminConfig names a site. The admin makes its site when it is ready, after this."""
+    from django.contrib.admin.apps import SimpleAdminConfig  # here, or Django takes it for a config of ours
+
+    admin = apps.get_app_config("admin")
+    if isinstance(admin, SimpleAdminConfig) and admin.default_site == SimpleAdminConfig.default_site:
+        admin.default_site = "workflows.console.site.ConsoleSite"
 
 
 class WorkflowsConfig(AppConfig):
@@ -31,6 +39,7 @@ class WorkflowsConfig(AppConfig):
 
     def ready(self) -> None:
         _require_apps()
+        _make_the_admin_the_console()
         from workflows import checks, checks_of_people, checks_of_settings
         from workflows.console import checks as console
         from workflows.extension import installed
@@ -40,7 +49,6 @@ class WorkflowsConfig(AppConfig):
         register(checks_of_settings.check_database)
         register(console.check_site)
         register(checks_of_settings.check_named_definitions)
-        register(checks_of_settings.check_rooms)
         register(checks_of_settings.check_users)
         register(checks_of_settings.check_sealing)
         register(checks.check_definitions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from django.apps import apps
@@ -36,19 +35,6 @@ def check_database(**kwargs: Any) -> Messages:
             "INSTALLED_APPS lacks 'django.contrib.postgres', whose fields and indexes the tables have.",
             hint="Add 'django.contrib.postgres', after 'workflows'.",
             id="workflows.E031",
-        )
-
-
-def check_rooms(**kwargs: Any) -> Messages:
-    """The features that have commands are apps: all others need not be named."""
-    at = Path(apps.get_app_config("workflows").path, "features")
-    rooms = [each.parent.name for each in sorted(at.glob("*/management"))]
-    lacking = [name for room in rooms if not apps.is_installed(name := f"workflows.features.{room}")]
-    if lacking:
-        yield Warning(
-            f"INSTALLED_APPS lacks {', '.join(map(repr, lacking))}: manage.py does not know their commands.",
-            hint="Add them, after 'workflows'.",
-            id="workflows.W035",
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from django.contrib.auth.models import User
     from django.core.checks import CheckMessage
+    from django.core.management.base import BaseCommand
     from django.db.models import QuerySet
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
@@ -144,6 +146,9 @@ class Extension:
     # In other tables of the feature an emptied workflow has no rows.
     belongs: ClassVar[Sequence[str]] = ()
 
+    # Modules of its commands for `manage.py`, each named like its command. `management/commands` hands over to each.
+    commands: ClassVar[Sequence[str]] = ()
+
     # For `manage.py workflow`: the first word of several subcommands, and a sentence about them.
     subcommand_groups: ClassVar[Sequence[tuple[str, str]]] = ()
 
@@ -261,3 +266,13 @@ def of_workers() -> tuple[Feature, ...]:
     from workflows.features.installed import FEATURES  # as above
 
     return FEATURES
+
+
+def command(name: str) -> type[BaseCommand]:
+    """The command that a feature brings. Raises StopIteration if none has this name.
+
+    Django looks for commands only in the folders of apps, and features are no apps, so that a project names one app.
+    """
+    path = next(path for each in installed() for path in each.commands if path.endswith(f".{name}"))
+    found: type[BaseCommand] = import_module(path).Command
+    return found

@@ -9,13 +9,15 @@ import pytest
 from django.conf import global_settings
 from django.contrib import admin
 from django.contrib.auth.models import Group
+from django.core.management import get_commands, load_command_class
 from django.db import connections
 
 from staff.defaults import DEFAULTS as OF_STAFF
 from tests.servers import ROOT
 from workflows import checks_of_settings, defaults
-from workflows.checks_of_settings import check_database, check_named_definitions, check_rooms, check_users
+from workflows.checks_of_settings import check_database, check_named_definitions, check_users
 from workflows.console.checks import check_site
+from workflows.extension import installed
 
 
 def test_each_setting_that_the_packages_read_has_a_default() -> None:
@@ -41,7 +43,6 @@ def test_users_are_never_taken_for_djangos_own() -> None:
 def test_this_project_has_no_issue() -> None:
     checks = (
         check_database,
-        check_rooms,
         check_named_definitions,
         check_users,
         check_site,
@@ -64,15 +65,19 @@ def test_a_missing_app_and_a_foreign_site_are_errors(monkeypatch: pytest.MonkeyP
     assert [(each.id, "'django.contrib.postgres'" in each.hint) for each in check_database()] == [
         ("workflows.E031", True)
     ]
-    assert [(each.id, "'workflows.console.apps.ConsoleConfig'" in each.hint) for each in check_site()] == [
+    assert [(each.id, "'workflows' before 'django.contrib.admin'" in each.hint) for each in check_site()] == [
         ("workflows.E032", True)
     ]
 
 
-def test_features_whose_commands_are_not_known_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks_of_settings.apps, "is_installed", lambda name: not name.endswith("retention"))
-    (told,) = check_rooms()
-    assert (told.id, "'workflows.features.retention'" in told.msg) == ("workflows.W035", True)
+def test_a_project_names_one_app_for_the_commands_of_all_features() -> None:
+    brought = [path for each in installed() for path in each.commands]
+    there = (ROOT / "workflows/features").glob("*/commands/[a-z]*.py")
+    assert sorted(brought) == sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in there)
+    for path in brought:
+        name = path.rpartition(".")[2]
+        assert get_commands()[name] == "workflows"
+        assert load_command_class("workflows", name).__module__ == path
 
 
 def test_nothing_to_run_and_naive_times_are_told(settings: Any) -> None:

@@ -15,8 +15,8 @@ def check_site(**kwargs: Any) -> Iterator[CheckMessage]:
     if not isinstance(admin.site, ConsoleSite):
         yield Error(
             "The admin's site is not the console's, which the pages of the console need.",
-            hint="In INSTALLED_APPS write 'workflows.console.apps.ConsoleConfig' in place of 'django.contrib.admin'. A "
-            "site of your own is a subclass of workflows.console.site.ConsoleSite.",
+            hint="In INSTALLED_APPS write 'workflows' before 'django.contrib.admin'. A site of your own is a subclass "
+            "of workflows.console.site.ConsoleSite.",
             id="workflows.E032",
         )
     labels = [each.label for each in apps.get_app_configs()]

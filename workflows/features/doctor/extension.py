@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 
 
 class DoctorExtension(Extension):
+    commands = (
+        "workflows.features.doctor.commands.checkinflight",
+        "workflows.features.doctor.commands.doctor",
+        "workflows.features.doctor.commands.reconcile",
+    )
+
     def subcommands(self) -> Mapping[str, Subcommand]:
         from workflows.features.doctor import replay_command  # for that command alone
 

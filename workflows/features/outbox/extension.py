@@ -27,6 +27,7 @@ EVENTS_SHOWN = 50
 
 
 class OutboxExtension(Extension):
+    commands = ("workflows.features.outbox.commands.relayoutbox",)
     checks = (check_outbox,)
     bulk_verbs = (REDELIVER_EACH, DISCARD_EACH)
     stays = (

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 class QueuesExtension(Extension):
+    commands = ("workflows.features.queues.commands.consumekafka", "workflows.features.queues.commands.consumesqs")
     checks = (check_refused_submissions,)
     bulk_verbs = (REDELIVER_EACH, DISCARD_EACH)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 class RetentionExtension(Extension):
+    commands = ("workflows.features.retention.commands.purge",)
     deploy_checks = (check_retention,)
     undecided = (waiting_for_a_second_person(30, "workflows_erasure", Link("erasure"), "erasure"),)
     subcommand_groups = (("erase", "what a person was found by and has sent, because they ask for it"),)

@@ -1,0 +1,3 @@
+from workflows import extension
+
+Command = extension.command("consumesqs")
