@@ -68,7 +68,7 @@ def project(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`startproject`, with the settings and the workflow of docs/install.md."""
     folder = tmp_path_factory.mktemp("project")
     run(python.parent / "django-admin", "startproject", "shop", ".", cwd=folder)
-    settings, workflow = re.findall(r"```python\n(.*?)```", (ROOT / "docs/install.md").read_text(), flags=re.S)
+    settings, workflow, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs/install.md").read_text(), flags=re.S)
     append(folder / "shop/settings.py", settings)
     (folder / "shop/workflow.py").write_text(workflow)
     return folder

@@ -43,8 +43,9 @@ LARGE = 32 * 1024
 # Seconds for a thread's answer: connecting, a repeated query, and some time in the queue.
 ANSWERED_WITHIN = 15.0
 
-# Seconds that a refusal for an API key's limit is held back, so that one that goes on at once sends one request in
-# two seconds on each connection. It costs the loop 70 microseconds; at once, a few connections would fill the loop.
+# Seconds that a refusal for an API key's limit is held back: a client that repeats at once then sends one
+# request in two seconds on each connection. It costs the loop 70 microseconds; at once, a few connections would fill
+# the loop.
 HELD_BACK_SECONDS = 2.0
 
 SUBMISSIONS = "/v1/submissions"
