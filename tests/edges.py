@@ -24,6 +24,7 @@ TENTH = [
     "tests/workflows/test_checks_of_settings.py",
     "tests/workflows/test_submissions.py",
     "tests/workflows/features/bulk",
+    "tests/workflows/features/tasks",
     "tests/workflows/admin/test_home.py",
     "tests/workflows/admin/test_lists.py",
     "tests/workflows/admin/test_paging.py",
@@ -69,7 +70,7 @@ def environment(version: str, python: Path) -> Path:
         subprocess.run([python, "-m", "venv", folder], check=True)
     (folder / "constraints.txt").write_text("\n".join(pinned))
     command = [made, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
-    command += ["-c", folder / "constraints.txt", "-e", f"{ROOT}[project,debug,kafka,sqs,traces]"]
+    command += ["-c", folder / "constraints.txt", "-e", f"{ROOT}[project,debug,kafka,sqs,traces,tasks]"]
     subprocess.run([*command, f"django=={EDGES[version]}.*", *TOOLS], check=True)
     return made
 

@@ -237,6 +237,50 @@ def test_a_project_with_users_of_its_own_and_atomic_requests(python: Path, proje
         assert "COMPLETE" in run(python, "manage.py", *shown, cwd=project).upper()
 
 
+# The tasks of a project that has come from django-tasks-db or django-absurd; their quickstarts have these settings.
+TASKS = [
+    {"default": {"BACKEND": "django_tasks_db.DatabaseBackend", "QUEUES": ["default"]}},
+    {"default": {"BACKEND": "django_absurd.backends.AbsurdBackend"}},
+]
+ADD = """
+try:
+    from django.tasks import task
+except ImportError:
+    from django_tasks import task
+
+@task
+def add(a: int, b: int) -> int:
+    return a + b
+"""
+ENQUEUE = "from sums.tasks import add; print(add.enqueue(2, 3).id)"
+RESULT = "from sums.tasks import add; r = add.get_result('{}'); print(r.status, r.return_value)"
+
+
+def test_quickstarts_of_others_run_when_their_settings_are_changed(python: Path, project: Path) -> None:
+    (shown,) = re.findall(r"^TASKS = .*", (ROOT / "docs/background-tasks.md").read_text(), flags=re.M)[:1]
+    run(python, "manage.py", "startapp", "sums", cwd=project)
+    (project / "sums/tasks.py").write_text(ADD)
+    append(project / "shop/settings.py", f"\nINSTALLED_APPS.append('sums')\n{shown}\n")
+    needs_backport = run(python, "-c", "import django; print(django.VERSION < (6,))", cwd=project).strip() == "True"
+    if needs_backport:
+        with pytest.raises(AssertionError, match=re.escape("pip install 'django-onramp[tasks]'")):
+            run(python, "manage.py", "check", cwd=project)
+        run(python, "-m", "pip", "install", "-qq", "django-tasks>=0.12,<1", cwd=project)
+    with a_database(project):
+        assert "no issues" in run(python, "manage.py", "check", cwd=project)
+        run(python, "manage.py", "migrate", "-v0", cwd=project)
+        for theirs in TASKS:
+            ours = {alias: {**each, "BACKEND": "workflows.tasks.WorkflowsBackend"} for alias, each in theirs.items()}
+            append(project / "shop/settings.py", f"\nTASKS = {ours}\n")
+            key = run(python, "manage.py", "shell", "-v0", "-c", ENQUEUE, cwd=project).strip()
+            run(python, "manage.py", "runworker", "--drain", cwd=project)
+            assert run(python, "manage.py", "shell", "-v0", "-c", RESULT.format(key), cwd=project).split() == [
+                "SUCCESSFUL",
+                "5",
+            ]
+    append(project / "shop/settings.py", "\nTASKS = {}\n")
+
+
 def test_another_package_of_the_name_is_noticed(python: Path, project: Path, tmp_path: Path) -> None:
     (tmp_path / "workflows").mkdir()
     (tmp_path / "workflows/__init__.py").write_text("")

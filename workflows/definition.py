@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from workflows.before_undo import BeforeUndo
 from workflows.correctable import Correctable
 from workflows.errors import policy_number
+from workflows.extension import installed
 from workflows.models import Workflow
 from workflows.spelling import did_you_mean, explain_options, own_name
 from workflows.wording import Wording, words_for_step
@@ -57,8 +58,8 @@ class Brake:
     """When unexplained failures at a step park its workflows instead of failing them.
 
     The brake needs `failures` workflows `within` the time, and this `share` of the last twenty workflows that came to
-    the step. It does not help a definition that gets fewer submissions than that. Raises ValueError for impossible
-    limits.
+    the step. It does not help a definition that gets fewer submissions than that. With 0 `failures` it never parks any.
+    Raises ValueError for impossible limits.
     """
 
     failures: int = 5
@@ -67,8 +68,8 @@ class Brake:
 
     def __post_init__(self) -> None:
         in_time = timedelta(minutes=1) <= self.within <= timedelta(hours=1)
-        if not (self.failures >= 1 and in_time and 0 < self.share <= 1):
-            raise ValueError("A brake takes at least 1 failure, within a minute to an hour, and a share of up to 1.")
+        if not (self.failures >= 0 and in_time and 0 < self.share <= 1):
+            raise ValueError("A brake takes 0 failures (off) or more, within a minute to an hour, a share of up to 1.")
 
 
 @explain_options
@@ -296,6 +297,8 @@ class WorkflowDefinition:
       reconcile` uses them to find what a restored database has lost.
     """
 
+    by_clients = True  # whether a client of the API may start it
+
     def __init__(
         self,
         *,
@@ -492,8 +495,9 @@ def wording_of(definition: WorkflowDefinition | None) -> Wording:
 
 @cache
 def definitions() -> Mapping[str, WorkflowDefinition]:
-    """All definitions of this release by name, from the dotted paths in `settings.WORKFLOWS`."""
-    loaded = [import_string(path) for path in settings.WORKFLOWS]
+    """All definitions of this release by name: the dotted paths in `settings.WORKFLOWS`, and those of features."""
+    loaded = [each for extension in installed() for each in extension.definitions()]
+    loaded += [import_string(path) for path in settings.WORKFLOWS]
     return {definition.name: definition for definition in loaded}
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from workflows.console.dialogues import Dialogue
     from workflows.console.home import First
     from workflows.console.workflow_filters import OfFeature
+    from workflows.definition import WorkflowDefinition
     from workflows.engine.extension import Feature
     from workflows.health.bounded import Link
     from workflows.health.counts import Counts
@@ -167,6 +168,10 @@ class Extension:
     def needs_old_keys(self) -> str:
         """Why an old key of SEARCH_KEYS must stay after all hashes are renewed: a sentence, or empty."""
         return ""
+
+    def definitions(self) -> Iterable[WorkflowDefinition]:
+        """Definitions of this release that the setting WORKFLOWS does not name; called once in a process."""
+        return ()
 
     # --- The console. Only its process calls these, so they import the pages themselves ---
 

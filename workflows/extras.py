@@ -13,6 +13,7 @@ _EXTRAS = {
     "botocore": "sqs",
     "confluent_kafka": "kafka",
     "cryptography": "sealing",
+    "django_tasks": "tasks",
     "opentelemetry": "traces",
     "prometheus_client": "metrics",
 }

@@ -33,6 +33,7 @@ FOR_AUTHORS: dict[str, tuple[str, ...]] = {
     ),
     "workflows.outages": (),
     "workflows.outbox": (),
+    "workflows.tasks": (),
     "workflows.wording": ("Wording", "StepWords", "CodeWords", "Money", "CallerField"),
     "workflows.testing": (),
     "workflows.operations": (),

@@ -51,7 +51,7 @@ def workflow(request: HttpRequest, key: str) -> HttpResponse:
 def _definition_of(body: Document) -> WorkflowDefinition:
     name = body.value.get("workflow_type")
     definition = definitions().get(name) if isinstance(name, str) else None
-    if definition is None:
+    if definition is None or not definition.by_clients:
         raise Problem(422, "workflow_type_unknown", "The workflow_type is not one that this release knows.")
     return definition
 

@@ -28,6 +28,8 @@ from workflows.features.pace.extension import PaceExtension
 from workflows.features.queues.extension import QueuesExtension
 from workflows.features.retention.extension import RetentionExtension
 from workflows.features.retention.hooks import Retention
+from workflows.features.tasks.extension import TasksExtension
+from workflows.features.tasks.hooks import Tasks
 from workflows.features.traces.hooks import Traces
 from workflows.features.trends.extension import TrendsExtension
 from workflows.features.trends.hooks import Trends
@@ -44,6 +46,7 @@ FEATURES: tuple[Feature, ...] = (
     Outbox(),
     Trends(),
     Traces(),
+    Tasks(),
 )
 
 # What the features add to pages, metrics, checks and commands.
@@ -62,4 +65,5 @@ EXTENSIONS: tuple[Extension, ...] = (
     TrendsExtension(),
     DoctorExtension(),
     AuditExtension(),
+    TasksExtension(),
 )

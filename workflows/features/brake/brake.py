@@ -172,12 +172,14 @@ def _vote(
     judges: bool = False,
 ) -> Braked | None:
     """Vote on the attempt log, so that it outlives the attempt. It waits for the row: a verdict depends on it."""
+    limits = definitions()[workflow.workflow_type].brake
+    if not limits.failures:
+        return None
     name = causes.name_of(workflow.workflow_type, step, code)
     with attempt_log.errors_lose_the_claim(), circuits.locked(name, using=attempt_log.ALIAS, wait=True) as row:
         assert row is not None
         row.workflow_type, row.step, row.code = workflow.workflow_type, step, code
         row.traceback = trace or row.traceback
-        limits = definitions()[workflow.workflow_type].brake
         if passes:
             causes.count_passes(row, passes, release=release, limits=limits, tried=False)
         is_on = causes.count_failure(row, workflow, release=release, limits=limits)

@@ -1,0 +1,33 @@
+"""CHECKS of the setting TASKS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error
+
+from workflows import extras
+
+
+def check_tasks(app_configs: Any = None, **kwargs: Any) -> Iterator[CheckMessage]:
+    """Whether our backends have what they need, and name queues and modules that can be."""
+    if not getattr(settings, "TASKS", None):
+        return
+    try:
+        discovery = extras.load("workflows.features.tasks.discovery")
+    except extras.ExtraMissing as missing:
+        yield Error("TASKS is set, and this Django has no tasks.", hint=str(missing), id="workflows.E038")
+        return
+    for backend in discovery.ours():
+        if wrong := [queue for queue in backend.queues if not 0 < len(queue) <= backend.LONGEST_QUEUE]:
+            hint = "A queue has a name of 1 to 63 characters."
+            yield Error(f"TASKS names queues that no worker can have: {wrong}.", hint=hint, id="workflows.E039")
+        for name in backend.modules:
+            try:
+                import_module(name)
+            except ImportError as error:
+                hint = "Name modules by their dotted paths: 'modules': ['shop.jobs']."
+                yield Error(f"TASKS names {name!r}, which cannot be imported: {error}.", hint=hint, id="workflows.E042")

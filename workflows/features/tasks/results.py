@@ -1,0 +1,95 @@
+"""RESULTS: what `TaskResult` says of a task's row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from workflows.definition import definitions
+from workflows.errors import RetryableStepError
+from workflows.features.tasks.contract import (
+    Task,
+    TaskError,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_finished,
+)
+from workflows.models import Attempt, State, Workflow
+
+STATUSES = {
+    State.COMPLETE: TaskResultStatus.SUCCESSFUL,
+    State.FAILED: TaskResultStatus.FAILED,
+    State.CANCELLED: TaskResultStatus.FAILED,
+    State.RUNNING: TaskResultStatus.RUNNING,
+}
+
+
+class Raised(RetryableStepError):
+    """A task with retries has raised an exception. Its code is the path of the exception's class."""
+
+
+_RAISED = f"{Raised.__module__}.{Raised.__qualname__}"
+
+
+def find(result_id: str) -> TaskResult[..., Any]:
+    """The result with this id. Raises TaskResultDoesNotExist."""
+    try:
+        row = Workflow.objects.with_state().filter(idempotency_key=UUID(result_id), emptied_at=None).first()
+    except (ValueError, AttributeError, TypeError):  # no UUID
+        row = None
+    task = getattr(definitions().get(row.workflow_type), "task", None) if row else None
+    if row is None or not isinstance(task, Task):
+        raise TaskResultDoesNotExist(result_id)
+    return _result_of(row, task)
+
+
+def tell_finished(result_id: str) -> None:
+    """Send Django's signal for a result that has finished, after its COMMIT. Errors of receivers are logged."""
+    result = find(result_id)
+    task_finished.send_robust(type(result.task.get_backend()), task_result=result)
+
+
+def _result_of(row: Workflow, task: Task[..., Any]) -> TaskResult[..., Any]:
+    attempts = list(Attempt.objects.filter(workflow=row.pk).order_by("number"))
+    run_after = row.payload["run_after"]
+    result: TaskResult[..., Any] = TaskResult(
+        task=replace(
+            task,
+            queue_name=row.queue,
+            priority=row.priority,
+            backend=row.payload["backend"],
+            run_after=run_after and datetime.fromisoformat(run_after),
+        ),
+        id=row.key,
+        status=STATUSES.get(State(row.state), TaskResultStatus.READY),
+        enqueued_at=row.created_at,
+        started_at=attempts[0].opened_at if attempts else None,
+        last_attempted_at=attempts[-1].opened_at if attempts else None,
+        finished_at=row.completed_at,
+        args=row.payload["args"],
+        kwargs=row.payload["kwargs"],
+        backend=row.payload["backend"],
+        errors=list(_errors(row, attempts)),
+        worker_ids=[attempt.worker for attempt in attempts],
+    )
+    object.__setattr__(result, "_return_value", row.context.get("value"))
+    return result
+
+
+def _errors(row: Workflow, attempts: list[Attempt]) -> Iterator[TaskError]:
+    """The errors of the attempts. No exception's message is stored, and a traceback has no values (docs/data.md)."""
+    met = [(entry, attempt.traceback) for attempt in attempts for entry in attempt.steps if "error_class" in entry]
+    for entry, traceback in met:
+        yield _error(entry["error_class"], entry["error_code"], entry["error_message"], traceback)
+    if row.last_error_class not in ("", *(entry["error_class"] for entry, _ in met)):  # a cancellation, or the engine's
+        yield _error(row.last_error_class, row.last_error_code, row.last_error_message)
+
+
+def _error(error_class: str, code: str, message: str, traceback: str = "") -> TaskError:
+    path = code if error_class == _RAISED else error_class
+    told = [*filter(None, [traceback]), f"{path}: {message}", ""]
+    return TaskError(exception_class_path=path if "." in path else f"builtins.{path}", traceback="\n".join(told))
