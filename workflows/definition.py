@@ -394,10 +394,8 @@ class WorkflowDefinition:
             if field == self.linking_id:
                 raise ValueError(f"{field!r} of {self.name!r} cannot be corrected: signals find the workflow by it.")
             if unknown := [step for step in steps if not self.declares(step)]:
-                raise ValueError(
-                    f"{field!r} of {self.name!r} names {', '.join(unknown)}: no step that is once."
-                    f"{did_you_mean(unknown[0], (each.name for each in self.steps if each.once))}"
-                )
+                meant = did_you_mean(unknown[0], (each.name for each in self.steps if each.once))
+                raise ValueError(f"{field!r} of {self.name!r} names {', '.join(unknown)}: no step that is once.{meant}")
 
     def find_step(self, name: str) -> Step | None:
         """The step of that name, now or formerly; None for a removed step."""

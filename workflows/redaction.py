@@ -7,7 +7,7 @@ import re
 import sysconfig
 import traceback
 import unicodedata
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Container, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -147,9 +147,27 @@ def private_part(payload: Any, public_fields: Collection[str], path: str = "") -
     }
 
 
-def field_errors(error: ValidationError) -> str:
-    """The fields that a model refuses, and why; never their values."""
-    return ", ".join(f"{'.'.join(map(str, fault['loc']))} ({fault['type']})" for fault in error.errors())
+def why_not_json(result: object, error: Exception) -> str:
+    """Why a step's result has no form in JSON. Pydantic names the type of a value that it does not know."""
+    if not isinstance(result, Mapping):
+        return f"A dict is needed, like {{'parcel': 'p-1'}}, in place of a value of type {type(result).__name__}."
+    if "UnicodeEncodeError" in str(error):
+        return "A string holds half of a surrogate pair, which is not a character."
+    unknown = re.search(r"unknown type: <class '([\w.<>]+)'>", str(error))
+    return (
+        f"A value{f' of type {unknown[1]}' if unknown else ''} has no form in JSON; write a text, a number or a dict."
+    )
+
+
+def field_errors(error: ValidationError, model: type[BaseModel] | None = None) -> str:
+    """The fields that a model refuses, and why, with the types that `model` declares; never their values."""
+    types = {name: field.annotation for name, field in model.model_fields.items()} if model else {}
+    found = []
+    for fault in error.errors():
+        kind = types.get(str(fault["loc"][0])) if fault["loc"] else None
+        declared = f", declared as {getattr(kind, '__name__', kind)}" if kind else ""
+        found.append(f"{'.'.join(map(str, fault['loc']))} ({fault['type']}{declared})")
+    return ", ".join(found)
 
 
 def field_errors_for_senders(error: ValidationError, model: type[BaseModel]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from workflows import authors
 from workflows.console import acknowledging
 from workflows.console.attempts import last_full_attempt, listed
 from workflows.console.connections import related_rows
@@ -31,6 +32,8 @@ EVENTS_SHOWN = 100
 
 def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
     attempts = listed(workflow)
+    for each in attempts:
+        each.attempt.traceback = authors.told(workflow.key, each.attempt.number) or each.attempt.traceback
     tasks = list(ManualTask.objects.open().filter(workflow=workflow).only("id", "task_type", "expires_at"))
     payload, context = Workflow.objects.values_list("payload", "context").get(pk=workflow.pk)
     newest, last = attempts[0].attempt if attempts else None, last_full_attempt([each.attempt for each in attempts])

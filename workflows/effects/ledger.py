@@ -161,7 +161,7 @@ class Ledger:
             message = (
                 f"{effect.step} asked for its idempotency key and returned None, so that it may have made its call."
             )
-            raise UnknownOutcome(message, code=NONE_AFTER_KEY)
+            raise UnknownOutcome(f"{message} Return {{}} after a call, and None before the key.", code=NONE_AFTER_KEY)
         with attempt_log.attribute_to_step(self.attempt):
             return None if result is None else as_json(result)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import transaction
 
+from workflows import authors
 from workflows.definition import Step, WorkflowDefinition
 from workflows.effects.ledger import Ledger, Result
 from workflows.effects.reconcile import Unsettled
@@ -130,6 +131,8 @@ def _call(step: Step, results: Results, attempt: OpenAttempt, ledger: Ledger | N
         attempt_log.flush(attempt)  # the call of a once step must be on the ledger before the next step runs
         result = call()
     ensure_sound(step.name, attempt)
+    given, seen = (results.payload, results.context_json), (results.workflow_copy.payload, results.context)
+    authors.ensure_unchanged(step.name, given, seen)
     if step.best_effort:  # before the merge: if this fails, the step's writes are rolled back
         step_session.check_deferred_constraints(attempt)
     with attempt_log.attribute_to_step(attempt):  # a result may be lazy, and a context's model may query the database

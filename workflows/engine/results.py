@@ -15,6 +15,7 @@ from workflows.models import Workflow
 from workflows.postgres import sqlstates
 from workflows.postgres.jsonb import InputRefused, ensure_dump_storable
 from workflows.redaction import class_name, field_errors, place, private_part, scrub
+from workflows.spelling import did_you_mean
 from workflows.state.attempt_log import OpenAttempt
 from workflows.timeouts import StepTimeout
 
@@ -57,13 +58,14 @@ class Results:
         context_class = type(self.context)
         undeclared = sorted(result.keys() - context_class.model_fields.keys())
         if undeclared and not recorded_before:
-            raise StepError(f"{step.name} returned {', '.join(undeclared)}: not declared in {context_class.__name__}.")
+            names, meant = ", ".join(undeclared), did_you_mean(undeclared[0], context_class.model_fields)
+            raise StepError(f"{step.name} returned {names}: not declared in {context_class.__name__}.{meant}")
         recorded = self.recorded | {name: value for name, value in result.items() if name not in undeclared}
         try:
             context = context_class.model_validate_json(to_json(recorded))
         except ValidationError as error:
             raise StepError(
-                f"{step.name} returned what {context_class.__name__} refuses: {field_errors(error)}"
+                f"{step.name} returned what {context_class.__name__} refuses: {field_errors(error, context_class)}"
             ) from None
         copy = context.model_dump(mode="json")
         ensure_dump_storable(copy)  # again, because the context's types may change a value: "nan" becomes a NaN
@@ -87,7 +89,7 @@ def describe(error: BaseException, results: Results) -> dict[str, str]:
     """
     code, message = "", _whereabouts(error)
     if type(error) is StepTimeout:
-        message = str(error)  # our text with our number
+        message = f"{error} At {message}." if message else str(error)  # our text with our number
     elif isinstance(error, StepError | InputRefused):
         known = (private_part(results.payload, results.public_fields), results.recorded, results.told)
         try:

@@ -12,6 +12,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+from workflows import authors
 from workflows.definition import Step
 from workflows.effects.ledger import Result
 from workflows.engine import step_session
@@ -97,4 +98,5 @@ class StepEntry:
             self._entry["outcome"] = StepOutcome.WAITING
         elif isinstance(error, Exception | StepTimeout):
             self._entry.update(describe(error, self._results), outcome=self._failed)
+            authors.tell(self._results.workflow_copy.key, self._attempt.number, self._entry["step"], error)
         self._entry["ms"] = round((monotonic() - self._started) * 1000, 1)

@@ -16,19 +16,21 @@ from psycopg.pq import TransactionStatus
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Attempt
 from workflows.postgres import session_settings, sqlstates
-from workflows.postgres.django_connection import must_roll_back
+from workflows.postgres.django_connection import must_roll_back, was_closed
 from workflows.postgres.round_trips import Session, session_of
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt, PastAttempt
+from workflows.timeouts import StepTimeout
 
 # How a step can break the claim's session, as the attempt log records it; and the messages for the step's author.
 ENDED, ENDED_UNSEEN = "the step ended the transaction", "a step ended the transaction"
-LEFT_BUSY = "the step left the connection busy"
+LEFT_BUSY, CLOSED = "the step left the connection busy", "the step closed the connection"
 _MUST_NOT = "A step must not commit or roll back: what it writes is committed with the outcome."
 _TOLD = {
     ENDED: f"{{step}} ended the worker's transaction. {_MUST_NOT}",
     ENDED_UNSEEN: f"{{step}}, or a step before it, ended the worker's transaction. {_MUST_NOT}",
     LEFT_BUSY: "{step} left a COPY, a stream or a pipeline open on the worker's connection. A step must end it.",
+    CLOSED: "{step} closed the worker's connection, and with it the transaction. A step must leave it open.",
 }
 
 
@@ -110,6 +112,8 @@ def guarded(attempt: OpenAttempt) -> Iterator[None]:
         yield
     except (Exception, ClaimLost):
         known = LEFT_BUSY if attempt.left_busy else ENDED if session.has_ended else ""
+        if not isinstance(attempt.step_error, StepTimeout) and was_closed(connections[DEFAULT_DB_ALIAS]):
+            known = known or CLOSED  # and not by `attribute_to_step`, after a timeout in the midst of a statement
         # Without a step or a step's error, a failed statement of the engine's own has ended it.
         is_from_author = bool(attempt.steps or attempt.step_error)
         if how := known or (_how_ended_unseen(session, attempt) if is_from_author else ""):

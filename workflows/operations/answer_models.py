@@ -24,9 +24,9 @@ from pydantic import (
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError, PydanticSerializationError, to_json
+from pydantic_core import PydanticCustomError, to_json
 
-from workflows.postgres.jsonb import Unstorable, as_json, ensure_storable
+from workflows.postgres.jsonb import as_json, ensure_storable
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, An
     Returns `answer` as given if the model writes what it cannot read (a masked secret, another alias, a field left
     out). Raises pydantic's ValidationError, Unstorable for what JSON cannot store, and AnswerModelBroke.
     """
-    given = in_json(answer)
+    given = as_json(answer)
     try:
         value = _normalized(model, given)
     except ValidationError:
@@ -126,14 +126,6 @@ def validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, An
         ) from None
     ensure_storable(value)
     return value
-
-
-def in_json(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """`answer` in its JSON form. Raises Unstorable if it has none, or it cannot be stored."""
-    try:
-        return as_json(answer)
-    except (PydanticSerializationError, UnicodeError):
-        raise Unstorable("not_json", "It holds a value that has no form in JSON.") from None
 
 
 def _normalized(model: type[BaseModel], given: dict[str, Any]) -> dict[str, Any]:

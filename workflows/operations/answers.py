@@ -15,7 +15,7 @@ from workflows.engine import compensation, undo_question
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.operations import answer_models
-from workflows.postgres.jsonb import Unstorable
+from workflows.postgres.jsonb import Unstorable, as_json
 from workflows.redaction import field_errors, masked_reference, private_part
 from workflows.wording import words_for_code
 
@@ -115,7 +115,7 @@ def _checked_result(
     if model and (empty := ", ".join(name for name in known if _is_empty(answer.get(name)))):
         raise NotAllowed(f"If it happened, {step.name} returned these too: {empty}.")
     try:
-        result = answer_models.in_json(answer) if model is None else _validated(model, answer)
+        result = as_json(answer) if model is None else _validated(model, answer)
         definition.context_class.model_validate_json(to_json(result))
     except Unstorable as error:
         raise NotAllowed(f"That answer cannot be kept: {error}") from None

@@ -17,7 +17,12 @@ def djangos_errors(connection: BaseDatabaseWrapper) -> AbstractContextManager[No
 
 def must_roll_back(connection: BaseDatabaseWrapper) -> bool:
     """Whether Django's transaction can only be rolled back."""
-    return connection.needs_rollback or connection.closed_in_transaction
+    return connection.needs_rollback or was_closed(connection)
+
+
+def was_closed(connection: BaseDatabaseWrapper) -> bool:
+    """Whether `close()` was called within the transaction. A connection that breaks is not closed."""
+    return connection.closed_in_transaction
 
 
 def wrap_hooks(connection: BaseDatabaseWrapper, call: Callable[[Callable[[], object]], object]) -> int:

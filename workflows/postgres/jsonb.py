@@ -15,6 +15,8 @@ from typing import Any, ClassVar, NoReturn
 
 from pydantic_core import from_json, to_json
 
+from workflows.redaction import why_not_json
+
 # Far below Python's recursion limit and PostgreSQL's stack, and far above any form that a person fills in.
 MAX_DEPTH = 64
 
@@ -24,6 +26,9 @@ MAX_SCALE = 400
 
 # Python's own limit for reading an integer (sys.int_info.default_max_str_digits): no worker could read a longer one.
 MAX_DIGITS = 4_300
+
+# Bytes of a step's result. A context of 256 MiB is more than jsonb takes: its decision would fail for ever.
+MAX_RESULT = 4 * 1024 * 1024
 
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([\[{])|([\]}])', re.DOTALL)  # possessive: linear on any text
 _SUSPICIOUS_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
@@ -141,10 +146,15 @@ def ensure_dump_storable(value: Any) -> None:
 
 
 def as_json(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A step's result in its JSON form. Raises Unstorable; PydanticSerializationError for what has no JSON form."""
-    text = to_json(dict(result))
+    """A step's result in its JSON form. Raises Unstorable for what is no mapping, or has no JSON form."""
+    try:
+        text = to_json(dict(result))
+    except (TypeError, ValueError) as error:
+        raise Unstorable("not_json", why_not_json(result, error)) from error
     value: dict[str, Any] = from_json(text)
     if _may_be_unstorable(text):
+        if len(text) > MAX_RESULT:
+            raise Unstorable("too_large", "It is larger than 4 MiB. Keep it elsewhere, and write where it is.")
         ensure_storable(value)
     return value
 

@@ -76,6 +76,7 @@ BREAKS: dict[str, tuple[Callable[[], None], str]] = {
     "a COPY": (copy, "breaks left a COPY"),
     "a pipeline": (pipeline, "breaks left a COPY"),
     "a stream": (stream, "breaks left a COPY"),
+    "a closed connection": (lambda: connection.close(), "breaks closed"),
 }
 
 

@@ -42,16 +42,17 @@ def source(code: str) -> str:
 
 
 def said(**options: object) -> list[str]:
-    """What `manage.py check` says: the id, the message and the hint of each; files without their folder."""
+    """What `manage.py check` says: the id, the message and the hint of each."""
     definitions.cache_clear()
-    return [
-        re.sub(r"[^\s(]*/shop/workflow.py:(\d+)", _own_line, f"{each.id}: {each.msg} {each.hint or ''}".strip())
-        for each in checks.run_checks(**options)  # type: ignore[arg-type]
-    ]
+    found = checks.run_checks(**options)  # type: ignore[arg-type]
+    return [places(f"{each.id}: {each.msg} {each.hint or ''}".strip()) for each in found]
 
 
-def _own_line(found: re.Match[str]) -> str:
-    return f"shop/workflow.py:{int(found[1]) - FIRST + 1}"
+def places(text: str) -> str:
+    """The text with the lines of `shop/workflow.py` as its author counts them, without the folder."""
+    return re.sub(
+        r"[^\s(]*/shop/workflow.py:(\d+)", lambda found: f"shop/workflow.py:{int(found[1]) - FIRST + 1}", text
+    )
 
 
 @pytest.fixture
