@@ -5,14 +5,16 @@ if (location.protocol === "file:") {
       this.frame = document.body.appendChild(document.createElement("iframe"));
       this.frame.hidden = true;
       const inside = this.frame.contentWindow;
-      inside.postMessage = (data) => this.onmessage?.({ data });
+      // Later, as a worker's messages come: while it renders, the page takes none.
+      inside.postMessage = (data) => setTimeout(() => this.onmessage?.({ data: structuredClone(data) }));
       const script = inside.document.createElement("script");
       script.src = url;
       this.loaded = new Promise((resolve) => (script.onload = resolve));
       inside.document.body.append(script);
     }
     postMessage(data) {
-      this.loaded.then(() => this.frame.contentWindow.onmessage({ data }));
+      const sent = structuredClone(data);
+      this.loaded.then(() => setTimeout(() => this.frame.contentWindow?.onmessage({ data: sent })));
     }
     terminate() {
       this.frame.remove();

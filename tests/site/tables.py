@@ -26,7 +26,7 @@ ROOMS = {
     "Sealing": "datakey",
     "Staff": "factorsecret enrolmentlink",
 }
-COLUMNS, WIDTH, GAP, LINE = 4, 250, 16, 18
+COLUMNS, WIDTH, GAP, LINE = 3, 330, 16, 18
 
 
 def picture() -> str:
@@ -45,7 +45,8 @@ def picture() -> str:
         drawn.append(of_room(room, [(name, lines_of(tables[name])) for name in names.split()], column, heights))
     size = f"{COLUMNS * (WIDTH + GAP)} {max(heights)}"
     return (
-        "# Tables\n\n`#` is a table's key, `→` the table that a column refers to, and `=` what is unique. "
+        "---\nhide: [toc]\n---\n\n# Tables\n\n"
+        "`#` is a table's key, `→` the table that a column refers to, and `=` what is unique. "
         "[Data](../data.md) tells of each column, whom it is about and how long it is kept.\n\n"
         f'<div class="tables"><svg viewBox="0 0 {size}" role="img" aria-label="The tables by room">'
         f"{''.join(drawn)}</svg></div>\n"
