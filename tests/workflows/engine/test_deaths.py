@@ -46,7 +46,7 @@ def test_a_worker_that_has_lost_its_database_shows_that_to_its_supervisor(monkey
     def lose_it(*, workflow: Workflow, context: Any) -> None:
         seen.append(slot.read())
         this.stopping.set()
-        connection.close()
+        engine.terminate("default")
         raise ValueError
 
     def fail(*_: Any) -> None:
