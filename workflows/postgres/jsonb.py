@@ -27,7 +27,7 @@ MAX_SCALE = 400
 # Python's own limit for reading an integer (sys.int_info.default_max_str_digits): no worker could read a longer one.
 MAX_DIGITS = 4_300
 
-# Bytes of a result, a payload or an event. A context of 256 MiB is more than jsonb takes: its decision would fail for ever.
+# Bytes of a result, a payload or an event. jsonb takes less than 256 MiB: a decision with more would fail for ever.
 MAX_RESULT = 4 * 1024 * 1024
 
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([\[{])|([\]}])', re.DOTALL)  # possessive: linear on any text
