@@ -12,6 +12,7 @@ from workflows.console.connections import related_rows
 from workflows.console.find import rows_of
 from workflows.console.paging import older
 from workflows.console.panels import by_place
+from workflows.console.path import path
 from workflows.console.phases import phases
 from workflows.definition import definitions, wording_of
 from workflows.extension import Note, installed
@@ -75,6 +76,7 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
         "other_rows": rows_of(others) if others.ids else [],
         "attempt": last,
         "died_in": _died_in(wording, last) if last else "",
+        "path": path(workflow, definition, attempts, steps, events),
         "phases": phases(wording, steps),
         "attempts": [
             (each, lines_of(each.attempt, definition), _died_in(wording, each.attempt))
