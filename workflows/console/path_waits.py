@@ -25,6 +25,10 @@ _AFTER = {
 }
 
 
+# An attempt, and the number of the first that it stands for, which have found the same.
+Standing = tuple[int, Attempt]
+
+
 class Wait(NamedTuple):
     """A wait in words; `until` is None if it goes on."""
 
@@ -47,34 +51,36 @@ class Wait(NamedTuple):
 
 
 def waits(
-    workflow: Workflow, attempts: Sequence[tuple[int, Attempt]], events: Sequence[Event], wording: Wording
+    workflow: Workflow, attempts: Sequence[Standing], events: Sequence[Event], wording: Wording
 ) -> list[list[Wait]]:
     """The waits before each attempt, oldest first, and after the last.
 
-    An attempt comes with the number of the first that it stands for. `events` are the page's, oldest first: a wait of
+    `events` are the page's, oldest first: a wait of
     which they do not tell is told by how the attempt before it ended.
     """
-    (first, oldest), (_, newest) = attempts[0], attempts[-1]
-    before = [] if first > 1 else _between(None, oldest, workflow.created_at, events, wording)
+    first, last = attempts[0][0], attempts[-1]
+    before = [] if first > 1 else _between(None, attempts[0], workflow.created_at, events, wording)
     now = []
-    if workflow.status == Workflow.Status.PENDING and newest.closed_at:
-        now = [Wait(_waited_for(newest, events), newest.closed_at, None)]
-    pairs = pairwise(attempt for _, attempt in attempts)
-    return [before, *(_between(a, b, a.closed_at, events, wording) for a, b in pairs), now]
+    if workflow.status == Workflow.Status.PENDING and last[1].closed_at:
+        now = [Wait(_waited_for(*last, events), last[1].closed_at, None)]
+    return [before, *(_between(a, b, a[1].closed_at, events, wording) for a, b in pairwise(attempts)), now]
 
 
 def _between(
-    before: Attempt | None, after: Attempt, since: datetime | None, events: Sequence[Event], wording: Wording
+    before: Standing | None, after: Standing, since: datetime | None, events: Sequence[Event], wording: Wording
 ) -> list[Wait]:
-    """What was waited for before an attempt; and then for a worker, once the workflow was due."""
+    """What was waited for before an attempt; and then for a worker, once the workflow was due.
+
+    If the attempt stands for others that found the same, they have waited for what it waits for.
+    """
     if since is None:
         return []
-    until = after.opened_at
-    due = min(max(after.due_since or until, since), until)
-    why = (
-        f"{_waited_for(before, events)}{_ended_by(since, until, events, wording)}" if before else "Waited to become due"
-    )
-    found = [Wait(why, since, due), Wait(FOR_A_WORKER, due, until)]
+    first, attempt = after
+    until = attempt.opened_at
+    due = min(max(attempt.due_since or until, since), until)
+    waiting = after if first < attempt.number else before
+    why = _waited_for(*waiting, events) if waiting else "Waited to become due"
+    found = [Wait(f"{why}{_ended_by(since, until, events, wording)}", since, due), Wait(FOR_A_WORKER, due, until)]
     return [each for each in found if (each.seconds or 0) >= SHORTEST]
 
 
@@ -83,9 +89,9 @@ def _ended_by(since: datetime, until: datetime, events: Sequence[Event], wording
     return f", until {history.line(by, wording).headline.lower()} by {by.actor}" if by else ""
 
 
-def _waited_for(before: Attempt, events: Sequence[Event]) -> str:
+def _waited_for(first: int, before: Attempt, events: Sequence[Event]) -> str:
     known = [each for each in events if each.attempt is not None and each.attempt <= before.number]
-    told = {each.kind: each for each in known if each.attempt == before.number}
+    told = {each.kind: each for each in known if (each.attempt or 0) >= first}
     if waiting := told.get(Event.Kind.WAITING):
         return f"Waited ({waiting.detail.get('waiting_for', '?')})"
     last = before.steps[-1]["outcome"] if before.steps else ""
