@@ -38,13 +38,19 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart. `told` is the value of the whole range, in words."""
+    """A chart. `told` is the value of the whole range in words, `top` that of the highest column.
+
+    `axis` has the labels below it, with their places in percent, `targets` what a finger hits: several columns at once.
+    """
 
     title: str
     tone: str
     told: str
     told_before: str
     columns: Sequence[Column]
+    top: str = ""
+    axis: Sequence[tuple[float, str]] = ()
+    targets: Sequence[Column] = ()
 
     @property
     def drawn(self) -> str:
@@ -56,10 +62,20 @@ class Chart:
         """The marks of a week before, as one path."""
         return _path((each.x, each.before, each.width, MARK) for each in self.columns if each.before is not None)
 
-    def linked(self, urls: Sequence[str]) -> Self:
-        """The same chart, with a link from each column that counts something."""
-        pairs = zip(self.columns, urls, strict=True)
-        return replace(self, columns=[replace(each, url=url) if each.height else each for each, url in pairs])
+    def linked(self, starts: Sequence[datetime], together: int, url: Callable[[datetime, datetime], str]) -> Self:
+        """The same chart, in which each column that counts something is a link, and so are so many columns `together`.
+
+        `starts` has the start of each column, and the end of the last.
+        """
+
+        def link(first: int, number: int) -> Column:
+            run = self.columns[first : first + number]
+            counts = any(each.height for each in run)
+            address = url(starts[first], starts[first + number]) if counts else ""
+            return replace(run[0], width=_short(WIDTH / len(self.columns) * number), url=address)
+
+        fine = [replace(each, url=link(at, 1).url) for at, each in enumerate(self.columns)]
+        return replace(self, columns=fine, targets=[link(at, together) for at in range(0, len(fine), together)])
 
     @classmethod
     def draw(
@@ -70,6 +86,7 @@ class Chart:
         values: Sequence[tuple[datetime, Value, Value]],
         *,
         tell: Callable[[Value], str],
+        axis: Sequence[tuple[float, str]] = (),
     ) -> Self:
         """A chart of values by time, each with that of a week before. `tell` puts a value into words."""
         highest = max(each or 0.0 for _, *pair in values for each in pair)
@@ -87,7 +104,7 @@ class Chart:
             )
             for number, (at, value, before) in enumerate(values)
         ]
-        return cls(title, tone, tell(whole[0]), tell(whole[1]), drawn)
+        return cls(title, tone, tell(whole[0]), tell(whole[1]), drawn, tell(highest) if highest else "", axis)
 
 
 @dataclass(frozen=True, slots=True)

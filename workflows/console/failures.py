@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -66,7 +66,8 @@ class Line:
     money: str
     whose: str
     assign_url: str
-    chart: Chart | None = None
+    chart: Chart | None = None  # of all releases, and what was retried since
+    chart_url: str = ""
 
 
 @require_safe
@@ -108,10 +109,18 @@ def _lines(found: Sequence[Group], show: str, now: datetime) -> list[Line]:
     charts = {of: chart for each in installed() for of, chart in each.charts(show, now, causes).items()}
     by = _acknowledged_by([each.newest[0] for each in found if not each.left])
     times = recent_failures.interval_text(TIMES[show].window(now)[0], now) if show else ""
-    return [line(each, times, by.get(each.newest[0], ""), charts.get(each.cause[:3])) for each in found]
+    charted = recent_failures.interval_text(*TIMES[show or "24h"].window(now))
+    return [
+        replace(
+            line(each, times, by.get(each.newest[0], "")),
+            chart=(chart := charts.get(each.cause[:3])),
+            chart_url=links.failed_in(charted, Cause(*each.cause[:3])) if chart and chart.drawn else "",
+        )
+        for each in found
+    ]
 
 
-def line(group: Group, times: str = "", acknowledged_by: str = "", chart: Chart | None = None) -> Line:
+def line(group: Group, times: str = "", acknowledged_by: str = "") -> Line:
     cause, code = group.cause, words_for_code(wording_of_type(group.cause.workflow_type), group.cause.code)
     step = title_of(wording_of_type(cause.workflow_type), cause.step) or words.plain(cause.step)
     return Line(
@@ -124,7 +133,6 @@ def line(group: Group, times: str = "", acknowledged_by: str = "", chart: Chart 
         money=_money(group),
         assign_url=f"{reverse('admin:assign_failures')}?{urlencode(links.filters_of(cause))}" if group.left else "",
         whose=f"Acknowledged by {acknowledged_by}" if acknowledged_by else whose(group),
-        chart=chart,
     )
 
 

@@ -44,8 +44,12 @@ def failures_of(cause: Cause, times: str = "") -> str:
 
 def failed_in(times: str, cause: Cause | None = None) -> str:
     """The list of all failures of these times, even if retried since; of one cause, or of all."""
-    asked = {"ended": times, **(filters_of(cause) if cause else {})}
-    return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode(asked)}"
+    return in_times("ended", times, **(filters_of(cause) if cause else {}))
+
+
+def in_times(what: str, times: str, **filters: str) -> str:
+    """The list of the workflows that `ended` (failed), `came` or `completed` in these times; see `time_filters`."""
+    return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({what: times, **filters})}"
 
 
 def filters_of(cause: Cause) -> dict[str, str]:

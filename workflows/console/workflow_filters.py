@@ -10,20 +10,18 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import Q, QuerySet
-from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.functional import cached_property
 
 from workflows import times
-from workflows.console import dialogues, failures, paging
+from workflows.console import dialogues, paging
+from workflows.console.time_filters import EndedFilter
 from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
 from workflows.engine import unreadable
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.extension import installed
-from workflows.health import bounded, counts, late, money_at_risk, recent_failures, selecting
-from workflows.health.failures import Ends, ends
+from workflows.health import counts, late, money_at_risk, recent_failures, selecting
 from workflows.models import ManualTask, State, Wait, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import AWAITS_RELEASE, UNACKNOWLEDGED
@@ -117,68 +115,6 @@ class PresetFilter(paging.Filter):
         if self.value() == "attention":
             return [rows.filter(condition) for condition in _needing_attention()]
         return [self.queryset(request, rows)]
-
-
-class FailedFilter(admin.SimpleListFilter):
-    """Failures between two times, for links from Home. The page does not offer it."""
-
-    title = "time of failure"
-    parameter_name = "failed"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return _interval_in_words(self.value() or "")
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        found = recent_failures.interval(self.value() or "")
-        return recent_failures.failed_between(queryset, *found) if found else queryset
-
-
-class EndedFilter(admin.SimpleListFilter):
-    """All failures between two times, also those retried since, for links from charts. The page does not offer it."""
-
-    title = "time of failure, retried since or not"
-    parameter_name = "ended"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return _interval_in_words(self.value() or "")
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        """Passes one array: PostgreSQL would parse each of ten thousand parameters."""
-        if not self.value():
-            return queryset
-        return queryset.filter(pk__in=RawSQL("SELECT unnest(%s::bigint[])", [list(self.ends.workflows)]))
-
-    @cached_property
-    def ends(self) -> Ends:
-        found = recent_failures.interval(self.value() or "")
-        return ends(*found, failures.cause_of(self.request)) if found else Ends(0, {})
-
-    @property
-    def told(self) -> str:
-        """The sentence above the list: how many failures are listed, and how many of the workflows are still failed."""
-        if not self.value():
-            return ""
-        number, workflows = self.ends.number, len(self.ends.workflows)
-        failed = sum(self.ends.workflows.values())
-        told = f"{_so_many(number, 'failure')} of {_so_many(workflows, 'workflow')}."
-        if failed == workflows:
-            return told
-        if not failed:
-            return f"{told} None of them is failed still."
-        return (
-            f"{told} {failed:,} of them {'is' if failed == 1 else 'are'} failed still; the others have gone on since."
-        )
-
-
-def _interval_in_words(text: str) -> list[tuple[str, str]]:
-    if not (found := recent_failures.interval(text)):
-        return []
-    since, until = map(times.minute, found)  # with dates, because a bulk operation stores its filters in words
-    return [(text, f"From {since} to {until}")]
-
-
-def _so_many(number: int, what: str) -> str:
-    return f"{bounded.text(number)} {what}{'s' * (number != 1)}"
 
 
 class UnexpectedFilter(admin.SimpleListFilter):

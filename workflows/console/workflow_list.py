@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import acknowledging, failures, revealing, workflow_page
+from workflows.console import acknowledging, failures, revealing, time_filters, workflow_page
 from workflows.console import workflow_filters as filters
 from workflows.console.base import OptionalReasonForm, RetryForm, Verb
 from workflows.console.choosing import ChoosesMany
@@ -106,8 +106,10 @@ class WorkflowAdmin(ChoosesMany):
         filters.StateFilter,
         filters.TypeFilter,
         *filters.of_features(),
-        filters.FailedFilter,
-        filters.EndedFilter,
+        time_filters.FailedFilter,
+        time_filters.EndedFilter,
+        time_filters.CameFilter,
+        time_filters.CompletedFilter,
         filters.UnexpectedFilter,
         filters.StepFilter,
         filters.CodeFilter,

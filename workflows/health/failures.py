@@ -76,8 +76,11 @@ class Ends(NamedTuple):
     workflows: dict[int, bool]
 
 
-def ends(since: datetime, until: datetime, cause: Cause | None = None) -> Ends:
-    """Each failure of that time, as the rollup counts them, without duplicates. Reads only the newest."""
+def ends(since: datetime, until: datetime, cause: Cause | None = None, workflow_type: str = "") -> Ends:
+    """Each failure of that time, as the rollup counts them, without duplicates. Reads only the newest.
+
+    Of one cause, of a type, or of all.
+    """
     asked: dict[str, Any] = {
         "since": since,
         "until": until,
@@ -85,8 +88,11 @@ def ends(since: datetime, until: datetime, cause: Cause | None = None) -> Ends:
         "most": MOST,
         "limit": bounded.limit() + 1,
     }
+    only = f"{_OF_TYPE if cause or workflow_type else ''} {_OF_CAUSE if cause else ''}"
     with connection.cursor() as cursor:
-        cursor.execute(_ENDS.format(of_cause=_OF_CAUSE if cause else ""), asked | (cause._asdict() if cause else {}))
+        cursor.execute(
+            _ENDS.format(only=only), asked | (cause._asdict() if cause else {"workflow_type": workflow_type})
+        )
         found = cursor.fetchall()
     return Ends(sum(number for _, number, _ in found), {pk: still for pk, _, still in found})
 
@@ -105,12 +111,12 @@ _ENDS = f"""
              CROSS JOIN LATERAL (
                     SELECT coalesce(nullif(detail ->> 'error_code', ''), detail ->> 'error_class', '') AS code
                       FROM (SELECT coalesce(verdict.detail, f.detail) AS detail) said) told
-             WHERE coalesce(verdict.kind, f.kind) <> 'cancelled' AND told.code <> ALL (%(duplicates)s) {{of_cause}}
+             WHERE coalesce(verdict.kind, f.kind) <> 'cancelled' AND told.code <> ALL (%(duplicates)s) {{only}}
              ORDER BY f.at DESC, f.id DESC LIMIT %(limit)s) ended
       JOIN workflows_workflow w ON w.id = ended.workflow_id
      GROUP BY w.id"""  # noqa: S608 (ours)
-_OF_CAUSE = """AND coalesce(verdict.step, f.step) = %(step)s AND told.code = %(code)s
-               AND (SELECT workflow_type FROM workflows_workflow w WHERE w.id = f.workflow_id) = %(workflow_type)s"""
+_OF_CAUSE = "AND coalesce(verdict.step, f.step) = %(step)s AND told.code = %(code)s"
+_OF_TYPE = """AND (SELECT workflow_type FROM workflows_workflow w WHERE w.id = f.workflow_id) = %(workflow_type)s"""
 
 _CAUSE = """workflow_type = %(workflow_type)s AND current_step = %(step)s
             AND failed_release = coalesce(%(release)s, failed_release)

@@ -15,9 +15,10 @@ from django.utils import timezone
 from tests.rollup import look
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
-from tests.workflows.api.test_metrics import told
+from tests.workflows.api.test_metrics import Samples, told
 from tests.workflows.features.brake.causes import open_cause
 from tests.workflows.features.outages.services import open_circuit
+from workflows.console.charts import Chart, Column
 from workflows.features.retention import content
 from workflows.models import State, Workflow
 from workflows.models.xids import CurrentTransactionId
@@ -74,6 +75,7 @@ def everything(now: datetime) -> None:
     with transaction.atomic():
         content.empty([emptied.pk])
     ends(rows.failed(current_step="reserve", completed_at=now - 30 * HOUR), now - 30 * HOUR)
+    completes(ends(rows.complete(workflow_type="onboarding"), late), late + MINUTE)
     for state, make in rows.IN_STATE.items():
         if state not in (State.FAILED, State.CANCELLED):
             make()
@@ -101,18 +103,42 @@ def opened(client: Client, url: str) -> int:
     return int(number)
 
 
+def total(samples: Samples, counter: str, label: str = "") -> float:
+    """The sum of a counter, of the series with that label."""
+    return sum(
+        number for (name, labels), number in samples.items() if name == f"{counter}_total" and label in (*labels, "")
+    )
+
+
 def number_in(text: str) -> int:
     return int(re.findall(r"\d+", text.replace("24 hours", ""))[0])
 
 
-def on_home(client: Client, asked: str) -> Iterator[tuple[str, int, str]]:
+def targets(chart: Chart) -> Iterator[tuple[int, Column]]:
+    """What fingers hit: the links of several columns, each with how many these count."""
+    for target in (each for each in chart.targets if each.url):
+        yield sum(int(each.told) for each in chart.columns if 0 <= each.x - target.x < target.width - 0.1), target
+
+
+def on_failures(client: Client, asked: str) -> Iterator[tuple[str, int, str]]:
+    """What the groups of failures say: how many there are, and how many the chart of each counts."""
+    for line in client.get("/admin/failures/", {"show": asked}).context["lines"]:
+        if line.group.number > 1:
+            yield f"{line.what} {line.why}", int(line.number), line.url
+        if line.chart_url:
+            yield f"chart of {line.what} {line.why}", int(line.chart.told), line.chart_url
+
+
+def on_home(client: Client, asked: str, of_type: str = "") -> Iterator[tuple[str, int, str]]:
     """What Home says, the number, and where that leads."""
-    found = client.get("/admin/", {"range": asked}).context
+    found = client.get("/admin/", {"range": asked, "workflow_type": of_type}).context
     yield from ((label, int(number), url) for label, number, url in found["numbers"])
     for bar in (*found["states"], *found["trends"]["failures"]):
         yield bar.label, int(bar.told), bar.url
     for chart in found["trends"]["charts"]:
         yield from ((f"{chart.title} {each.at}", int(each.told), each.url) for each in chart.columns if each.url)
+        for number, target in targets(chart):
+            yield f"Together: {chart.title} {target.at}", number, target.url
     for piece, url in (pair for reason in found["health"].reasons for pair in reason):
         if url and re.match(r"\d+ ", piece) and "/change/" not in url:
             yield piece, number_in(piece), url
@@ -127,6 +153,7 @@ def test_each_number_opens_as_many_as_it_says_and_the_metrics_say_the_same(as_: 
     client, numbers = as_("superuser"), {}
     for asked in ("24h", "30d"):
         said = [each for each in on_home(client, asked) if each not in numbers.values()]
+        said += on_failures(client, asked)
         opens = [(label, opened(client, url), url) for label, _, url in said]
         assert said == opens
         charted = client.get("/admin/", {"range": asked}).context["trends"]["charts"][2]
@@ -134,10 +161,16 @@ def test_each_number_opens_as_many_as_it_says_and_the_metrics_say_the_same(as_: 
         assert (charted.title, int(charted.told)) == ("Failed", shown)
         numbers |= {each[0]: each for each in said}
     assert numbers["Failed in the last hour"][1] == 5
-    # One more has failed before that, twice. The chart counts both, and three that were retried.
+    # One more has failed before that, twice. The chart counts both, and four that were retried.
     assert numbers["Failed in the last 24 hours"][1] == 6
-    assert client.get("/admin/").context["trends"]["charts"][2].told == "10"
+    assert client.get("/admin/").context["trends"]["charts"][2].told == "11"
+    of_type = [each for each in on_home(client, "24h", "onboarding") if "workflow_type=onboarding" in each[2]]
+    assert of_type == [(label, opened(client, url), url) for label, _, url in of_type]
+    assert {("Came in", 1), ("Completed", 1), ("Failed", 1)} <= {(label.split(" 2")[0], n) for label, n, _ in of_type}
     scraped = told(client)
+    came, completed, *_ = client.get("/admin/", {"range": "30d"}).context["trends"]["charts"]
+    assert int(came.told) == total(scraped, "workflow_started")
+    assert int(completed.told) == total(scraped, "workflow_finished", "COMPLETE")
     assert scraped["failed_last_hour", ()] == 5
     assert scraped["overdue_tasks", ()] == numbers["Overdue tasks"][1]
     assert sum(number for (name, _), number in scraped.items() if name == "workers") == numbers["Live workers"][1]

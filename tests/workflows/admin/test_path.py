@@ -19,7 +19,7 @@ from workflows.models.clock import ClockTimestamp
 pytestmark = pytest.mark.django_db
 
 AT = datetime(2026, 5, 20, 12, tzinfo=UTC)
-SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
+SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 
 
 def ran(step: str, ms: float = 100, outcome: str = "ran", **entry: Any) -> dict[str, Any]:
@@ -96,6 +96,10 @@ def test_bars_stand_one_after_the_other_to_scale_and_nothing_leaves_the_picture(
     assert placed == [(0.0, 25.0), (25.0, 50.0), (75.0, picture.NARROWEST)]
     told = row_of(path, "review").bars[0].told
     assert told.endswith("from about 2026-05-20 14:00:00 Berlin time (2026-05-20 12:00:00 UTC)")
+    full = created(rows.complete())
+    Attempt.objects.filter(workflow=full).delete()
+    attempt(full, 1, "complete", ran("reserve", 1000), ran("review", 0), at=AT, seconds=1)
+    assert row_of(path_of(as_, full), "review").bars[0].x == 100 - picture.NARROWEST
     short = attempt(row, 2, "followed_up", ran("thank", 1), at=AT + 3 * DAY, seconds=0.001)
     attempt(row, 3, "followed_up", ran("thank", 1), at=short + 3 * DAY, seconds=0.001)
     path = path_of(as_, row)
@@ -121,6 +125,26 @@ def test_a_reversal_stands_beside_its_step_and_a_death_says_what_is_not_known(as
     assert row_of(path, "charge").mark == "Stopped here"
 
 
+def test_what_was_looked_at_many_times_is_one_attempt_and_one_wait(as_: Login) -> None:
+    row = created(rows.compensating(), AT)
+    Attempt.objects.filter(workflow=row).update(opened_at=AT, closed_at=AT)
+    looked = ran("charge", 5, "waiting", undo=True)
+    at = attempt(row, 2, "waiting", looked, at=AT + DAY)
+    rows.event(row, "waiting", attempt=2, at=at, detail={"waiting_for": "Has someone refunded it?"})
+    for number in range(3, 40):
+        at = attempt(row, number, "waiting", looked, at=at + HOUR)
+    path = path_of(as_, row)
+    assert [span.label for span in path.axis] == ["1", "2 d", "2-39", "now"]
+    assert path.waited == "Waited (Has someone refunded it?), 2 d; waited (Has someone refunded it?) until now"
+    assert (row_of(path, "charge").mark, row.status) == ("Waits here", "PENDING")
+
+
+def test_one_that_is_complete_has_stopped_nowhere(as_: Login) -> None:
+    row = rows.given_up()
+    attempt(row, 2, "follow_up_failed", ran("thank", outcome="failed"), at=timezone.now())
+    assert {each.mark for each in path_of(as_, row).rows} == {""}
+
+
 def test_one_that_is_parked_again_waits_for_the_same_service(as_: Login) -> None:
     row = created(rows.parked(), AT)
     Attempt.objects.all().delete()
@@ -142,7 +166,10 @@ def test_many_attempts_and_a_step_of_long_ago_take_no_more(as_: Login) -> None:
     )
     path = path_of(as_, row)
     assert queries(as_("support"), f"/admin/workflows/workflow/{row.pk}/change/") == few
-    assert (path.left_out, len([span for span in path.axis if span.kind == "attempt"])) == (299 - picture.DRAWN, picture.DRAWN)
+    assert (path.left_out, len([span for span in path.axis if span.kind == "attempt"])) == (
+        299 - picture.DRAWN,
+        picture.DRAWN,
+    )
     assert row_of(path, "gone").told == "Ran 8 times, 800 ms (attempts 292 to 299)"
 
 

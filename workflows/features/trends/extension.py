@@ -23,7 +23,7 @@ class TrendsExtension(Extension):
     def home(self, request: HttpRequest, read: Counts) -> Iterator[Panel]:
         from workflows.features.trends import page
 
-        trends = page.of_workflows(request.GET.get("range", ""), read.at)
+        trends = page.of_workflows(request.GET.get("range", ""), read.at, request.GET.get("workflow_type", ""))
         bars = {"caption": "Failures, by step and code", "bars": trends["failures"], "none": "Nothing has failed."}
         yield Panel("going", "admin/workflows/trends.html", {"trends": trends})
         yield Panel("bars", "admin/workflows/bars.html", {**bars, "tone": "bad"})

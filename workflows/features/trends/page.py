@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from workflows.console import charts, links
 from workflows.console.charts import Bar, Chart, Value
 from workflows.console.ranges import RANGES
-from workflows.definition import wording_of_type
+from workflows.definition import definitions, wording_of_type
 from workflows.errors import DUPLICATES
 from workflows.features.trends import rates
 from workflows.features.trends.rates import Point
@@ -31,18 +32,32 @@ Columns = Sequence[Sequence[Point]]
 
 
 class Trends:
-    """The rollup's numbers for a range that ends with the hour, or day, of `now`."""
+    """The rollup's numbers, of a type or all, for a range that ends with the hour, or day, of `now`."""
 
-    def __init__(self, asked: str, now: datetime) -> None:
+    def __init__(self, asked: str, now: datetime, workflow_type: str = "") -> None:
+        self.of_type = {"workflow_type": workflow_type} if workflow_type in definitions() else {}
         self.range = next((each for each in RANGES if each.key == asked), RANGES[0])
         self.since, self.until = self.range.window(now)
         self._starts = [self.since + number * self.range.column for number in range(self.range.number)]
+        self._axis = self.range.axis(self._starts)
 
     def page(self, drawn: Sequence[Chart], failures: Sequence[Bar]) -> dict[str, Any]:
         """The context of `trends.html`. Its table has a column for each chart."""
         rows = list(zip(*(chart.columns for chart in drawn), strict=True))
-        ranges = [(f"?range={each.key}", each.label, each == self.range) for each in RANGES]
+        ranges = [(self._url(range=each.key), each.label, each == self.range) for each in RANGES]
         return {"ranges": ranges, "range": self.range, "charts": drawn, "rows": rows, "failures": failures}
+
+    def types(self) -> list[tuple[str, str, bool]]:
+        """The choice of a type: address, label, and whether it is shown. Empty if there is but one."""
+        known = {"": "All types", **{name: words.workflow_type(name) for name in sorted(definitions())}}
+        shown = self.of_type.get("workflow_type", "")
+        return [
+            (self._url(workflow_type=each), label, each == shown) for each, label in known.items() if len(known) > 2
+        ]
+
+    def _url(self, **asked: str) -> str:
+        asked = {"range": self.range.key, **self.of_type, **asked}
+        return f"?{urlencode({name: value for name, value in asked.items() if value})}"
 
     # --- Numbers --------------------------------------------------------------------------------
 
@@ -53,14 +68,16 @@ class Trends:
     def read_only(self, metric: Metric, earlier: timedelta = timedelta(0), **asked: Any) -> Columns:
         """The points of each column, or of the columns that much earlier."""
         found: list[list[Point]] = [[] for _ in range(self.range.number)]
-        for point in rates.series(metric, self.since - earlier, self.until - earlier, self.range.grain, **asked):
+        for point in rates.series(
+            metric, self.since - earlier, self.until - earlier, self.range.grain, **self.of_type, **asked
+        ):
             found[(point.at + earlier - self.since) // self.range.column].append(point)
         return found
 
     def numbers(self, title: str, tone: str, counted: Sequence[int]) -> Chart:
         """A chart of one number for each column."""
         values = [(at, number, None) for at, number in zip(self._starts, counted, strict=True)]
-        return Chart.draw(title, tone, (sum(counted), None), values, tell=_count)
+        return Chart.draw(title, tone, (sum(counted), None), values, tell=_count, axis=self._axis)
 
     def counts(self, title: str, tone: str, now: Columns, before: Columns) -> Chart:
         """A chart of counts."""
@@ -84,7 +101,7 @@ class Trends:
         spans = [(start, start + self.range.column) for start in self._starts]
         values = [(start, within(start, end), within(start - WEEK, end - WEEK)) for start, end in spans]
         whole = (within(self.since, self.until), within(self.since - WEEK, self.until - WEEK))
-        return Chart.draw(title, tone, whole, values, tell=_time)
+        return Chart.draw(title, tone, whole, values, tell=_time, axis=self._axis)
 
     def _chart(
         self,
@@ -97,7 +114,7 @@ class Trends:
     ) -> Chart:
         pairs = zip(self._starts, now, before, strict=True)
         values = [(at, measure(points), measure(earlier)) for at, points, earlier in pairs]
-        return Chart.draw(title, tone, (measure(_all(now)), measure(_all(before))), values, tell=tell)
+        return Chart.draw(title, tone, (measure(_all(now)), measure(_all(before))), values, tell=tell, axis=self._axis)
 
     def failures(self, points: Sequence[Point]) -> list[Bar]:
         """Bars of the steps and codes with the most failures, each with the list of those workflows."""
@@ -107,10 +124,13 @@ class Trends:
         worst, times = counted.most_common(BARS), recent_failures.interval_text(self.since, self.until)
         return charts.bars([(_failure(*of), number, links.failed_in(times, Cause(*of))) for of, number in worst])
 
-    def linked(self, failed: Chart) -> Chart:
-        """The same chart of failures, with links from its columns to the workflows that they count."""
-        times = [recent_failures.interval_text(start, start + self.range.column) for start in self._starts]
-        return failed.linked(list(map(links.failed_in, times)))
+    def linked(self, what: str, chart: Chart) -> Chart:
+        """The same chart, with links to the workflows that its columns count: that `came`, `completed` or `ended`."""
+
+        def url(since: datetime, until: datetime) -> str:
+            return links.in_times(what, recent_failures.interval_text(since, until), **self.of_type)
+
+        return chart.linked([*self._starts, self.until], self.range.together, url)
 
 
 def _all(columns: Columns) -> list[Point]:
@@ -138,21 +158,26 @@ def _failure(workflow_type: str, step: str, code: str) -> str:
 # --- Pages ----------------------------------------------------------------------------------------
 
 
-def of_workflows(asked: str, now: datetime) -> dict[str, Any]:
-    """Trends of all workflows, for Home. Counts each failure, also those retried since, but no duplicates."""
-    trends = Trends(asked, now)
+def of_workflows(asked: str, now: datetime, workflow_type: str = "") -> dict[str, Any]:
+    """Trends of the workflows of a type, or all, for Home. Counts each failure, also those retried since.
+
+    Duplicates do not count.
+    """
+    trends = Trends(asked, now, workflow_type)
     labels = ["workflow_type", "step", "code"]
     failed, failed_before = (
         _only(columns, lambda point: point.code not in DUPLICATES)
         for columns in trends.read(Metric.FINISHED, by=labels, outcome="failed")
     )
     drawn = [
-        trends.counts("Came in", "idle", *trends.read(Metric.STARTED)),
-        trends.counts("Completed", "good", *trends.read(Metric.FINISHED, outcome="complete")),
-        trends.linked(trends.counts("Failed", "bad", failed, failed_before)),
+        trends.linked("came", trends.counts("Came in", "idle", *trends.read(Metric.STARTED))),
+        trends.linked(
+            "completed", trends.counts("Completed", "good", *trends.read(Metric.FINISHED, outcome="complete"))
+        ),
+        trends.linked("ended", trends.counts("Failed", "bad", failed, failed_before)),
         trends.seconds("Took, waiting left out (p95)", Metric.ACTIVE, *trends.read(Metric.ACTIVE)),
     ]
-    return trends.page(drawn, trends.failures(_all(failed)))
+    return {**trends.page(drawn, trends.failures(_all(failed))), "types": trends.types()}
 
 
 def of_failures(

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from tests.workflows.admin.conftest import Login, as_, parcels
 from workflows.console.charts import Chart, bars
+from workflows.console.ranges import RANGES
 from workflows.features.trends import page as trends
 from workflows.models import CircuitEvent, Service
 from workflows.models.rollup import Grain, Metric, Rollup
@@ -93,3 +94,37 @@ def test_columns_are_as_high_as_their_values_and_one_is_seen_beside_many() -> No
     assert drawn.drawn == "M0.0 0.0h64.0v60.0h-64.0z M80.0 59.0h64.0v1.0h-64.0z"
     assert drawn.marks == "M0.0 30.0h64.0v1.5h-64.0z"
     assert bars([]) == []
+
+
+def test_the_axis_says_when_and_a_finger_hits_several_columns_at_once(as_: Login) -> None:
+    count(Metric.FINISHED, 2, outcome="failed", step="charge", code="card_declined")
+    count(Metric.FINISHED, 3, outcome="failed", step="charge", workflow_type="onboarding")
+    client = as_("support")
+    failed = charts(client)["Failed"]
+    assert (failed.top, failed.told) == ("5", "5")
+    for asked, targets in (("24h", 12), ("7d", 7), ("30d", 10)):
+        drawn = charts(client, asked)["Failed"]
+        assert len(drawn.targets) == targets
+        assert 330 / targets >= 24  # pixels of a chart on a phone that is 390 wide
+        assert [bool(each.url) for each in drawn.targets].count(True) == 1
+    only = client.get("/admin/", {"workflow_type": "parcel"}).context["trends"]
+    assert [each.told for each in only["charts"]][2] == "2"
+    assert [(label, is_shown) for _, label, is_shown in only["types"]] == [
+        *[("All types", False), ("Onboarding", False), ("Parcel", True)]
+    ]
+    assert "range=24h&workflow_type=parcel" in only["types"][2][0]
+
+
+def test_the_axis_has_the_hours_and_days_of_who_reads_it() -> None:
+    now = datetime(2026, 5, 20, 12, 30, tzinfo=UTC)  # a Wednesday
+
+    def axis(number: int) -> list[tuple[float, str]]:
+        shown = RANGES[number]
+        since, _ = shown.window(now)
+        return shown.axis([since + n * shown.column for n in range(shown.number)])
+
+    assert axis(0) == [(20.83, "18:00"), (45.83, "00:00"), (70.83, "06:00")]
+    with timezone.override("Asia/Kolkata"):
+        assert axis(0) == [(25.0, "00:30"), (50.0, "06:30"), (75.0, "12:30")]
+        assert [label for _, label in axis(1)] == ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue"]
+        assert [label for _, label in axis(2)] == ["27 Apr", "4 May", "11 May"]
