@@ -305,6 +305,13 @@ OUTBOX_DESTINATIONS = env.str("OUTBOX_DESTINATIONS", default="")
 # The CloudEvents attribute `source` of our events.
 OUTBOX_SOURCE = env.str("OUTBOX_SOURCE", default="onramp")
 
+# --- E-mail about what waits for people (docs/notices.md) -----------------------------------------
+
+# The mail server, as "smtp+tls://user:password@mail.example.com:587"; without it mail is printed.
+vars().update(env.email_url("EMAIL_URL", default="consolemail://"))
+# The address of the console, for the links in mail: "https://onramp.example.com".
+CONSOLE_URL = env.str("CONSOLE_URL", default="")
+
 # --- SQS (`manage.py consumesqs`) -----------------------------------------------------------------
 
 # The URL of the queue of submissions, the API client that sends them, and the URL of the queue for refused ones.

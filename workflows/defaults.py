@@ -29,6 +29,7 @@ DEFAULTS: dict[str, Any] = {
     "KAFKA_OPTIONS": "",
     "OUTBOX_DESTINATIONS": "",
     "OUTBOX_SOURCE": "onramp",
+    "CONSOLE_URL": "",
     "SQS_QUEUE_URL": "",
     "SQS_CLIENT": "",
     "SQS_DEAD_LETTERS_URL": "",

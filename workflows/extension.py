@@ -113,6 +113,10 @@ class Extension:
         """
         return ()
 
+    # Requests that wait for a second person, as SELECTs of a code of ours, the key, the workflow and since when.
+    # `features.notices` tells people of them.
+    wait_for_second: ClassVar[Sequence[str]] = ()
+
     # Question types to answer within the hour, because money may be in doubt: words for one, and for many.
     urgent_questions: ClassVar[Mapping[str, tuple[str, str]]] = {}
 

@@ -21,6 +21,7 @@ ROOMS = {
     "Bulk operations": "bulkoperation bulkitem",
     "Retention": "erasure hold",
     "Outbox": "outboxevent",
+    "Notices": "notice mutedmail",
     "Trends": "rollup rollupprogress",
     "Failures in the console": "assignedcause",
     "Sealing": "datakey",

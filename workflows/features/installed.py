@@ -20,6 +20,8 @@ from workflows.features.corrections.hooks import Corrections
 from workflows.features.deferred_steps.extension import DeferredStepsExtension
 from workflows.features.deferred_steps.hooks import DeferredSteps
 from workflows.features.doctor.extension import DoctorExtension
+from workflows.features.notices.extension import NoticesExtension
+from workflows.features.notices.hooks import Notices
 from workflows.features.outages.extension import OutagesExtension
 from workflows.features.outages.hooks import Outages
 from workflows.features.outbox.extension import OutboxExtension
@@ -44,6 +46,7 @@ FEATURES: tuple[Feature, ...] = (
     Bulk(),
     Retention(),
     Outbox(),
+    Notices(),
     Trends(),
     Traces(),
     Tasks(),
@@ -56,6 +59,7 @@ EXTENSIONS: tuple[Extension, ...] = (
     PaceExtension(),
     DeferredStepsExtension(),
     OutboxExtension(),
+    NoticesExtension(),
     CorrectionsExtension(),
     TwoPeopleExtension(),
     BusinessKeyExtension(),

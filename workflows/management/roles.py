@@ -57,6 +57,8 @@ RIGHTS = {
     "workflows_followup": Rights("rawd", "rawd"),
     "workflows_hold": Rights("r", "raw"),
     "workflows_manualtask": Rights("rawd", "rw"),
+    "workflows_mutedmail": Rights("r", "rad"),
+    "workflows_notice": Rights("rawd", ""),
     "workflows_originalpayload": Rights("rd", "rawd"),
     "workflows_outboxevent": Rights("rawd", "rawd"),
     "workflows_pace": Rights("rw", "rawd"),

@@ -16,6 +16,7 @@ from workflows.models.failure import AssignedCause
 from workflows.models.follow_up import FollowUp
 from workflows.models.hold import Hold
 from workflows.models.manual_task import ManualTask
+from workflows.models.notice import MutedMail, Notice
 from workflows.models.outbox_event import OutboxEvent
 from workflows.models.pace import Pace
 from workflows.models.rollup import Rollup, RollupProgress
@@ -49,6 +50,8 @@ __all__ = [
     "FollowUp",
     "Hold",
     "ManualTask",
+    "MutedMail",
+    "Notice",
     "OriginalPayload",
     "OutboxEvent",
     "Pace",

@@ -48,6 +48,9 @@ class CorrectionsExtension(Extension):
             "somebody has asked for a correction: approve the correction, or do not correct it",
         ),
     )
+    wait_for_second = (
+        "SELECT 'correction', id, workflow_id, asked_at FROM workflows_correction WHERE state = 'asked'",
+    )
     empties = (
         "DELETE FROM workflows_originalpayload WHERE workflow_id = ANY (%(ids)s)",
         "UPDATE workflows_correction SET told = '[]', reason = '' WHERE workflow_id = ANY (%(ids)s)",

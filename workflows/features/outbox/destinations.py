@@ -1,7 +1,8 @@
 """DESTINATIONS of events, by the setting OUTBOX_DESTINATIONS. No message quotes the setting, because it holds secrets.
 
 {"crm": {"url": "https://crm.example.com/hooks", "secrets": ["whsec_..."], "topics": ["workflow.*", "order.paid"]},
- "lake": {"kafka": "onramp-events", "topics": ["*"]}}
+ "lake": {"kafka": "onramp-events", "topics": ["*"]},
+ "desk": {"email": "onramp@example.com", "topics": ["task.*", "lead.asked"]}}
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from ipaddress import ip_address
@@ -19,23 +20,28 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from workflows.features.notices.hours import Mailing
 from workflows.ingress.webhooks import key_of
 from workflows.models.outbox_event import LONGEST_DESTINATION
 
 # The prefix of the names of their circuits (`workflows.outages`).
 SERVICES = "outbox "
-_FIELDS = {"url", "secrets", "kafka", "topics"}
+_FIELDS = {"url", "secrets", "kafka", "topics", "email", "digest_minutes", "hours"}
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A destination of events whose topic matches one of `topics`: a webhook (`url`, `keys`) or a topic of `kafka`."""
+    """A destination of events whose topic matches one of `topics`: a webhook (`url`, `keys`), a topic of `kafka`, or
+    e-mail from the address `email`, as `mailing` says.
+    """
 
     name: str
     topics: tuple[str, ...]
     url: str = ""
     keys: tuple[bytes, ...] = ()
     kafka: str = ""
+    email: str = ""
+    mailing: Mailing = field(default_factory=Mailing)
 
     @property
     def service(self) -> str:
@@ -55,8 +61,8 @@ def destinations() -> Mapping[str, Destination]:
 
 
 def taking(topic: str) -> list[str]:
-    """The names of the destinations that take a topic."""
-    return [each.name for each in destinations().values() if each.takes(topic)]
+    """The names of the destinations that take a topic, but those of e-mail, which only `features.notices` writes to."""
+    return [each.name for each in destinations().values() if each.takes(topic) and not each.email]
 
 
 @lru_cache(maxsize=8)
@@ -76,8 +82,12 @@ def _destination(name: str, said: Any, debug: bool) -> Destination:
 
     if not re.fullmatch(rf"[a-z0-9][a-z0-9_-]{{0,{LONGEST_DESTINATION - 1}}}", name):
         raise refuse("has no valid name: lower-case letters, digits and _ -.")
-    if not isinstance(said, dict) or said.keys() - _FIELDS or ("url" in said) == ("kafka" in said):
-        raise refuse("has the fields topics, and either url and secrets, or kafka; and no others.")
+    if (
+        not isinstance(said, dict)
+        or said.keys() - _FIELDS
+        or sum(way in said for way in ("url", "kafka", "email")) != 1
+    ):
+        raise refuse("has the fields topics, and either url and secrets, or kafka, or email; and no others.")
     topics, url, kafka, secrets = (said.get(field) for field in ("topics", "url", "kafka", "secrets"))
     if not _are_texts(topics) or not topics:
         raise refuse('says no topics: ["*"] for all.')
@@ -85,6 +95,11 @@ def _destination(name: str, said: Any, debug: bool) -> Destination:
         if not isinstance(kafka, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", kafka):
             raise refuse("names no valid topic of Kafka.")
         return Destination(name, tuple(topics), kafka=kafka)
+    if "email" in said:
+        try:
+            return Destination(name, tuple(topics), email=said["email"], mailing=Mailing.of(said))
+        except ValueError as error:
+            raise refuse(str(error)) from None
     if not isinstance(url, str) or (why := _why_no_address(url, debug)):
         raise refuse(why if isinstance(url, str) else "has an url that is not text.")
     try:

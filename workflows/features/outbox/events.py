@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic_core import to_json
@@ -18,8 +18,17 @@ from workflows.postgres.statements import execute
 from workflows.sealing import whole
 from workflows.state import attempt_log
 
-# The prefix of the engine's own topics (`lifecycle`).
+# The prefix of the engine's own topics (`lifecycle`), and the topics of `features.notices`.
 OURS = "workflow."
+OF_NOTICES = (
+    "task.opened",
+    "task.assigned",
+    "task.due_soon",
+    "task.overdue",
+    "reversal.failed",
+    "lead.asked",
+    "second_person.wanted",
+)
 LARGEST_BODY = 256 * 1024  # the limit of a signal's body; brokers take a megabyte
 LONGEST_KEY = 200
 
@@ -50,14 +59,21 @@ def publish(topic: str, body: Mapping[str, Any], *, key: str = "") -> None:
         raise PublishError(
             f"A topic is 1 to {LONGEST_TOPIC} lower-case letters, digits and . _ -, and does not start with {OURS}"
         )
+    if topic in OF_NOTICES:
+        raise PublishError(f"The topic {topic} is the engine's own.")
     if len(key) > LONGEST_KEY or not key.isprintable():
         raise PublishError(f"The key of an event is at most {LONGEST_KEY} characters that can be printed.")
     store(attempt.workflow_id, topic, body, key=key)
 
 
-def store(workflow_id: int, topic: str, body: Mapping[str, Any], *, key: str) -> None:
-    """Store a sealed event in the open transaction. Raises Unstorable, or PublishError if it is too large."""
-    destinations = taking(topic)
+def store(
+    workflow_id: int, topic: str, body: Mapping[str, Any], *, key: str, destinations: Sequence[str] | None = None
+) -> None:
+    """Store a sealed event in the open transaction, for these destinations, by default all that take its topic.
+
+    Raises Unstorable, or PublishError if it is too large.
+    """
+    destinations = taking(topic) if destinations is None else list(destinations)
     if not destinations:
         return
     stored = as_json(body)

@@ -63,6 +63,11 @@ class TwoPeopleExtension(Extension):
             whom=f"{WHOM}, auditors",
         ),
     )
+    wait_for_second = (
+        """SELECT 'confirmation', id, workflow_id, asked_at FROM workflows_confirmation c
+            WHERE state = 'asked' AND (task_id IS NULL OR EXISTS (
+                  SELECT FROM workflows_manualtask t WHERE t.id = c.task_id AND t.state = 'open'))""",
+    )
     empties = (
         """UPDATE workflows_confirmation SET reason = '', state = CASE state WHEN 'asked' THEN 'stale' ELSE state END
             WHERE workflow_id = ANY (%(ids)s)""",

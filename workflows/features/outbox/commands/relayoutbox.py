@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
 from workflows.engine.side_process_heartbeat import SideHeartbeat
+from workflows.features.notices.mail import Mail
 from workflows.features.outbox.destinations import SERVICES, Destination, destinations
 from workflows.features.outbox.relay import Relay, Sender
 from workflows.features.outbox.webhooks import Webhook
@@ -31,9 +32,11 @@ class Command(RunningCommand):
     help = (
         "Sends the events of the outbox to the destinations of OUTBOX_DESTINATIONS, until it is stopped.\n\n"
         '    {"crm": {"url": "https://crm.example.com/hooks", "secrets": ["whsec_..."], "topics": ["workflow.*"]},\n'
-        '     "lake": {"kafka": "onramp-events", "topics": ["*"]}}\n\n'
+        '     "lake": {"kafka": "onramp-events", "topics": ["*"]},\n'
+        '     "desk": {"email": "onramp@example.com", "topics": ["task.*", "reversal.*", "lead.*"]}}\n\n'
         "A webhook gets each event as a CloudEvent, signed as https://www.standardwebhooks.com says, with each of its\n"
-        "secrets; it answers 2xx within 10 seconds. Kafka needs KAFKA_BROKERS, and KAFKA_OPTIONS for SASL and TLS.\n\n"
+        "secrets; it answers 2xx within 10 seconds. Kafka needs KAFKA_BROKERS, and KAFKA_OPTIONS for SASL and TLS.\n"
+        "E-mail about what waits for people goes through EMAIL_URL (docs/notices.md).\n\n"
         "An event is sent once or more, always under the same id, and in the order of its workflow. What fails is\n"
         "tried again after 5 seconds, doubling to an hour; after three days it waits for a person (the\n"
         "console, Needs a person). A destination that is down is left alone but for a trial; one that answers 410\n"
@@ -89,6 +92,8 @@ def _chosen(names: list[str] | None) -> list[Destination]:
 
 
 def _sender(destination: Destination) -> Sender:
+    if destination.email:
+        return Mail(destination)
     if not destination.kafka:
         return Webhook(destination)
     kafka = extra("workflows.features.outbox.kafka")

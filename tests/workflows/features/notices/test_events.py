@@ -1,0 +1,156 @@
+"""What waits for people becomes events for others: once, together, and without a word about a patient."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.checks import INFO, WARNING
+from django.db.models import F
+from django.utils import timezone
+from pytest_django import Settings
+
+from tests.engine import do_chore
+from tests.workflows import rows
+from workflows.features.notices.checks import check_notices
+from workflows.models import ManualTask, Notice, OutboxEvent, Workflow
+from workflows.sealing import whole
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def destination(settings: Settings) -> None:
+    crm = {"url": "http://127.0.0.1:9/hooks", "secrets": [SECRET], "topics": ["*"]}
+    settings.OUTBOX_DESTINATIONS = json.dumps({"crm": crm})
+
+
+def told() -> list[tuple[str, dict[str, Any]]]:
+    """What is told now, and was not before."""
+    before = set(OutboxEvent.objects.values_list("pk", flat=True))
+    do_chore("tell of what waits")
+    new = OutboxEvent.objects.exclude(pk__in=before).order_by("pk")
+    return [(event.topic, whole.unseal(event, event.body)) for event in new]
+
+
+def topics() -> list[str]:
+    return sorted(topic for topic, _ in told())
+
+
+def task(**fields: Any) -> ManualTask:
+    return rows.open_task(rows.waiting(task=False), **fields)
+
+
+def minutes_pass(minutes: int) -> None:
+    Notice.objects.update(told_at=F("told_at") - timedelta(minutes=minutes))
+
+
+def test_a_task_is_told_once_and_without_what_it_asks() -> None:
+    row = task(team="clinic")
+    [(topic, body)] = told()
+    assert topic == "task.opened"
+    assert body.pop("age_seconds") < 60
+    assert body == {
+        "code": "parcel review", "team": "clinic", "number": 1, "urgent": False,
+        "subjects": [row.pk], "workflows": [row.workflow_id],
+    }  # fmt: skip
+    minutes_pass(60)
+    assert told() == []
+
+
+def test_thousands_are_few_messages() -> None:
+    for _ in range(30):
+        task()
+    task(team="clinic")
+    first = told()
+    assert [body["number"] for _, body in first] == [30, 1]
+    assert len(first[0][1]["subjects"]) == 20
+    for _ in range(3):
+        task()
+        assert told() == []
+    minutes_pass(9)
+    assert told() == []
+    minutes_pass(2)
+    assert [body["number"] for _, body in told()] == [3]
+
+
+def test_money_waits_a_minute_at_most() -> None:
+    for minutes in (0, 1):
+        minutes_pass(minutes)
+        rows.unclear_charge()
+        [(_, body)] = told()
+        assert body["urgent"]
+
+
+WAITS: dict[str, Callable[[Any], Any]] = {
+    "task.assigned": lambda user: task(assignee=user),
+    "task.due_soon": lambda user: task(created_at=timezone.now() - 2 * HOUR, due_at=timezone.now() + HOUR / 2),
+    "task.overdue": lambda user: task(due_at=timezone.now() - HOUR),
+    "lead.asked": lambda user: task(lead_asked_at=timezone.now()),
+    "reversal.failed": lambda user: rows.open_task(rows.compensating(), task_type="undo_in_doubt", expires_at=later()),
+    "second_person.wanted": lambda user: rows.to_confirm(user, rows.refunded()),
+    "second_person.wanted ": lambda user: rows.asked_to_correct(),
+}
+
+
+def later() -> Any:
+    return timezone.now() + 50 * HOUR
+
+
+@pytest.mark.parametrize("topic", WAITS)
+def test_each_thing_that_waits_for_people_has_a_topic(topic: str, admin_user: Any) -> None:
+    WAITS[topic](admin_user)
+    found = [each for each in topics() if each != "task.opened"]
+    assert found == [topic.strip()]
+
+
+def test_a_task_that_somebody_took_themselves_or_that_is_due_in_days_is_not_told_again(admin_user: Any) -> None:
+    task(assignee=admin_user, claimed_at=timezone.now(), due_at=later())
+    assert topics() == ["task.opened"]
+
+
+def test_what_changes_is_told_again(admin_user: Any, django_user_model: Any) -> None:
+    row = task(assignee=admin_user)
+    assert topics() == ["task.assigned", "task.opened"]
+    other = django_user_model.objects.create(username="bob")
+    ManualTask.objects.filter(pk=row.pk).update(assignee=other, lead_asked_at=timezone.now())
+    assert topics() == ["lead.asked", "task.assigned"]
+    ManualTask.objects.filter(pk=row.pk).update(lead_asked_at=timezone.now())
+    minutes_pass(11)
+    assert topics() == ["lead.asked"]
+
+
+@pytest.mark.parametrize("over", [{"state": "closed"}, {"workflow": None}])
+def test_what_is_over_before_it_is_told_is_not_told(over: dict[str, Any]) -> None:
+    task()
+    assert topics() == ["task.opened"]
+    row = task()
+    assert topics() == []  # it waits for the window
+    if over == {"workflow": None}:
+        Workflow.objects.filter(pk=row.workflow_id).update(status="FAILED", completed_at=timezone.now())
+    else:
+        ManualTask.objects.filter(pk=row.pk).update(**over)
+    minutes_pass(11)
+    assert topics() == []
+    assert Notice.objects.filter(subject=row.pk).count() == 0
+
+
+def test_nothing_is_stored_when_nobody_is_to_be_told_and_the_check_says_so(settings: Settings) -> None:
+    assert list(check_notices()) == []
+    task()
+    crm = {"url": "http://127.0.0.1:9/hooks", "secrets": [SECRET], "topics": ["order.*"]}
+    settings.OUTBOX_DESTINATIONS = json.dumps({"crm": crm})
+    assert told() == []
+    assert not Notice.objects.exists()
+    for topic, level in (("order.*", INFO), ("task.*", WARNING)):
+        settings.OUTBOX_DESTINATIONS = json.dumps({"crm": {**crm, "topics": [topic]}})
+        [said] = check_notices()
+        assert (said.id, said.level) == ("workflows.W047", level)
+        assert "lead.asked" in str(said.msg)

@@ -1,0 +1,148 @@
+"""WAITING: what waits for people, as SQL, and when the teams are told of it.
+
+Each row is told once under each topic, and again if its time or its assignee changes. What is alike (topic, code, team,
+assignee) is told together, at most once in a window: the first at once, the others when the window is over. So a
+failure of thousands is a few messages, with the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from workflows.engine.compensation import UNDO_TASK_TYPE
+from workflows.extension import installed
+from workflows.health.money_at_risk import urgent
+from workflows.postgres.statements import execute, fetch_all, literal
+
+# The window of what has money in doubt, and that of the rest; e-mail has one of its own for the rest.
+URGENT_WINDOW, WINDOW = timedelta(minutes=1), timedelta(minutes=10)
+SECOND = "second_person.wanted"
+# Rows that a slice notices, and rows that a message lists; the message has the number of all.
+AT_A_TIME, LISTED = 1_000, 20
+
+# A task that opens with less than an hour left is not told twice.
+_TASKS = f"""
+    SELECT topic, t.task_type, t.id, t.workflow_id, t.team, whom, since
+      FROM workflows_manualtask t CROSS JOIN LATERAL (VALUES
+           (CASE t.task_type WHEN {literal(UNDO_TASK_TYPE)} THEN 'reversal.failed' ELSE 'task.opened' END,
+            NULLIF(t.assignee_id, t.assignee_id), t.created_at, true),
+           ('task.assigned', t.assignee_id, t.created_at, t.assignee_id IS NOT NULL AND t.claimed_at IS NULL),
+           ('task.due_soon', NULL, coalesce(t.due_at, t.expires_at),
+            statement_timestamp() BETWEEN coalesce(t.due_at, t.expires_at) - interval '1 hour'
+                                      AND coalesce(t.due_at, t.expires_at)
+            AND t.created_at < coalesce(t.due_at, t.expires_at) - interval '1 hour'),
+           ('task.overdue', NULL, t.due_at, t.due_at <= statement_timestamp()),
+           ('lead.asked', NULL, t.lead_asked_at, t.lead_asked_at IS NOT NULL)) AS found (topic, whom, since, holds)
+     WHERE t.state = 'open' AND holds
+       AND EXISTS (SELECT FROM workflows_workflow w WHERE w.id = t.workflow_id AND w.status = 'PENDING')"""  # noqa: S608 (ours)
+
+
+def _waiting() -> str:
+    """SQL for all that waits: topic, code, subject, workflow_id, team, whom, since."""
+    seconds = [
+        f"SELECT '{SECOND}', code, subject, workflow_id, '', NULL, since FROM ({each}) AS of_feature "  # noqa: S608 (ours)
+        "(code, subject, workflow_id, since)"
+        for extension in installed()
+        for each in extension.wait_for_second
+    ]
+    return " UNION ALL ".join([_TASKS, *seconds])
+
+
+def notice(*, by_event: bool, by_mail: bool) -> int:
+    """Store what waits and is new; return how many rows changed.
+
+    A way that nobody is told by counts as told, so that its setting later brings no old news.
+    """
+    return execute(
+        f"""INSERT INTO workflows_notice
+                   (topic, code, subject, workflow_id, team, whom_id, since, told_at, mailed_at)
+            SELECT w.*, CASE WHEN NOT %(by_event)s THEN clock_timestamp() END,
+                   CASE WHEN NOT %(by_mail)s THEN clock_timestamp() END
+              FROM ({_waiting()}) AS w (topic, code, subject, workflow_id, team, whom, since)
+             WHERE NOT EXISTS (
+                   SELECT FROM workflows_notice n
+                    WHERE (n.topic, n.code, n.subject, n.since) = (w.topic, w.code, w.subject, w.since)
+                      AND n.whom_id IS NOT DISTINCT FROM w.whom)
+             LIMIT {AT_A_TIME}
+                ON CONFLICT (topic, code, subject) DO UPDATE
+               SET since = excluded.since, whom_id = excluded.whom_id, team = excluded.team,
+                   told_at = excluded.told_at, mailed_at = excluded.mailed_at""",  # noqa: S608 (ours)
+        {"by_event": by_event, "by_mail": by_mail},
+    )
+
+
+class Group(NamedTuple):
+    """What is told together. `whom` is the assignee; `last` is when the last message of this kind was stored."""
+
+    topic: str
+    code: str
+    team: str
+    whom: Any
+    last: datetime | None
+    now: datetime
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether money may be in doubt, or a call waits for a second person."""
+        return self.topic == SECOND or self.code in urgent()
+
+    def may_be_told(self, window: timedelta) -> bool:
+        window = URGENT_WINDOW if self.is_urgent else window
+        return self.last is None or self.now - self.last >= window
+
+
+class Row(NamedTuple):
+    """A notice of a group; `still` says that it still waits."""
+
+    id: int
+    subject: int
+    workflow_id: int
+    since: datetime
+    still: bool
+
+
+_OF_GROUP = "topic = %(topic)s AND code = %(code)s AND team = %(team)s AND whom_id IS NOT DISTINCT FROM %(whom)s"
+
+
+def untold(way: str) -> list[Group]:
+    """The groups that wait to be told; `way` is the column, `told_at` or `mailed_at`."""
+    found = fetch_all(
+        f"""SELECT topic, code, team, whom_id,
+                   (SELECT max({way}) FROM workflows_notice l
+                     WHERE (l.topic, l.code, l.team) = (n.topic, n.code, n.team)
+                       AND l.whom_id IS NOT DISTINCT FROM n.whom_id), statement_timestamp()
+              FROM workflows_notice n WHERE {way} IS NULL GROUP BY topic, code, team, whom_id ORDER BY min(id)"""  # noqa: S608 (ours)
+    )
+    return [Group(*row) for row in found]
+
+
+def take(group: Group, way: str) -> list[Row]:
+    """The rows of a group that still wait, oldest first: they are told now. Those that wait no more are deleted."""
+    found = fetch_all(
+        f"""WITH waiting (topic, code, subject, workflow_id, team, whom, since) AS ({_waiting()})
+            SELECT id, n.subject, n.workflow_id, n.since, EXISTS (
+                   SELECT FROM waiting w WHERE (w.topic, w.code, w.subject) = (n.topic, n.code, n.subject))
+              FROM workflows_notice n WHERE {way} IS NULL AND {_OF_GROUP} ORDER BY n.since, id""",  # noqa: S608 (ours)
+        group._asdict(),
+    )
+    rows = [Row(*each) for each in found]
+    execute("DELETE FROM workflows_notice WHERE id = ANY (%s)", [[each.id for each in rows if not each.still]])
+    rows = [each for each in rows if each.still]
+    told = f"UPDATE workflows_notice SET {way} = statement_timestamp() WHERE id = ANY (%s)"  # noqa: S608 (ours)
+    execute(told, [[each.id for each in rows]])
+    return rows
+
+
+def body(group: Group, rows: Sequence[Row]) -> dict[str, Any]:
+    """What an event says: never a title, a reason, a note or a value."""
+    return {
+        "code": group.code,
+        "team": group.team,
+        "number": len(rows),
+        "age_seconds": max(0, int((group.now - rows[0].since).total_seconds())),
+        "urgent": group.is_urgent,
+        "subjects": [each.subject for each in rows[:LISTED]],
+        "workflows": [each.workflow_id for each in rows[:LISTED]],
+    }
