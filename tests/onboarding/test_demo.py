@@ -16,6 +16,7 @@ import httpx
 import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
+from django.db import connection
 
 from onboarding.demo import report
 from onboarding.samples import Sample, samples
@@ -105,6 +106,7 @@ def test_it_runs_to_the_end_and_says_how_to_send_one_more_that_completes(start_d
     demo = start_demo(9)
     demo.until_it_prints("Ctrl-C stops everything.")
     assert "each once, none missing" in demo.output
+    assert {"onramp_intake", "onramp_worker", "onramp_console"} <= signed_in(), demo.output
     assert re.search(r"told by webhook, [1-9][0-9]* times.*?workflow\.(completed|failed)", demo.output, re.S)
     assert set(WorkerProcess.objects.filter(stopped_at=None).values_list("release", flat=True)) == {"2.3.0", "2.4.0"}
     see_the_sights(demo)
@@ -116,6 +118,13 @@ def test_it_runs_to_the_end_and_says_how_to_send_one_more_that_completes(start_d
     assert "202 Accepted" in sent.stdout
     sent_one = Workflow.objects.exclude(pk__in=before)
     until(lambda: sent_one.get().status == "COMPLETE", what=lambda: sent_one.values())
+
+
+def signed_in() -> set[str]:
+    """The roles with sessions in the test database."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT DISTINCT usename FROM pg_stat_activity WHERE datname = current_database()")
+        return {role for (role,) in cursor.fetchall()}
 
 
 # What the pages say that the demo leads to; those that are not named here open, too.

@@ -30,7 +30,7 @@ try:
 except ModuleNotFoundError as error:
     raise CommandError("The demo needs more packages: pip install -c constraints.txt '.[debug]'") from error
 
-from onboarding.demo import logins, outages, report, scenes, traffic
+from onboarding.demo import logins, outages, report, roles, scenes, traffic
 from onboarding.demo.play import play
 from onboarding.demo.processes import DemoError, Processes, ignore_interruptions, require_free_ports
 from onboarding.samples import Sample, samples
@@ -104,6 +104,12 @@ class Command(BaseCommand):
 
         with _database(screen), Processes(state, environment) as processes:
             call_command("migrate", verbosity=0)
+            own = roles.environments()
+            screen.print(
+                "Each process has a role of its own in the database: docs/deployment.md."
+                if own
+                else "All processes have one role in the database, for this server does not let us make others."
+            )
             people = logins.make_logins()
             screen.print(logins.table(people))
             api_key, secret = api_keys.create("demo"), webhooks.create("accounts")
@@ -120,14 +126,15 @@ class Command(BaseCommand):
                     name,
                     ["-m", "gunicorn", f"{entry}:application", "--bind", f"127.0.0.1:{ports[name]}"],
                     ready=f"http://127.0.0.1:{ports[name]}/healthz",
+                    **own.get(name, {}),
                 )
             old = options["workers"] // 2  # half of them
             for release, number in ((OLD_RELEASE, old), (NEW_RELEASE, options["workers"] - old)):
                 if number:
                     command = ["manage.py", "runworker", "--processes", str(number)]
-                    processes.start(f"workers-{release}", command, RELEASE=release)
+                    processes.start(f"workers-{release}", command, RELEASE=release, **own.get("workers", {}))
 
-            processes.start("relay", ["manage.py", "relayoutbox"])
+            processes.start("relay", ["manage.py", "relayoutbox"], **own.get("relay", {}))
 
             traffic.arrange(sandbox, plan)
             with traffic.bad_day(sandbox, plan, door=f"{console}/v1/signals/accounts", secret=secret):
