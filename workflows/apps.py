@@ -57,6 +57,7 @@ class WorkflowsConfig(AppConfig):
         register(checks.check_signal_sources)
         register(checks.check_wording)
         register(checks.check_series)
+        register(checks_of_settings.check_database_is_verified, deploy=True)
         register(checks.check_search_keys, deploy=True)
         register(checks.check_data_keys, deploy=True)
         register(checks.check_undeclared_steps, Tags.database)

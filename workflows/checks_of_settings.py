@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Any
 
 from django.apps import apps
@@ -89,3 +91,47 @@ def check_sealing(**kwargs: Any) -> Messages:
             hint="pip install 'django-onramp[sealing]'",
             id="workflows.E037",
         )
+
+
+def check_database_is_verified(**kwargs: Any) -> Messages:
+    """The way to a database on another host is encrypted, and its certificate is checked.
+
+    https://www.postgresql.org/docs/current/libpq-ssl.html#LIBPQ-SSL-PROTECTION
+    """
+    found: dict[str, str] = {}
+    for settings_of in connections.settings.values():
+        if "postgres" in settings_of["ENGINE"]:
+            found |= dict.fromkeys(_remote_hosts(settings_of), _sslmode(settings_of["OPTIONS"]))
+    for host, mode in found.items():
+        if mode != "verify-full":
+            yield Warning(
+                f"The database on {host} is reached with sslmode={mode}: somebody on the way can pose as it, and read and "
+                "change all that is sent.",
+                hint="Write sslmode=verify-full, and sslrootcert=<file> or =system: "
+                "DATABASE_URL=postgres://...?sslmode=verify-full&sslrootcert=system.",
+                id="workflows.W040",
+            )
+
+
+def _sslmode(options: dict[str, Any]) -> str:
+    given = options.get("sslmode") or os.environ.get("PGSSLMODE")
+    # With the system's certificates libpq accepts no other mode.
+    is_system = (options.get("sslrootcert") or os.environ.get("PGSSLROOTCERT")) == "system"
+    return given or ("verify-full" if is_system else "prefer")
+
+
+def _remote_hosts(settings_of: dict[str, Any]) -> list[str]:
+    """The hosts that libpq may connect to which are not this machine. What a service file names is not known."""
+    options = settings_of["OPTIONS"]
+    named = settings_of["HOST"] or options.get("host") or os.environ.get("PGHOST", "")
+    address = options.get("hostaddr") or os.environ.get("PGHOSTADDR")
+    return [host for host in str(address or named).split(",") if not _is_local(host.strip())]
+
+
+def _is_local(host: str) -> bool:
+    if not host or host.startswith(("/", "@")) or host == "localhost":  # a socket: its folder, or an abstract one
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -9,13 +9,19 @@ import pytest
 from django.conf import global_settings
 from django.contrib import admin
 from django.contrib.auth.models import Group
+from django.core.checks.registry import registry
 from django.core.management import get_commands, load_command_class
 from django.db import connections
 
 from staff.defaults import DEFAULTS as OF_STAFF
 from tests.servers import ROOT
 from workflows import checks_of_settings, defaults
-from workflows.checks_of_settings import check_database, check_named_definitions, check_users
+from workflows.checks_of_settings import (
+    check_database,
+    check_database_is_verified,
+    check_named_definitions,
+    check_users,
+)
 from workflows.console.checks import check_site
 from workflows.extension import installed
 
@@ -57,6 +63,59 @@ def test_another_database_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     (error,) = check_database()
     assert (error.id, "'django.db.backends.sqlite3'" in error.msg) == ("workflows.E030", True)
     assert '"ENGINE": "django.db.backends.postgresql"' in error.hint
+
+
+@pytest.mark.parametrize("host", ["", "/run/postgresql", "@onramp", "localhost", "127.0.0.1", "127.0.1.1", "::1"])
+@pytest.mark.parametrize("by", ["HOST", "host", "PGHOST"])
+def test_a_database_on_this_machine_needs_no_certificate(host: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _modes_told(monkeypatch, {by: host}) == []
+    assert _modes_told(monkeypatch, {by: f"{host},db.example.com"}) == ["db.example.com is reached with sslmode=prefer"]
+
+
+@pytest.mark.parametrize("by", ["sslmode", "PGSSLMODE"])
+@pytest.mark.parametrize("mode", ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"])
+def test_a_database_elsewhere_is_verified(mode: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = _modes_told(monkeypatch, {"HOST": "10.1.2.3,::1,2001:db8::7", by: mode})
+    elsewhere = ["10.1.2.3", "2001:db8::7"]
+    assert told == [f"{host} is reached with sslmode={mode}" for host in elsewhere if mode != "verify-full"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"HOST": "db.example.com", "sslrootcert": "system"}, 0),
+        ({"HOST": "db.example.com", "PGSSLROOTCERT": "system"}, 0),
+        ({"HOST": "db.example.com", "sslrootcert": "/etc/ssl/ours.pem"}, 1),
+        ({"HOST": "localhost", "hostaddr": "10.1.2.3"}, 1),
+        ({"HOST": "db.example.com", "PGHOSTADDR": "127.0.0.1"}, 0),
+        ({"HOST": "localhost.example.com"}, 1),
+        ({"HOST": "db.example.com", "ENGINE": "django.db.backends.mysql"}, 0),
+    ],
+)
+def test_what_decides_where_it_is_and_how_it_is_verified(
+    given: Any, told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(_modes_told(monkeypatch, given)) == told
+
+
+def test_the_check_is_of_deployments() -> None:
+    run = registry.get_checks(include_deployment_checks=True)
+    assert check_database_is_verified in run
+    assert check_database_is_verified not in registry.get_checks()
+
+
+def _modes_told(monkeypatch: pytest.MonkeyPatch, given: dict[str, str]) -> list[str]:
+    for name in ("PGHOST", "PGHOSTADDR", "PGSSLMODE", "PGSSLROOTCERT"):
+        monkeypatch.delenv(name, raising=False)
+    for name in (name for name in given if name.startswith("PG")):
+        monkeypatch.setenv(name, given[name])
+    options = {name: value for name, value in given.items() if name.islower()}
+    engine = given.get("ENGINE", "django.db.backends.postgresql")
+    database = {"ENGINE": engine, "HOST": given.get("HOST", ""), "OPTIONS": options}
+    monkeypatch.setattr(connections, "settings", {"default": database, "attempt_log": database})
+    messages = list(check_database_is_verified())
+    assert {each.id for each in messages} <= {"workflows.W040"}
+    return [each.msg.removeprefix("The database on ").partition(": somebody")[0] for each in messages]
 
 
 def test_a_missing_app_and_a_foreign_site_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
