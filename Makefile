@@ -24,11 +24,21 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 	DATA_KEYS=only-for-the-checks-yet-another-one-of-many-characters-0123456789 \
 	SEARCH_KEYS=only-for-the-checks-another-one-of-many-characters-0123456789
 
-.PHONY: help venv test test-all test-edges mutants bench bench-quick bench-big bench-console lint format demo pictures docs db-start db-stop clean
+# A tenth of the tests, whose processes sign in with their roles. Others do as a person what only a test can, in the
+# midst of a worker's turn, or look at what a session did last.
+WITH_ROLES = $(addprefix tests/workflows/,api/test_asgi.py api/test_bounds.py api/test_of_workflow.py \
+	api/test_submissions.py api/test_workflows.py intake/test_batching.py features/queues/test_submissions.py \
+	features/outbox/test_chores.py effects/test_ledger.py engine/test_claim.py waits/test_approval.py \
+	waits/test_asking_again.py waits/test_children.py waits/test_signal.py waits/test_time.py) \
+	$(addprefix tests/acceptance/,test_no_feature.py test_intake.py::test_400_submissions_each_sent_twice_at_once_become_400_rows \
+	test_runworker.py::test_two_processes_run_each_of_500_workflows_exactly_once) \
+	--deselect tests/workflows/api/test_workflows.py::test_an_input_is_never_in_the_text_of_a_statement
+
+.PHONY: help venv test test-all test-edges test-roles mutants bench bench-quick bench-big bench-console lint format demo pictures docs db-start db-stop clean
 .DEFAULT_GOAL := help
 
 # On the embedded PostgreSQL, unless there is a DATABASE_URL.
-test test-all test-edges mutants bench bench-quick bench-big bench-console lint demo pictures docs: export DEBUG = 1
+test test-all test-edges test-roles mutants bench bench-quick bench-big bench-console lint demo pictures docs: export DEBUG = 1
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -47,6 +57,9 @@ test-all: $(INSTALLED) ## Run all tests: with real processes that are killed and
 
 test-edges: $(INSTALLED) ## Run a tenth of the tests with the oldest and the newest Python and Django that are here
 	@$(VENV) -m tests.edges $(ARGS)
+
+test-roles: $(INSTALLED) ## Run a tenth of the tests, each process with its role in the database (a server that trusts us)
+	@$(VENV) -m pytest -m "" -n 2 --roles $(WITH_ROLES) $(ARGS)
 
 mutants: $(INSTALLED) ## Take fences, locks and orders out in turn (an hour), or conditions of a change, and see a test fail
 	@$(VENV) -m tests.mutants $(ARGS)

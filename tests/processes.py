@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import psutil
 from django.conf import settings
 
-from tests.servers import database_url
+from tests.servers import database_url, url_of
 
 T = TypeVar("T")
 
@@ -38,11 +38,13 @@ class Runworker:
 
     def __init__(self, log: Path, definitions: tuple[str, ...], arguments: tuple[str, ...], **environ: str) -> None:
         self.log = log
+        environ = {**environment(*definitions), **environ}
+        environ["DATABASE_URL"] = url_of(self.command, environ["DATABASE_URL"])
         with log.open("w") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", self.command, *arguments],
                 cwd=settings.BASE_DIR,
-                env={**environment(*definitions), **environ},
+                env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

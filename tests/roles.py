@@ -1,26 +1,38 @@
 """ROLES: what is tested runs in the database as its role, and what a test prepares as the owner. `make test-roles`.
 
-A worker is the class `Worker`; the console, a request of Django's test client.
+In this process a worker is the class `Worker`, the intake its threads and its `Link`, and the console a request of
+Django's test client. Processes sign in as their role (`servers.url_of`), which the server has to trust.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextvars import ContextVar
 from functools import wraps
+from threading import current_thread
 from typing import Any
 
-import psycopg
 from django.db import connection, connections
 from django.db.backends.signals import connection_created
 from django.test.client import ClientHandler
 from psycopg.pq import TransactionStatus
 
+from tests import servers
 from workflows.engine.loop import Worker
 from workflows.features.outbox.relay import Relay
+from workflows.features.queues.submissions import Door
+from workflows.intake import connection as link
 from workflows.management import roles
 
-_roles: list[str] = []
+# Of what runs in this thread: "NONE" is the owner.
+_role = ContextVar("role", default="NONE")
+
+INTAKE, WORKER, CONSOLE = roles.Names()[1:4]
+PROCESSES = {
+    "config.intake": INTAKE,
+    "config.wsgi": CONSOLE,
+    **dict.fromkeys(("runworker", "relayoutbox", "consumekafka", "consumesqs"), WORKER),
+}
 
 
 def apply(names: roles.Names) -> None:
@@ -39,34 +51,35 @@ def run_as_roles() -> None:
     with connection._nodb_cursor() as one_at_a_time:
         one_at_a_time.execute("SELECT pg_advisory_lock(hashtext('roles'))")  # the session ends with this block
         apply(roles.Names())
+        with connection.cursor() as cursor:
+            for role in (INTAKE, WORKER, CONSOLE):
+                cursor.execute(f"ALTER ROLE {role} LOGIN")
+    servers.ROLES.update(PROCESSES)
     for kind, names, role in (
-        (Worker, ("run", "process_next", "process_from_sources", "run_maintenance"), "onramp_worker"),
-        (Relay, ("run", "send_next"), "onramp_worker"),
-        (ClientHandler, ("__call__",), "onramp_console"),
+        (Worker, ("run", "process_next", "process_from_sources", "run_maintenance"), WORKER),
+        (Relay, ("run", "send_next"), WORKER),
+        (Door, ("enter",), WORKER),
+        (ClientHandler, ("__call__",), CONSOLE),
     ):
         for name in names:
             setattr(kind, name, _as(role, getattr(kind, name)))
     connection_created.connect(_tell, weak=False)
+    of_django = link._parameters
+    link._parameters = lambda: of_django() | {"user": INTAKE if _role.get() == "NONE" else _role.get()}
 
 
 def _as(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def run(*args: Any, **options: Any) -> Any:
-        with _role(role):
+        before = _role.set(role)
+        try:
+            _tell_all()
             return function(*args, **options)
+        finally:
+            _role.reset(before)
+            _tell_all()
 
     return run
-
-
-@contextmanager
-def _role(role: str) -> Iterator[None]:
-    _roles.append(role)
-    _tell_all()
-    try:
-        yield
-    finally:
-        _roles.pop()
-        _tell_all()
 
 
 def _tell_all() -> None:
@@ -75,6 +88,7 @@ def _tell_all() -> None:
 
 
 def _tell(connection: Any, **_: Any) -> None:
+    role = INTAKE if current_thread().name.startswith("intake") else _role.get()
     raw = connection.connection
     if raw and not raw.closed and raw.info.transaction_status in (TransactionStatus.IDLE, TransactionStatus.INTRANS):
-        psycopg.Cursor(raw).execute(f"SET ROLE {_roles[-1] if _roles else 'NONE'}", prepare=False)
+        raw.pgconn.exec_(f"SET ROLE {role}".encode())  # past what tests put in the way of statements

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -23,6 +24,9 @@ from psycopg import sql
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# With `--roles`: the role in the database that each application or command signs in as, see `tests.roles`.
+ROLES: dict[str, str] = {}
+
 
 def database_url(*, port: int | None = None) -> str:
     """The DATABASE_URL of the test database for another process, whatever engine the settings name.
@@ -35,6 +39,12 @@ def database_url(*, port: int | None = None) -> str:
     password = f":{quote(info.password, safe='')}" if info.password else ""
     host = f"127.0.0.1:{port}" if port else f"{quote(info.host, safe='')}:{info.port}"
     return f"postgres://{quote(info.user, safe='')}{password}@{host}/{quote(info.dbname, safe='')}"
+
+
+def url_of(process: str, url: str) -> str:
+    """The same database with the role of this application or command, if it has one; only in the test database."""
+    is_ours = url.rpartition("/")[2] == connection.settings_dict["NAME"]
+    return re.sub("//[^@]*@", f"//{ROLES[process]}@", url) if is_ours and process in ROLES else url
 
 
 def bash(script: str) -> str:
@@ -294,7 +304,7 @@ class Gunicorn:
             self.process = subprocess.Popen(
                 [self.python, "-m", "gunicorn", application, "--bind", f"127.0.0.1:{self.port}", *flags],
                 cwd=ROOT,
-                env={**os.environ, "DEBUG": "1", "DATABASE_URL": url, **environment},
+                env={**os.environ, "DEBUG": "1", "DATABASE_URL": url_of(application, url), **environment},
                 stdout=output,
                 stderr=output,
             )

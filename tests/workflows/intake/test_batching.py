@@ -173,7 +173,7 @@ def refusing_the_commit(transactional_db: None) -> Iterator[None]:
     with connection.cursor() as cursor:
         cursor.execute(
             """CREATE SEQUENCE tries;
-               CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+               CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
                $$ BEGIN
                    IF NEW.payload ? 'late' AND nextval('tries') = 1 THEN RAISE deadlock_detected; END IF;
                    IF NEW.payload ? 'deadly' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
