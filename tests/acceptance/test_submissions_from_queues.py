@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 from django.db import connections
+from django.db.models.functions import Now
 
 from tests.acceptance.doors import Door, OfKafka, OfSqs, Pairs, queue_of
 from tests.kafka import Cluster
@@ -22,7 +23,6 @@ from tests.processes import Runworker, until
 from tests.servers import Proxy, database_url
 from tests.sqs import Server
 from workflows.ingress import api_keys
-from workflows.intake.submissions import submission_definition
 from workflows.models import ApiKey, SideProcess, UndeliveredMessage, Workflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -170,16 +170,17 @@ def test_without_the_database_nothing_is_lost_or_refused(door: Door, proxy: Prox
     assert door.dead() == []
 
 
-def test_of_a_client_whose_keys_were_revoked_they_wait(door: Door) -> None:
+@pytest.mark.parametrize("end", ["revoked_at", "expires_at"])
+def test_of_a_client_without_a_valid_key_they_wait(door: Door, end: str) -> None:
     consumer = door.start()
     pairs = good(2)
     door.send(pairs[:1])
     until(lambda: Workflow.objects.count() == 1, what=lambda: consumer.output)
-    api_keys.revoke(ApiKey.objects.get())
-    until(lambda: not api_keys.KeyTable().key_for("shop", submission_definition()))
+    until(lambda: ApiKey.objects.exclude(last_used_at=None).exists())
+    ApiKey.objects.update(**{end: Now()})
     time.sleep(api_keys.MAX_AGE_SECONDS + 1)
     door.send(pairs[1:])
-    until(lambda: "has no valid key any more" in consumer.output, what=lambda: consumer.output)
+    until(lambda: "has no valid key for this any more" in consumer.output, what=lambda: consumer.output)
     assert door.dead() == []
     api_keys.create("shop", tenant="south")
     until(lambda: Workflow.objects.filter(tenant="south").count() == 1, what=lambda: consumer.output)

@@ -197,17 +197,17 @@ class KeyTable:
         self._read_unless_newer_than(monotonic() - MAX_AGE_SECONDS)
 
     def key_for(self, client: str, definition: WorkflowDefinition) -> Key | None:
-        """The newest key of this client that may start the definition: a message of a queue brings none.
+        """The newest key of this client that may start the definition; an expired one only if there is no other.
 
-        Raises DatabaseUnavailable.
+        A message of a queue brings none. Raises DatabaseUnavailable.
         """
         self.read()
         able = (
             each
             for each in self._keys.values()
-            if each.client == client and SUBMIT in each.verbs and not each.is_expired and each.may_start(definition)
+            if each.client == client and SUBMIT in each.verbs and each.may_start(definition)
         )
-        return max(able, key=lambda each: each.id, default=None)
+        return max(able, key=lambda each: (not each.is_expired, each.id), default=None)
 
     def key_at_once(self, key: str) -> Key | None:
         """What this key may do, if the table can tell without a query, a lock or any other wait; else None."""

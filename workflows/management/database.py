@@ -55,15 +55,18 @@ def refuse_lacking_keys() -> None:
 def refuse_unknown_clients(clients: Iterable[str]) -> None:
     """Refuse to start if one of these clients has no key that may submit: its tenant would be unknown."""
     try:
-        unknown = [each for each in clients if api_keys.table.key_for(each, submission_definition()) is None]
+        keys = {each: api_keys.table.key_for(each, submission_definition()) for each in clients}
     except DatabaseUnavailable:
         return
     finally:
         connection.close()
-    for client in unknown:
-        raise CommandError(
-            f"There is no API client {client!r} that may submit. Make one: manage.py createapikey {client!r}."
-        )
+    for client, key in keys.items():
+        if key is None:
+            cure = f"Make one: manage.py createapikey {client!r}."
+            raise CommandError(f"There is no API client {client!r} that may submit. {cure}")
+        if key.is_expired:
+            cure = f"Make its successor: manage.py rotateapikey {key.id}."
+            raise CommandError(f"The API key of the client {client!r} has expired. {cure}")
 
 
 def _refuse(missing: int) -> None:

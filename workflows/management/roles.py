@@ -218,7 +218,8 @@ def sql(names: Names, schema: str) -> Iterator[str]:
         for table, columns in of.items():
             yield from _grant(table, letter, names.intake, columns)
     for table, columns in USES.items():
-        yield from _grant(table, "w", names.intake, columns)
+        for role in (names.intake, names.worker):
+            yield from _grant(table, "w", role, columns)
     yield _LOOKS.format(roles=", ".join(names[1:4]))
     yield from _views(names.reader)
     yield "COMMIT"

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from io import BytesIO
+from itertools import product
 from time import monotonic
 from typing import Any
 from unittest.mock import Mock
@@ -21,10 +22,11 @@ from tests.postgres import without_triggers
 from tests.workflows import rows
 from tests.workflows.api.answers import assert_problem
 from tests.workflows.api.test_submissions import post
-from workflows.api import asgi
+from workflows.api import asgi, urls
 from workflows.api.asgi import Intake
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.features.queues.submissions import Door, Outcome, Sent
+from workflows.health.api_keys import EXPIRED, expiring
 from workflows.ingress import api_keys, bounds
 from workflows.intake.submissions import submission_definition
 from workflows.models import ApiKey, Signal, SpentKey, Workflow
@@ -94,9 +96,27 @@ def test_a_key_for_one_kind_finds_the_rows_of_others_at_no_door(client: Client, 
     assert not Workflow.objects.filter(pk=outside.pk).exclude(status="PENDING").exists()
     assert list(Signal.objects.exclude(source="engine").values_list("workflow_id", flat=True)) == [within.pk]
     if bound != "tenant":
-        for door in STARTING:
-            assert_problem(knock(client, door, key, outside), 403, "out_of_bounds")
+        again = {"Idempotency-Key": str(outside.key)}
+        for door, sent in product(STARTING, ({}, again)):
+            assert_problem(knock(client, door, key, outside, **sent), 403, "out_of_bounds")
         assert Workflow.objects.count() == 2
+
+
+def test_each_door_that_takes_a_key_is_tried_here() -> None:
+    tried = {path.format(key="<str:key>").strip("/") for _, path, _ in DOORS.values()}
+    there = {str(each.pattern) for each in urls.urlpatterns if str(each.pattern).startswith("v1/")}
+    assert there - tried == {"v1/openapi.json", "v1/signals/<str:source>"}, "these take no key"
+    assert tried < there
+
+
+@pytest.mark.usefixtures("another")
+@pytest.mark.parametrize("bound", [{"types": ["another"]}, {"queues": ["elsewhere"]}, {"tenant": "north"}])
+def test_nobody_waits_at_the_intake_for_a_row_outside_their_bounds(intake: Served, bound: Any) -> None:
+    row = rows.workflow(submitted_by="shop")
+    refused = knock(intake, "submission", api_keys.create("shop", **bound), row, Prefer="wait=1")
+    assert_problem(refused, 404, "not_found")
+    assert "Preference-Applied" not in refused.headers
+    assert knock(intake, "submission", api_keys.create("shop"), row, Prefer="wait=1").status_code == 200
 
 
 @pytest.mark.usefixtures("another")
@@ -116,8 +136,14 @@ def test_the_intake_and_the_queues_ask_the_same(intake: Served) -> None:
         ApiKey.objects.filter(digest=api_keys.digest_of(expired)).update(expires_at=Now())
         api_keys.table.invalidate()
         assert door.enter(sent) == [Outcome.LATER]
-        api_keys.create("shop", types=["onboarding"], tenant="north")
+        assert [key.digest for key in expiring(EXPIRED)] == [api_keys.digest_of(expired)], "its client is told"
+        valid = api_keys.create("shop", types=["onboarding"], tenant="north")
         assert door.enter(sent) == [Outcome.STORED]
+        used = ApiKey.objects.get(digest=api_keys.digest_of(valid))
+        assert used.last_used_at
+        api_keys.rotate(used)
+        assert door.enter(sent) == [Outcome.REPLAYED]
+        assert not ApiKey.objects.filter(last_used_at=None, types=["onboarding"]).exists(), "the successor is used"
     finally:
         door.close()
     assert Workflow.objects.exclude(pk=row.pk).get().tenant == "north"

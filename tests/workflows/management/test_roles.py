@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.contrib.auth.models import User
@@ -16,6 +16,12 @@ from django.db import ProgrammingError, connection, transaction
 
 from tests import roles as tested
 from tests.data_table import documented
+from tests.workflows import rows
+from tests.workflows.intake.entering import DEFINITION, submission
+from workflows.api.asgi import respond
+from workflows.ingress import api_keys
+from workflows.intake.batch import Batch, Row
+from workflows.intake.submissions import find_replays
 from workflows.management import roles
 from workflows.models import Effect, Workflow
 
@@ -99,6 +105,27 @@ def test_a_stolen_password_of_the_intake_reads_nothing_of_a_person() -> None:
         assert is_refused(cursor, f"SELECT * FROM {roles.SCHEMA}.workflows")
 
 
+def test_the_intake_may_do_what_its_statements_do_at_each_of_its_doors() -> None:
+    key, nobody = api_keys.create("shop"), cast(Any, None)
+    sent = submission({"name": "Ada"}, client="shop").sealed(DEFINITION)
+    of_shop: dict[str, Any] = {"submitted_by": "shop"}
+    made = [make(**of_shop).pk for make in (rows.waiting, rows.parked, rows.retrying, rows.complete, rows.refunded)]
+    made += [rows.failed(**of_shop).pk, rows.compensating(**of_shop).pk, rows.unclear_charge(**of_shop).workflow_id]
+    paths = [f"/v1/submissions/{row.key}" for row in Workflow.objects.filter(pk__in=made)]
+    with signed_in(NAMES.intake) as cursor:
+        for hashes in ([], [b"a hash"]):
+            row = Row(submission().sealed(DEFINITION), None, hashes, nobody)
+            cursor.execute(*Batch([row]).insertion(DEFINITION, 0.1))
+            assert len(cursor.fetchall()) == 1
+        cursor.execute(*find_replays(DEFINITION, [sent]))
+        api_keys.table.read()
+        cursor.execute(api_keys._NOTE, [1])
+        for path in [*paths, "/readyz"]:
+            headers = [(b"authorization", f"Bearer {key}".encode())]
+            answer = respond({"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": headers})
+            assert answer.status == 200, (path, answer)
+
+
 def test_a_reader_sees_views_without_personal_data_and_nothing_else() -> None:
     said = documented()
     for table, named in roles.VIEWS.values():
@@ -128,7 +155,7 @@ def test_a_stolen_password_of_a_worker_signs_nobody_in_and_changes_no_user() -> 
     assert not {table for table, _ in found if table.startswith(of_staff) and not table.startswith("auth_")}
     assert not {(table, verb) for table, verb in changed if table.startswith(of_staff)}
     with signed_in(NAMES.worker) as cursor:
-        assert is_refused(cursor, "UPDATE workflows_apikey SET last_used_at = NULL")
+        assert is_refused(cursor, "UPDATE workflows_apikey SET expires_at = NULL")
     for role in (NAMES.worker, NAMES.console):
         assert not {table for table, verb in changeable(role) if verb == "TRUNCATE"}
 

@@ -155,7 +155,8 @@ def enter_again(row: UndeliveredMessage) -> None:
     sent = opened(row)
     try:
         definition = submission_definition()
-        if (key := api_keys.table.key_for(sent.client, definition)) is None:
+        key = api_keys.table.key_for(sent.client, definition)
+        if key is None or key.is_expired:
             raise NotAllowed(f"The API client {sent.client} has no valid key for it: make one, or discard it.")
         again = submission(sent, key)
         submissions.enter(

@@ -64,8 +64,11 @@ class Door:
             }
         except DatabaseUnavailable:
             return [Outcome.LATER] * len(group)
-        for client in (client for client, key in keys.items() if key is None):  # its tenant is not known
-            logger.error("the API client %s has no valid key for this any more: its submissions wait", client)
+        for client, key in keys.items():
+            if key is not None and api_keys.table.claim_note(key):  # also of an expired one: its client has to be told
+                api_keys.table.note_use(key)
+            if key is None or key.is_expired:  # its tenant is not known
+                logger.error("the API client %s has no valid key for this any more: its submissions wait", client)
         return self._loop.run_until_complete(self._enter(group, keys))
 
     def close(self) -> None:
@@ -76,7 +79,7 @@ class Door:
         return await asyncio.gather(*(self._enter_one(sent, keys[sent.client]) for sent in group))
 
     async def _enter_one(self, sent: Sent, key: Key | None) -> Outcome | Problem:
-        if key is None:
+        if key is None or key.is_expired:
             return Outcome.LATER
         try:
             entry = await self._batches.enter(submission(sent, key))
