@@ -58,6 +58,10 @@ _BOUNDS = ("name", "digest", "tenant", "tenant_only", "types", "queues", "verbs"
 # How long the old key stays valid beside its successor. A leaked one is revoked instead.
 KEPT_BESIDE = timedelta(days=7)
 
+# PostgreSQL stores times that Python cannot read: with one of them no list of keys works any more.
+CENTURY = timedelta(days=36_525)
+LEAST_PER_SECOND = 0.001  # with much less the seconds to wait are no number any more
+
 
 def create(
     name: str,
@@ -84,8 +88,8 @@ def create(
         raise ValueError("A tenant's name is written like a client's.")
     _require_known("type", types, {*definitions()})
     _require_known("queue", queues, {each.queue for each in definitions().values()})
-    if per_second is not None and not 0 < per_second < float("inf"):
-        raise ValueError("A limit is a number of requests a second, more than 0.")
+    if per_second is not None and not LEAST_PER_SECOND <= per_second < float("inf"):
+        raise ValueError(f"A limit is a number of requests a second, at least {LEAST_PER_SECOND}.")
     rights = {*(verbs or USUAL), *may}
     return _made(
         name=name,
@@ -101,8 +105,8 @@ def create(
 
 
 def _made(*, expires_at: datetime | None, **columns: Any) -> str:
-    if expires_at is not None and expires_at <= timezone.now():
-        raise ValueError("That is in the past: a key expires in the future.")
+    if expires_at is not None and not timedelta(0) < expires_at - timezone.now() <= CENTURY:
+        raise ValueError("A key expires in the future and within a hundred years; without a time, never.")
     key = PREFIX + secrets.token_urlsafe(32)
     ApiKey.objects.create(prefix=key[:PREFIX_LENGTH], digest=digest_of(key), expires_at=expires_at, **columns)
     return key
@@ -121,8 +125,10 @@ def rotate(old: ApiKey, *, keep: timedelta = KEPT_BESIDE, expires_at: datetime |
     """
     if old.revoked_at:
         raise ValueError(f"{old} is revoked. Make a new key: manage.py createapikey.")
+    if not timedelta(0) <= keep <= CENTURY:
+        raise ValueError("An old key is kept for at least no time, and at most a hundred years.")
     if expires_at is None and old.expires_at:
-        expires_at = timezone.now() + (old.expires_at - old.created_at)
+        expires_at = timezone.now() + min(old.expires_at - old.created_at, CENTURY)
     copied = ("name", "tenant", "tenant_only", "verbs", "may", "types", "queues", "per_second")
     until = Now() + Value(keep, DurationField())
     with transaction.atomic():

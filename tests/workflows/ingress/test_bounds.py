@@ -72,6 +72,8 @@ def test_a_command_bounds_a_key_and_says_what_it_does_not_know() -> None:
         ("--queue", "nowhere"),
         ("--per-second", "0"),
         ("--per-second", "inf"),
+        ("--per-second", "1e-320"),
+        ("--expires", "9999-12-31"),
         ("--expires", "2020-01-01"),
         ("--verb", "retry"),
     ):
@@ -98,6 +100,10 @@ def test_a_successor_has_the_same_bounds_and_both_are_valid_until_the_old_one_ex
     assert first is not None
     assert second is not None
     assert (first.is_expired, second.is_expired) == (True, False)
+    for keep in ("-1h", "9999999d"):
+        with pytest.raises(CommandError, match="An old key is kept for"):
+            run("rotateapikey", str(after.pk), f"--keep={keep}")
+    assert "shop" in run("listapikeys")
     api_keys.revoke(before)
     with pytest.raises(CommandError, match="revoked"):
         run("rotateapikey", str(before.pk))
