@@ -16,6 +16,7 @@ from tests.benchmark import (
     calls,
     claim,
     drain,
+    flood,
     footprint,
     idle,
     intake,
@@ -37,6 +38,7 @@ from tests.commands import parser
 
 MEASURES = {
     "intake": intake,
+    "flood": flood,
     "drain": drain,
     "pickup": pickup,
     "claim": claim,

@@ -25,6 +25,7 @@ class Round:
 
     seconds: float = 0.0
     processor: float = 0.0
+    refused: int = 0
     latencies: list[float] = field(default_factory=list)
 
     @property
@@ -93,13 +94,34 @@ class Slow(asyncio.Protocol):
             asyncio.get_running_loop().call_later(TRICKLE, self._next, position + 1)
 
 
-def send(port: int, key: str, *, seconds: float, connections: int, slow: int = 0) -> Round:
-    """Send for so long over so many connections, beside so many others of which half are idle and half trickle."""
+class Flooding(asyncio.Protocol):
+    """Sends with a key that is over its limit, and again as soon as it is refused. `refused` has one for each."""
+
+    def __init__(self, make: Callable[[], bytes], refused: list[None]) -> None:
+        self._make, self._refused = make, refused
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        transport.write(self._make())  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        if data.endswith(b"}"):
+            self._refused.append(None)
+            self._transport.write(self._make())  # type: ignore[attr-defined]
+
+
+def send(
+    port: int, key: str, *, seconds: float, connections: int, slow: int = 0, flood: int = 0, over: str = ""
+) -> Round:
+    """Send for so long over so many connections, beside so many others of which half are idle and half trickle.
+
+    And beside a `flood` of others, whose API key `over` is over its limit.
+    """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_send(port, key, seconds, connections, slow))
+        return runner.run(_send(port, key, seconds, connections, slow, flood, over))
 
 
-async def _send(port: int, key: str, seconds: float, connections: int, slow: int) -> Round:
+async def _send(port: int, key: str, seconds: float, connections: int, slow: int, flood: int, over: str) -> Round:
     loop = asyncio.get_running_loop()
     make, latencies, transports = request_maker(key), list[float](), list[asyncio.BaseTransport]()
 
@@ -108,13 +130,16 @@ async def _send(port: int, key: str, seconds: float, connections: int, slow: int
 
     for number in range(slow):
         await connect(Slow(make() if number % 2 else b""))
-    if slow:
+    make_over, refused = request_maker(over), list[None]()
+    for _ in range(flood):
+        await connect(Flooding(make_over, refused))
+    if slow or flood:
         await asyncio.sleep(1)
     failed, began = loop.create_future(), monotonic()
     for _ in range(connections):
         await connect(Client(make, latencies, failed))
     await asyncio.wait({failed}, timeout=seconds)
-    found = Round(monotonic() - began, latencies=[*latencies])
+    found = Round(monotonic() - began, refused=len(refused), latencies=[*latencies])
     for transport in transports:
         transport.abort()  # type: ignore[attr-defined]
     if failed.done():

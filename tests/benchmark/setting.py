@@ -36,6 +36,7 @@ SIZES = (
     Size("processes", 2, 2, "processes of each that is measured"),
     Size("seconds", 3, 1, "seconds of each intake in a round"),
     Size("slow", 200, 200, "clients beside that are idle or trickle, half of each"),
+    Size("flood", 500, 500, "connections of a client over its limit, each of which sends again when it is refused"),
     Size("workflows", 400, 50, "workflows of recorded steps in a round; of plain steps ten times as many"),
     Size("submissions", 300, 24, "submissions to idle workers"),
     Size("every", 200, 60, "milliseconds between two of these, in the mean"),
