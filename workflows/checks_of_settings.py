@@ -105,8 +105,8 @@ def check_database_is_verified(**kwargs: Any) -> Messages:
     for host, mode in found.items():
         if mode != "verify-full":
             yield Warning(
-                f"The database on {host} is reached with sslmode={mode}: somebody on the way can pose as it, and read and "
-                "change all that is sent.",
+                f"The database on {host} is reached with sslmode={mode}: somebody on the way can pose as it, and read "
+                "and change all that is sent.",
                 hint="Write sslmode=verify-full, and sslrootcert=<file> or =system: "
                 "DATABASE_URL=postgres://...?sslmode=verify-full&sslrootcert=system.",
                 id="workflows.W040",

@@ -17,8 +17,12 @@ ALONE_AFTER = timedelta(hours=8)
 
 class ConfirmationQuerySet(models.QuerySet["Confirmation"]):
     def open(self) -> ConfirmationQuerySet:
-        """Those that a second person can still decide: the retries, and the answers to tasks that are still open."""
-        return self.filter(Q(task=None) | Q(task__state=ManualTask.State.OPEN), state=Confirmation.State.ASKED)
+        """Those that a second person can still decide: answers to tasks that are still open, and retries.
+
+        A retry was asked for since the workflow's end: a console of the release before retries without dropping it.
+        """
+        retry = Q(task=None, workflow__completed_at__lte=F("asked_at"))
+        return self.filter(retry | Q(task__state=ManualTask.State.OPEN), state=Confirmation.State.ASKED)
 
     def unreviewed(self) -> ConfirmationQuerySet:
         return self.filter(alone=True, reviewed_by=None)

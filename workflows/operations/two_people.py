@@ -169,6 +169,8 @@ def review(workflow_id: int, *, user: User, seen: Collection[int], reason: str) 
 def find(seen: Collection[int], workflow_id: int, task_id: int | None = None) -> Confirmation:
     """The confirmation that the user was shown, of this task or of the workflow's retry. Raises NotAllowed if none."""
     rows = Confirmation.objects.select_related("asked_by").filter(workflow=workflow_id, task=task_id)
+    if task_id is None:
+        rows = rows.open()
     found = rows.filter(pk__in=seen).first()
     if found is None:
         raise NotAllowed(GONE)

@@ -354,6 +354,20 @@ def test_a_retry_is_withdrawn_or_dropped(bank: Bank, first: User, second: User) 
     )
 
 
+def test_what_was_asked_before_the_last_end_is_not_confirmed(bank: Bank, first: User, second: User) -> None:
+    """A console of the release before retries it and drops nothing; then it fails again."""
+    workflow = refunded(bank)
+    operations.retry(workflow.pk, user=first)
+    seen = asked()
+    Workflow.objects.filter(pk=workflow.pk).update(completed_at=timezone.now() + timedelta(seconds=1))
+    refused(GONE, lambda: operations.confirm_retry(workflow.pk, user=second, seen=seen, reason="Nor I."))
+    Workflow.objects.filter(pk=workflow.pk).update(completed_at=timezone.now() - timedelta(seconds=1))
+    Confirmation.objects.update(state="stale")
+    assert operations.retry(workflow.pk, user=second) == ASKED
+    Workflow.objects.filter(pk=workflow.pk).update(completed_at=timezone.now())
+    assert operations.retry(workflow.pk, user=first) == ASKED, "asked anew, and the old one is dropped"
+
+
 def test_a_retry_that_waits_is_dropped_when_the_reversal_is_taken_up_again(bank: Bank, first: User) -> None:
     def refuse(**_: Any) -> dict[str, Any]:
         raise StepError("No.", code="no")
