@@ -8,12 +8,15 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from shutil import which
 
 import pytest
 from django.db import connection
 
+from config.embedded.wheel import installation
 from tests.servers import ROOT, empty_database
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -28,11 +31,10 @@ FILES = {".html", ".css", ".js", ".json", ".typed", ".txt", ".md"}
 
 def run(*command: object, cwd: Path, **environment: str) -> str:
     """What the command prints; it must end well. Nothing of this process's environment leads to the checkout."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "PYTHON", "VIRTUAL_"))}
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env={**kept, **environment},
+        env={**kept_environment(), **environment},
         capture_output=True,
         text=True,
         timeout=300,
@@ -40,6 +42,18 @@ def run(*command: object, cwd: Path, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def kept_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "PYTHON", "VIRTUAL_"))}
+
+
+def server() -> dict[str, str]:
+    """Where PostgreSQL is, and its programs, for processes that ask libpq."""
+    connection.ensure_connection()
+    at = connection.connection.info
+    told = {"PGHOST": at.host, "PGPORT": str(at.port), "PGUSER": at.user, "PGPASSWORD": at.password}
+    return told if which("createdb") else told | {"PATH": f"{installation() / 'bin'}:{os.environ['PATH']}"}
 
 
 def append(path: Path, text: str) -> None:
@@ -66,7 +80,10 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def project(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`startproject`, with the settings and the workflow of docs/install.md."""
-    folder = tmp_path_factory.mktemp("project")
+    return fresh_project(python, tmp_path_factory.mktemp("project"))
+
+
+def fresh_project(python: Path, folder: Path) -> Path:
     run(python.parent / "django-admin", "startproject", "shop", ".", cwd=folder)
     settings, workflow, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs/install.md").read_text(), flags=re.S)
     append(folder / "shop/settings.py", settings)
@@ -118,14 +135,52 @@ def test_a_fresh_project_passes_the_checks_and_runs_a_workflow(python: Path, pro
         assert run(python, "manage.py", "shell", "-v0", "-c", LOOK, cwd=project).split() == SEEN
 
 
+# What a project may leave out of its settings, and what `manage.py check` says then: what it is, and what to write.
+LACKING = {
+    r', "django.contrib.postgres"': "Add 'django.contrib.postgres'",
+    r"DATABASES = \{.default.: .*\n": 'Write DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql"',
+    r"WORKFLOWS = .*\n": "WORKFLOWS = ['shop.workflow.ORDER']",
+    r"ROOT_URLCONF = .*\n": "In the module of ROOT_URLCONF write path('admin/', admin.site.urls)",
+    r"STATIC_URL = .*\n": "write STATIC_URL = 'static/'",
+    r".*'APP_DIRS'.*\n": "Write 'APP_DIRS': True in TEMPLATES",
+    r"TEMPLATES = \[(.*\n)*?\]": "DjangoTemplates' instance must be configured in TEMPLATES",
+    r".*'django.contrib.admin',\n": "INSTALLED_APPS lacks 'django.contrib.admin': add it",
+    r".*'django.contrib.auth',\n": "INSTALLED_APPS lacks 'django.contrib.auth': add it",
+    r".*'django.contrib.contenttypes',\n": "INSTALLED_APPS lacks 'django.contrib.contenttypes': add it",
+    r".*'django.contrib.sessions',\n": "Add 'django.contrib.sessions'",
+    r".*'django.contrib.messages',\n": "'django.contrib.messages' must be in INSTALLED_APPS",
+    r".*'django.contrib.staticfiles',\n": "Add 'django.contrib.staticfiles'",
+    r".*SessionMiddleware',\n": "SessionMiddleware' must be in MIDDLEWARE",
+    r".*AuthenticationMiddleware',\n": "AuthenticationMiddleware' must be in MIDDLEWARE",
+    r".*MessageMiddleware',\n": "MessageMiddleware' must be in MIDDLEWARE",
+    r".*context_processors.auth',\n": "context_processors.auth' must be enabled",
+    r".*context_processors.messages',\n": "context_processors.messages' must be enabled",
+}
+
+
+def test_each_setting_that_is_missing_is_named(python: Path, tmp_path: Path) -> None:
+    project = fresh_project(python, tmp_path)
+    settings = (project / "shop/settings.py").read_text()
+
+    def told_without(number: int, pattern: str) -> str:
+        text, removed = re.subn(pattern, "", settings, flags=re.M)
+        assert removed == 1, pattern
+        (project / f"without{number}.py").write_text(text)
+        command = [python, "manage.py", "check", "--settings", f"without{number}"]
+        done = subprocess.run(command, cwd=project, env=kept_environment(), capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    with ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(told_without, range(len(LACKING)), LACKING))
+    named = zip(LACKING.items(), told, strict=True)
+    assert not [(pattern, said) for (pattern, wanted), said in named if wanted not in said]
+
+
 @contextmanager
 def a_database(project: Path) -> Iterator[None]:
     """One on the server of the tests, for this project."""
     name = f"{connection.settings_dict['NAME']}_shop"
-    connection.ensure_connection()
-    server = connection.connection.info
-    address = {"NAME": name, "HOST": server.host, "PORT": str(server.port)}
-    address |= {"USER": server.user, "PASSWORD": server.password}
+    address = {"NAME": name, **{key: server()[f"PG{key}"] for key in ("HOST", "PORT", "USER", "PASSWORD")}}
     with empty_database(name):
         append(project / "shop/settings.py", f"\nDATABASES['default'] |= {address!r}\nALLOWED_HOSTS = ['*']\n")
         yield

@@ -9,8 +9,8 @@ from workflows import defaults
 
 
 def _require_apps() -> None:
-    """Without these no module of ours can be imported."""
-    for name in ("django.contrib.auth", "django.contrib.admin"):
+    """Without these no module of ours, or of the admin, can be imported."""
+    for name in ("django.contrib.auth", "django.contrib.contenttypes", "django.contrib.admin"):
         if not apps.is_installed(name):
             raise ImproperlyConfigured(f"INSTALLED_APPS lacks {name!r}: add it, after 'workflows'.")
 
@@ -37,8 +37,11 @@ class WorkflowsConfig(AppConfig):
         defaults.fill_in(defaults.DEFAULTS)
         defaults.add_attempt_log()
 
-    def ready(self) -> None:
+    def import_models(self) -> None:
         _require_apps()
+        super().import_models()
+
+    def ready(self) -> None:
         _make_the_admin_the_console()
         from workflows import checks, checks_of_people, checks_of_settings
         from workflows.console import checks as console
@@ -48,6 +51,7 @@ class WorkflowsConfig(AppConfig):
         connection_created.connect(session_settings.tell)
         register(checks_of_settings.check_database)
         register(console.check_site)
+        register(console.check_way_in)
         register(checks_of_settings.check_named_definitions)
         register(checks_of_settings.check_users)
         register(checks_of_settings.check_sealing)

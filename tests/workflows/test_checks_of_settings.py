@@ -22,7 +22,7 @@ from workflows.checks_of_settings import (
     check_named_definitions,
     check_users,
 )
-from workflows.console.checks import check_site
+from workflows.console.checks import check_site, check_way_in
 from workflows.extension import installed
 
 
@@ -52,6 +52,7 @@ def test_this_project_has_no_issue() -> None:
         check_named_definitions,
         check_users,
         check_site,
+        check_way_in,
         checks_of_settings.check_sealing,
     )
     assert not [message for check in checks for message in check()]

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from django.apps import apps
-from django.conf import settings
+from django.conf import ENVIRONMENT_VARIABLE
 from django.utils.autoreload import DJANGO_AUTORELOAD_ENV, StatReloader, get_child_arguments
 
 from workflows.engine.supervisor import die_with
@@ -53,7 +53,7 @@ def run(say: Callable[[str], object]) -> None:
 
 def _folders() -> Iterator[Path]:
     """The folders of the project's own code: a module there may be new, or may not be imported for a mistake in it."""
-    project = find_spec(settings.SETTINGS_MODULE)
+    project = find_spec(os.environ[ENVIRONMENT_VARIABLE])
     if project and project.origin:
         yield Path(project.origin).parent
     for path in (Path(each.path) for each in apps.get_app_configs()):
