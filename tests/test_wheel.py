@@ -133,6 +133,8 @@ def test_a_fresh_project_passes_the_checks_and_runs_a_workflow(python: Path, pro
         run(python, "manage.py", "shell", "-v0", "-c", ENTER, cwd=project)
         run(python, "manage.py", "runworker", "--drain", cwd=project)
         assert run(python, "manage.py", "shell", "-v0", "-c", LOOK, cwd=project).split() == SEEN
+        with pytest.raises(AssertionError, match="couldn't be flushed"):  # what is on record stays, outside of tests
+            run(python, "manage.py", "flush", "--no-input", cwd=project)
 
 
 # What a project may leave out of its settings, and what `manage.py check` says then: what it is, and what to write.
