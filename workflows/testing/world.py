@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # After so many runs a workflow counts as one that never finishes.
 MOST_RUNS = 200
 
+# Codes of a question whose team or user does not exist.
+NOBODY_TO_ASK = ("team_unknown", "assignee_unknown", "requester_unknown")
+
 # What `decide` returns for a task: no, yes, or yes with the answer's fields.
 Decide = Callable[[ManualTask], bool | Mapping[str, Any]]
 Signals = Mapping[str, Mapping[str, Any] | Callable[[Workflow], Mapping[str, Any]]]
@@ -44,6 +47,11 @@ class World:
     def next_of(self, queue: str) -> Workflow | None:
         """The next workflow that can go on, parents before children; None if all wait for something else."""
         for workflow in Workflow.objects.filter(queue=queue, status=Workflow.Status.PENDING).order_by("pk"):
+            if workflow.last_error_code in NOBODY_TO_ASK:
+                told = (
+                    f"{workflow.last_error_message} The tables of a test are empty: make the group or the user in it."
+                )
+                raise AssertionError(f"{self.this.definition.name}: {told}")
             if self._can_go_on(workflow):
                 self.runs[workflow.pk] += 1
                 if self.runs[workflow.pk] > MOST_RUNS:

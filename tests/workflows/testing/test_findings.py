@@ -27,6 +27,7 @@ from workflows.effects import KnownEffect
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.models import Workflow
 from workflows.testing import world
+from workflows.waits import require_approval
 
 pytestmark = testing.databases()
 
@@ -66,6 +67,16 @@ def test_one_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
     with pytest.raises(AssertionError, match="does not come to rest"):
         testing.run(with_step("ship", Step(never)), PAYLOAD)
+
+
+def test_a_question_to_a_group_that_the_test_lacks_is_told() -> None:
+    def ask(*, workflow: Workflow, context: OrderContext) -> None:
+        require_approval(workflow, "ship", question="Ship it?", team="nobodies", timeout=timedelta(days=1))
+
+    with pytest.raises(
+        AssertionError, match="team nobodies, and there is no such group. The tables of a test are empty"
+    ):
+        testing.run(with_step("ship", Step(ask)), PAYLOAD)
 
 
 @pytest.mark.django_db(transaction=False, databases=["default", "attempt_log"])
