@@ -11,6 +11,8 @@ from tests import engine
 from tests.acceptance.conftest import Start
 from tests.acceptance.outside import now
 from tests.processes import until
+from tests.servers import ROOT
+from workflows.management import reloading
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,6 +46,12 @@ def test_each_change_starts_a_worker_anew_also_after_one_that_cannot_start(runwo
     worker.interrupt()
     assert worker.wait() == 0
     assert "Traceback" not in worker.output
+
+
+def test_new_modules_of_the_project_are_watched_and_installed_packages_are_not() -> None:
+    folders = set(reloading._folders())
+    assert {ROOT / "config", ROOT / "onboarding"} <= folders
+    assert not [each for each in folders if "site-packages" in each.parts]
 
 
 def test_outside_debug_it_is_refused() -> None:
