@@ -50,7 +50,7 @@ def limit_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Calla
             if request.method == "POST" and _needs_session(request):
                 return sign_in_again(request, "You are not signed in.")
             return get_response(request)
-        if why := _over(request.session):
+        if why := over(request.session):
             logout(request)
             return sign_in_again(request, why)
         if not is_background(request):
@@ -78,7 +78,7 @@ def session_view(request: HttpRequest) -> HttpResponse:
     return JsonResponse(left(request.session))
 
 
-def _over(session: SessionBase) -> str:
+def over(session: SessionBase) -> str:
     """Why the session is over, as a sentence; empty while it is not."""
     remaining = left(session)
     if remaining["most"] <= 0:

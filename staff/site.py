@@ -12,6 +12,7 @@ from django.urls import path, reverse
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 
+from staff.own_sessions import sessions_page
 from staff.sessions import session_view
 from staff.sign_in import OwnPasswordView, SignInForm
 from workflows.console.site import ConsoleSite
@@ -57,4 +58,5 @@ class StaffSite(ConsoleSite):
         )(request)
 
     def get_urls(self) -> list[Any]:
-        return [path("session/", session_view, name="session"), *super().get_urls()]
+        own = path("sessions/", self.admin_view(sessions_page), name="sessions")
+        return [path("session/", session_view, name="session"), own, *super().get_urls()]

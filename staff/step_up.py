@@ -75,6 +75,7 @@ ASK_FIRST: dict[str, Asked] = {
     "admin:auth_user_password_change": _always,
     "admin:auth_user_second_factor": _always,
     "admin:auth_group_change": _always,
+    "admin:sessions": _always,
 }
 
 

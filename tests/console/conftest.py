@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from allauth.usersessions.models import UserSession
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
@@ -123,4 +124,5 @@ def session_of(group: str) -> dict[str, str]:
         user.groups.set([Group.objects.get(name=group)])
     client = Client()
     client.force_login(user)
+    UserSession.objects.create(user=user, ip="192.0.2.1", session_key=client.session.session_key)
     return {"name": settings.SESSION_COOKIE_NAME, "value": client.cookies[settings.SESSION_COOKIE_NAME].value}

@@ -60,6 +60,7 @@ LISTS: dict[str, Callable[[Any], None] | None] = {
     "/admin/workflows/hold/": None,
     "/admin/workflows/erasure/": None,
     "/admin/find/": found,
+    "/admin/sessions/": None,
 }
 
 

@@ -127,7 +127,7 @@ def test_each_of_them_asks_for_a_get_and_for_a_post(name: str, ada: User, passes
     client = Client()
     client.force_login(ada)
     passes(10 * MINUTE)
-    page = reverse(name, args=[] if name.endswith("_add") else ["1"])
+    page = reverse(name, args=[] if name.endswith(("_add", ":sessions")) else ["1"])
     assert asks(client.get(page))
     assert asks(client.post(page))
     assert client.get(page, headers={"X-Background": "refresh"}).status_code == 302

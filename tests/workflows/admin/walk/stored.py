@@ -9,7 +9,7 @@ from django.apps import apps
 from django.db import connection, transaction
 
 # Of the visit itself: who is signed in, since when, from where, and which pages they were shown.
-OF_THE_VISIT = ("django_session", "axes_", "workflows_access")
+OF_THE_VISIT = ("django_session", "usersessions_", "axes_", "workflows_access")
 
 
 def stored() -> dict[str, str]:

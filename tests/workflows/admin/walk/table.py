@@ -41,6 +41,7 @@ assign_failures                                        | 0 00-0-- - - ss | 0 00-
 login                                                  | > >>>>>> > > pp | A AAAAAA A A pp
 logout                                                 | x xxxxxx x x >> | p pppppp p p >s
 session                                                | p pppppp p p ps | p pppppp p p ps
+sessions                                               | p pppppp p p ss | A AAAAAA A A ss
 password_change                                        | p pppppp p p ss | A AAAAAA A A ss
 password_change_done                                   | p pppppp p p ss | x xxxxxx x x ss
 app_list app                                           | p pppppp 0 0 ss | p pppppp 0 0 ss
@@ -286,6 +287,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "find": {"q": "order-7"},
     "left_undone": {"workflow_type": "parcel", "step": "thank", "code": "gone"},
     "login": {"username": "you", "password": PASSWORD},
+    "sessions": {"session": "others"},
     "password_change": {"old_password": PASSWORD, "new_password1": NEW_PASSWORD, "new_password2": NEW_PASSWORD},
     "workflows_workflow_changelist": _retry_ticked,
     "workflows_workflow_retry": {"why": "other", **REASON},
