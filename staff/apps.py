@@ -2,9 +2,11 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.core.checks import Tags, register
+from django.utils.functional import cached_property
 
 from staff.defaults import DEFAULTS
 from workflows.defaults import fill_in
+from workflows.extension import Extension
 
 
 class StaffConfig(AppConfig):
@@ -15,6 +17,13 @@ class StaffConfig(AppConfig):
     def __init__(self, app_name: str, app_module: Any) -> None:
         super().__init__(app_name, app_module)
         fill_in(DEFAULTS)
+
+    @cached_property
+    def extension(self) -> Extension:
+        """What this app adds to the engine's pages, metrics and commands."""
+        from staff.extension import StaffExtension  # needs the models
+
+        return StaffExtension()
 
     def ready(self) -> None:
         from staff import checks, second_factor, sessions, single_sign_on

@@ -10,6 +10,8 @@ from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from django.apps import apps
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from workflows.console.workflow_filters import OfFeature
     from workflows.definition import WorkflowDefinition
     from workflows.engine.extension import Feature
+    from workflows.features.doctor.findings import Look
     from workflows.health.bounded import Link
     from workflows.health.counts import Counts
     from workflows.health.figures import Figures
@@ -99,6 +102,9 @@ class Extension:
     # System checks, and those for `check --deploy` only. None of them queries the database.
     checks: ClassVar[Sequence[Callable[..., Iterable[CheckMessage]]]] = ()
     deploy_checks: ClassVar[Sequence[Callable[..., Iterable[CheckMessage]]]] = ()
+
+    # Checks of `manage.py doctor`; they run only if all migrations are applied.
+    looks: ClassVar[Sequence[Look]] = ()
 
     # Tables of the audit.
     audited: ClassVar[Sequence[audited.Source]] = ()
@@ -264,10 +270,14 @@ class Extension:
 
 
 def installed() -> tuple[Extension, ...]:
-    """The extensions of this release, in the order in which they are called."""
+    """The extensions of this release, in the order in which they are called, then those of other apps.
+
+    An app brings one by its AppConfig, as the attribute `extension`.
+    """
     from workflows.features.installed import EXTENSIONS  # imported late: the only import from a lower layer
 
-    return EXTENSIONS
+    others = (getattr(each, "extension", None) for each in apps.get_app_configs())
+    return (*EXTENSIONS, *(each for each in others if isinstance(each, Extension)))
 
 
 def of_workers() -> tuple[Feature, ...]:

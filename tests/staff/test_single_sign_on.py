@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,12 +16,19 @@ from allauth.usersessions.models import UserSession
 from axes.models import AccessFailureLog, AccessLog
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
+from django.core.cache import cache
 from django.db import connection
+from django.test import Client
+from django.utils import timezone
 
 from staff import oidc
+from staff.extension import break_glass_works, no_break_glass
+from tests.config.test_prometheus import RULES
 from tests.staff.conftest import PASSWORD, sign_in
 from tests.staff.openid import ADA, CALLBACK, SITE, START, Browser, OpenIdProvider
 from tests.staff.test_second_factor import code
+from workflows.features.doctor.examination import examine
+from workflows.features.doctor.findings import Level
 
 pytestmark = pytest.mark.node
 
@@ -257,6 +265,48 @@ def test_a_break_glass_account_gets_in_and_that_is_an_alert(
     assert "CRITICAL" in caplog.text
     assert "Break-glass: ada has signed in with a password, from 192.0.2.1." in caplog.text
     assert LogEntry.objects.get().change_message == "Signed in with a password, as a break-glass account."
+
+
+def break_glass_sign_ins() -> str:
+    (number,) = re.findall(r"(?m)^onramp_break_glass_sign_ins (\S+)$", Client().get("/metrics").content.decode())
+    return str(number)
+
+
+def test_each_use_of_a_break_glass_account_is_counted_for_an_hour_for_the_alert_and_the_doctor(
+    ada: User, settings: Any
+) -> None:
+    settings.DEBUG, settings.OIDC_ISSUER, settings.OIDC_BREAK_GLASS = True, "https://sso.example.com", ["ada", "root"]
+    (alert,) = re.findall(r"expr: (.*break_glass.*)", RULES.read_text())
+    assert alert == "max(onramp_break_glass_sign_ins) > 0"
+    AccessLog.objects.create(username="eve")
+    assert (break_glass_sign_ins(), list(no_break_glass())) == ("0.0", [])
+    secret = generate_totp_secret()
+    TOTP.activate(ada, secret)
+    for _ in range(2):
+        client = Client()
+        client.post("/admin/login/", {"username": "ada", "password": PASSWORD})
+        client.post("/admin/second-factor/", {"code": code(secret)})
+        cache.clear()  # else a code counts once
+    assert break_glass_sign_ins() == "2.0"
+    (finding,) = [each for each in examine() if "in the last hour" in each.what]
+    assert (finding.level, finding.about) == (Level.CRITICAL, "break-glass")
+    AccessLog.objects.update(attempt_time=timezone.now() - timedelta(minutes=61))
+    assert (break_glass_sign_ins(), list(no_break_glass())) == ("0.0", [])
+    AccessLog.objects.update(attempt_time=timezone.now())
+    settings.OIDC_ISSUER = ""  # where everybody has a password it says nothing
+    assert break_glass_sign_ins() == "0.0"
+
+
+def test_the_doctor_says_whether_a_break_glass_account_would_work(ada: User, settings: Any) -> None:
+    assert not list(break_glass_works())
+    settings.OIDC_ISSUER = "https://sso.example.com"
+    assert "names no account" in next(break_glass_works()).what
+    settings.OIDC_BREAK_GLASS = ["ada"]
+    assert "has no second factor" in next(break_glass_works()).what
+    TOTP.activate(ada, generate_totp_secret())
+    assert not list(break_glass_works())
+    User.objects.update(is_staff=False)
+    assert "ada cannot sign in" in next(break_glass_works()).what
 
 
 def test_without_single_sign_on_it_has_no_page(db: None) -> None:

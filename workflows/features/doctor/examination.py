@@ -8,6 +8,7 @@ from pathlib import Path
 
 from django.db import DatabaseError, Error, connection, transaction
 
+from workflows.extension import installed
 from workflows.features.doctor import installation, server
 from workflows.features.doctor.findings import Finding, Level, Look
 from workflows.postgres import sqlstates
@@ -26,7 +27,8 @@ def examine() -> list[Finding]:
         return [Finding(Level.CRITICAL, "database", what, "Start PostgreSQL, or mend DATABASE_URL and the way there.")]
     found = [finding for look in (*server.LOOKS, installation.migrations) for finding in _look(look)]
     if not any(finding.about == "migrations" for finding in found):  # the other checks read this release's tables
-        found += [finding for look in installation.LOOKS for finding in _look(look)]
+        looks = [*installation.LOOKS, *(look for each in installed() for look in each.looks)]
+        found += [finding for look in looks for finding in _look(look)]
     return sorted(found, key=lambda finding: -finding.level)
 
 
