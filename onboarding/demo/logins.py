@@ -60,14 +60,15 @@ def someone(logins: Collection[Login], group: str) -> User:
     return by_group.get(group, by_group[""])
 
 
-def table(logins: Collection[Login]) -> Table:
-    """A table of the user names and passwords, and what each user may do."""
+def table(logins: Collection[Login], *, sso: bool = False) -> Table:
+    """A table of the user names and passwords, and what each user may do. `sso`: the provider takes any password."""
     view = Table(title="Logins", title_justify="left")
     view.add_column("Login", no_wrap=True)
     view.add_column("Password", no_wrap=True)
     view.add_column("May")
     for login in logins:
-        view.add_row(login.name, login.password, MAY.get(login.group, "everything: the superuser"))
+        password = "any, at single sign-on" if sso and login.group else login.password
+        view.add_row(login.name, password, MAY.get(login.group, "everything: the superuser"))
     return view
 
 

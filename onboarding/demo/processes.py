@@ -70,11 +70,19 @@ class Processes:
                 process.kill()
                 process.wait()
 
-    def start(self, name: str, arguments: Iterable[str], *, ready: str | None = None, **environment: str) -> None:
+    def start(
+        self,
+        name: str,
+        arguments: Iterable[str],
+        *,
+        program: str = sys.executable,
+        ready: str | None = None,
+        **environment: str,
+    ) -> None:
         """Start `python <arguments>`. With `ready`, a URL, return when it answers. Raises DemoError if it does not."""
         with self._log(name).open("wb") as log:
             self._running[name] = subprocess.Popen(
-                [sys.executable, *arguments],
+                [program, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

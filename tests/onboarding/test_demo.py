@@ -22,9 +22,10 @@ from onboarding.demo import report
 from onboarding.samples import Sample, samples
 from tests.groups import make_groups
 from tests.processes import Runworker, children_of, is_alive, until
+from tests.staff.openid import START, Browser, installed
 from workflows.models import WorkerProcess, Workflow
 
-PURPOSES = ("intake", "console", "sandbox")
+PURPOSES = ("intake", "console", "sandbox", "provider")
 
 
 class Demo(Runworker):
@@ -32,8 +33,8 @@ class Demo(Runworker):
 
     command = "demo"
 
-    def __init__(self, log: Path, submissions: int, ports: dict[str, int]) -> None:
-        flags = [f"--{purpose}-port={port}" for purpose, port in ports.items()]
+    def __init__(self, log: Path, submissions: int, ports: dict[str, int], *more: str) -> None:
+        flags = [*more, *(f"--{purpose}-port={port}" for purpose, port in ports.items())]
         definitions = ("onboarding.demo.definition.DEMO",)
         arguments = (f"--submissions={submissions}", *flags)
         super().__init__(log, definitions, arguments, SUBMISSION_WORKFLOW="onboarding")
@@ -56,12 +57,12 @@ def ports() -> dict[str, int]:
 
 
 @pytest.fixture
-def start_demo(ports: dict[str, int], tmp_path: Path) -> Iterator[Callable[[int], Demo]]:
+def start_demo(ports: dict[str, int], tmp_path: Path) -> Iterator[Callable[..., Demo]]:
     """Starts a demo of so many submissions; it is ended whatever happens, and its processes with it."""
     started: list[Demo] = []
 
-    def start(submissions: int) -> Demo:
-        started.append(Demo(tmp_path / "log", submissions, ports))
+    def start(submissions: int, *flags: str) -> Demo:
+        started.append(Demo(tmp_path / "log", submissions, ports, *flags))
         return started[-1]
 
     yield start
@@ -96,6 +97,42 @@ def test_ctrl_c_while_the_queue_drains_ends_all_that_it_has_started(start_demo: 
     assert demo.output.rstrip().endswith("Stopped.")
     assert "Traceback" not in demo.output
     assert not [pid for pid in started if is_alive(pid)]
+
+
+def test_single_sign_on_without_npm_is_a_clear_message_before_anything_is_started(
+    ports: dict[str, int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(settings, "DEBUG", True)
+    monkeypatch.setattr(settings, "VAR_DIR", tmp_path)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CommandError, match=r"needs npm.*Or leave --sso out"):
+        call_command("demo", "--sso", *(f"--{name}-port={port}" for name, port in ports.items()))
+    assert "Starting" not in capsys.readouterr().out
+
+
+@pytest.mark.node
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.django_db(transaction=True)
+def test_with_single_sign_on_a_login_of_the_table_gets_in_with_any_password(
+    start_demo: Callable[..., Demo], ports: dict[str, int]
+) -> None:
+    installed()
+    make_groups()
+    demo = start_demo(1, "--sso")
+    demo.until_it_prints("stored in")
+    assert re.search(r"demo-support +│ any, at single sign-on", demo.output)
+    console = f"http://127.0.0.1:{ports['console']}"
+    browser = Browser(console)
+    asked = browser.web.get(f"{console}{START}").headers["Location"]
+    browser.web.get(browser.at_provider(asked, "demo-support"))
+    assert "demo-support" in browser.web.get(f"{console}/admin/").text
+    (link,) = re.findall(rf"{console}/admin/second-factor/link/\S+", demo.output)
+    boss = httpx.get(link, follow_redirects=True).text
+    assert "Then you set up your second factor" in boss
+    demo.interrupt()
+    assert demo.wait(60) == 0
 
 
 @pytest.mark.slow

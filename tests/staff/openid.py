@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import html
 import json
 import queue
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,10 +17,11 @@ from urllib.parse import parse_qsl
 
 import httpx
 import pytest
-from django.conf import settings
 from django.test import Client
 
-HERE = Path(__file__).parent / "provider"
+from onboarding.demo.openid import install
+from onboarding.demo.processes import DemoError
+
 START, CALLBACK = "/admin/single-sign-on/", "/admin/single-sign-on/callback/"
 SITE = "http://testserver"
 
@@ -31,28 +30,10 @@ ADA = {"groups": ["staff", "onramp-support"]}
 
 def installed() -> Path:
     """Where Node 22 and the provider are installed, once for all. Skips the test where that cannot be had."""
-    place: Path = settings.VAR_DIR / "oidc-provider"
-    settings.VAR_DIR.mkdir(exist_ok=True)
-    with (settings.VAR_DIR / "oidc-provider.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run side by side
-        return _install(place)
-
-
-def _install(place: Path) -> Path:
-    node = place / "node_modules/.bin/node"
-    if not node.exists():
-        if not shutil.which("npm"):
-            pytest.skip("npm is not here, so no OpenID provider either")
-        place.mkdir(parents=True, exist_ok=True)
-        shutil.copy(HERE / "package.json", place)
-        try:
-            command = ["npm", "install", "--no-audit", "--no-fund", "--silent"]
-            subprocess.run(command, cwd=place, timeout=60, check=True, capture_output=True)
-        except (subprocess.SubprocessError, OSError) as why:
-            shutil.rmtree(place)
-            pytest.skip(f"Node 22 and npm's oidc-provider cannot be installed: {type(why).__name__}")
-    shutil.copy(HERE / "provider.mjs", place)
-    return place
+    try:
+        return install()
+    except DemoError as why:
+        pytest.skip(str(why))
 
 
 def _listener(heard: queue.Queue[dict[str, str]]) -> HTTPServer:
@@ -119,8 +100,8 @@ def leads_to(page: Any) -> str:
 class Browser:
     """One with cookies of both sites: of the console's (Django's test client), and of the provider's (real HTTP)."""
 
-    def __init__(self) -> None:
-        self.console = Client(raise_request_exception=True)
+    def __init__(self, site: str = SITE) -> None:
+        self.site, self.console = site, Client(raise_request_exception=True)
         self.web = httpx.Client(timeout=10, limits=httpx.Limits(max_keepalive_connections=0))
 
     def start(self, back: str = "/admin/jsi18n/") -> Any:
@@ -131,7 +112,7 @@ class Browser:
         answer = self.web.get(url)
         for _ in range(20):
             to = answer.headers.get("Location", "")
-            if to.startswith(SITE):
+            if to.startswith(self.site):
                 return str(to)
             if to:
                 answer = self.web.get(answer.url.join(to))

@@ -30,7 +30,7 @@ try:
 except ModuleNotFoundError as error:
     raise CommandError("The demo needs more packages: pip install -c constraints.txt '.[debug]'") from error
 
-from onboarding.demo import logins, outages, report, roles, scenes, traffic
+from onboarding.demo import logins, openid, outages, report, roles, scenes, traffic
 from onboarding.demo.play import play
 from onboarding.demo.processes import DemoError, Processes, ignore_interruptions, require_free_ports
 from onboarding.samples import Sample, samples
@@ -67,8 +67,13 @@ class Command(BaseCommand):
             metavar="FOLDER",
             help="Where the logs and what the sandbox remembers are kept (default: var/demo).",
         )
+        parser.add_argument(
+            "--sso",
+            action="store_true",
+            help="Sign in by single sign-on, at an OpenID provider that npm fetches once (needs npm; 190 MB).",
+        )
         parser.add_argument("--seed", type=int, help="The same seed sends the same submissions; only once a database.")
-        for purpose, port in (("intake", 8000), ("console", 8001), ("sandbox", 8100)):
+        for purpose, port in (("intake", 8000), ("console", 8001), ("sandbox", 8100), ("provider", 8002)):
             parser.add_argument(f"--{purpose}-port", type=int, default=port, metavar="PORT", help=f"Default: {port}.")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -90,7 +95,8 @@ class Command(BaseCommand):
         """Run the demo. True if every submission reached its expected state."""
         screen = Console()
         ports = {purpose: options[f"{purpose}_port"] for purpose in ("intake", "console", "sandbox")}
-        require_free_ports(ports)
+        sso = {"provider": options["provider_port"]} if options["sso"] else {}
+        require_free_ports(ports | sso)
         intake, console, sandbox = (f"http://127.0.0.1:{port}" for port in ports.values())
         state = options["state"]
         seed = options["seed"] if options["seed"] is not None else secrets.randbits(32)
@@ -102,6 +108,10 @@ class Command(BaseCommand):
             "OUTBOX_DESTINATIONS": settings.OUTBOX_DESTINATIONS,
         }
 
+        if sso:
+            screen.print("Looking for npm's OpenID provider, or fetching it.")
+        provider = openid.install() if sso else None
+
         with _database(screen), Processes(state, environment) as processes:
             call_command("migrate", verbosity=0)
             own = roles.environments()
@@ -110,8 +120,11 @@ class Command(BaseCommand):
                 if own
                 else "All processes have one role in the database, for this server does not let us make others."
             )
-            people = logins.make_logins()
-            screen.print(logins.table(people))
+            people, signs_in = logins.make_logins(), {}
+            screen.print(logins.table(people, sso=bool(sso)))
+            if provider:
+                signs_in = openid.start(processes, provider, sso["provider"], console=console, people=people)
+                screen.print(openid.break_glass(people, console), highlight=False, soft_wrap=True)
             api_key, secret = api_keys.create("demo"), webhooks.create("accounts")
             connections.close_all()
             screen.print(f"Starting the processes; their logs are in {state}.")
@@ -127,6 +140,7 @@ class Command(BaseCommand):
                     ["-m", "gunicorn", f"{entry}:application", "--bind", f"127.0.0.1:{ports[name]}"],
                     ready=f"http://127.0.0.1:{ports[name]}/healthz",
                     **own.get(name, {}),
+                    **(signs_in if name == "console" else {}),
                 )
             old = options["workers"] // 2  # half of them
             for release, number in ((OLD_RELEASE, old), (NEW_RELEASE, options["workers"] - old)):
@@ -176,8 +190,8 @@ class Command(BaseCommand):
             if options["exit"]:
                 return not faults
             screen.print(
-                f"\nThe console: [bold]{console}/admin/[/bold]   login [bold]{people[0].name}[/bold]   "
-                f"password [bold]{people[0].password}[/bold]   (the others stand above)\n"
+                f"\nThe console: [bold]{console}/admin/[/bold]   login [bold]{people[bool(sso)].name}[/bold]   "
+                f"password [bold]{'any' if sso else people[0].password}[/bold]   (the others stand above)\n"
                 "The insurance service is down until you mend it; what is parked then goes on by itself:\n"
                 f"  curl -X DELETE {sandbox}/_faults\n"
                 "Send one more, of a patient without insurance, with\n"
