@@ -226,12 +226,17 @@ def _forget(sender: Any, request: HttpRequest, **kwargs: Any) -> None:
 @never_cache
 @require_GET
 def start(request: HttpRequest) -> HttpResponse:
-    """Go to the provider, and back. By a link, because `form-action 'self'` blocks forms that lead elsewhere."""
+    """Go to the provider, and back. By a link, because `form-action 'self'` blocks forms that lead elsewhere.
+
+    A link on another site leads to our sign-in first: nobody is signed in without having asked for it.
+    """
     if not settings.OIDC_ISSUER:
         raise Http404
     # If its session is older than ours may get, the provider has to ask the user again.
     back = request.GET.get("next")
     back = back if back and account_adapter().is_safe_url(back) else reverse("admin:index")
+    if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        return redirect_to_login(back, reverse("admin:login"))
     try:
         return ask(request, SIGN_IN, back, max_age=settings.SESSION_COOKIE_AGE)
     except (OAuth2Error, RequestException) as wrong:

@@ -12,6 +12,7 @@ from typing import Any
 from allauth.account.adapter import get_adapter as account_adapter
 from allauth.mfa.base.forms import ReauthenticateForm
 from allauth.mfa.models import Authenticator
+from allauth.mfa.utils import is_mfa_enabled
 from allauth.mfa.webauthn.forms import ReauthenticateWebAuthnForm
 from allauth.mfa.webauthn.internal.auth import begin_authentication
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
@@ -29,7 +30,7 @@ from django.views.decorators.http import require_http_methods
 from requests import RequestException
 
 from staff import single_sign_on
-from staff.enrolment import NEEDED, lacks_factor
+from staff.enrolment import FACTORS, NEEDED, lacks_factor
 from staff.second_factor import a_passkey
 from staff.sessions import CONFIRMED, NOTHING_DONE, page_of
 from staff.sign_in import check_own_password
@@ -48,6 +49,11 @@ def _always(request: HttpRequest, arguments: dict[str, Any]) -> bool:
 def _may_cancel_charged(request: HttpRequest, arguments: dict[str, Any]) -> bool:
     """Whether the user may cancel a charged workflow. A charge while the form is open counts, too."""
     return request.user.has_perm("workflows.cancel_paid_workflow")
+
+
+def _has_factor(request: HttpRequest, arguments: dict[str, Any]) -> bool:
+    """Whether the user's password is only one of two factors. Its page asks all others for it."""
+    return is_mfa_enabled(request.user, FACTORS)
 
 
 def _cancels(request: HttpRequest, arguments: dict[str, Any]) -> bool:
@@ -76,6 +82,7 @@ ASK_FIRST: dict[str, Asked] = {
     "admin:auth_user_second_factor": _always,
     "admin:auth_group_change": _always,
     "admin:sessions": _always,
+    "admin:password_change": _has_factor,
 }
 
 

@@ -68,6 +68,12 @@ def test_nothing_in_the_address_changes_what_is_asked_or_where_it_leads(browser:
     assert browser.console.post(START).status_code == 405
 
 
+@pytest.mark.parametrize(("site", "begins"), [("none", True), ("same-origin", True), ("cross-site", False)])
+def test_a_link_of_another_site_signs_nobody_in_by_itself(browser: Browser, site: str, begins: bool) -> None:
+    answer = browser.console.get(START, {"next": "/admin/find/"}, headers={"Sec-Fetch-Site": site})
+    assert (answer["Location"] != "/admin/login/?next=/admin/find/") == begins
+
+
 def test_an_account_of_before_is_linked_once_by_its_name_and_then_by_what_the_provider_calls_it(
     browser: Browser, provider: OpenIdProvider, ada: User
 ) -> None:
