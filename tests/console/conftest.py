@@ -93,7 +93,18 @@ def server(transactional_db: None, module_server: Gunicorn) -> Gunicorn:
 
 
 @pytest.fixture
-def open_as(browser: Any, server: Gunicorn) -> Iterator[Open]:
+def sign_in(server: Gunicorn) -> Callable[[Any, str, str], None]:
+    """Signs somebody of a group in, and opens a path. Here they bring their session along."""
+
+    def sign_in(page: Any, group: str, path: str) -> None:
+        page.context.add_cookies([{**session_of(group), "url": f"http://127.0.0.1:{server.port}"}])
+        page.goto(path)
+
+    return sign_in
+
+
+@pytest.fixture
+def open_as(browser: Any, server: Gunicorn, sign_in: Callable[[Any, str, str], None]) -> Iterator[Open]:
     """Opens the console in a browser of its own, as somebody of that group. No page may log an error."""
     contexts: list[Any] = []
     errors: list[str] = []
@@ -101,11 +112,10 @@ def open_as(browser: Any, server: Gunicorn) -> Iterator[Open]:
     def open_as(group: str, path: str = "/admin/", **how: Any) -> Any:
         context = browser.new_context(base_url=f"http://127.0.0.1:{server.port}", **how)
         contexts.append(context)
-        context.add_cookies([{**session_of(group), "url": f"http://127.0.0.1:{server.port}"}])
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-        page.goto(path)
+        sign_in(page, group, path)
         return page
 
     yield open_as
@@ -114,7 +124,7 @@ def open_as(browser: Any, server: Gunicorn) -> Iterator[Open]:
     assert [error for error in errors if "favicon" not in error and "404" not in error] == []
 
 
-def session_of(group: str) -> dict[str, str]:
+def user_of(group: str) -> User:
     user, _ = User.objects.get_or_create(username=f"some-{group}", is_staff=True, is_superuser=(group == "superuser"))
     # No new user, and one who is told apart from others.
     since = timezone.now() - timedelta(days=2)
@@ -122,7 +132,11 @@ def session_of(group: str) -> dict[str, str]:
     if group != "superuser":
         make_groups()
         user.groups.set([Group.objects.get(name=group)])
-    client = Client()
+    return user
+
+
+def session_of(group: str) -> dict[str, str]:
+    user, client = user_of(group), Client()
     client.force_login(user)
     UserSession.objects.create(user=user, ip="192.0.2.1", session_key=client.session.session_key)
     return {"name": settings.SESSION_COOKIE_NAME, "value": client.cookies[settings.SESSION_COOKIE_NAME].value}

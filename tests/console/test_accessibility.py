@@ -197,7 +197,7 @@ def test_axe_finds_nothing_on_any_page(browser: Any, server: Gunicorn, part: str
         of_a_part |= {name: of(ManualTask.objects.get(pk=scene.args[name])) for name in TASKS}
         of_a_part |= {kind: of(task(task_type=kind)) for kind in TASK_TYPES}
     else:
-        of_a_part["trouble"] = trouble()
+        of_a_part |= {"trouble": trouble(), "step-up": "/admin/confirm/"}
     decisions = {"unclear-call": press("It happened"), "failed-reversal": press("It is settled"), "everything": unfold}
     with looking(browser, server, listen, scene.sign_in("superuser")) as page_of:
         for label, path in of_a_part.items():

@@ -40,7 +40,11 @@ def server_environment(provider: OpenIdProvider) -> dict[str, str]:
 
 @pytest.fixture
 def home(server: Gunicorn, provider: OpenIdProvider) -> str:
-    """The console's address, which the provider knows."""
+    return introduced(provider, server)
+
+
+def introduced(provider: OpenIdProvider, server: Gunicorn) -> str:
+    """The console's address, which the provider now knows."""
     home = f"http://127.0.0.1:{server.port}"
     provider.stop()
     provider.tell(redirects=[home + CALLBACK])
@@ -48,8 +52,8 @@ def home(server: Gunicorn, provider: OpenIdProvider) -> str:
     return home
 
 
-def at_provider(page: Any) -> None:
-    page.fill("[name=login]", "ada")
+def at_provider(page: Any, name: str = "ada") -> None:
+    page.fill("[name=login]", name)
     page.fill("[name=password]", "any")
     with page.expect_navigation():
         page.click("[type=submit]")
