@@ -53,7 +53,7 @@ def _may_cancel_charged(request: HttpRequest, arguments: dict[str, Any]) -> bool
 
 def _has_factor(request: HttpRequest, arguments: dict[str, Any]) -> bool:
     """Whether the user's password is only one of two factors. Its page asks all others for it."""
-    return is_mfa_enabled(request.user, FACTORS)
+    return bool(is_mfa_enabled(request.user, FACTORS))
 
 
 def _cancels(request: HttpRequest, arguments: dict[str, Any]) -> bool:
