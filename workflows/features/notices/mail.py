@@ -123,7 +123,8 @@ def text(topic: str, body: Mapping[str, Any]) -> str:
 
 def link(name: str, *keys: int) -> str:
     """The address of a page of the console; CONSOLE_URL is where it is."""
+    console = str(settings.CONSOLE_URL).rstrip("/")
     try:
-        return settings.CONSOLE_URL.rstrip("/") + reverse(name, args=keys)
+        return console + reverse(name, args=keys)
     except NoReverseMatch:  # this process has no console
-        return settings.CONSOLE_URL
+        return console
