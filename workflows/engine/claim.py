@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -10,8 +9,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, models
-from django.db.models import DEFERRED
+from django.db import models
+from pydantic_core import from_json
 
 from workflows.engine.lanes import Lane, Lanes
 from workflows.models import Workflow
@@ -50,9 +49,7 @@ _IN = {
 _FIELDS = Workflow._meta.concrete_fields
 _COLUMNS = ", ".join(f"due.{field.column}" for field in _FIELDS)
 _NAMES = [field.attname for field in _FIELDS]
-_JSON = [isinstance(field, models.JSONField) for field in _FIELDS]
-# Only spans need it, so it is not set on the row: reading it there would cost each claim a call.
-_TRACEPARENT = _NAMES.index("traceparent")
+_JSON = [(field.attname, at) for at, field in enumerate(_FIELDS) if isinstance(field, models.JSONField)]
 
 
 class Claim(NamedTuple):
@@ -163,9 +160,9 @@ class DueWorkflows:
                 reads, row = row[: len(self._reads)], row[len(self._reads) :]
                 if isinstance(key, Lane):
                     self.lanes.begin(key)
-                values = [json.loads(value) if is_json else value for value, is_json in zip(row, _JSON, strict=True)]
-                traceparent, values[_TRACEPARENT] = values[_TRACEPARENT], DEFERRED
-                workflow = Workflow.from_db(DEFAULT_DB_ALIAS, _NAMES, values)
+                columns = dict(zip(_NAMES, row, strict=True)) | {name: from_json(row[at]) for name, at in _JSON}
+                traceparent = columns.pop("traceparent")  # only spans need it
+                workflow = Workflow.of_row(columns)
                 if workflow.begun:
                     self.lanes.go_on_with(workflow)
                 self._watermarks[key] = (workflow.invisible_until.isoformat(), str(workflow.pk))

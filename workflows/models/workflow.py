@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.contrib.postgres.fields import ArrayField
-from django.db import models
+from django.db import DEFAULT_DB_ALIAS, models
 from django.db.models import Case, Exists, ExpressionWrapper, F, OuterRef, Q, Value, When
+from django.db.models.base import ModelState
 from django.db.models.functions import Now
 from django.db.models.lookups import GreaterThan
+from pydantic_core import from_json, to_json
 
 from workflows import request_ids, trace_context
 from workflows.models.service import LONGEST_NAME
@@ -372,11 +375,20 @@ class Workflow(models.Model):
             raise TypeError("A workflow's row is changed by the engine and by operations, never by save().")
         super().save(*args, **kwargs)
 
+    @classmethod
+    def of_row(cls, columns: Mapping[str, Any]) -> Workflow:
+        """The instance of a stored row, by attribute, as `from_db` makes it; that takes twenty times as long."""
+        workflow = cls.__new__(cls)
+        vars(workflow).update(columns)
+        workflow._state = ModelState()
+        workflow._state.adding, workflow._state.db = False, DEFAULT_DB_ALIAS
+        return workflow
+
     def copy(self) -> Workflow:
-        """The same row with its own lists and objects. (`deepcopy` takes eight times as long.)"""
-        copy = Workflow.__new__(Workflow)
-        vars(copy).update({name: _copy_of_json(value) for name, value in self.__getstate__().items()})
-        return copy
+        """The same row with its own lists and objects. (`deepcopy` takes twenty times as long.)"""
+        columns = vars(self)
+        nested = {name: columns[name] for name in _NESTED if name in columns}
+        return Workflow.of_row(columns | from_json(to_json(nested)))
 
     @property
     def key(self) -> str:
@@ -389,7 +401,5 @@ class Workflow(models.Model):
         return self.given_request_id or self.idempotency_key.hex
 
 
-def _copy_of_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _copy_of_json(item) for name, item in value.items()}
-    return [_copy_of_json(item) for item in value] if isinstance(value, list) else value
+# The columns whose values hold others.
+_NESTED = ("payload", "context", "wake_on", "wake_matching")

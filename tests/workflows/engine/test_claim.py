@@ -38,6 +38,18 @@ def test_a_claim_tells_the_trace_and_leaves_it_unset_on_the_row() -> None:
     assert (claim.traceparent[:6], claim.workflow.get_deferred_fields()) == ("00-4bf", {"traceparent"})
 
 
+def test_a_claimed_row_and_its_copy_are_as_django_reads_the_row() -> None:
+    submit(payload={"plan": {"codes": [1, 2.5]}}, wake_on=["paid"], expires_at=timezone.now() + timedelta(hours=1))
+    with transaction.atomic():
+        claim = DueWorkflows("default").claim_next()
+    assert claim
+    read, copy = Workflow.objects.defer("traceparent").get(), claim.workflow.copy()
+    for workflow in (claim.workflow, copy):
+        assert {**vars(workflow), "_state": vars(workflow._state)} == {**vars(read), "_state": vars(read._state)}
+    copy.payload["plan"]["codes"].append(3)
+    assert claim.workflow.payload == read.payload
+
+
 def test_at_the_end_of_its_grace_a_worker_gives_back_at_the_next_step() -> None:
     stop = Flag()
 
