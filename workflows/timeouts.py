@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from _signal import getsignal as _getsignal  # that of `signal` looks its answer up in an Enum, for 8 calls
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -19,6 +20,7 @@ T = TypeVar("T")
 # An exception raised by a timer can be lost, in a __del__ or a C callback: it is raised again.
 AGAIN_EVERY = 1.0
 
+_MAIN = threading.main_thread().ident  # also in a fork, which the main thread makes
 _held_off = False
 # The limit of the current call; None when there is none, for a signal that comes late.
 _seconds: float | None = None
@@ -34,9 +36,9 @@ class StepTimeout(KeyboardInterrupt):
 def call_within(seconds: float, function: Callable[[], T]) -> T:
     """Call `function`; raise StepTimeout in its midst after `seconds`. Without a limit outside the main thread."""
     global _seconds
-    if threading.current_thread() is not threading.main_thread():
+    if threading.get_ident() != _MAIN:
         return call_in_this_process(function)
-    if signal.getsignal(signal.SIGALRM) is not _expire:
+    if _getsignal(signal.SIGALRM) is not _expire:
         signal.signal(signal.SIGALRM, _expire)
     _seconds = seconds
     try:
@@ -44,11 +46,13 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
             signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_EVERY)
             return call_in_this_process(function)
         finally:
-            _stop()
+            _seconds = None
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except StepTimeout:
-        # The exception may come between the function's return and the line above: the timer would then raise it again,
+        # The exception may come between the function's return and the lines above: the timer would then raise it again,
         # outside this function.
-        _stop()
+        _seconds = None
+        signal.setitimer(signal.ITIMER_REAL, 0)
         raise
 
 
@@ -56,12 +60,6 @@ def _expire(number: int, frame: FrameType | None) -> None:
     """The handler of the timer's signal, installed once: installing it for each call takes longer than the timer."""
     if _seconds is not None and not _held_off:
         raise StepTimeout(_seconds)
-
-
-def _stop() -> None:
-    global _seconds
-    _seconds = None
-    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @contextmanager
