@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from django.conf import settings
@@ -146,7 +146,7 @@ SETTLE = TIMEOUT
 
 
 @explain_options
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """One entry of a step list: a function and its policy.
 
@@ -191,16 +191,16 @@ class Step:
         if not self.name:
             object.__setattr__(self, "name", own_name(self.function))
 
-    @property
+    @cached_property
     def longest(self) -> float:
         """Seconds that the step may take in all: a possible lookup, then the call."""
         return self.timeout * 2 if self.lookup or self.undo_lookup else self.timeout
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return (*self.formerly, self.name)
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """The name under which its effects are recorded: the oldest, because workers of every release know it.
 
@@ -413,6 +413,10 @@ class WorkflowDefinition:
     def find_or_removed_step(self, name: str) -> Step:
         """The step with this name, now or formerly; for a removed step, a stand-in that has only the name."""
         return self.find_step(name) or removed_step(name)
+
+    @cached_property
+    def has_once_steps(self) -> bool:
+        return any(step.once for step in self.steps)
 
     @property
     def charge_names(self) -> Collection[str]:

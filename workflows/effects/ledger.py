@@ -71,7 +71,8 @@ class Ledger:
             effect = self.reconciler.resolve_or_repeat(step, context, effect)
         if effect and effect.state == DONE:
             return effect.result, True
-        self.attempt.boundary.require_available(step.needs)
+        if step.needs:
+            self.attempt.boundary.require_available(step.needs)
         repeats = effect is not None and effect.state in IN_DOUBT
         begun = self._begin(step, effect)
         try:

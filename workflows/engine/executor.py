@@ -37,9 +37,9 @@ def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt
     """
     results = Results(definition, workflow, attempt)
     # A first attempt finds no calls. A later one may, even of steps that only an earlier release has.
-    keeps_calls = attempt.number > 1 or any(step.once for step in definition.steps)
+    keeps_calls = attempt.number > 1 or definition.has_once_steps
     ledger = Ledger(definition, results.workflow_copy, attempt) if keeps_calls else None
-    step = definition.steps[0]
+    session, step = attempt.session or session_of(), definition.steps[0]
 
     def run_steps() -> None:
         nonlocal step
@@ -51,7 +51,7 @@ def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt
             ledger.reconciler.require_certainty(results.context)
         step_session.reset(attempt)
 
-    ended_by = run_in_savepoint(attempt, run_steps, session_of().savepoint())
+    ended_by = run_in_savepoint(attempt, run_steps, session.savepoint())
     finish_tries(attempt, rolled_back=ended_by is not None)
     match ended_by:
         case None:
@@ -127,7 +127,8 @@ def _call(step: Step, results: Results, attempt: OpenAttempt, ledger: Ledger | N
         result, recorded_before = ledger.perform(step, results.context, call, lambda error: describe(error, results))
     else:
         attempt.boundary.require_free(step)
-        attempt.boundary.require_available(step.needs)
+        if step.needs:
+            attempt.boundary.require_available(step.needs)
         attempt_log.flush(attempt)  # the call of a once step must be on the ledger before the next step runs
         result = call()
     ensure_sound(step.name, attempt)

@@ -6,7 +6,7 @@ them in that order. A feature answers with data from `engine.outcomes`; only `en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from workflows.definition import Step, WorkflowDefinition
@@ -68,6 +68,9 @@ class Part:
     # row is left to workers of another release. It is evaluated for each due row, before the row is locked.
     claim_leaves: ClassVar[str] = ""
 
+    # What `after` has to write: while it is empty, `after` is not called.
+    news: Collection[Any] = ("whatever",)
+
     def begin(self, claim: Claim, read: Any, attempt: OpenAttempt, caps: Mapping[str, int]) -> bool:
         """The attempt is open, without a savepoint. `read` is the value of `claim_reads`; `caps` says how many calls to
         each limited service people allow at once.
@@ -95,7 +98,9 @@ class Part:
         """In the savepoint: a step or an undo has run without failing."""
 
     def after(self) -> None:
-        """After each step, undo and lookup, and again after their savepoint: their calls' results are known."""
+        """After each step, undo and lookup, and again after their savepoint, if there are `news`: their calls' results
+        are known.
+        """
 
     def find_parking(self, workflow: Workflow, error: BaseException) -> Parking | None:
         """What to park the workflow on after `error` of a step, an undo or a lookup; None not to park it.

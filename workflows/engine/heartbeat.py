@@ -51,13 +51,13 @@ class Heartbeat:
         self.queue, self.only = queue, only
         self.row_id = 0
         self.live_workers = 1  # workers with the same queue and `only` that beat, including this one, at the last beat
-        self._beaten_at = float("-inf")
+        self.due_at = float("-inf")
 
     def beat(self, status: WorkerStatus, attempt: OpenAttempt | None) -> None:
         """Record that this worker lives and what it does; at most once a second."""
-        if monotonic() < self._beaten_at + EVERY:
+        if monotonic() < self.due_at:
             return
-        self._beaten_at = monotonic()
+        self.due_at = monotonic() + EVERY
         row = {
             "row_id": self.row_id,
             "name": self.name,

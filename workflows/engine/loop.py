@@ -88,7 +88,7 @@ class Worker:
         self._due = DueWorkflows(queue, only=only, reads=reads, leaves=hooks.claim_leaves)
         self._heartbeat = Heartbeat(name, queue, only=only)
         self._listener = Listener("" if only else queue, stopping)
-        self._boundary = WorkersBoundary(self.status, hooks.parts, self._beat, must_stop)
+        self._boundary = WorkersBoundary(self.status, hooks.parts, self._heartbeat, self._beat, must_stop)
         self._onlookers = onlookers
         self._turns = 0
         self._maintenance_at = self._known_at = self._sources_at = self._looked_at = float("-inf")

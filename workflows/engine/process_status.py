@@ -5,13 +5,14 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 _STEP_BYTES = _TROUBLE_BYTES = 200
 # The fields of a WorkerStatus, its two texts last; then a checksum of them all.
 _RECORD = struct.Struct(f"<qqqddd?{_TROUBLE_BYTES}s{_STEP_BYTES}s")
-_CHECKSUM = struct.Struct("<I")
-_RECORD_SIZE = _RECORD.size + _CHECKSUM.size
+_CHECKSUM_BYTES = 4
+_RECORD_SIZE = _RECORD.size + _CHECKSUM_BYTES
 _SLOT_SIZE = 1 + 2 * _RECORD_SIZE
 
 NEVER = float("inf")
@@ -42,22 +43,25 @@ class Slot:
     def __init__(self, memory: mmap.mmap, start: int) -> None:
         self._memory = memory
         self._start = start
+        self._places = (start + 1, start + 1 + _RECORD_SIZE)  # of the two records
 
-    def write(self, status: WorkerStatus) -> None:
-        texts = status.trouble.encode()[:_TROUBLE_BYTES], status.step.encode()[:_STEP_BYTES]
-        record = _RECORD.pack(*status[:-2], *texts)
-        other = 1 - self._current()
-        at = self._at(other)
-        self._memory[at : at + _RECORD_SIZE] = record + _CHECKSUM.pack(zlib.crc32(record))
+    def write(self, status: Iterable[Any]) -> None:
+        """Write the fields of a WorkerStatus. Each step does: a call more here is one more a step."""
+        *fields, trouble, step = status
+        record = _RECORD.pack(*fields, trouble.encode()[:_TROUBLE_BYTES], step.encode()[:_STEP_BYTES])
+        other = 1 - (self._memory[self._start] & 1)
+        at = self._places[other]
+        checksum = zlib.crc32(record).to_bytes(_CHECKSUM_BYTES, "little")
+        self._memory[at : at + _RECORD_SIZE] = record + checksum
         self._memory[self._start] = other
 
     def read(self) -> WorkerStatus | None:
         """The status that was written last; None if it cannot be read (never seen so far, and it stops nothing)."""
         for _ in range(100):
-            at = self._at(self._current())
+            at = self._places[self._memory[self._start] & 1]
             copy = self._memory[at : at + _RECORD_SIZE]
-            record, (checksum,) = copy[: _RECORD.size], _CHECKSUM.unpack(copy[_RECORD.size :])
-            if zlib.crc32(record) == checksum:
+            record, checksum = copy[: _RECORD.size], copy[_RECORD.size :]
+            if zlib.crc32(record).to_bytes(_CHECKSUM_BYTES, "little") == checksum:
                 *fields, trouble, step = _RECORD.unpack(record)
                 texts = (text.rstrip(b"\0").decode(errors="ignore") for text in (trouble, step))
                 return WorkerStatus._make([*fields, *texts])
@@ -66,22 +70,20 @@ class Slot:
     def clear(self) -> None:
         self.write(WorkerStatus())
 
-    def _current(self) -> int:
-        return self._memory[self._start] & 1
-
-    def _at(self, record: int) -> int:
-        return self._start + 1 + record * _RECORD_SIZE
-
 
 class PublishedStatus:
     """What this process is doing `now`; its supervisor reads it in the slot."""
 
     def __init__(self, slot: Slot) -> None:
-        self._slot, self.now = slot, WorkerStatus()
+        self._slot, self._fields = slot, WorkerStatus()._asdict()
+
+    @property
+    def now(self) -> WorkerStatus:
+        return WorkerStatus(**self._fields)
 
     def update(self, **changes: Any) -> None:
-        self.now = self.now._replace(**changes)
-        self._slot.write(self.now)
+        self._fields |= changes
+        self._slot.write(self._fields.values())
 
 
 def allocate(count: int) -> list[Slot]:

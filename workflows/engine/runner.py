@@ -94,9 +94,13 @@ class StepEntry:
         self._attempt.steps_started_at.append(self._started)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._describe(error)
+        self._entry["ms"] = round((monotonic() - self._started) * 1000, 1)
+
+    def _describe(self, error: BaseException) -> None:
         if isinstance(error, Suspend):
             self._entry["outcome"] = StepOutcome.WAITING
         elif isinstance(error, Exception | StepTimeout):
             self._entry.update(describe(error, self._results), outcome=self._failed)
             authors.tell(self._results.workflow_copy.key, self._attempt.number, self._entry["step"], error)
-        self._entry["ms"] = round((monotonic() - self._started) * 1000, 1)

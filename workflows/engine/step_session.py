@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Attempt
 from workflows.postgres import session_settings, sqlstates
-from workflows.postgres.django_connection import must_roll_back, was_closed
+from workflows.postgres.django_connection import was_closed
 from workflows.postgres.round_trips import Session, session_of
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt, PastAttempt
@@ -52,10 +52,11 @@ _RESET = f"CLOSE ALL; RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; DISCAR
 
 def reset(attempt: OpenAttempt) -> None:
     """After the last step, undo what steps did to the session, because it would outlive the attempt."""
-    if not session_of().is_used:
+    session = attempt.session or session_of()
+    if not session.is_used:
         return  # nothing was sent, so there is nothing to check or undo
     check_deferred_constraints(attempt, also=_RESET + session_settings.again_sql(connection))
-    session_of().forget_prepared()
+    session.forget_prepared()
 
 
 def reset_after_hooks() -> None:
@@ -85,11 +86,8 @@ def let_go() -> None:
 
 
 def is_broken(attempt: OpenAttempt) -> bool:
-    """Whether the claim's transaction has ended or must be rolled back: a failed statement, or a closed connection."""
-    claim = connections[DEFAULT_DB_ALIAS]
-    if must_roll_back(claim) or claim.connection is None or (attempt.session and attempt.session.has_ended):
-        return True
-    return bool(claim.connection.pgconn.transaction_status != TransactionStatus.INTRANS)
+    """Whether the claim's transaction has ended or must be rolled back: see `Session.is_broken`."""
+    return (attempt.session or session_of()).is_broken()
 
 
 # --- A session that a step has broken -----------------------------------------------------------------

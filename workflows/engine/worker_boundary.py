@@ -9,8 +9,9 @@ from time import monotonic
 from workflows.definition import Step
 from workflows.engine.claim import Claim
 from workflows.engine.extension import Part, first
+from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.process_status import PublishedStatus
-from workflows.errors import StepError, WorkflowCancelled, WorkflowExpired
+from workflows.errors import StepError, WorkflowExpired
 from workflows.models import Workflow
 from workflows.signals import store
 from workflows.state.attempt_log import OpenAttempt
@@ -22,15 +23,21 @@ LONG_FOR_THE_DATABASE = 1.0
 
 
 class WorkersBoundary(Boundary):
-    """The boundary of the current attempt, which `begin` sets. `beat` writes the worker's own row, once a second."""
+    """The boundary of the current attempt, which `begin` sets. `beat` writes the worker's own row, if that is due."""
 
     def __init__(
-        self, status: PublishedStatus, parts: Sequence[Part], beat: Callable[[], None], must_stop: Callable[[], bool]
+        self,
+        status: PublishedStatus,
+        parts: Sequence[Part],
+        heartbeat: Heartbeat,
+        beat: Callable[[], None],
+        must_stop: Callable[[], bool],
     ) -> None:
-        self._status, self._parts, self._beat, self._must_stop = status, parts, beat, must_stop
+        self._status, self._parts, self._must_stop = status, parts, must_stop
+        self._heartbeat, self._beat = heartbeat, beat
         self._asked: list[Part] = []  # the parts that take part in this workflow's steps
         self._workflow_id, self._heeds_requests, self._expires_at = 0, True, inf
-        self._checked_at = -inf
+        self._checked_at = self._announced_at = -inf
 
     def begin(self, claim: Claim, attempt: OpenAttempt, caps: Mapping[str, int]) -> None:
         """Prepare for this workflow's steps. A compensation or deferred step ignores requests to cancel, and expiry."""
@@ -47,30 +54,31 @@ class WorkersBoundary(Boundary):
     def before(self, step: Step) -> None:
         if self._must_stop():
             raise MustStop
-        cancelled = self._check_cancellation()
-        if self._heeds_requests and cancelled:
-            raise cancelled
-        if self._heeds_requests and monotonic() >= self._expires_at:
+        if monotonic() >= self._checked_at + CHECK_EVERY:
+            self._check_cancellation()
+        now = monotonic()
+        if self._heeds_requests and now >= self._expires_at:
             raise WorkflowExpired
-        now = monotonic()  # published first, because the step may kill this process
+        # Published first, because the step may kill this process.
         self._status.update(step=step.name, since=now, deadline=now + step.longest)
-        self._beat()
+        self._announced_at = now
+        if now >= self._heartbeat.due_at:
+            self._beat()
 
-    def _check_cancellation(self) -> WorkflowCancelled | None:
-        """Read, at most once a second and on the claim, whether a person has asked to cancel the workflow.
+    def _check_cancellation(self) -> None:
+        """Read, at most once a second and on the claim, whether a person has asked to cancel the workflow; raise that.
 
         Using the claim keeps it from being silent, and shows if the server has ended it: a worker that was frozen past
         its lease starts no further step.
         """
-        if monotonic() < self._checked_at + CHECK_EVERY:
-            return None
         self._checked_at = monotonic()
-        return store.cancellation(self._workflow_id)
+        cancelled = store.cancellation(self._workflow_id)
+        if self._heeds_requests and cancelled:
+            raise cancelled
 
     def require_available(self, services: Sequence[str]) -> None:
-        if services:
-            for part in self._parts:
-                part.require_available(services)
+        for part in self._parts:
+            part.require_available(services)
 
     def let_fail(self, workflow: Workflow) -> StepError | None:
         """The error of a workflow that people let fail, before any of its steps."""
@@ -85,13 +93,15 @@ class WorkersBoundary(Boundary):
             part.passed(step)
 
     def calling(self) -> None:
-        now, announced = monotonic(), self._status.now
-        if now > announced.since + LONG_FOR_THE_DATABASE:
+        now = monotonic()
+        if now > self._announced_at + LONG_FOR_THE_DATABASE:
+            announced = self._status.now
             self._status.update(since=now, deadline=now + announced.deadline - announced.since)
 
     def after(self) -> None:
         for part in self._parts:
-            part.after()
+            if part.news:
+                part.after()
 
 
 def _end_all(parts: Sequence[Part]) -> None:

@@ -26,7 +26,7 @@ SLOW = 0.05  # seconds
 BEGIN, COMMIT = Command("BEGIN"), Command("COMMIT")
 
 # As numbers, because each step compares them twice.
-_OFF, _ACTIVE = int(PipelineStatus.OFF), int(TransactionStatus.ACTIVE)
+_OFF, _ACTIVE, _INTRANS = int(PipelineStatus.OFF), int(TransactionStatus.ACTIVE), int(TransactionStatus.INTRANS)
 
 
 class Session:
@@ -97,6 +97,12 @@ class Session:
                 self._savepoint = ""
                 django_connection.drop_savepoint(self._wrapper)
 
+    def is_broken(self) -> bool:
+        """Whether the transaction has ended or must be rolled back: a failed statement, or a closed connection."""
+        if django_connection.must_roll_back(self._wrapper) or self._wrapper.connection is None or self.has_ended:
+            return True
+        return bool(self._raw.pgconn.transaction_status != _INTRANS)
+
     def close_if_busy(self) -> bool:
         """Close the connection if a COPY, a stream or a pipeline was left open; return whether it was.
 
@@ -159,7 +165,8 @@ class Session:
 def session_of(alias: str = DEFAULT_DB_ALIAS) -> Session:
     """The session of one of this thread's connections; opens the connection if needed."""
     wrapper: Any = connections[alias]
-    wrapper.ensure_connection()
+    if wrapper.connection is None:
+        wrapper.ensure_connection()
     session: Session | None = getattr(wrapper.connection, "engine_session", None)
     if session is None:
         session = wrapper.connection.engine_session = Session(wrapper)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -88,12 +89,20 @@ class OpenAttempt:
     lost: ClaimLost | None = None  # the attempt log has failed
     step_error: BaseException | None = None  # the last error from a step author's code
     session: Session | None = None  # of the claim, while step authors' code is called
+    log: Session | None = None  # of the attempt log, while the attempt is bound to it
     left_busy: bool = False  # a step has left a COPY, a stream or a pipeline open
     past: list[PastAttempt] = field(default_factory=list)  # since the last decision, newest first
     snapshot: str = ""  # pg_snapshot: shows which signals were committed when the attempt was opened
     trace: Trace | None = None  # if it is traced
     made: list[Made] = field(default_factory=list)  # its calls to services, for its spans
     told: list[Any] = field(default_factory=list)  # payloads of signals, and people's answers, that its steps have got
+
+
+class _Bound(threading.local):
+    attempt: OpenAttempt | None = None
+
+
+_bound = _Bound()
 
 
 def connect() -> None:
@@ -107,23 +116,33 @@ def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     Raises ClaimLost on any database error. After that nothing more is sent during the attempt, because a step, or its
     lookup, may have swallowed the error and opened a new connection.
     """
-    with errors_lose_the_claim():
-        return session_of(ALIAS).run(sql, parameters)
+    attempt = _bound.attempt
+    if attempt and attempt.lost:
+        raise attempt.lost
+    try:
+        session = (attempt and attempt.log) or session_of(ALIAS)
+        return session.run(sql, parameters)
+    except Error as error:
+        raise _lost(attempt, error) from error
 
 
 @contextmanager
 def errors_lose_the_claim() -> Iterator[None]:
-    """Wraps statements on the attempt log: any database error becomes ClaimLost."""
-    attempt = _bound_attempt()
+    """Wraps other statements on the attempt log: any database error becomes ClaimLost, as in `execute`."""
+    attempt = _bound.attempt
     if attempt and attempt.lost:
         raise attempt.lost
     try:
         yield
     except Error as error:
-        lost = ClaimLost(f"the attempt log failed with {sqlstates.loggable(error)}")
-        if attempt:
-            attempt.lost = lost  # in case a step swallows even that
-        raise lost from error
+        raise _lost(attempt, error) from error
+
+
+def _lost(attempt: OpenAttempt | None, error: Error) -> ClaimLost:
+    lost = ClaimLost(f"the attempt log failed with {sqlstates.loggable(error)}")
+    if attempt:
+        attempt.lost = lost  # in case a step swallows even that
+    return lost
 
 
 def hold_back(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> None:
@@ -227,13 +246,8 @@ _OPEN_FIRST = f"""
         RETURNING id, number, NULL, pg_current_snapshot()"""
 
 
-def attribute_to_step(attempt: OpenAttempt) -> AbstractContextManager[None]:
+class attribute_to_step(AbstractContextManager[None]):  # noqa: N801 (`contextmanager` takes three times as long)
     """Wraps a step author's code: a database error raised there is the step's. Any other is the engine's."""
-    return _AttributedToStep(attempt)
-
-
-class _AttributedToStep(AbstractContextManager[None]):
-    """A class because each step enters it twice, and `contextmanager` takes three times as long."""
 
     __slots__ = ("_attempt",)
 
@@ -350,22 +364,17 @@ _CORRECT_EVENT = """
 
 @contextmanager
 def bound_to(attempt: OpenAttempt) -> Iterator[None]:
-    """Let this thread's connection write the log of `attempt` until it is decided. A step's own threads have others."""
-    log: Any = connections[ALIAS]
-    log.attempt = attempt
+    """Let this thread write the log of `attempt` until it is decided. A step's own threads have other connections."""
+    attempt.log, _bound.attempt = session_of(ALIAS), attempt
     try:
         yield
     finally:
-        log.attempt = None
-
-
-def _bound_attempt() -> OpenAttempt | None:
-    return getattr(connections[ALIAS], "attempt", None)
+        attempt.log = _bound.attempt = None
 
 
 def running_attempt() -> OpenAttempt:
     """The attempt that this thread runs. RuntimeError when it runs none."""
-    attempt = _bound_attempt()
+    attempt = _bound.attempt
     if attempt is None:
         raise RuntimeError("This works inside a step that a worker runs, in its own thread; here no worker runs one.")
     return attempt
@@ -373,7 +382,7 @@ def running_attempt() -> OpenAttempt:
 
 def attempt_of(workflow: Workflow) -> OpenAttempt:
     """The attempt that is running `workflow` in this process. RuntimeError when there is none."""
-    attempt = _bound_attempt()
+    attempt = _bound.attempt
     if attempt is None or attempt.workflow_id != workflow.pk:
         raise RuntimeError("Waits work inside a step that a worker runs; here no worker runs this workflow.")
     return attempt

@@ -12,7 +12,6 @@ from tests import engine
 from tests.engine import define, do_maintenance, submit, worker
 from workflows.engine import heartbeat
 from workflows.engine.loop import Worker
-from workflows.engine.process_status import WorkerStatus
 from workflows.models import Attempt, WorkerProcess, Workflow
 
 pytestmark = engine.ENGINE
@@ -20,7 +19,7 @@ pytestmark = engine.ENGINE
 
 def due(this: Worker) -> None:
     """Let a second have passed."""
-    this._heartbeat._beaten_at = float("-inf")
+    this._heartbeat.due_at = float("-inf")
 
 
 def test_it_says_what_its_worker_is_at(settings: Any) -> None:
@@ -118,7 +117,7 @@ def test_the_heartbeat_says_nothing_of_the_attempt() -> None:
         other.execute("BEGIN")
         other.execute("SELECT FROM workflows_attempt WHERE id = %s FOR UPDATE", [attempt.pk])
         this = worker()
-        this.status.now = WorkerStatus(attempt_id=attempt.pk, workflow_id=workflow.pk, step="charge")
+        this.status.update(attempt_id=attempt.pk, workflow_id=workflow.pk, step="charge")
         this._beat()
     assert WorkerProcess.objects.get().workflow_id == workflow.pk
 

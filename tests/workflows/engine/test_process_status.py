@@ -37,9 +37,10 @@ def test_a_name_that_is_too_long_is_cut() -> None:
 
 def test_an_undo_whose_own_code_starts_late_has_its_whole_time_and_keeps_its_name() -> None:
     status = process_status.PublishedStatus(process_status.allocate(1)[0])
-    boundary = WorkersBoundary(status, (), None, None)  # type: ignore[arg-type]
+    boundary = WorkersBoundary(status, (), None, None, None)  # type: ignore[arg-type]
     announced_at = time.monotonic() - 2
     status.update(step="undo charge", since=announced_at, deadline=announced_at + 30)
+    boundary._announced_at = announced_at
     boundary.calling()
     assert (status.now.step, status.now.deadline - status.now.since) == ("undo charge", pytest.approx(30))
     assert status.now.since > announced_at + 2
@@ -73,7 +74,7 @@ def test_what_was_written_before_a_death_in_the_midst_of_a_write_is_read() -> No
 def test_what_is_not_whole_is_not_read() -> None:
     (slot,) = process_status.allocate(1)
     slot.write(HERE)
-    slot._memory[slot._at(slot._current()) + 9] ^= 1
+    slot._memory[slot._places[slot._memory[slot._start]] + 9] ^= 1
     assert slot.read() is None
 
 

@@ -37,6 +37,7 @@ class AtWorker(Part):
 
     def begin(self, claim: Claim, read: Any, attempt: OpenAttempt, caps: Mapping[str, int]) -> bool:
         self._brake.of(claim.workflow, read, attempt.steps)
+        self.news = self._brake.known
         return bool(self._brake.known)
 
     def let_fail(self, workflow: Workflow) -> StepError | None:
@@ -52,8 +53,7 @@ class AtWorker(Part):
         self._brake.passed(step.names)
 
     def after(self) -> None:
-        if self._brake.known:
-            self._brake.vote()
+        self._brake.vote()
 
     def find_parking(self, workflow: Workflow, error: BaseException) -> Parking | None:
         on = release.find_parking(workflow, error)

@@ -30,6 +30,7 @@ class AtWorker(Part):
 
     def __init__(self) -> None:
         self._calls = WorkersCalls()
+        self.news = self._calls.met
 
     def begin(self, claim: Claim, read: Any, attempt: OpenAttempt, caps: Mapping[str, int]) -> bool:
         self._calls.caps = caps
@@ -43,8 +44,7 @@ class AtWorker(Part):
         self._calls.require_available(services)
 
     def after(self) -> None:
-        if self._calls.met:
-            self._calls.vote()
+        self._calls.vote()
 
     def find_parking(self, workflow: Workflow, error: BaseException) -> Parking | None:
         return parking.find_parking(workflow, error)
