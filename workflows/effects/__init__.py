@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from workflows.models import Effect, Workflow
 
@@ -21,8 +21,7 @@ def is_unclear(effect: Effect) -> bool:
     return effect.state in IN_DOUBT or (effect.state == KEPT and effect.result is None)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownEffect:
+class KnownEffect(NamedTuple):
     """What the ledger knows of an effect; lookups and undos get it. Ages are seconds, by the database's clock.
 
     `undoes` is the id of the effect that this undo undoes. `undo_failures` counts failures of the effect's own undo,
@@ -38,6 +37,7 @@ class KnownEffect:
     result: dict[str, Any] | None
     key_age: float
     call_age: float
+    seen_at: float  # by this process's clock
     has_undo: bool = False
     undo_failures: int = 0
     undo_unavailable: int = 0
@@ -46,7 +46,6 @@ class KnownEffect:
     asked_if_gone: bool = False
     call_number: int = 0
     undoes: int | None = None
-    seen_at: float = field(default_factory=monotonic)
 
     @property
     def undo_key(self) -> str:

@@ -123,7 +123,7 @@ class Ledger:
         timeout: float = inf,
         repeats_a_doubt: bool = False,
     ) -> dict[str, Any] | None:
-        effects.keys_in_use[self.workflow.pk] = effects.KeyInUse(effect.idempotency_key)
+        effects.keys_in_use[self.workflow.id] = effects.KeyInUse(effect.idempotency_key)
         out_of_time_at = monotonic() + timeout
         try:
             recorded = self._result(effect, call, repeats_a_doubt)
@@ -137,7 +137,7 @@ class Ledger:
             self.rows.record_outcome(effect, NOT_DONE if nothing_happened else UNKNOWN, error=describe(error))
             raise
         finally:
-            del effects.keys_in_use[self.workflow.pk]
+            del effects.keys_in_use[self.workflow.id]
         self.rows.record_outcome(effect, SKIPPED if recorded is None else DONE, result=recorded)
         return recorded
 
@@ -158,7 +158,7 @@ class Ledger:
         if result is None and repeats_a_doubt:
             message = f"{effect.step} does not apply any more, and nobody knows whether its first call has happened."
             raise DoesNotApply(message, code=DOES_NOT_APPLY)
-        if result is None and effects.keys_in_use[self.workflow.pk].requested:
+        if result is None and effects.keys_in_use[self.workflow.id].requested:
             message = (
                 f"{effect.step} asked for its idempotency key and returned None, so that it may have made its call."
             )

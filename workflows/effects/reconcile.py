@@ -163,10 +163,12 @@ class Reconciler:
         out.
         """
         for effect in self.rows.latest():
+            if effect.state not in IN_DOUBT:
+                continue
             step = self._definition.find_step(effect.step)
             if not (step and step.once):
                 step = removed_step(effect.step)
-            if effect.state in IN_DOUBT and not step.best_effort:
+            if not step.best_effort:
                 self.resolve_without_repeat(step, context, effect, look_every=ASK_ABOUT_UNDECLARED_AFTER)
 
     def find(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> dict[str, Any] | None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from operator import attrgetter
 from time import monotonic
 from typing import Any
+
+from pydantic_core import to_json
 
 from workflows import failpoints
 from workflows.definition import Step, undo_of
@@ -30,6 +32,9 @@ MAX_INTENT_SECONDS = 1.0
 # The columns of no error, and the SQL that sets the columns of an error.
 _NO_ERROR = {"error_class": "", "error_code": "", "error_message": ""}
 _SET_ERROR = ", ".join(f"{column} = %({column})s" for column in _NO_ERROR)
+
+
+_CALL_NUMBER = attrgetter("call_number")
 
 
 class EffectRows:
@@ -54,7 +59,7 @@ class EffectRows:
         Each INTENT draws a number for that. The ids would not do: a person's "did not happen" makes the row of the next
         generation long before its call. Nor would the times: the clock may have been set back between two calls.
         """
-        return sorted(self._known.values(), key=lambda effect: effect.call_number)
+        return sorted(self._known.values(), key=_CALL_NUMBER)
 
     def find(self, step: Step) -> KnownEffect | None:
         """The step's effect of the latest generation, under its oldest name or, from an older release, another name.
@@ -115,9 +120,8 @@ class EffectRows:
             expected = INTENT
         failpoints.reach("after_intent", at)
         ((effect_id, key_age, number),) = rows
-        begun = KnownEffect(
-            effect_id, step, generation, INTENT, key, None, key_age, 0.0, has_undo, call_number=number, undoes=undoes
-        )
+        of_call = (effect_id, step, generation, INTENT, key, None, key_age, 0.0, monotonic())
+        begun = KnownEffect(*of_call, has_undo=has_undo, call_number=number, undoes=undoes)
         return begun if undo else self.remember(begun)
 
     def record_outcome(
@@ -134,9 +138,9 @@ class EffectRows:
             failpoints.reach("after_call", at)
         statement = _OUTCOME
         if effect.undoes is None:
-            self.remember(replace(effect, state=state, result=result))
+            self.remember(effect._replace(state=state, result=result))
         elif state == DONE:
-            self.remember(replace(self._known[effect.step], state=UNDONE))
+            self.remember(self._known[effect.step]._replace(state=UNDONE))
             statement = _UNDONE
         own = {"effect_id": effect.id, "undoes": effect.undoes, "attempt_token": self.attempt.token}
         outcome = {"state": state, "result": _json_or_null(result), **(error or _NO_ERROR)}
@@ -164,7 +168,7 @@ class EffectRows:
         Raises ClaimLost if that attempt has written its result since the effect was read; the next attempt reads it.
         """
         self._fenced(_DECIDE, self._parameters_of(effect, state, result, by))
-        return self.remember(replace(effect, state=state, result=result))
+        return self.remember(effect._replace(state=state, result=result))
 
     def begin_new_generation(self, effect: KnownEffect, *, by: str) -> KnownEffect:
         generation = effect.generation + 1
@@ -174,7 +178,7 @@ class EffectRows:
             _BEGIN_NEW_GENERATION, {**self._parameters_of(effect, NOT_DONE, None, by), **following}
         )
         return self.remember(
-            KnownEffect(effect_id, effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, effect.has_undo)
+            KnownEffect(effect_id, effect.step, generation, NOT_DONE, key, None, 0.0, 0.0, monotonic(), effect.has_undo)
         )
 
     def decide_undo(
@@ -190,7 +194,7 @@ class EffectRows:
         undo = {"step": effect.step, "generation": effect.generation, "undo_key": effect.undo_key}
         undo["undo_result"] = _json_or_null(result)
         self._fenced(_DECIDE_UNDO, {**self._parameters_of(effect, state, effect.result, by), **undo})
-        return self.remember(replace(effect, state=state))
+        return self.remember(effect._replace(state=state))
 
     def failures_of_undo(self, effect: KnownEffect) -> Failures:
         """How often the effect's undo failed, including the check whether to undo it."""
@@ -212,7 +216,7 @@ class EffectRows:
             {"effect_id": effect.id, **counts, **description, **self._ours},
         )
         code, text = description["error_code"], _error_text(*description.values())
-        return self.remember(replace(self._known[effect.step], **counts, error=text, error_code=code))
+        return self.remember(self._known[effect.step]._replace(**counts, error=text, error_code=code))
 
     def _parameters_of(
         self, effect: KnownEffect, state: Effect.State, result: dict[str, Any] | None, by: str
@@ -356,8 +360,11 @@ def _load(workflow: Workflow) -> dict[str, KnownEffect]:
         [workflow.pk],
     )
     return {
-        step: KnownEffect(effect_id, step, generation, state, key, json.loads(result) if result else None, *known)
-        for effect_id, step, generation, state, key, result, *known in rows
+        step: KnownEffect(
+            *(effect_id, step, generation, state, key, json.loads(result) if result else None, key_age, call_age),
+            *(monotonic(), *known),
+        )
+        for effect_id, step, generation, state, key, result, key_age, call_age, *known in rows
     }
 
 
@@ -366,4 +373,4 @@ def _error_text(error_class: str, error_code: str, message: str) -> str:
 
 
 def _json_or_null(result: Mapping[str, Any] | None) -> str | None:
-    return None if result is None else json.dumps(dict(result))
+    return None if result is None else to_json(dict(result)).decode()

@@ -36,6 +36,7 @@ class Results:
         self.payload, self.public_fields, self.told = workflow.payload, definition.public_fields, attempt.told
         self.recorded: dict[str, Any] = {}
         self.context = definition.context_class()
+        self._fields = definition.context_class.model_fields.keys()
         self.context_json: dict[str, Any] = self.context.model_dump(mode="json")
 
     def resume(self, recorded: Mapping[str, Any]) -> None:
@@ -46,21 +47,22 @@ class Results:
         known = {
             name: value
             for name, value in recorded.items()
-            if name in type(self.context).model_fields and value != self.context_json.get(name)
+            if name in self._fields and value != self.context_json.get(name)
         }
         self.merge(removed_step("the recorded context"), known)
 
-    def merge(self, step: Step, result: Mapping[str, Any], *, recorded_before: bool = False) -> None:
+    def merge(self, step: Step, result: dict[str, Any], *, recorded_before: bool = False) -> None:
         """Add a step's result, in its JSON form, whole or not at all. Raises StepError naming the step and its faults.
 
         A field that another release recorded, and this one does not declare, is left out.
         """
         context_class = type(self.context)
-        undeclared = sorted(result.keys() - context_class.model_fields.keys())
-        if undeclared and not recorded_before:
-            names, meant = ", ".join(undeclared), did_you_mean(undeclared[0], context_class.model_fields)
-            raise StepError(f"{step.name} returned {names}: not declared in {context_class.__name__}.{meant}")
-        recorded = self.recorded | {name: value for name, value in result.items() if name not in undeclared}
+        if undeclared := sorted(result.keys() - self._fields):
+            if not recorded_before:
+                names, meant = ", ".join(undeclared), did_you_mean(undeclared[0], context_class.model_fields)
+                raise StepError(f"{step.name} returned {names}: not declared in {context_class.__name__}.{meant}")
+            result = {name: value for name, value in result.items() if name not in undeclared}
+        recorded = self.recorded | result
         try:
             context = context_class.model_validate_json(to_json(recorded))
         except ValidationError as error:

@@ -12,6 +12,7 @@ from django.db.models import Case, Exists, ExpressionWrapper, F, OuterRef, Q, Va
 from django.db.models.base import ModelState
 from django.db.models.functions import Now
 from django.db.models.lookups import GreaterThan
+from django.utils.functional import cached_property
 from pydantic_core import from_json, to_json
 
 from workflows import request_ids, trace_context
@@ -390,7 +391,7 @@ class Workflow(models.Model):
         nested = {name: columns[name] for name in _NESTED if name in columns}
         return Workflow.of_row(columns | from_json(to_json(nested)))
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The name of this workflow in other systems, for example in idempotency keys."""
         return str(self.idempotency_key)

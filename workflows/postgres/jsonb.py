@@ -31,6 +31,7 @@ MAX_DIGITS = 4_300
 MAX_RESULT = 4 * 1024 * 1024
 
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([\[{])|([\]}])', re.DOTALL)  # possessive: linear on any text
+_SUSPICIOUS_WORD = re.compile(rb"\\u|NaN|Infinity")
 _SUSPICIOUS_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
 
@@ -165,8 +166,10 @@ def _may_be_unstorable(text: bytes) -> bool:
     Pydantic escapes control characters, and writes NaN and infinity as words. JSON shorter than MAX_DIGITS cannot have
     a number that is too long.
     """
-    is_deep = text.count(b"{") + text.count(b"[") > MAX_DEPTH
-    return len(text) > MAX_DIGITS or is_deep or any(word in text for word in (b"\\u", b"NaN", b"Infinity"))
+    size = len(text)
+    if size > MAX_DIGITS or _SUSPICIOUS_WORD.search(text):
+        return True
+    return size > MAX_DEPTH and text.count(b"{") + text.count(b"[") > MAX_DEPTH
 
 
 def _refuse_text(text: str) -> None:

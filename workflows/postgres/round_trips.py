@@ -139,7 +139,7 @@ class Session:
             self._send(*self._begun(), Command(f'SAVEPOINT "{name}"'))
 
     def _begun(self) -> Sequence[Command]:
-        is_due = not self._raw.autocommit and self._raw.pgconn.transaction_status == TransactionStatus.IDLE
+        is_due = not self._wrapper.autocommit and self._raw.pgconn.transaction_status == TransactionStatus.IDLE
         return [BEGIN] if is_due else []
 
     def _send(self, *commands: Command) -> list[list[Row]]:

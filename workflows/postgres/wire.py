@@ -8,7 +8,7 @@ parts; tests/config/test_foreign_parts.py names them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import accumulate
@@ -81,7 +81,7 @@ class Wire:
 
     def exchange(self, commands: Sequence[Command]) -> list[list[Row]]:
         """Send these commands in one trip; return the rows of each."""
-        bound = [self._bind(command) for command in commands]  # before anything is sent, because it may fail
+        bound = list(map(self._bind, commands))  # before anything is sent, because it may fail
         first = [_DROP_PREPARED] if self._is_unsure else []
         results = self._wait(self._talk([*first, *bound]))
         for result in results:
@@ -90,7 +90,7 @@ class Wire:
                 self._is_unsure = True
                 raise error_from_result(result)
         self._is_unsure = False
-        return [self._rows(result) for result in results[len(first) :]]
+        return list(map(self._rows, results[len(first) :]))
 
     def prepare_anew(self) -> None:
         """After a slow statement, let all plans expire that are older than a second by then."""
@@ -152,7 +152,7 @@ class Wire:
             return Bound(command.sql.encode())
         text, names = _numbered(command.sql)
         values = command.parameters
-        if isinstance(values, Mapping):
+        if not isinstance(values, list | tuple):
             values = [values[name] for name in names]
         dumped = self._values.dump_sequence(values, [PyFormat.AUTO] * len(values))
         return Bound(text, dumped, tuple(self._values.types or ()), self._values.formats)
@@ -166,7 +166,7 @@ class Wire:
         if pgconn.pipeline_status != PipelineStatus.OFF:  # its results would be mistaken for ours
             raise psycopg.OperationalError("a statement was interrupted, and its answer never read")
         pgconn.enter_pipeline_mode()
-        places = list(accumulate(self._put(command) for command in commands))
+        places = list(accumulate(map(self._put, commands)))
         pgconn.pipeline_sync()
         yield from generators.send(pgconn)
         try:

@@ -88,7 +88,9 @@ def test_a_late_undo_does_not_overwrite_what_a_later_attempt_took_over(service: 
     workflow = work(workflow)
     effect, undo = Effect.objects.order_by("undo")
     stopped = attempt_log.OpenAttempt(undo.attempt - 1, 1, workflow.pk, claim_xid="3")
-    in_its_hands = KnownEffect(undo.pk, "call", 1, "intent", undo.idempotency_key, None, 0.0, 0.0, undoes=effect.pk)
+    in_its_hands = KnownEffect(
+        undo.pk, "call", 1, "intent", undo.idempotency_key, None, 0.0, 0.0, 0.0, undoes=effect.pk
+    )
     EffectRows(workflow, stopped).record_outcome(in_its_hands, Effect.State.DONE, result={})
     attempt_log.flush(stopped)
     assert states() == {"call": "done", "undo call": "unknown"}

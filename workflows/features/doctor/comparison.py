@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice
+from time import monotonic
 from typing import Any
 
 from django.db.models import F, Q
@@ -223,5 +224,5 @@ def _in_words(error: Exception) -> str:
 def _known(effect: Any) -> KnownEffect:
     return KnownEffect(
         *(effect.pk, effect.step, effect.generation, effect.state, effect.idempotency_key, effect.result),
-        *(float(effect.key_age), float(effect.call_age), effect.has_undo),
+        *(float(effect.key_age), float(effect.call_age), monotonic(), effect.has_undo),
     )
