@@ -147,7 +147,7 @@ def renew_sessions(*_: Any) -> None:
             if raw.closed or raw.info.transaction_status != TransactionStatus.IDLE or not wrapper.autocommit:
                 raise psycopg.OperationalError("in use")
             raw.execute("DISCARD ALL", prepare=False)
-            raw.engine_session = None
+            vars(raw).pop("engine_session", None)
             wire_of(raw).forget_prepared()
             session_settings.tell(wrapper)
             wrapper.ensure_timezone()

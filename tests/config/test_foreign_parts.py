@@ -68,6 +68,6 @@ def test_psycopg_has_the_parts_that_workflows_postgres_wire_uses() -> None:
 def test_django_has_the_parts_that_workflows_postgres_django_connection_uses() -> None:
     gone = missing(connection, "savepoint_ids", "savepoint_state", "needs_rollback", "closed_in_transaction")
     gone += missing(connection, "execute_wrappers", "wrap_database_errors", "run_on_commit", "health_check_done")
-    assert not gone, f"workflows/postgres/django_connection.py needs what Django's has no longer: {gone}"
+    assert not gone, f"workflows/postgres (django_connection, round_trips) needs what Django's has no longer: {gone}"
     looked_at = inspect.getsource(log_response)
     assert "_has_been_logged" in looked_at, "workflows/api/problems.py: Django logs the paths of refused requests"

@@ -41,6 +41,8 @@ def test_no_line_has_the_message_of_an_exception(
     for each in ("excepthook", "unraisablehook"):
         monkeypatch.setattr(sys, each, getattr(sys, each))
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    for each in ("_srcfile", "logThreads", "logMultiprocessing"):
+        monkeypatch.setattr(logging, each, getattr(logging, each))
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     logs.take_over()
     library = logging.getLogger("library")

@@ -68,7 +68,9 @@ class EffectRows:
         the older name may have made the call.
         """
         known = [self._known[name] for name in step.names if name in self._known]
-        return min(known, key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT), default=None)
+        if not known:
+            return None
+        return min(known, key=lambda effect: (effect.state != DONE, effect.state not in IN_DOUBT))
 
     def remember(self, effect: KnownEffect) -> KnownEffect:
         """Remember an effect as it was written, and return it."""
@@ -138,7 +140,7 @@ class EffectRows:
             failpoints.reach("after_call", at)
         statement = _OUTCOME
         if effect.undoes is None:
-            self.remember(effect._replace(state=state, result=result))
+            self._known[effect.step] = effect._replace(state=state, result=result)
         elif state == DONE:
             self.remember(self._known[effect.step]._replace(state=UNDONE))
             statement = _UNDONE

@@ -117,7 +117,7 @@ class DueWorkflows:
         self.is_cut_short = False
         pools = self._pools[::-1] if (self._claims + 1) % FRESH_EVERY == 0 else self._pools
         self.lanes.read()
-        if FRESH not in pools:
+        if FRESH not in pools or not self.lanes.are_used:  # mostly
             return self._look_in(pools)
         self.lanes.turns.live_workers = self.live_workers
         for lane in self.lanes.in_order():
@@ -165,10 +165,10 @@ class DueWorkflows:
                 workflow = Workflow.of_row(columns)
                 if workflow.begun:
                     self.lanes.go_on_with(workflow)
-                self._watermarks[key] = (workflow.invisible_until.isoformat(), str(workflow.pk))
+                self._watermarks[key] = (workflow.invisible_until.isoformat(), str(workflow.id))
                 expires_in = float("inf") if expires_in is None else expires_in
                 return Claim(workflow, xid, cancelled, expires_in, reads, traceparent)
-            self._watermarks[key] = (looked_at.isoformat(), "0")
+            self._watermarks[key] = (looked_at, "0")
             if isinstance(key, Lane):
                 self.lanes.leave_out(key)
         return None
@@ -180,7 +180,7 @@ def _sql_of(pools: tuple[str, ...], reads: tuple[str, ...], leaves: tuple[str, .
     reading = "".join(f"CASE WHEN due.id IS NOT NULL THEN ({sql}) END, " for sql in reads)
     looks = " UNION ALL ".join(_sql_in(pool, leaves) for pool in pools)
     return f"""
-        SELECT pool, looked_at,
+        SELECT pool, looked_at::text,
                CASE WHEN due.id IS NOT NULL THEN pg_current_xact_id()::text END AS claim_xid,
                {store.cancel_requested_sql("due.id")} AS cancelled,
                extract(epoch FROM expires_at - clock_timestamp())::float AS expires_in,

@@ -27,18 +27,13 @@ def transaction_or_claim_lost(announce_hooks: Callable[[], None]) -> Iterator[No
     on_commit hook would escape although the outcome is committed.
     """
     committed = has_hooks = False
-
-    def mark_committed() -> None:
-        nonlocal committed
-        committed = True
-        announce_hooks()
-
     try:
         with transaction.atomic(durable=True):
-            transaction.on_commit(mark_committed)  # registered first, so it runs before the hooks of steps
             yield
-            has_hooks = wrap_hooks(connection, call_in_this_process) > 1  # more than ours: some are of steps
-            session_of().commit()  # sent with the decision; Django then finds nothing to commit
+            has_hooks = wrap_hooks(connection, call_in_this_process) > 0
+            committed = session_of().commit()  # sent with the decision; Django then finds nothing to commit
+            if has_hooks and committed:
+                announce_hooks()
     except Exception as error:
         if not committed:
             raise

@@ -79,7 +79,7 @@ def decide(workflow: Workflow, attempt: OpenAttempt, outcome: Outcome, hooks: Ho
         history.close_attempt(attempt, ended, error)
     logger.info(
         "workflow %s (%s, key %s): attempt %s ended as %s%s",
-        *(workflow.pk, workflow.workflow_type, workflow.key, attempt.number, ended, _where(attempt)),
+        *(workflow.id, workflow.workflow_type, workflow.key, attempt.number, ended, _where(attempt)),
     )
     return ended
 
@@ -103,10 +103,11 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete, hooks
             for left_undone in hooks.left_undone:
                 left_undone(workflow, entry)
     steps, definition = as_recorded(attempt.steps), definitions()[workflow.workflow_type]
-    session_of().run_with_commit(
+    session = attempt.session or session_of()
+    session.run_with_commit(
         _complete_sql(definition.secret_fields),
         {
-            "workflow_id": workflow.pk,
+            "workflow_id": workflow.id,
             "context": to_json(outcome.context).decode(),
             "attempt_id": attempt.id,
             "number": attempt.number,
@@ -115,7 +116,7 @@ def _complete(workflow: Workflow, attempt: OpenAttempt, outcome: Complete, hooks
         },
     )
     if "completed" in definition.publishes:
-        session_of().send_early()
+        session.send_early()
         hooks.tell(workflow, "completed")
     return Attempt.Outcome.COMPLETE
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -25,8 +25,6 @@ from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt
 from workflows.state.boundary import MustStop
 from workflows.timeouts import StepTimeout
-
-NO_SAVEPOINT = nullcontext()
 
 
 def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> RunOutcome:
@@ -105,13 +103,17 @@ def run_step(
     results: Results,
     attempt: OpenAttempt,
     ledger: Ledger | None,
-    savepoint: AbstractContextManager[None] = NO_SAVEPOINT,
+    savepoint: AbstractContextManager[None] | None = None,
 ) -> None:
     """Run one step, and merge its result. Raises the step's error, even if the step is best-effort."""
     entry: dict[str, Any] = {"step": step.name, "outcome": StepOutcome.FAILED}
     try:
-        with StepEntry(entry, attempt, results), savepoint:
-            entry["outcome"] = _call(step, results, attempt, ledger)
+        with StepEntry(entry, attempt, results):
+            if savepoint is None:
+                entry["outcome"] = _call(step, results, attempt, ledger)
+            else:
+                with savepoint:
+                    entry["outcome"] = _call(step, results, attempt, ledger)
     except WorkflowCancelled:
         attempt.steps.pop()  # it was not started
         raise

@@ -119,7 +119,9 @@ class Lanes:
     @property
     def are_used(self) -> bool:
         """Whether workflows are started by lane."""
-        return self._is_limited or len({(each.priority, each.tenant) for each in self._due}) > 1
+        if self._is_limited or len(self._due) < 2:
+            return self._is_limited
+        return len({(each.priority, each.tenant) for each in self._due}) > 1
 
     @property
     def _is_limited(self) -> bool:

@@ -19,6 +19,7 @@ from workflows.engine import step_session
 from workflows.engine.results import Results, describe
 from workflows.errors import ClaimLost, StepError, Suspend
 from workflows.models import StepOutcome
+from workflows.postgres.round_trips import session_of
 from workflows.state import attempt_log
 from workflows.state.attempt_log import OpenAttempt
 from workflows.state.boundary import MustStop
@@ -73,7 +74,7 @@ def ensure_sound(what: str, attempt: OpenAttempt) -> None:
 
     Otherwise its writes, and those of all steps before it, would be lost silently.
     """
-    if step_session.is_broken(attempt):
+    if (attempt.session or session_of()).is_broken():
         raise StepError(f"{what} swallowed a database error; catch it around an atomic() of its own.")
 
 

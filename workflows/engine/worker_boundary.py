@@ -42,7 +42,7 @@ class WorkersBoundary(Boundary):
     def begin(self, claim: Claim, attempt: OpenAttempt, caps: Mapping[str, int]) -> None:
         """Prepare for this workflow's steps. A compensation or deferred step ignores requests to cancel, and expiry."""
         workflow = claim.workflow
-        self._workflow_id = workflow.pk
+        self._workflow_id = workflow.id
         self._heeds_requests = workflow.status == Workflow.Status.PENDING and not workflow.compensating
         self._expires_at = monotonic() + claim.expires_in
         parts = zip(self._parts, claim.reads, strict=True)
@@ -54,9 +54,10 @@ class WorkersBoundary(Boundary):
     def before(self, step: Step) -> None:
         if self._must_stop():
             raise MustStop
-        if monotonic() >= self._checked_at + CHECK_EVERY:
-            self._check_cancellation()
         now = monotonic()
+        if now >= self._checked_at + CHECK_EVERY:
+            self._check_cancellation()
+            now = monotonic()
         if self._heeds_requests and now >= self._expires_at:
             raise WorkflowExpired
         # Published first, because the step may kill this process.

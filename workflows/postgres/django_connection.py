@@ -1,4 +1,7 @@
-"""The parts of Django's database connection that we use without a promise: see tests/config/test_foreign_parts.py."""
+"""The parts of Django's database connection that we, here and in `round_trips`, use without a promise.
+
+tests/config/test_foreign_parts.py names them.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +50,6 @@ def name_savepoint(connection: Any) -> str:
 def drop_savepoint(connection: Any) -> None:
     """Let Django forget a savepoint that was never made, so that it releases nothing."""
     connection.savepoint_ids[-1] = None
-
-
-def is_watched(connection: BaseDatabaseWrapper) -> bool:
-    """Whether an `execute_wrapper` sees its statements."""
-    return bool(connection.execute_wrappers)
 
 
 def execute_watched(connection: BaseDatabaseWrapper, execute: Callable[..., None], sql: str, parameters: Any) -> None:

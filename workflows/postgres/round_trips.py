@@ -35,6 +35,7 @@ class Session:
     def __init__(self, wrapper: Any) -> None:
         self._wrapper = wrapper
         self._raw = wrapper.connection
+        self._djangos_errors = django_connection.djangos_errors(wrapper)
         self._wire = wire_of(self._raw)
         self._wire.before_others = self._before_others
         self._savepoint = ""  # the name of one that is not made yet
@@ -61,14 +62,17 @@ class Session:
         """
         self._last = Command(sql, parameters)
 
-    def commit(self) -> None:
-        """Commit, so that Django finds nothing to commit. Raises ClaimLost when nothing was committed."""
+    def commit(self) -> bool:
+        """Commit, so that Django finds nothing to commit; False if Django has to roll back. Raises ClaimLost when the
+        transaction has ended without a commit.
+        """
         last, self._last = self._last, None
         if django_connection.must_roll_back(self._wrapper):
-            return  # Django rolls back at the end of its block
+            return False  # Django rolls back at the end of its block
         if self._raw.pgconn.transaction_status != TransactionStatus.INTRANS:
             raise ClaimLost("the claim's transaction ended before its commit")
         self._send_last(last, COMMIT)
+        return True
 
     def send_early(self) -> None:
         """Send the statement that waits for the COMMIT now, because somebody reads what it writes."""
@@ -93,13 +97,14 @@ class Session:
                 yield
             finally:
                 self.is_used = True
-            if self._savepoint and not transaction.get_rollback(using=self._wrapper.alias):
+            if self._savepoint and not self._wrapper.needs_rollback:
                 self._savepoint = ""
                 django_connection.drop_savepoint(self._wrapper)
 
     def is_broken(self) -> bool:
         """Whether the transaction has ended or must be rolled back: a failed statement, or a closed connection."""
-        if django_connection.must_roll_back(self._wrapper) or self._wrapper.connection is None or self.has_ended:
+        claim = self._wrapper
+        if claim.needs_rollback or claim.closed_in_transaction or claim.connection is None or self.has_ended:
             return True
         return bool(self._raw.pgconn.transaction_status != _INTRANS)
 
@@ -144,9 +149,10 @@ class Session:
 
     def _send(self, *commands: Command) -> list[list[Row]]:
         """The rows of each statement."""
-        if not django_connection.is_watched(self._wrapper):
-            return self._exchange(commands)
-        return [self._exchange([each])[0] if each in (BEGIN, COMMIT) else self._watched(each) for each in commands]
+        if self._wrapper.execute_wrappers:
+            return [self._exchange([each])[0] if each in (BEGIN, COMMIT) else self._watched(each) for each in commands]
+        with self._djangos_errors:
+            return self._wire.exchange(commands)
 
     def _watched(self, command: Command) -> list[Row]:
         rows: list[Row] = []
@@ -154,11 +160,11 @@ class Session:
         def execute(sql: str, parameters: Any, *_: Any) -> None:
             rows.extend(self._exchange([Command(sql, parameters)])[0])
 
-        django_connection.execute_watched(self._wrapper, execute, *command)
+        django_connection.execute_watched(self._wrapper, execute, command.sql, command.parameters)
         return rows
 
     def _exchange(self, commands: Sequence[Command]) -> list[list[Row]]:
-        with django_connection.djangos_errors(self._wrapper):
+        with self._djangos_errors:
             return self._wire.exchange(commands)
 
 
@@ -167,7 +173,8 @@ def session_of(alias: str = DEFAULT_DB_ALIAS) -> Session:
     wrapper: Any = connections[alias]
     if wrapper.connection is None:
         wrapper.ensure_connection()
-    session: Session | None = getattr(wrapper.connection, "engine_session", None)
-    if session is None:
+    try:
+        session: Session = wrapper.connection.engine_session
+    except AttributeError:  # its first
         session = wrapper.connection.engine_session = Session(wrapper)
     return session

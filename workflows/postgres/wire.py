@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from math import inf
@@ -38,14 +39,16 @@ _PARAMETER = re.compile(r"%(?:\((\w+)\))?s|%%")
 Row = tuple[Any, ...]
 
 
-class Command(NamedTuple):
+@dataclass(slots=True)
+class Command:
     """A statement and its parameters; without parameters it is sent as it is, not prepared."""
 
     sql: str
     parameters: Parameters | None = None
 
 
-class Bound(NamedTuple):
+@dataclass(slots=True)
+class Bound:
     """A command in the server's form; `values` is None for one that is not prepared."""
 
     text: bytes

@@ -107,7 +107,8 @@ _bound = _Bound()
 
 def connect() -> None:
     """Open the connection unless it is open. Called before the claim starts, never after."""
-    connections[ALIAS].ensure_connection()
+    if connections[ALIAS].connection is None:
+        connections[ALIAS].ensure_connection()
 
 
 def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
@@ -151,7 +152,8 @@ def hold_back(attempt: OpenAttempt, sql: str, parameters: Mapping[str, Any]) -> 
     A caller that does anything else next calls `flush` first. The statement is written even when the claim is lost, so
     only a fact that stays true whichever worker has the row may be held back.
     """
-    flush(attempt)
+    if attempt.held_back:
+        flush(attempt)
     attempt.held_back = (sql, parameters)
     attempt.held_back_for = last_step(attempt)
 
@@ -180,7 +182,7 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
 
     Returns the new attempt, with the attempts since the last decision, or since the run started (`Event.STARTS_RUN`).
     """
-    opened = {"workflow_id": workflow.pk, "due_since": workflow.invisible_until, "claim_xid": claim_xid}
+    opened = {"workflow_id": workflow.id, "due_since": workflow.invisible_until, "claim_xid": claim_xid}
     opened |= {"worker": worker, "release": release}
     # A workflow that has not started has attempts only if a worker died. Then the first statement writes nothing.
     rows = (not workflow.begun and execute(_OPEN_FIRST, opened)) or execute(_OPEN, opened)
@@ -189,8 +191,8 @@ def open_attempt(workflow: Workflow, *, claim_xid: str, worker: str, release: st
             "the claim ended before its attempt was opened, or another worker, which had lost the row, was opening one"
         )
     (attempt_id, number, past, snapshot), *_ = rows
-    past_attempts = [PastAttempt(*each) for each in json.loads(past or "[]")]
-    return OpenAttempt(attempt_id, number, workflow.pk, claim_xid, worker=worker, past=past_attempts, snapshot=snapshot)
+    past_attempts = [PastAttempt(*each) for each in json.loads(past)] if past else []
+    return OpenAttempt(attempt_id, number, workflow.id, claim_xid, worker=worker, past=past_attempts, snapshot=snapshot)
 
 
 def closing_as_vanished(condition: str) -> str:

@@ -57,9 +57,11 @@ class InTheWay(NamedTuple):
 
 def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Held | Failed | None:
     """What to do instead of running `workflow`, because of another one of its business key. None: run it."""
-    questions = _questions(workflow) if definition.business_key and attempt.number > 1 else []
+    if not definition.business_key:
+        return None
+    questions = _questions(workflow) if attempt.number > 1 else []
     answers = _read_answers(definition, workflow, questions)  # by holder; each is asked about once
-    while definition.business_key and (found := _take(definition, workflow, attempt, answers)):
+    while found := _take(definition, workflow, attempt, answers):
         holder = found.holder
         if questions:  # the holder may be a new one: an answer about the old one does not count
             _withdraw_questions(workflow, but=holder.workflow_id)

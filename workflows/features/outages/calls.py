@@ -155,13 +155,17 @@ class WorkersCalls:
         self.workflow, self.attempt, self.thread = workflow, attempt, get_ident()
         self.met.clear()
         self.trying.clear()
+        if not_closed or self.known or self.unvoted:  # rarely
+            self._learn(not_closed or [])
+        _at_work.append(self)
+
+    def _learn(self, not_closed: list[Any]) -> None:
         self.known = {
             name: Known(is_open, monotonic() if circuits.is_over(seconds or 0.0, held=held) else monotonic() + seconds)
-            for name, is_open, seconds, held in not_closed or ()
+            for name, is_open, seconds, held in not_closed
         }
         suspected = {name for name, circuit in self.known.items() if not circuit.open}
         self.unvoted = {name: met for name, met in self.unvoted.items() if name in suspected}
-        _at_work.append(self)
 
     def end(self) -> None:
         if self in _at_work:
