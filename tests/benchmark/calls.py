@@ -14,8 +14,7 @@ from tests.benchmark.setting import Setting
 
 # The types of `definitions.py`, and what they are called.
 CLAIMS = {"one": "1 plain step", "plain": f"{STEPS} plain steps", "no_ops": f"{STEPS} recorded steps"}
-# So many claims come first, for statements are prepared in them. Of the others the middle one counts: one in many
-# looks again from the oldest due row.
+# So many claims come first, for statements are prepared in them. Of the others the middle one counts.
 PREPARING, COUNTED = 20, 21
 
 

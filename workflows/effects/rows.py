@@ -124,7 +124,9 @@ class EffectRows:
         ((effect_id, key_age, number),) = rows
         of_call = (effect_id, step, generation, INTENT, key, None, key_age, 0.0, monotonic())
         begun = KnownEffect(*of_call, has_undo=has_undo, call_number=number, undoes=undoes)
-        return begun if undo else self.remember(begun)
+        if not undo:
+            self._known[step] = begun
+        return begun
 
     def record_outcome(
         self,

@@ -194,8 +194,9 @@ class Worker:
                 ended = decide(workflow, attempt, outcome, self._hooks)
             else:
                 unknown_types.reschedule(workflow)
-            failpoints.reach("before_commit", type(outcome).__name__.lower())
-        failpoints.reach("after_commit", type(outcome).__name__.lower())
+            decided = type(outcome).__name__.lower()
+            failpoints.reach("before_commit", decided)
+        failpoints.reach("after_commit", decided)
         self.in_hand.clear(heard_at=monotonic(), trouble="")
         if not isinstance(outcome, Complete):
             waking.wake(workflow.pk)

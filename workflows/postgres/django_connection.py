@@ -30,6 +30,8 @@ def was_closed(connection: BaseDatabaseWrapper) -> bool:
 
 def wrap_hooks(connection: BaseDatabaseWrapper, call: Callable[[Callable[[], object]], object]) -> int:
     """Make `call` call each on_commit function of the transaction; return how many there are."""
+    if not connection.run_on_commit:
+        return 0
     hooks: list[Any] = [(each[0], partial(call, each[1]), *each[2:]) for each in connection.run_on_commit]
     connection.run_on_commit = hooks
     return len(hooks)

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from os import urandom
 from time import monotonic
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 from django.db import Error, connections, transaction
 
@@ -76,7 +76,7 @@ class OpenAttempt:
     workflow_id: int
     claim_xid: str
     # Written with the attempt's effects; no other process knows it. After a failover, ids may be used again.
-    token: str = field(default_factory=lambda: str(uuid4()))
+    token: str = field(default_factory=lambda: urandom(16).hex())
     worker: str = ""
     steps: list[dict[str, Any]] = field(default_factory=list)
     opened_at: float = field(default_factory=monotonic)

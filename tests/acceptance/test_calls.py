@@ -1,0 +1,37 @@
+"""How many function calls a claim takes. No machine changes that, but each version of Python or of a library may."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+
+import pytest
+from django.conf import settings
+
+from tests.benchmark.calls import CLAIMS, COUNTED, PREPARING
+from tests.benchmark.database import connected
+from tests.benchmark.inside import Inside
+from tests.servers import database_url
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
+
+# By type of tests/benchmark/definitions.py: calls and exchanges. If a change lowers a count, lower it here.
+KNOWN = {"one": (635, 3), "plain": (1_655, 3), "no_ops": (3_476, 26)}
+MAY_GROW = 1.05
+PYTHON = (3, 11)  # comprehensions are no calls from 3.12 on
+PINS = (settings.BASE_DIR / "constraints.txt").read_text().lower().split()
+IS_COUNTED_ALIKE = sys.version_info[:2] == PYTHON and all(
+    f"{package}=={version(package)}" in PINS for package in ("django", "psycopg", "pydantic")
+)
+
+
+@pytest.mark.skipif(not IS_COUNTED_ALIKE, reason="other versions than those of constraints.txt, or another Python")
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_claim_takes_no_more_function_calls_than_it_did(name: str) -> None:
+    with connected(database_url()) as database:
+        database.submit(name, PREPARING + 2 * COUNTED)
+        with Inside(database.url, "tests.benchmark.worker:calls") as calls:
+            counted = calls()
+    most_calls, most_exchanges = KNOWN[name]
+    assert min(counted["calls"]) <= most_calls * MAY_GROW
+    assert min(counted["exchanges"]) <= most_exchanges
