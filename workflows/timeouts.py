@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from _signal import getsignal as _getsignal  # that of `signal` looks its answer up in an Enum, for 8 calls
+from _signal import getsignal as _getsignal  # type: ignore[import-not-found] # `signal.getsignal` makes 8 calls more
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType

@@ -51,7 +51,7 @@ class Results:
         }
         self.merge(removed_step("the recorded context"), known)
 
-    def merge(self, step: Step, result: dict[str, Any], *, recorded_before: bool = False) -> None:
+    def merge(self, step: Step, result: Mapping[str, Any], *, recorded_before: bool = False) -> None:
         """Add a step's result, in its JSON form, whole or not at all. Raises StepError naming the step and its faults.
 
         A field that another release recorded, and this one does not declare, is left out.
@@ -62,7 +62,7 @@ class Results:
                 names, meant = ", ".join(undeclared), did_you_mean(undeclared[0], context_class.model_fields)
                 raise StepError(f"{step.name} returned {names}: not declared in {context_class.__name__}.{meant}")
             result = {name: value for name, value in result.items() if name not in undeclared}
-        recorded = self.recorded | result
+        recorded = {**self.recorded, **result}
         try:
             context = context_class.model_validate_json(to_json(recorded))
         except ValidationError as error:

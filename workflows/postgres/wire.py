@@ -154,7 +154,7 @@ class Wire:
         if command.parameters is None:
             return Bound(command.sql.encode())
         text, names = _numbered(command.sql)
-        values = command.parameters
+        values: Any = command.parameters
         if not isinstance(values, list | tuple):
             values = [values[name] for name in names]
         dumped = self._values.dump_sequence(values, [PyFormat.AUTO] * len(values))
