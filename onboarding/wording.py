@@ -15,30 +15,72 @@ _CHECK = "The details that we were sent do not fit together. Please check them a
 STEPS = {
     "validate_payload": StepWords("Check the form", "Account"),
     "validate_duplicate_email": StepWords("Check that the e-mail address is free", "Account"),
-    "create_account": StepWords("Create the account", "Account"),
-    "look_up_account": StepWords("Find the patient's account", "Account"),
+    "create_account": StepWords(
+        "Create the account", "Account", where="In the accounts service: search for the patient's e-mail address."
+    ),
+    "look_up_account": StepWords(
+        "Find the patient's account",
+        "Account",
+        where="In the accounts service: search for the patient's e-mail address.",
+    ),
     "await_linked_account": StepWords(
         "Wait for the linked account",
         "Account",
         waiting="We are waiting for the account of your other sign-up. Please finish that; this then goes on.",
     ),
     "exchange_token": StepWords("Get access to the account", "Account"),
-    "start_visit": StepWords("Start the visit", "Profile"),
-    "update_personal_information": StepWords("Save name and date of birth", "Profile"),
-    "update_phone_number": StepWords("Save the phone number", "Profile"),
-    "update_address": StepWords("Save the address", "Profile"),
-    "save_insurance": StepWords("Save the insurance", "Insurance"),
-    "verify_insurance": StepWords("Ask the insurer whether it covers the program", "Insurance"),
+    "start_visit": StepWords(
+        "Start the visit",
+        "Profile",
+        where="In the visits service, among the patient's visits: search for the idempotency key.",
+    ),
+    "update_personal_information": StepWords(
+        "Save name and date of birth",
+        "Profile",
+        where="In the profiles service: open the patient, and compare name and date of birth.",
+    ),
+    "update_phone_number": StepWords(
+        "Save the phone number",
+        "Profile",
+        where="In the profiles service: open the patient, and compare the phone number.",
+    ),
+    "update_address": StepWords(
+        "Save the address", "Profile", where="In the profiles service: open the patient, and compare the address."
+    ),
+    "save_insurance": StepWords(
+        "Save the insurance",
+        "Insurance",
+        where="In the insurance service: open the patient, and compare the insurance.",
+    ),
+    "verify_insurance": StepWords(
+        "Ask the insurer whether it covers the program",
+        "Insurance",
+        where="In the insurance service, among the answers of the insurer: search for the idempotency key.",
+    ),
     "save_questionnaire": StepWords("Save the answers to the medical questions", "Medical review"),
     "request_clinical_review": StepWords(
         "Have a clinician review the answers",
         "Medical review",
         waiting="A clinician is looking at your answers. That takes up to three days. You do not need to do anything.",
     ),
-    "attach_payment_card": StepWords("Attach the card", "Payment"),
-    "configure_billing": StepWords("Set up billing", "Payment"),
-    "set_communication_preferences": StepWords("Save the wishes for messages", "Extras"),
-    "link_identity_verification": StepWords("Link the identity check", "Extras"),
+    "attach_payment_card": StepWords(
+        "Attach the card",
+        "Payment",
+        where="In the payments service, among the patient's cards: search for the idempotency key.",
+    ),
+    "configure_billing": StepWords(
+        "Set up billing", "Payment", where="In the payments service: open the patient, and compare the billing."
+    ),
+    "set_communication_preferences": StepWords(
+        "Save the wishes for messages",
+        "Extras",
+        where="In the messages service: open the patient, and compare the wishes.",
+    ),
+    "link_identity_verification": StepWords(
+        "Link the identity check",
+        "Extras",
+        where="In the accounts service: open the patient, and look whether the identity is linked.",
+    ),
     "execute_checkout": StepWords(
         "Charge the card",
         "Enrolment",
@@ -50,7 +92,11 @@ STEPS = {
         "Enrolment",
         where="In the programs service, among the enrolments of the program: search for the idempotency key.",
     ),
-    "send_confirmation": StepWords("Send the confirmation", "Enrolment"),
+    "send_confirmation": StepWords(
+        "Send the confirmation",
+        "Enrolment",
+        where="In the messages service, among those sent: search for the idempotency key.",
+    ),
 }
 
 CODES = {
@@ -141,7 +187,14 @@ RESULTS = {
 }
 
 
-EXAMPLES = {"charge_id": "ch_3f9a1c", "enrollment_id": "en_3f9a1c"}
+EXAMPLES = {
+    "charge_id": "ch_3f9a1c",
+    "enrollment_id": "enr_3f9a1c",
+    "patient_uuid": "3f9a1c00-7be3-4d15-9c62-1f0a8e5b7d34",
+    "payment_card_id": "card_3f9a1c",
+    "payment_status": "paid",
+    "visit_uuid": "3f9a1c00-7be3-4d15-9c62-1f0a8e5b7d34",
+}
 
 # A valid domain. Anything may follow the @ before the form is checked.
 _DOMAIN = re.compile(r"[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+")

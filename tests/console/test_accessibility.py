@@ -148,6 +148,8 @@ def found_on(page: Any, path: str, then: Callable[[Any], None] | None = None, st
         for theme, size, which in LOOKS:
             page.emulate_media(color_scheme=theme)
             page.set_viewport_size(size)
+            # At the end of a page the buttons that stay in sight on a phone lie over no field.
+            page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
             found += findings(page, f"{path}, {theme}, {size['width']} wide", **which)
     return found
 
@@ -208,7 +210,7 @@ def test_axe_finds_nothing_on_any_page(browser: Any, server: Gunicorn, part: str
 @pytest.mark.parametrize(
     ("fault", "of_colours"),
     [
-        ("document.querySelector('#content h1').style.color = '#bbb'", True),
+        ("document.querySelector('#content h2').style.color = '#bbb'", True),
         ("document.documentElement.removeAttribute('lang')", False),
     ],
 )

@@ -107,17 +107,30 @@ def test_a_card_says_what_is_what(open_as: Open) -> None:
     page.wait_for_url(f"**/{row.pk}/change/")
 
 
-def test_all_of_the_bar_is_seen_and_nothing_is_wider_than_the_page(open_as: Open) -> None:
+def test_the_heading_is_near_the_top_and_the_menu_has_all_of_the_bar(open_as: Open) -> None:
     rows.failed()
     rows.workflow(invisible_until=timezone.now() - timedelta(hours=1))
     page = open_as("superuser", **PHONE)
-    for path in ("/admin/", "/admin/find/", "/admin/needs-a-person/"):
+    for path in ("/admin/", "/admin/find/", "/admin/needs-a-person/", "/admin/workflows/workflow/"):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert page.evaluate("document.querySelector('#content :is(h1, h2)').getBoundingClientRect().top") <= 120
         links = page.locator(".bar a")
+        assert not links.first.is_visible()
+        page.click("text=Menu")
         assert links.all_inner_texts() == ALL
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in map(_box, links.all()))
-        assert all(_box(link)["height"] >= 24 for link in links.all())
+        assert all(_box(link)["height"] >= 40 for link in links.all())
+        page.keyboard.press("Escape")
+        assert not links.first.is_visible()
+
+
+def test_the_buttons_that_decide_stay_in_sight(open_as: Open) -> None:
+    page = open_as("superuser", f"/admin/workflows/workflow/{rows.failed().pk}/retry/", **PHONE)
+    page.set_viewport_size({"width": 390, "height": 600})
+    button = _box(page.locator("form > .verbs button"))
+    assert button["y"] + button["height"] <= 600
+    assert button["height"] >= 44
 
 
 def _box(link: object) -> dict[str, float]:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from django.utils import timezone
 
 from tests.console.conftest import Open
-from tests.console.scenes import of, submitted
+from tests.console.scenes import everything, of, submitted
 from tests.workflows import rows
 from workflows.models import Workflow
 
@@ -57,3 +57,13 @@ def test_somebody_is_told_when_it_ends(open_as: Open) -> None:
     complete(row)
     page.wait_for_selector("#live[data-at-rest=yes]", timeout=60_000)
     assert page.evaluate("window.told") == [f"Workflow {row.pk}: Complete"]
+
+
+def test_codes_are_folded_for_an_engineer_whose_browser_remembers_that(open_as: Open) -> None:
+    page = open_as("engineer", f"/admin/workflows/workflow/{everything().pk}/change/")
+    code = page.locator(".effects code").first
+    assert not code.is_visible()
+    page.click("text=For an engineer")
+    assert code.is_visible()
+    page.reload()
+    assert code.is_visible()

@@ -25,8 +25,9 @@ from workflows.postgres.jsonb import Unstorable, ensure_storable
 from workflows.telling import words
 from workflows.wording import Wording, label_of_result
 
-# The longest text with a one-line field. Also a model with json_schema_extra={"format": "textarea"} gets more lines.
-ONE_LINE = 200
+# The longest text with a one-line field: an e-mail address. A model with json_schema_extra={"format": "textarea"} gets
+# more lines.
+ONE_LINE = 254
 
 
 class JsonField(forms.JSONField):

@@ -25,6 +25,7 @@ from workflows import operations
 from workflows.console.paging import KeysetList, is_number
 from workflows.errors import NotAllowed
 from workflows.telling import words
+from workflows.templatetags.cards import timed
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -106,8 +107,9 @@ class Verb:
     the message afterwards, unless the operation returns one. `seen`: the operation's arguments for the ids that the
     page showed, so that it can check whether they have changed. `asks`: the page's title, where the label and the row's
     name do not make a sentence; `{}` is that name. `form` asks for the operation's arguments. `dangerous`: it takes
-    something away from a patient, and looks like it. `rare`: a link instead of a button. `permission`: one of several
-    is enough. `shows`: the answer to the POST shows what the operation returns, with this sentence below.
+    something away from a patient, and looks like it. `main`: what the row most likely needs; the first one possible is
+    the page's primary button. `rare`: a link instead of a button. `permission`: one of several is enough. `shows`: the
+    answer to the POST shows what the operation returns, with this sentence below.
     """
 
     slug: str
@@ -123,6 +125,7 @@ class Verb:
     form: type[ReasonForm] = ReasonForm
     dangerous: bool = False
     rare: bool = False
+    main: bool = False
     shows: str = ""
 
     def is_for(self, user: Any) -> bool:
@@ -130,12 +133,12 @@ class Verb:
         return any(map(user.has_perm, permissions))
 
 
-def time_column(title: str, field: str) -> Callable[[Any, Any], str]:
+def time_column(title: str, field: str) -> Callable[[Any, Any], SafeString | str]:
     """A column of a list with a time of each row; empty if it has none."""
 
     @admin.display(description=title)
-    def column(page: ConsoleAdmin, row: Any) -> str:
-        return words.clock(at) if (at := getattr(row, field)) else ""
+    def column(page: ConsoleAdmin, row: Any) -> SafeString | str:
+        return timed(words.clock(at)) if (at := getattr(row, field)) else ""
 
     return column
 
@@ -287,6 +290,7 @@ class ConsoleAdmin(ModelAdmin):
                 "row_identity": self.identity_of(row),
                 "title": f"{self.opts.verbose_name} {row.pk}".capitalize(),
                 "verbs": [(verb, self.url_of(verb.slug, row)) for verb in possible if verb not in barred],
+                "main": next((v for v in possible if v.main and v not in barred), None),
                 "barred": [(verb.label, why) for verb, why in barred.items()],
                 **context,
             },

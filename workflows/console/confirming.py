@@ -55,6 +55,7 @@ def _said(row: ManualTask, asked: Confirmation) -> str:
 
 CONFIRM = Verb(
     slug="confirm",
+    main=True,
     label="Confirm it",
     permission=operations.MAY_DECIDE,
     operation=operations.confirm,

@@ -25,6 +25,7 @@ class Dialogue:
     """The words of a type of question: its two buttons, their consequences, and when a reason is required.
 
     `final` says whether the answer can be retracted. `retry` is a third button, for questions where a retry may help.
+    `safe`: the second button takes nothing away from a patient, and calls nothing a second time; it is not red.
     """
 
     approve: str
@@ -35,6 +36,7 @@ class Dialogue:
     needs_reason: bool = False
     final: str = "A decision is final."
     retry: str = ""
+    safe: bool = False
 
 
 APPROVAL = Dialogue(
@@ -59,6 +61,7 @@ DIALOGUES = {
         reason="Required.",
         needs_reason=True,
         final=NOT_FINAL,
+        safe=True,
     ),
     undo_question.TASK_TYPE: Dialogue(
         *("Reverse it", "Leave it as it is"),
@@ -68,6 +71,7 @@ DIALOGUES = {
         reason="Required if it is left as it is.",
         final=NOT_FINAL,
         retry="Retry it",
+        safe=True,
     ),
     UNDECLARED_TASK_TYPE: Dialogue(
         *("It is right, go on", "It is wrong"),

@@ -22,6 +22,7 @@ ABOUT = (
 )
 GO_ON = Verb(
     slug="go_on",
+    main=True,
     label="Let it go on",
     asks="Let {} go on",
     permission=operations.TRY_NOW,

@@ -318,7 +318,8 @@ def _where(row: ManualTask) -> dict[str, str]:
     told = words_for_step(wording_of_type(row.workflow.workflow_type), step)
     call = Effect.objects.filter(workflow=row.workflow_id, step=step, generation=generation, undo=False).first()
     url = told.search.replace("{key}", urlquote(call.idempotency_key)) if call else ""
-    return {"where": told.where, "search_url": url}
+    by_default = f"In the service that {told.titled} calls, or by asking there: name the idempotency key, and when."
+    return {"where": told.where or by_default, "search_url": url}
 
 
 def _answer(row: ManualTask) -> dict[str, Any]:

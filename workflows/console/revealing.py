@@ -9,6 +9,7 @@ from django import forms
 
 from workflows import operations
 from workflows.console.base import KEPT, ReasonForm, Verb, reason_field
+from workflows.definition import definitions
 from workflows.telling import words
 
 if TYPE_CHECKING:
@@ -24,7 +25,13 @@ class RevealForm(ReasonForm):
 
     def __init__(self, *args: Any, row: Workflow, **kwargs: Any) -> None:
         super().__init__(*args, row=row, **kwargs)
-        self.fields["fields_asked"].choices = [(name, name) for name in operations.revealable(row)]  # type: ignore[attr-defined]
+        self.fields["fields_asked"].choices = [  # type: ignore[attr-defined]
+            (name, _label(row, name)) for name in operations.revealable(row)
+        ]
+
+
+def _label(row: Workflow, name: str) -> str:
+    return words.label_of_field(definitions()[row.workflow_type], name)
 
 
 def _reveal(row_id: int, *, user: User, fields_asked: Collection[str], reason: str) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from workflows import operations
 from workflows.console import acknowledging, failures, revealing, time_filters, workflow_page
@@ -26,6 +27,7 @@ from workflows.templatetags.cards import moment
 
 RETRY = Verb(
     slug="retry",
+    main=True,
     label="Retry",
     permission=operations.RETRY,
     operation=operations.retry,
@@ -41,6 +43,7 @@ RETRY = Verb(
 )
 RUN_NOW = Verb(
     slug="run_now",
+    main=True,
     label="Run now",
     permission=operations.RUN_NOW,
     operation=operations.run_now,
@@ -192,7 +195,7 @@ class WorkflowAdmin(ChoosesMany):
         error = words.error(code=row.last_error_code, error_class=row.last_error_class)
         if not error or row.state not in (State.FAILED, State.RETRYING, State.PARKED, State.COMPENSATING):
             return ""
-        return format_html('<code class="quiet name">{}</code>', error)
+        return format_html('<span class="quiet" title="{}">{}</span>', error, capfirst(error.replace("_", " ")))
 
     @admin.display(description="Age")
     def age(self, row: Workflow) -> SafeString:

@@ -116,10 +116,10 @@ def small_print(workflow: Workflow, attempt: Attempt | None, last: Attempt | Non
 
 
 def why(workflow: Workflow) -> str:
-    """Why it last failed, by the words for the code or else by the error itself. Ends with a full stop."""
+    """Why it last failed, by the words for the code; a code without words is for the small print only."""
     words_of_code = known_words_for_code(wording_of_type(workflow.workflow_type), workflow.last_error_code)
-    told = words_of_code.staff if words_of_code else _error(workflow) or "no error was recorded"
-    return words.ended(told)
+    unforeseen = "Something unforeseen happened" if _error(workflow) else "no error was recorded"
+    return words.ended(words_of_code.staff if words_of_code else unforeseen)
 
 
 def _error(workflow: Workflow) -> str:

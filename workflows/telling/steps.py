@@ -134,9 +134,9 @@ def step_of(workflow: Workflow, name: str) -> str:
 
 
 def told_error(wording: Wording, recorded: Mapping[str, Any]) -> tuple[str, str]:
-    """An error in the words for its code, and as recorded; without words only as recorded."""
-    known = known_words_for_code(wording, str(recorded.get("error_code") or ""))
-    return (known.staff, _recorded(recorded)) if known else (_recorded(recorded), "")
+    """An error in the words for its code, and as recorded, for engineers. A code without words is no headline."""
+    known, as_recorded = known_words_for_code(wording, str(recorded.get("error_code") or "")), _recorded(recorded)
+    return (known.staff if known else "Something unforeseen happened." if as_recorded else ""), as_recorded
 
 
 def _recorded(recorded: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from workflows import times as times_of
-from workflows.definition import wording_of_type
+from workflows.definition import WorkflowDefinition, wording_of_type
 from workflows.wording import Wording, label_of_result, length
 from workflows.wording import plain as plain
 
@@ -99,6 +99,13 @@ def task_type(name: str) -> str:
 def workflow_type(name: str) -> str:
     """The title of a type of workflow."""
     return wording_of_type(name).title or plain(name)
+
+
+def label_of_field(definition: WorkflowDefinition, field: str) -> str:
+    """The label of a payload's field: of those that verify a caller, the correctable model's, or made of its name."""
+    info = definition.correctable.find(field) if definition.correctable else None
+    own = next((each.label for each in definition.wording.caller if each.path == field), None)
+    return own or (info.title if info else None) or plain(field.rpartition(".")[2])
 
 
 def answered(detail: Mapping[str, Any], wording: Wording) -> str:

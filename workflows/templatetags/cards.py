@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from django import template
 from django.template import RequestContext
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
@@ -17,6 +18,8 @@ from workflows import times
 from workflows.extension import Panel
 
 register = template.Library()
+# As `times.clock`, `brief`, `minute` and `second` write a time, before the name of its zone.
+_CLOCK = r"(?:(\d{4}-\d{2}-\d{2}) )?(\d{2}:\d{2}(?::\d{2})?)"
 
 
 register.filter("clock", times.clock)
@@ -47,6 +50,21 @@ def exact(at: datetime) -> SafeString:
 def bare(at: datetime | None) -> SafeString | str:
     """The same without the zone, where `times_are` names it below."""
     return _time(at, f"{timezone.localtime(at):{times.SECOND}}") if at else ""
+
+
+@register.filter
+def timed(text: Any) -> SafeString:
+    """A sentence, with each time in it as `moment` writes one. A time that came twice has UTC beside it already."""
+    return mark_safe(re.sub(rf"{_CLOCK} {re.escape(times.zone_named())}", _pointed_at, conditional_escape(text)))  # noqa: S308 (escaped)
+
+
+def _pointed_at(found: re.Match[str]) -> str:
+    try:
+        local = datetime.fromisoformat(f"{found[1] or timezone.localdate()} {found[2]}")
+    except ValueError:  # somebody has typed it
+        return found[0]
+    at = local.replace(tzinfo=timezone.get_current_timezone())
+    return found[0] if times.is_twice(at) else _time(at, found[0])
 
 
 def _time(at: datetime, told: str) -> SafeString:

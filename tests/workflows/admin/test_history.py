@@ -42,8 +42,14 @@ PAID = {"charge_id": "ch_1", "payment_status": "paid"}
             *("retry_scheduled", ENROL, {"failures": 1, "max_attempts": 45, **AGAIN, **UNREACHABLE}),
             *(f"Enrol in the program, failure 1 of 45: {DOWN}\nNext attempt at {AT}", REFUSED),
         ),
-        # What nobody has words for is told as it was recorded.
-        ("failed", CHARGE, UNHEARD_OF, "Charge the card: moon_phase: It is waning.", ""),
+        # What nobody has words for is in the small print only.
+        (
+            "failed",
+            CHARGE,
+            UNHEARD_OF,
+            "Charge the card: Something unforeseen happened.",
+            "moon_phase: It is waning.",
+        ),
         (
             *("undo_failed", CHARGE, {"failures": 2, "max_attempts": 3, **UNREACHABLE}),
             *(f"Charge the card, failure 2 of 3: {DOWN}", REFUSED),

@@ -33,13 +33,13 @@ def one_of_each() -> dict[State, Workflow]:
 def test_it_shows_what_support_asks_for(as_: Login) -> None:
     row = rows.failed(created_at=timezone.now() - timedelta(hours=3))
     html = as_("support").get(LIST).content.decode()
-    for shown in [f">{row.pk}<", "Parcel", "badge-failed", ">Charge<", "card_declined", ">3 h<", "1 (5 failed)"]:
+    for shown in [f">{row.pk}<", "Parcel", "badge-failed", ">Charge<", ">Card declined<", ">3 h<", "1 (5 failed)"]:
         assert shown in html
     rows.failed(workflow_type="onboarding", current_step="enroll_in_program", last_error_code="unreachable")
     html = as_("support").get(LIST).content.decode()
     assert 'class="field-step">Enrol in the program</td>' in html
     assert 'class="field-type">Onboarding</td>' in html
-    assert '<code class="quiet name">unreachable</code>' in html
+    assert '<span class="quiet" title="unreachable">Unreachable</span>' in html
     assert "enroll_in_program" not in html
     assert "searchbar" not in html, "what was typed into it would stand in the address"
 

@@ -160,7 +160,7 @@ def test_what_is_overdue_comes_first_and_is_marked(as_: Login) -> None:
     assert [line.asks for line in page.context["lines"]] == ["Late", "Later", "In time"]
     assert [line.is_overdue for line in page.context["lines"]] == [True, True, False]
     assert page.content.decode().count("badge-overdue") == 2
-    assert f"due {now - 2 * HOUR:%Y-%m-%d %H:%M} UTC Overdue" in told_by(page)
+    assert f"{now - 2 * HOUR:%Y-%m-%d %H:%M} UTC Overdue" in told_by(page)
     page = support.get(f"{INBOX}?state=overdue")
     assert [line.asks for line in page.context["lines"]] == ["Late", "Later"]
     assert "2 wait for somebody" in told_by(page)

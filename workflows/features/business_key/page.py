@@ -48,6 +48,7 @@ def _consequences(row: Workflow) -> Iterator[str]:
 
 NOT_A_DUPLICATE = Verb(
     slug="not_a_duplicate",
+    main=True,
     label="Not a duplicate",
     permission=operations.RETRY,
     operation=not_a_duplicate,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from django.contrib.auth.models import Permission
 from django.contrib.postgres.fields import ArrayField
 from django.db.models import Func, JSONField, Q, TextField, Value
 from django.utils import timezone
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 from pydantic_core import to_json, to_jsonable_python
 
 from workflows.correctable import Correctable
@@ -50,7 +51,7 @@ from workflows.sealing import payloads
 from workflows.search import rows as search_rows
 from workflows.signals.waking import Slice
 from workflows.state import history
-from workflows.wording import plain
+from workflows.telling.words import label_of_field
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -82,7 +83,7 @@ def ask(workflow_id: int, *, user: User, reason: str, values: Values, seen: list
         told = [
             {
                 "field": field,
-                "label": label_of(definition, field),
+                "label": label_of_field(definition, field),
                 "was": masked(definition, field, value_at(workflow.payload, field)),
                 "is": masked(definition, field, value),
             }
@@ -284,6 +285,20 @@ def _unclear(workflow: Workflow) -> str:
     return titled_step(workflow.workflow_type, found[0]) if found else ""
 
 
+def as_read(definition: WorkflowDefinition, field: str, value: Any) -> Any:
+    """A value as the model takes it. What Find takes for the field, `(555) 010-2323` for a phone, is taken, too."""
+    key = next((each for each in definition.search_keys.values() if each.field == field), None)
+    info = definition.correctable.find(field) if definition.correctable else None
+    if key is None or info is None or info.annotation is None or not isinstance(value, str):
+        return value
+    model = create_model("Field", value=(info.annotation, info))
+    for reading in (value, *(sign + each for each in key.read(value) for sign in ("", "+"))):
+        with suppress(ValidationError):
+            model(value=reading)
+            return reading
+    return value
+
+
 def faults(workflow: Workflow, values: Values) -> dict[str, str]:
     """The faults of new values, by field; under "" those of no field. The first step's model checks them."""
     correctable = correctable_of(workflow)
@@ -349,17 +364,10 @@ def done_with_the_old(workflow: Workflow, fields: Collection[str]) -> dict[str, 
     steps = dict.fromkeys(stands.order_by("call_number").values_list("step", flat=True))
     passed_on = {step: [each for each in fields if step in _passing_on(definition, [each])] for step in steps}
     return {
-        titled_step(workflow.workflow_type, step): [label_of(definition, each) for each in found]
+        titled_step(workflow.workflow_type, step): [label_of_field(definition, each) for each in found]
         for step, found in passed_on.items()
         if found
     }
-
-
-def label_of(definition: WorkflowDefinition, field: str) -> str:
-    """The label of a field."""
-    info = definition.correctable.find(field) if definition.correctable else None
-    own = next((each.label for each in definition.wording.caller if each.path == field), None)
-    return own or (info.title if info else None) or plain(field.rpartition(".")[2])
 
 
 def masked(definition: WorkflowDefinition, field: str, value: Any) -> str:

@@ -19,6 +19,8 @@ from workflows.telling.history import in_words
 class _ValuesForm(ReasonForm):
     """New values by field, in `values`. Fields that are left empty are not included."""
 
+    comes_first = True  # before what will happen
+
     def add(self, names: Collection[str], *, required: bool) -> None:
         definition = definitions()[self.row.workflow_type]
         for name in names:
@@ -27,7 +29,7 @@ class _ValuesForm(ReasonForm):
             field = field_of(info)
             field.required = field.widget.is_required = required
             field.initial = None
-            field.label = corrections.label_of(definition, name)
+            field.label = words.label_of_field(definition, name)
             field.help_text = f"Was: {corrections.masked(definition, name, value_at(self.row.payload, name))}."
             self.fields[name] = field
         self.names = names
@@ -35,7 +37,8 @@ class _ValuesForm(ReasonForm):
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
-        values = {name: cleaned.pop(name, None) for name in self.names}
+        read = definitions()[self.row.workflow_type]
+        values = {name: corrections.as_read(read, name, cleaned.pop(name, None)) for name in self.names}
         cleaned["values"] = {name: value for name, value in values.items() if value not in (None, "")}
         return cleaned
 
@@ -119,6 +122,7 @@ CORRECT = Verb(
 )
 APPROVE = Verb(
     slug="approve_correction",
+    main=True,
     label="Approve the correction",
     permission=operations.CORRECT,
     operation=corrections.approve,

@@ -69,6 +69,7 @@ def _what_of_its_call(left: LeftUndone) -> str:
 
 RUN_AGAIN = Verb(
     slug="follow_up",
+    main=True,
     label="Run again",
     permission=FOLLOW_UP,
     operation=operations.follow_up,

@@ -36,6 +36,7 @@ HOLD = Verb(
 )
 TRY_NOW = Verb(
     slug="try_now",
+    main=True,
     label="Try now",
     asks="Have {} tried now",
     permission=guards.TRY_NOW,

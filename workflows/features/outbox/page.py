@@ -29,6 +29,7 @@ ABOUT = (
 
 REDELIVER = Verb(
     slug="redeliver",
+    main=True,
     label="Redeliver",
     permission=operations.SETTLE,
     operation=outbox_operations.redeliver_event,

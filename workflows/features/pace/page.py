@@ -56,6 +56,7 @@ HOLD = Verb(
 )
 RELEASE = Verb(
     slug="release",
+    main=True,
     label="Release",
     permission=guards.SET_PACE,
     operation=operations.release_queue,

@@ -48,6 +48,7 @@ def _of_discard(row: UndeliveredMessage) -> str:
 
 REDELIVER = Verb(
     slug="redeliver",
+    main=True,
     label="Redeliver",
     permission=operations.SETTLE,
     operation=messages.redeliver,

@@ -152,7 +152,8 @@ def _time(value: Value) -> str:
 
 
 def _failure(workflow_type: str, step: str, code: str) -> str:
-    return f"{title_of(wording_of_type(workflow_type), step) or words.plain(step)}: {code or 'no code'}"
+    title = title_of(wording_of_type(workflow_type), step) or words.plain(step)
+    return f"{title}: {(code or 'no code').replace('_', ' ')}"
 
 
 # --- Pages ----------------------------------------------------------------------------------------

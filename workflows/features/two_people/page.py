@@ -44,6 +44,7 @@ def _of_confirming(row: Workflow) -> Iterator[str]:
 
 CONFIRM = Verb(
     slug="confirm_retry",
+    main=True,
     label="Confirm the retry",
     permission=operations.RETRY,
     operation=operations.confirm_retry,

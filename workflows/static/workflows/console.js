@@ -34,6 +34,20 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const each of document.querySelectorAll("#changelist-filter details")) each.removeAttribute("open");
 });
 
+// A menu closes when somebody goes elsewhere. Whether the part for engineers is unfolded is remembered by this browser.
+for (const event of ["click", "keydown", "focusin"]) {
+  document.addEventListener(event, ({ key, target }) => {
+    for (const each of document.querySelectorAll("details.drop[open]")) {
+      if (key === "Escape" || (event !== "keydown" && !each.contains(target))) each.removeAttribute("open");
+    }
+  });
+}
+document.addEventListener("toggle", ({ target }) => target.id === "engineer" && localStorage.setItem("engineer", target.open), true);
+document.addEventListener("DOMContentLoaded", () => {
+  const fold = document.getElementById("engineer");
+  if (fold) fold.open = localStorage.getItem("engineer") === "true";
+});
+
 // The server writes times, and reads those that people type, by the reader's clock: this says which one that is.
 const secure = window.location.protocol === "https:" ? "; secure" : "";
 document.cookie = `zone=${Intl.DateTimeFormat().resolvedOptions().timeZone}; path=/; max-age=31536000; samesite=lax${secure}`;

@@ -32,6 +32,7 @@ from workflows.models import Confirmation, Correction, ManualTask, Workflow
 TABLE = r"""
 index                                                  | p pppppp p p ss | p pppppp p p ss
 find                                                   | p pppppp - - ss | A AAAAAA - - ss
+help                                                   | p pppppp p p ss | x xxxxxx x x ss
 needs_a_person                                         | p pppppp - - ss | x xxxxxx x x ss
 failures                                               | p pppppp - - ss | x xxxxxx x x ss
 left_undone                                            | p pppppp - - ss | A AA-A-- - - ss

@@ -58,7 +58,7 @@ def test_a_bar_has_a_step_and_a_code(as_: Login) -> None:
     drawn = as_("support").get("/admin/").context["trends"]["failures"]
     assert [(bar.label, bar.told, bar.percent) for bar in drawn] == [
         ("Charge: TypeError", "2", 100.0),
-        ("Charge: card_declined", "1", 50.0),
+        ("Charge: card declined", "1", 50.0),
     ]
 
 
