@@ -16,6 +16,7 @@ ROOMS = {
     "Business key": "businesskey",
     "Outages, brake and pace": "service circuitevent pace",
     "Deferred steps": "followup",
+    "Cases": "casenote",
     "Corrections": "correction originalpayload",
     "Two people": "confirmation",
     "Bulk operations": "bulkoperation bulkitem",

@@ -15,6 +15,7 @@ from workflows.features.bulk.extension import BulkExtension
 from workflows.features.bulk.hooks import Bulk
 from workflows.features.business_key.extension import BusinessKeyExtension
 from workflows.features.business_key.hooks import BusinessKey
+from workflows.features.cases.extension import CasesExtension
 from workflows.features.corrections.extension import CorrectionsExtension
 from workflows.features.corrections.hooks import Corrections
 from workflows.features.deferred_steps.extension import DeferredStepsExtension
@@ -66,6 +67,7 @@ EXTENSIONS: tuple[Extension, ...] = (
     BulkExtension(),
     RetentionExtension(),
     QueuesExtension(),
+    CasesExtension(),
     TrendsExtension(),
     DoctorExtension(),
     AuditExtension(),

@@ -46,6 +46,7 @@ RIGHTS = {
     "workflows_bulkitem": Rights("", "raw"),
     "workflows_bulkoperation": Rights("rw", "raw"),
     "workflows_businesskey": Rights("rawd", "rawd"),
+    "workflows_casenote": Rights("rwd", "raw"),
     "workflows_chore": Rights("raw", "rw"),
     "workflows_circuitevent": Rights("rad", "ra"),
     "workflows_confirmation": Rights("rawd", "raw"),

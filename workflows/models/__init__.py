@@ -5,6 +5,7 @@ from workflows.models.api_key import ApiKey
 from workflows.models.attempt import Attempt, StepOutcome
 from workflows.models.bulk_operation import BulkItem, BulkOperation
 from workflows.models.business_key import BusinessKeyHash
+from workflows.models.case_note import CaseNote
 from workflows.models.chore import Chore
 from workflows.models.confirmation import Confirmation
 from workflows.models.correction import Correction, OriginalPayload
@@ -39,6 +40,7 @@ __all__ = [
     "BulkItem",
     "BulkOperation",
     "BusinessKeyHash",
+    "CaseNote",
     "Chore",
     "CircuitEvent",
     "Confirmation",

@@ -59,6 +59,7 @@ workflows_workflow_cancel retrying                     | p pp-p-- - - ss | A AA-
 workflows_workflow_follow_up given-up                  | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_acknowledge failed                  | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_acknowledge given-up                | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_note failed                         | p ppppp- - - ss | A AAAAA- - - ss
 workflows_workflow_not_a_duplicate duplicate           | p >p-p-- - - ss | A >A-A-- - - ss
 workflows_workflow_reveal submission                   | p -p---- - - ss | p -p---- - - ss
 workflows_workflow_correct failed                      | > -p-p-- - - ss | > -A-A-- - - ss
@@ -294,6 +295,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_workflow_retry": {"why": "other", **REASON},
     "workflows_workflow_run_now": REASON,
     "workflows_workflow_cancel": REASON,
+    "workflows_workflow_note": REASON,
     "workflows_workflow_not_a_duplicate": REASON,
     "workflows_workflow_correct": _correct,
     "workflows_workflow_approve_correction": _what_was_asked_for,

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from django.db import models
+
+from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import Workflow
+
+
+class CaseNote(models.Model):
+    """What a user has written about a workflow, for colleagues. Only the workflow's page shows the text."""
+
+    key = models.UUIDField(unique=True)  # of the form and the text, so that a form that is sent twice stores one note
+    workflow = models.ForeignKey(  # without a constraint: see Attempt
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="case_notes"
+    )
+    at = models.DateTimeField(db_default=ClockTimestamp())
+    actor = models.CharField(max_length=150)
+    text = models.TextField()  # empty once the workflow's content is deleted
+
+    class Meta:
+        default_permissions = ()
+        indexes = [models.Index(name="case_note_of_workflow", fields=["workflow", "id"])]
+
+    def __str__(self) -> str:
+        return f"note {self.pk} on workflow {self.workflow_id}"
