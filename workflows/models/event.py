@@ -41,6 +41,7 @@ class Event(models.Model):
         EXPIRED = "expired"
         RETRACTED = "taken_back", "Answer retracted"
         ACKNOWLEDGED = "acknowledged"
+        NOT_DEALT_WITH = "not_dealt_with", "Not dealt with after all"
         NOTED = "noted", "Note added"
         RETRIED = "retried", "Retried"
         CONFIRMATION_ASKED = "confirmation_asked", "A second person is asked to confirm"

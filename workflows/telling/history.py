@@ -85,7 +85,7 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
         case Kind.WAITING:
             until = _joined(", ", title, f"until {_moment(detail.get('until'))}")
             return f"{until}: {detail.get('waiting_for', '?')}", step
-        case Kind.ACKNOWLEDGED if detail.get("steps"):
+        case Kind.ACKNOWLEDGED | Kind.NOT_DEALT_WITH if detail.get("steps"):
             names = [str(name) for name in detail["steps"]]
             return _joined(": ", ", ".join(title_of(wording, name) for name in names), reason), ", ".join(names)
         case Kind.CORRECTED | Kind.CORRECTION_LAPSED:

@@ -1,4 +1,4 @@
-"""What cases add to pages and commands: notes on a workflow."""
+"""What cases add to pages and commands: notes, and an acknowledgement that is taken back."""
 
 from __future__ import annotations
 

@@ -1,14 +1,27 @@
-"""What people may do with the case of a patient, besides the workflow's own operations: write notes about it."""
+"""What people may do with a case besides its workflow's own operations: write notes, take an acknowledgement back."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4, uuid5
 
+from django.db.models import F, QuerySet
+
 from workflows.errors import NotAllowed
-from workflows.models import CaseNote, Event, Workflow
+from workflows.models import CaseNote, Event, FollowUp, Workflow
+from workflows.models.clock import microseconds
 from workflows.operations import MAY_DECIDE
-from workflows.operations.guards import ACKNOWLEDGE, record_event, require, short_transaction, stated, why_emptied
+from workflows.operations.guards import (
+    ACKNOWLEDGE,
+    lock_workflow,
+    record_event,
+    require,
+    require_reason,
+    short_transaction,
+    stated,
+    why_emptied,
+)
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -50,3 +63,44 @@ def _keep_content(workflow_id: int) -> None:
         raise NotAllowed(f"There is no workflow {workflow_id}.")
     if refusal := why_emptied(workflow):
         raise NotAllowed(refusal)
+
+
+def acknowledged(workflow: Workflow) -> list[int]:
+    """The failures of a workflow that somebody has acknowledged, as `failures_left` has those that are left.
+
+    What the engine has acknowledged itself, because it is a duplicate, is not among them.
+    """
+    match workflow.status:
+        case Workflow.Status.FAILED if workflow.cancelled_at is None and (at := workflow.acknowledged_failure):
+            said = Event.objects.filter(workflow=workflow.pk, kind__in=[Event.Kind.ACKNOWLEDGED, Event.Kind.DUPLICATE])
+            last = said.order_by("-id").values_list("kind", flat=True).first()
+            return [microseconds(at)] if at == workflow.completed_at and last == Event.Kind.ACKNOWLEDGED else []
+        case Workflow.Status.COMPLETE:
+            return sorted(map(microseconds, _given_up(workflow).values_list("created_at", flat=True)))
+    return []
+
+
+def not_dealt_with(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
+    """Take back an acknowledgement: the failure, or the deferred steps that were given up, need a person again.
+
+    `seen` are the failures that the user was shown (`acknowledged`).
+    """
+    require(user, ACKNOWLEDGE)
+    require_reason(reason, "what is not dealt with")
+    with short_transaction():
+        workflow, state = lock_workflow(workflow_id)
+        if (found := acknowledged(workflow)) != sorted(seen) or not found:
+            raise NotAllowed(f"What you saw as acknowledged is not so any more; this one is {state.label.lower()}.")
+        if workflow.status == Workflow.Status.FAILED:
+            Workflow.objects.filter(pk=workflow_id).update(acknowledged_failure=None)
+            record_event(workflow_id, Event.Kind.NOT_DEALT_WITH, user, step=workflow.current_step, reason=reason)
+            return
+        given_up = _given_up(workflow)
+        steps = list(given_up.values_list("step", flat=True))
+        given_up.update(acknowledged_failure=None)
+        record_event(workflow_id, Event.Kind.NOT_DEALT_WITH, user, reason=reason, steps=steps)
+
+
+def _given_up(workflow: Workflow) -> QuerySet[FollowUp]:
+    rows = FollowUp.objects.filter(workflow=workflow.pk, due_at=None, acknowledged_failure=F("created_at"))
+    return rows.order_by("id")

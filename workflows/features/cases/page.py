@@ -1,4 +1,4 @@
-"""Notes, on the page of a workflow."""
+"""Notes, and an acknowledgement that is taken back, on the page of a workflow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from django import forms
 
+from workflows import operations
 from workflows.console.base import ReasonForm, Verb
 from workflows.extension import Panel
 from workflows.features.cases import operations as cases
@@ -39,7 +40,22 @@ NOTE = Verb(
     asks="Add a note to {}",
     done="The note is added.",
 )
-VERBS = (NOTE,)
+NOT_DEALT_WITH = Verb(
+    slug="not_dealt_with",
+    label="Not dealt with after all",
+    permission=operations.ACKNOWLEDGE,
+    operation=cases.not_dealt_with,
+    applies=lambda row: bool(cases.acknowledged(row)),
+    consequences=lambda row: [
+        "It is acknowledged no more, and comes back to the list of what needs a person, until somebody acts.",
+        "Nothing is called, and nothing is refunded or reversed.",
+    ],
+    seen=(("seen", cases.acknowledged),),
+    asks="Say that {} is not dealt with after all",
+    done="It needs a person again.",
+    rare=True,
+)
+VERBS = (NOTE, NOT_DEALT_WITH)
 
 
 def panels(row: Workflow) -> Iterable[Panel]:

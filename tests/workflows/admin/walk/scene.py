@@ -139,8 +139,12 @@ class Scene:
     def _workflows(self) -> dict[str, Any]:
         twice = rows.given_up()
         rows.event(twice, "best_effort_failed", attempt=1, step="review", detail={"error_code": "gone"})
+        acknowledged = rows.failed()
+        seen = operations.failures_left(Workflow.objects.get(pk=acknowledged.pk))
+        operations.acknowledge(acknowledged.pk, user=self.boss, reason="Called.", seen=seen)
         return {
             "failed": rows.failed().pk,
+            "acknowledged": acknowledged.pk,
             "retrying": rows.retrying(invisible_until=timezone.now() + timedelta(hours=1)).pk,  # however slow a walk
             "given-up": rows.given_up().pk,
             "twice-given-up": twice.pk,

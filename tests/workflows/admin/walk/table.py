@@ -25,6 +25,7 @@ from django.utils import timezone
 
 from tests.workflows.admin.walk.scene import CANARY, PASSWORD, ROLES, Scene
 from workflows import operations
+from workflows.features.cases.operations import acknowledged
 from workflows.models import Confirmation, Correction, ManualTask, Workflow
 
 #                                                       GET               POST
@@ -60,6 +61,7 @@ workflows_workflow_follow_up given-up                  | p pp-p-- - - ss | A AA-
 workflows_workflow_acknowledge failed                  | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_acknowledge given-up                | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_note failed                         | p ppppp- - - ss | A AAAAA- - - ss
+workflows_workflow_not_dealt_with acknowledged         | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_not_a_duplicate duplicate           | p >p-p-- - - ss | A >A-A-- - - ss
 workflows_workflow_reveal submission                   | p -p---- - - ss | p -p---- - - ss
 workflows_workflow_correct failed                      | > -p-p-- - - ss | > -A-A-- - - ss
@@ -263,6 +265,10 @@ def _what_is_left(scene: Scene, row: str) -> dict[str, Any]:
     return {"seen": operations.failures_left(Workflow.objects.get(pk=scene.args[row])), **REASON}
 
 
+def _what_was_acknowledged(scene: Scene) -> dict[str, Any]:
+    return {"seen": acknowledged(Workflow.objects.get(pk=scene.args["acknowledged"])), **REASON}
+
+
 def _correct(scene: Scene) -> dict[str, Any]:
     return {"note": "Fragile!", "seen": operations.ended_at(Workflow.objects.get(pk=scene.args["failed"])), **REASON}
 
@@ -296,6 +302,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_workflow_run_now": REASON,
     "workflows_workflow_cancel": REASON,
     "workflows_workflow_note": REASON,
+    "workflows_workflow_not_dealt_with": _what_was_acknowledged,
     "workflows_workflow_not_a_duplicate": REASON,
     "workflows_workflow_correct": _correct,
     "workflows_workflow_approve_correction": _what_was_asked_for,
