@@ -16,6 +16,7 @@ from workflows.features.bulk.hooks import Bulk
 from workflows.features.business_key.extension import BusinessKeyExtension
 from workflows.features.business_key.hooks import BusinessKey
 from workflows.features.cases.extension import CasesExtension
+from workflows.features.cases.hooks import Cases
 from workflows.features.corrections.extension import CorrectionsExtension
 from workflows.features.corrections.hooks import Corrections
 from workflows.features.deferred_steps.extension import DeferredStepsExtension
@@ -43,6 +44,7 @@ FEATURES: tuple[Feature, ...] = (
     Brake(),
     BusinessKey(),
     DeferredSteps(),
+    Cases(),
     Corrections(),
     Bulk(),
     Retention(),

@@ -1,6 +1,7 @@
 """Notes: what users write about a workflow, for colleagues."""
 
 from django.db import migrations, models
+from django.db.models import Q
 
 from workflows.models.clock import ClockTimestamp
 
@@ -13,10 +14,11 @@ class Migration(migrations.Migration):
             "CaseNote",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False, auto_created=True, verbose_name="ID")),
-                ("key", models.UUIDField(unique=True)),
-                ("at", models.DateTimeField(db_default=ClockTimestamp())),
+                ("form_key", models.UUIDField(unique=True)),
+                ("added_at", models.DateTimeField(db_default=ClockTimestamp())),
                 ("actor", models.CharField(max_length=150)),
                 ("text", models.TextField()),
+                ("lead_asked_at", models.DateTimeField(null=True)),
                 (
                     "workflow",
                     models.ForeignKey(
@@ -30,7 +32,12 @@ class Migration(migrations.Migration):
             ],
             options={
                 "default_permissions": (),
-                "indexes": [models.Index(fields=["workflow", "id"], name="case_note_of_workflow")],
+                "indexes": [
+                    models.Index(fields=["workflow", "id"], name="case_note_of_workflow"),
+                    models.Index(
+                        condition=~Q(lead_asked_at=None), fields=["lead_asked_at", "id"], name="case_note_lead"
+                    ),
+                ],
             },
         ),
     ]

@@ -35,6 +35,7 @@ class Event(models.Model):
         TASK_CLAIMED = "task_claimed", "Task claimed"
         TASK_ASSIGNED = "task_assigned", "Task assigned"
         LEAD_ASKED = "lead_asked", "Lead asked"
+        LEAD_HAS_SEEN = "lead_has_seen", "Seen to by a lead"
         TASK_RELEASED = "task_released", "Task released"
         APPROVED = "approved"
         REJECTED = "rejected"

@@ -1,11 +1,14 @@
-"""What cases add to pages and commands: notes, and an acknowledgement that is taken back."""
+"""What cases add to pages and commands: notes, a lead who is asked, and an acknowledgement that is taken back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from workflows.extension import Extension, Panel
+from workflows.extension import Extension, Note, Panel
+from workflows.features.cases import operations
+from workflows.health.needs_a_person import Source
+from workflows.models import CaseNote
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -16,7 +19,20 @@ if TYPE_CHECKING:
 
 
 class CasesExtension(Extension):
-    empties = ("UPDATE workflows_casenote SET text = '' WHERE workflow_id = ANY (%(ids)s)",)
+    needs_a_person = (
+        Source(
+            number=6,
+            kind="lead",
+            label="Lead asked",
+            model=CaseNote,
+            rows=operations.asking,
+            since="lead_asked_at",
+            columns=("actor",),
+            asks=lambda row: f"{row.actor} asks a lead to see to it",
+            whom="Support leads",
+        ),
+    )
+    empties = ("UPDATE workflows_casenote SET text = '', lead_asked_at = NULL WHERE workflow_id = ANY (%(ids)s)",)
     belongs = ("workflows_casenote WHERE workflow_id",)
 
     def subcommands(self) -> Mapping[str, Subcommand]:
@@ -28,6 +44,11 @@ class CasesExtension(Extension):
         from workflows.features.cases import page
 
         return page.VERBS
+
+    def notes(self, workflow: Workflow, user: User) -> Iterable[Note]:
+        from workflows.features.cases import page
+
+        return page.lines(workflow)
 
     def panels(self, workflow: Workflow, user: User) -> Iterable[Panel]:
         from workflows.features.cases import page

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4, uuid5
 
-from django.db.models import F, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from workflows.errors import NotAllowed
 from workflows.models import CaseNote, Event, FollowUp, Workflow
-from workflows.models.clock import microseconds
+from workflows.models.clock import ClockTimestamp, microseconds
 from workflows.operations import MAY_DECIDE
 from workflows.operations.guards import (
     ACKNOWLEDGE,
+    ASSIGN,
     lock_workflow,
     record_event,
     require,
@@ -22,6 +23,7 @@ from workflows.operations.guards import (
     stated,
     why_emptied,
 )
+from workflows.signals.waking import Slice
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -35,6 +37,18 @@ def add_note(workflow_id: int, *, user: User, reason: str, form: UUID | None = N
 
     `form` identifies the form that was sent: the same text from it again stores nothing.
     """
+    _add(workflow_id, Event.Kind.NOTED, user=user, reason=reason, form=form)
+
+
+def ask_lead(workflow_id: int, *, user: User, reason: str, form: UUID | None = None) -> None:
+    """Store a note that asks a support lead to see to a workflow, as `add_note` does.
+
+    “Needs a person” lists it until a lead has seen to it, somebody acts on the workflow, or it completes.
+    """
+    _add(workflow_id, Event.Kind.LEAD_ASKED, user=user, reason=reason, form=form)
+
+
+def _add(workflow_id: int, kind: Event.Kind, *, user: User, reason: str, form: UUID | None) -> None:
     require(user, *MAY_NOTE)
     text = stated(reason)
     if not text:
@@ -43,11 +57,13 @@ def add_note(workflow_id: int, *, user: User, reason: str, form: UUID | None = N
         raise NotAllowed(f"A note has at most {MOST_CHARACTERS:,} characters; this one has {len(text):,}.")
     with short_transaction():
         _keep_content(workflow_id)
-        note = {"workflow_id": workflow_id, "actor": user.get_username(), "text": text}
+        note: dict[str, Any] = {"workflow_id": workflow_id, "actor": user.get_username(), "text": text}
+        if kind == Event.Kind.LEAD_ASKED:
+            note["lead_asked_at"] = ClockTimestamp()
         key = uuid5(form, text) if form else uuid4()
-        _, is_new = CaseNote.objects.get_or_create(key=key, defaults=note)
+        _, is_new = CaseNote.objects.get_or_create(form_key=key, defaults=note)
         if is_new:
-            record_event(workflow_id, Event.Kind.NOTED, user, reason="")
+            record_event(workflow_id, kind, user, reason="")
 
 
 def _keep_content(workflow_id: int) -> None:
@@ -63,6 +79,28 @@ def _keep_content(workflow_id: int) -> None:
         raise NotAllowed(f"There is no workflow {workflow_id}.")
     if refusal := why_emptied(workflow):
         raise NotAllowed(refusal)
+
+
+def lead_has_seen(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
+    """A lead has seen to a workflow: “Needs a person” lists it no more. `seen` are the notes that asked."""
+    require(user, ASSIGN)
+    with short_transaction():
+        if not asking().filter(workflow=workflow_id, pk__in=seen).update(lead_asked_at=None):
+            raise NotAllowed("No lead is asked any more: somebody has seen to it.")
+        record_event(workflow_id, Event.Kind.LEAD_HAS_SEEN, user, reason=reason)
+
+
+def asking() -> QuerySet[CaseNote]:
+    """The notes that ask a lead, and that nobody has acted upon."""
+    return CaseNote.objects.filter(lead_asked_at__isnull=False)
+
+
+def close_asked(after: int = 0) -> Slice:
+    """Maintenance: nobody asks a lead any more once a person has acted on the workflow, or it is complete."""
+    acts = Event.objects.filter(workflow=OuterRef("workflow"), at__gt=OuterRef("lead_asked_at"))
+    acts = acts.exclude(actor="").exclude(kind__in=[Event.Kind.NOTED, Event.Kind.LEAD_ASKED])
+    over = asking().filter(Exists(acts) | Q(workflow__status=Workflow.Status.COMPLETE))
+    return Slice(CaseNote.objects.filter(pk__in=over.values("pk")).update(lead_asked_at=None))
 
 
 def acknowledged(workflow: Workflow) -> list[int]:

@@ -1,17 +1,18 @@
-"""Notes, and an acknowledgement that is taken back, on the page of a workflow."""
+"""Notes, a lead who is asked, and an acknowledgement that is taken back, on the page of a workflow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from uuid import uuid4
 
 from django import forms
 
 from workflows import operations
-from workflows.console.base import ReasonForm, Verb
-from workflows.extension import Panel
+from workflows.console.base import OptionalReasonForm, ReasonForm, Verb
+from workflows.extension import Note, Panel
 from workflows.features.cases import operations as cases
 from workflows.models import CaseNote, Workflow
+from workflows.telling import words
 
 NOTES_SHOWN = 50
 
@@ -55,7 +56,49 @@ NOT_DEALT_WITH = Verb(
     done="It needs a person again.",
     rare=True,
 )
-VERBS = (NOTE, NOT_DEALT_WITH)
+ASK_LEAD = Verb(
+    slug="ask_lead",
+    label="Ask a lead",
+    permission=cases.MAY_NOTE,
+    operation=cases.ask_lead,
+    applies=lambda row: row.status != Workflow.Status.COMPLETE and not _asking(row),
+    consequences=lambda row: [
+        "Support leads find it in “Needs a person”, until one has seen to it or somebody acts on the workflow.",
+        "What you write stands among the notes on its page. Nothing else changes.",
+    ],
+    form=NoteForm,
+    asks="Ask a lead to see to {}",
+    done="A lead is asked.",
+    rare=True,
+)
+SEEN = Verb(
+    slug="lead_has_seen",
+    label="Mark as seen to",
+    permission=operations.ASSIGN,
+    operation=cases.lead_has_seen,
+    applies=lambda row: bool(_asking(row)),
+    consequences=lambda row: ["It leaves “Needs a person”, unless it needs one for another reason."],
+    seen=(("seen", lambda row: [each.pk for each in _asking(row)]),),
+    form=OptionalReasonForm,
+    asks="Mark {} as seen to",
+    done="It is seen to.",
+)
+VERBS = (NOTE, ASK_LEAD, SEEN, NOT_DEALT_WITH)
+
+
+def _asking(row: Workflow) -> list[CaseNote]:
+    """The notes that ask a lead, read once for a page."""
+    if "asks_lead" not in vars(row):
+        vars(row)["asks_lead"] = list(cases.asking().filter(workflow=row.pk).order_by("id"))
+    found: list[CaseNote] = vars(row)["asks_lead"]
+    return found
+
+
+def lines(row: Workflow) -> Iterator[Note]:
+    """Who asks a lead, and since when."""
+    for each in _asking(row):
+        if at := each.lead_asked_at:
+            yield Note(f"{each.actor} asks a lead to see to it, since {words.clock(at)}: see the notes.")
 
 
 def panels(row: Workflow) -> Iterable[Panel]:

@@ -21,6 +21,7 @@ from tests.workflows import rows
 from tests.workflows.features.brake.causes import open_cause
 from tests.workflows.features.outages.services import open_circuit
 from workflows import operations
+from workflows.features.cases.operations import ask_lead
 from workflows.models import (
     ApiKey,
     BulkOperation,
@@ -139,12 +140,15 @@ class Scene:
     def _workflows(self) -> dict[str, Any]:
         twice = rows.given_up()
         rows.event(twice, "best_effort_failed", attempt=1, step="review", detail={"error_code": "gone"})
+        lead_asked = rows.failed()
+        ask_lead(lead_asked.pk, user=self.boss, reason="She has paid twice.")
         acknowledged = rows.failed()
         seen = operations.failures_left(Workflow.objects.get(pk=acknowledged.pk))
         operations.acknowledge(acknowledged.pk, user=self.boss, reason="Called.", seen=seen)
         return {
             "failed": rows.failed().pk,
             "acknowledged": acknowledged.pk,
+            "lead-asked": lead_asked.pk,
             "retrying": rows.retrying(invisible_until=timezone.now() + timedelta(hours=1)).pk,  # however slow a walk
             "given-up": rows.given_up().pk,
             "twice-given-up": twice.pk,

@@ -25,7 +25,7 @@ from django.utils import timezone
 
 from tests.workflows.admin.walk.scene import CANARY, PASSWORD, ROLES, Scene
 from workflows import operations
-from workflows.features.cases.operations import acknowledged
+from workflows.features.cases.operations import acknowledged, asking
 from workflows.models import Confirmation, Correction, ManualTask, Workflow
 
 #                                                       GET               POST
@@ -61,6 +61,8 @@ workflows_workflow_follow_up given-up                  | p pp-p-- - - ss | A AA-
 workflows_workflow_acknowledge failed                  | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_acknowledge given-up                | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_note failed                         | p ppppp- - - ss | A AAAAA- - - ss
+workflows_workflow_ask_lead failed                     | p ppppp- - - ss | A AAAAA- - - ss
+workflows_workflow_lead_has_seen lead-asked            | p -p---- - - ss | A -A---- - - ss
 workflows_workflow_not_dealt_with acknowledged         | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_not_a_duplicate duplicate           | p >p-p-- - - ss | A >A-A-- - - ss
 workflows_workflow_reveal submission                   | p -p---- - - ss | p -p---- - - ss
@@ -302,6 +304,8 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_workflow_run_now": REASON,
     "workflows_workflow_cancel": REASON,
     "workflows_workflow_note": REASON,
+    "workflows_workflow_ask_lead": REASON,
+    "workflows_workflow_lead_has_seen": lambda scene: {"seen": [asking().get().pk], **REASON},
     "workflows_workflow_not_dealt_with": _what_was_acknowledged,
     "workflows_workflow_not_a_duplicate": REASON,
     "workflows_workflow_correct": _correct,

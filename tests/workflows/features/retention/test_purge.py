@@ -110,7 +110,7 @@ def with_content(row: Workflow) -> Workflow:
     )
     rows.attempt(row, 2, steps=[{"step": "charge", "outcome": "failed", "ms": 1, "error_message": CANARY}])
     rows.event(row, "retried", actor="ada", detail={"reason": CANARY})
-    CaseNote.objects.create(key=uuid4(), workflow=row, actor="ada", text=CANARY)
+    CaseNote.objects.create(form_key=uuid4(), workflow=row, actor="ada", text=CANARY)
     Access.objects.create(actor="ada", kind="revealed", workflow=row, detail={"fields": ["order"], "purpose": CANARY})
     asked = rows.asked_to_correct(row, value=CANARY)
     Correction.objects.filter(pk=asked.pk).update(state="stale", proposed=None)

@@ -1,0 +1,78 @@
+"""A lead is asked to see to a case: listed until one has, or until somebody acts on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from tests.engine import do_chore, elsewhere
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login, as_, parcels
+from workflows import operations
+from workflows.errors import NotAllowed
+from workflows.features.cases import operations as cases
+from workflows.models import CaseNote, Event, Workflow
+
+__all__ = ["as_", "parcels"]
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WHY = "Her mother has paid, too."
+
+
+@pytest.fixture
+def boss() -> User:
+    return User.objects.create_superuser("boss")
+
+
+def listed(client: Client) -> list[tuple[int, str]]:
+    lines = client.get("/admin/needs-a-person/?kind=lead").context["lines"]
+    return [(line.workflow, line.asks) for line in lines]
+
+
+@pytest.mark.parametrize("make", [rows.failed, rows.parked, rows.compensating, rows.cancelled])
+def test_leads_find_the_case_and_say_that_they_have_seen_to_it(as_: Login, make: Callable[[], Workflow]) -> None:
+    row, support, lead = make(), as_("support"), as_("support lead")
+    page = f"/admin/workflows/workflow/{row.pk}/"
+    assert "A lead is asked." in support.post(f"{page}ask_lead/", {"reason": WHY}, follow=True).content.decode()
+    assert listed(lead) == [(row.pk, "some-support asks a lead to see to it")]
+    html = lead.get(f"{page}change/").content.decode()
+    assert (WHY in html, "some-support asks a lead to see to it, since" in html) == (True, True)
+    seen = re.findall(r'name="seen" value="(\d+)"', lead.get(f"{page}lead_has_seen/").content.decode())
+    assert support.post(f"{page}lead_has_seen/", {"seen": seen}).status_code == 403
+    for answer in ("It is seen to.", "No lead is asked any more"):
+        assert answer in lead.post(f"{page}lead_has_seen/", {"seen": seen}, follow=True).content.decode()
+    assert listed(lead) == []
+    told = Event.objects.filter(workflow=row).exclude(actor="").order_by("id").values_list("kind", "actor", "detail")
+    assert list(told) == [
+        ("lead_asked", "some-support", {"reason": ""}),
+        ("lead_has_seen", "some-support lead", {"reason": ""}),
+    ]
+
+
+def test_it_is_over_once_a_person_acts_or_the_workflow_completes(boss: User) -> None:
+    retried, completed, failed, noted = (rows.failed() for _ in range(4))
+    rows.event(failed, "retried", actor="ada")  # before
+    for row in (retried, completed, failed, noted):
+        cases.ask_lead(row.pk, user=boss, reason=WHY)
+    operations.retry(retried.pk, user=boss, reason="Once more.")
+    Workflow.objects.filter(pk=completed.pk).update(status="COMPLETE")
+    rows.event(failed, "failed")
+    cases.add_note(noted.pk, user=boss, reason="She called again.")
+    assert elsewhere(lambda: do_chore("close what leads were asked").changed) == 2
+    assert set(cases.asking().values_list("workflow", flat=True)) == {failed.pk, noted.pk}
+
+
+def test_only_what_the_lead_saw_is_seen_to(boss: User) -> None:
+    row, other = rows.failed(), rows.failed()
+    for each in (row, other):
+        cases.ask_lead(each.pk, user=boss, reason=WHY)
+    seen: list[Any] = [CaseNote.objects.get(workflow=other.pk).pk]
+    with pytest.raises(NotAllowed, match="No lead is asked any more"):
+        cases.lead_has_seen(row.pk, user=boss, reason="", seen=seen)
+    assert cases.asking().count() == 2
