@@ -56,9 +56,11 @@ def _add(workflow_id: int, kind: Event.Kind, *, user: User, reason: str, form: U
     if len(text) > MOST_CHARACTERS:
         raise NotAllowed(f"A note has at most {MOST_CHARACTERS:,} characters; this one has {len(text):,}.")
     with short_transaction():
-        _keep_content(workflow_id)
+        ended_as = _keep_content(workflow_id)
         note: dict[str, Any] = {"workflow_id": workflow_id, "actor": user.get_username(), "text": text}
         if kind == Event.Kind.LEAD_ASKED:
+            if ended_as == Workflow.Status.COMPLETE:
+                raise NotAllowed("It is complete by now, and needs nobody: add a note in place of asking a lead.")
             note["lead_asked_at"] = ClockTimestamp()
         key = uuid5(form, text) if form else uuid4()
         _, is_new = CaseNote.objects.get_or_create(form_key=key, defaults=note)
@@ -66,19 +68,22 @@ def _add(workflow_id: int, kind: Event.Kind, *, user: User, reason: str, form: U
             record_event(workflow_id, kind, user, reason="")
 
 
-def _keep_content(workflow_id: int) -> None:
-    """Lock a workflow that has ended, so that it is not emptied meanwhile. Raises NotAllowed if it is already.
+def _keep_content(workflow_id: int) -> str:
+    """Lock a workflow that has ended, so that it is not emptied meanwhile; return its status, empty if it has not.
 
-    While one is under way nothing empties it, and a worker may keep the lock for a whole run.
+    Raises NotAllowed if it is emptied already.
+
+    While a workflow is under way nothing empties it, and a worker may keep the lock for a whole run.
     """
     rows = Workflow.objects.filter(pk=workflow_id).defer("payload", "context")
     if rows.filter(status=Workflow.Status.PENDING).exists():
-        return
+        return ""
     workflow = rows.select_for_update(no_key=True).first()
     if workflow is None:
         raise NotAllowed(f"There is no workflow {workflow_id}.")
     if refusal := why_emptied(workflow):
         raise NotAllowed(refusal)
+    return workflow.status
 
 
 def lead_has_seen(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
@@ -109,7 +114,7 @@ def acknowledged(workflow: Workflow) -> list[int]:
     What the engine has acknowledged itself, because it is a duplicate, is not among them.
     """
     match workflow.status:
-        case Workflow.Status.FAILED if workflow.cancelled_at is None and (at := workflow.acknowledged_failure):
+        case Workflow.Status.FAILED if at := workflow.acknowledged_failure:
             said = Event.objects.filter(workflow=workflow.pk, kind__in=[Event.Kind.ACKNOWLEDGED, Event.Kind.DUPLICATE])
             last = said.order_by("-id").values_list("kind", flat=True).first()
             return [microseconds(at)] if at == workflow.completed_at and last == Event.Kind.ACKNOWLEDGED else []

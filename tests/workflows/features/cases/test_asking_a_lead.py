@@ -68,11 +68,13 @@ def test_it_is_over_once_a_person_acts_or_the_workflow_completes(boss: User) -> 
     assert set(cases.asking().values_list("workflow", flat=True)) == {failed.pk, noted.pk}
 
 
-def test_only_what_the_lead_saw_is_seen_to(boss: User) -> None:
+def test_only_what_was_asked_and_seen_is_seen_to_and_what_is_complete_needs_no_lead(boss: User) -> None:
     row, other = rows.failed(), rows.failed()
     for each in (row, other):
         cases.ask_lead(each.pk, user=boss, reason=WHY)
     seen: list[Any] = [CaseNote.objects.get(workflow=other.pk).pk]
     with pytest.raises(NotAllowed, match="No lead is asked any more"):
         cases.lead_has_seen(row.pk, user=boss, reason="", seen=seen)
+    with pytest.raises(NotAllowed, match="It is complete by now"):
+        cases.ask_lead(rows.complete().pk, user=boss, reason=WHY)
     assert cases.asking().count() == 2

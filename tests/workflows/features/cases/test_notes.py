@@ -16,7 +16,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from tests.dumps import dump
-from tests.engine import elsewhere
+from tests.engine import another_connection, elsewhere, until_blocked, with_its_connections
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_
 from tests.workflows.operations.people import held
@@ -110,3 +110,14 @@ def test_once_what_was_sent_is_deleted_the_text_is_too_and_nobody_adds_one(boss:
         cases.add_note(row.pk, user=boss, reason=TEXT)
     html = as_("support").get(f"/admin/workflows/workflow/{row.pk}/change/").content.decode()
     assert re.search(r"<strong>boss</strong>\s*<div class=\"told\">\(deleted\)", html)
+
+
+def test_a_note_waits_for_what_empties_the_workflow_and_is_then_refused(boss: User) -> None:
+    row = rows.failed()
+    with ThreadPoolExecutor(1) as thread, another_connection() as other, other.transaction():
+        other.execute("UPDATE workflows_workflow SET emptied_at = now() WHERE id = %s", [row.pk])
+        adding = thread.submit(with_its_connections, lambda: cases.add_note(row.pk, user=boss, reason=TEXT))
+        until_blocked()
+    with pytest.raises(NotAllowed, match="was deleted at"):
+        adding.result()
+    assert not CaseNote.objects.exists()
