@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.test import Client
 
 from tests.engine import do_chore, elsewhere
@@ -78,3 +80,10 @@ def test_only_what_was_asked_and_seen_is_seen_to_and_what_is_complete_needs_no_l
     with pytest.raises(NotAllowed, match="It is complete by now"):
         cases.ask_lead(rows.complete().pk, user=boss, reason=WHY)
     assert cases.asking().count() == 2
+
+
+def test_the_operations_ask_for_the_permission_themselves() -> None:
+    row, nobody = rows.failed(), User.objects.create_user("nobody", is_staff=True)
+    for operation in (cases.add_note, cases.ask_lead, partial(cases.lead_has_seen, seen=[])):
+        with pytest.raises(PermissionDenied):
+            operation(row.pk, user=nobody, reason=WHY)

@@ -72,6 +72,8 @@ def test_only_what_the_user_saw_as_acknowledged_is_taken_back() -> None:
     assert acknowledged(fresh(row)) == []
     with pytest.raises(NotAllowed, match="is not so any more; this one is failed"):
         take_back(reason=WHY, seen=seen)
+    with pytest.raises(NotAllowed, match="is not so any more"):
+        take_back(reason=WHY, seen=[])
     assert acknowledged(rows.failed()) == acknowledged(rows.running()) == acknowledged(rows.cancelled()) == []
 
 
