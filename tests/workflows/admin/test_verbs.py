@@ -37,17 +37,18 @@ LIST = "/admin/workflows/workflow/"
 NUMBERS = count()
 
 
+CASE = ["Add a note", "Ask a lead"]
 OFFERED: list[tuple[str, Callable[[], Workflow], list[str]]] = [
-    ("support", rows.failed, ["Retry", "Acknowledge"]),
-    ("support", rows.cancelled, ["Retry"]),
-    ("support", rows.retrying, ["Run now", "Cancel"]),
-    ("support", rows.waiting, ["Cancel"]),
-    ("support", rows.running, ["Cancel"]),
-    ("support", rows.workflow, ["Cancel"]),
-    ("support", rows.compensating, []),
-    ("support", rows.complete, []),
-    ("support", rows.left_undone, ["Run again"]),
-    ("approver", rows.failed, []),
+    ("support", rows.failed, ["Retry", "Acknowledge", *CASE]),
+    ("support", rows.cancelled, ["Retry", *CASE]),
+    ("support", rows.retrying, ["Run now", "Cancel", *CASE]),
+    ("support", rows.waiting, ["Cancel", *CASE]),
+    ("support", rows.running, ["Cancel", *CASE]),
+    ("support", rows.workflow, ["Cancel", *CASE]),
+    ("support", rows.compensating, CASE),
+    ("support", rows.complete, ["Add a note"]),
+    ("support", rows.left_undone, ["Run again", "Add a note"]),
+    ("approver", rows.failed, CASE),
     ("auditor", rows.given_up, ["Place a legal hold"]),
     ("auditor", rows.retrying, ["Place a legal hold"]),
 ]

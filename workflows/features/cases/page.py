@@ -40,6 +40,7 @@ NOTE = Verb(
     form=NoteForm,
     asks="Add a note to {}",
     done="The note is added.",
+    rare=True,
 )
 NOT_DEALT_WITH = Verb(
     slug="not_dealt_with",

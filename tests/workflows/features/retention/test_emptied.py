@@ -27,6 +27,7 @@ from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import previews as bulk_previews
 from workflows.features.business_key import holders
 from workflows.features.business_key.operations import not_a_duplicate
+from workflows.features.cases import operations as cases
 from workflows.features.corrections import operations as corrections
 from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.features.doctor import replay
@@ -130,6 +131,10 @@ CALLS: dict[str, Callable[[Workflow, User], Any]] = {
     "not_a_duplicate": lambda row, user: not_a_duplicate(row.pk, user=user, reason="So."),
     "follow_up": lambda row, user: deferred_steps.follow_up(row.pk, user=user, step="thank"),
     "acknowledge": lambda row, user: operations.acknowledge(row.pk, user=user, reason="So.", seen=[]),
+    "not_dealt_with": lambda row, user: cases.not_dealt_with(row.pk, user=user, reason="So.", seen=[]),
+    "note": lambda row, user: cases.add_note(row.pk, user=user, reason="So."),
+    "ask_lead for it": lambda row, user: cases.ask_lead(row.pk, user=user, reason="So."),
+    "lead_has_seen": lambda row, user: cases.lead_has_seen(row.pk, user=user, reason="So.", seen=[]),
     "reveal": lambda row, user: operations.reveal(row.pk, user=user, fields=["patient.email"], reason="So."),
     "place_hold": lambda row, user: holds.place(
         row.pk, user=user, reason="So.", until=timezone.now() + timedelta(days=9)
@@ -140,7 +145,7 @@ CALLS: dict[str, Callable[[Workflow, User], Any]] = {
         f"workflow {verb}": lambda row, user, verb=verb: call_command(
             "workflow", verb, str(row.pk), "--actor", user.username, "--reason", "So."
         )
-        for verb in ("retry", "cancel", "run-now", "replay")
+        for verb in ("retry", "cancel", "run-now", "replay", "note")
     },
 }
 OF_TASKS: dict[str, Callable[[ManualTask, User], Any]] = {
@@ -164,6 +169,7 @@ OTHERWISE = {
     **dict.fromkeys(OF_TASKS.keys() - {"take_back"}, "boss approved it already"),
     **dict.fromkeys(("confirm", "do_not_confirm"), "Nobody asks for that any more"),
     "review_alone": "It is reviewed already.",
+    "lead_has_seen": "No lead is asked any more",
 }
 
 
