@@ -15,6 +15,7 @@ from django.views.decorators.cache import never_cache
 from staff.own_sessions import sessions_page
 from staff.sessions import session_view
 from staff.sign_in import OwnPasswordView, SignInForm
+from workflows.console.non_atomic import non_atomic
 from workflows.console.site import ConsoleSite
 
 
@@ -58,5 +59,5 @@ class StaffSite(ConsoleSite):
         )(request)
 
     def get_urls(self) -> list[Any]:
-        own = path("sessions/", self.admin_view(sessions_page), name="sessions")
-        return [path("session/", session_view, name="session"), own, *super().get_urls()]
+        own = non_atomic([path("sessions/", self.admin_view(sessions_page), name="sessions")])
+        return [path("session/", session_view, name="session"), *own, *super().get_urls()]

@@ -60,6 +60,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -
     """Writes `shop/workflow.py`, whose ORDER is the only definition."""
     settings.WORKFLOWS, settings.SUBMISSION_WORKFLOW = ["shop.workflow.ORDER"], ""
     monkeypatch.syspath_prepend(str(tmp_path))
+    definitions.cache_clear()
 
     def write(code: str) -> None:
         (tmp_path / "shop").mkdir()
