@@ -46,7 +46,7 @@ _VALUES = f"""
     SELECT %(idempotency_key)s::uuid, %(workflow_type)s, %(submitted_by)s, %(queue)s, %(linking_id)s,
            {Document.SQL}, statement_timestamp() + %(expires_after)s::interval,
            %(tenant)s, %(business_key)s, %(given_request_id)s, %(priority)s::smallint, %(traceparent)s,
-           coalesce(%(due)s::timestamptz, statement_timestamp())
+           least(greatest(%(due)s::timestamptz, statement_timestamp()), '9999-12-31Z')
      WHERE {IS_NEW.format(key="%(idempotency_key)s::uuid")}
 """
 # The search keys are stored with the row or not at all, and need no statement or commit of their own.

@@ -62,7 +62,8 @@ class WorkflowsBackend(contract.BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        self.modules: Sequence[str] = self.options.get("modules", ())
+        modules = self.options.get("modules", ())
+        self.modules: Sequence[str] = [modules] if isinstance(modules, str) else modules
         self.timeout = float(self.options.get("timeout", TIMEOUT))
         self.retention: Mapping[str, timedelta] = self.options.get("retention", {})
 
@@ -79,8 +80,8 @@ class WorkflowsBackend(contract.BaseTaskBackend):
     def enqueue(self, task: Task[P, T], args: Iterable[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, T]:
         """Store the task in the caller's transaction: it runs when that commits, or not at all.
 
-        Raises InvalidTask for a task that no worker would find, TypeError for arguments that are not JSON, and
-        ValueError for those that PostgreSQL cannot keep.
+        Raises InvalidTask for a task that no worker would find or that is declared twice, TypeError for arguments that
+        are not JSON, and ValueError for those that PostgreSQL cannot keep, or of more than 4 MiB.
         """
         from workflows.features.tasks import entering
 

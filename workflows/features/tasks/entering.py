@@ -13,20 +13,22 @@ from workflows.features.tasks.backend import WorkflowsBackend
 from workflows.features.tasks.contract import InvalidTask, Task, TaskResult, normalize_json
 from workflows.features.tasks.definition import TaskDefinition
 from workflows.intake.submissions import start_here
-from workflows.postgres.jsonb import document_of, ensure_storable
+from workflows.postgres.jsonb import as_json, document_of
 
 
 def enter(
     task: Task[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any], backend: WorkflowsBackend
 ) -> TaskResult[..., Any]:
     """Store a task in the caller's transaction, and return its result. Raises what `WorkflowsBackend.enqueue` does."""
-    if not isinstance(definitions().get(task.module_path), TaskDefinition):
+    found = definitions().get(task.module_path)
+    if not isinstance(found, TaskDefinition):
         raise InvalidTask(
             f"No worker finds {task.module_path}: declare it in the tasks.py of an installed app, or name its "
             "module in TASKS: 'OPTIONS': {'modules': [...]}."
         )
-    sent = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs))}
-    ensure_storable(sent)
+    if any(getattr(found.task, each, 0) != getattr(task, each, 0) for each in ("retries", "takes_context")):
+        raise InvalidTask(f"{task.module_path} is two tasks, with other retries or context: write two functions.")
+    sent = as_json({"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs))})
     run_after = task.run_after and task.run_after.isoformat()
     entry = start_here(
         TaskDefinition(task, backend),  # its own queue and priority, by `using()`

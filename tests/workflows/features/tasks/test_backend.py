@@ -1,7 +1,8 @@
 """The contract of Django's tasks, point by point: https://docs.djangoproject.com/en/6.0/ref/tasks/."""
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
+from datetime import timezone as zone
 from types import ModuleType
 
 import pytest
@@ -73,6 +74,19 @@ def test_it_waits_for_run_after(jobs: ModuleType) -> None:
     assert run(result).return_value == 2
 
 
+def test_times_that_no_calendar_has_are_moved_into_it(jobs: ModuleType) -> None:
+    far, past = (time.replace(tzinfo=zone(timedelta(hours=h))) for time, h in ((datetime.max, -5), (datetime.min, 5)))
+    never = jobs.add.using(run_after=far).enqueue(1, 1)
+    assert run(jobs.add.using(run_after=past).enqueue(1, 1)).is_finished
+    assert row_of(never).invisible_until.year == 9999
+
+
+def test_a_past_time_is_no_way_past_those_that_wait(jobs: ModuleType) -> None:
+    first = jobs.add.enqueue(1, 1)
+    jobs.add.using(run_after=timezone.now() - timedelta(days=1)).enqueue(1, 1)
+    assert run(first).is_finished
+
+
 def test_a_higher_priority_goes_first_and_queues_have_their_own_workers(jobs: ModuleType) -> None:
     low, high = (jobs.add.using(priority=each).enqueue(1, each) for each in (-100, 100))
     mail = jobs.add.using(queue_name="mail").enqueue(1, 1)
@@ -99,7 +113,9 @@ def test_what_cannot_be_returned_or_enqueued(jobs: ModuleType) -> None:
     with transaction.atomic():
         with pytest.raises(ValueError, match="null character"):
             jobs.add.enqueue("\x00", 1)
-        jobs.add.enqueue(1, 1)
+        with pytest.raises(ValueError, match="4 MiB"):
+            jobs.add.enqueue("x" * 5 * 2**20, 1)
+        assert jobs.add.enqueue({7: "as other backends store it"}, 1).args[0] == {"7": "as other backends store it"}
     assert Workflow.objects.count() == 2
 
 
@@ -133,6 +149,13 @@ def test_a_task_that_no_worker_would_find_is_refused(jobs: ModuleType, settings:
     settings.TASKS = {"default": {"BACKEND": BACKEND}}
     definitions.cache_clear()
     with pytest.raises(InvalidTask, match=r"tasks\.py"):
+        jobs.add.enqueue(1, 1)
+
+
+def test_one_function_is_no_two_tasks_of_other_options(jobs: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "tried_again", task(retries=3)(jobs.add.func), raising=False)  # type: ignore[call-arg, unused-ignore]
+    definitions.cache_clear()
+    with pytest.raises(InvalidTask, match="two functions"):
         jobs.add.enqueue(1, 1)
 
 
