@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+from django.conf import settings
 
 from workflows.definition import definitions
 from workflows.errors import RetryableStepError
@@ -55,15 +57,8 @@ def tell_finished(result_id: str) -> None:
 
 def _result_of(row: Workflow, task: Task[..., Any]) -> TaskResult[..., Any]:
     attempts = list(Attempt.objects.filter(workflow=row.pk).order_by("number"))
-    run_after = row.payload["run_after"]
     result: TaskResult[..., Any] = TaskResult(
-        task=replace(
-            task,
-            queue_name=row.queue,
-            priority=row.priority,
-            backend=row.payload["backend"],
-            run_after=run_after and datetime.fromisoformat(run_after),
-        ),
+        task=_as_enqueued(row, task),
         id=row.key,
         status=STATUSES.get(State(row.state), TaskResultStatus.READY),
         enqueued_at=row.created_at,
@@ -78,6 +73,21 @@ def _result_of(row: Workflow, task: Task[..., Any]) -> TaskResult[..., Any]:
     )
     object.__setattr__(result, "_return_value", row.context.get("value"))
     return result
+
+
+def _as_enqueued(row: Workflow, task: Task[..., Any]) -> Task[..., Any]:
+    """The task as the row has it: it is not validated again, because its queue or backend may be gone from TASKS."""
+    backend, run_after = row.payload["backend"], row.payload["run_after"]
+    enqueued = {
+        "queue_name": row.queue,
+        "priority": row.priority,
+        "backend": backend if backend in settings.TASKS else task.backend,
+        "run_after": run_after and datetime.fromisoformat(run_after),
+    }
+    copy = object.__new__(type(task))
+    for field in fields(task):
+        object.__setattr__(copy, field.name, enqueued.get(field.name, getattr(task, field.name)))
+    return copy
 
 
 def _errors(row: Workflow, attempts: list[Attempt]) -> Iterator[TaskError]:

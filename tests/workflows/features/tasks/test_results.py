@@ -101,6 +101,19 @@ def test_a_cancellation_comes_after_the_errors_of_attempts(jobs: ModuleType, ada
     assert [error.exception_class for error in result.errors] == [KeyError, WorkflowCancelled]
 
 
+def test_it_runs_and_is_read_when_its_queue_and_its_backend_are_gone_from_the_settings(
+    jobs: ModuleType, settings: Settings
+) -> None:
+    ours = settings.TASKS["default"]
+    settings.TASKS = {"default": ours, "old": ours}
+    result = jobs.add.using(queue_name="mail", backend="old").enqueue(1, 1)
+    settings.TASKS = {"default": {**ours, "QUEUES": ["default"]}}
+    assert worker(queue="mail").process_next()
+    found = jobs.add.get_result(result.id)
+    assert (found.return_value, found.task.queue_name, found.backend) == (2, "mail", "old")
+    found.refresh()
+
+
 def test_people_cancel_and_retry_it(jobs: ModuleType, ada: User) -> None:
     result = jobs.fail.using(run_after=timezone.now() + timedelta(hours=1)).enqueue("x")
     cancel(row_of(result).pk, user=ada, reason="test")
