@@ -56,7 +56,9 @@ def tell_finished(result_id: str) -> None:
 
 
 def _result_of(row: Workflow, task: Task[..., Any]) -> TaskResult[..., Any]:
-    attempts = list(Attempt.objects.filter(workflow=row.pk).order_by("number"))
+    tried = Attempt.objects.filter(workflow=row.pk).order_by("number")
+    # Not those that put the row back before they called the task.
+    attempts = [each for each in tried if each.steps or each.outcome != Attempt.Outcome.RESCHEDULED]
     result: TaskResult[..., Any] = TaskResult(
         task=_as_enqueued(row, task),
         id=row.key,
@@ -95,7 +97,9 @@ def _errors(row: Workflow, attempts: list[Attempt]) -> Iterator[TaskError]:
     met = [(entry, attempt.traceback) for attempt in attempts for entry in attempt.steps if "error_class" in entry]
     for entry, traceback in met:
         yield _error(entry["error_class"], entry["error_code"], entry["error_message"], traceback)
-    if row.last_error_class not in ("", *(entry["error_class"] for entry, _ in met)):  # a cancellation, or the engine's
+    told = [(entry["error_class"], entry["error_message"]) for entry, _ in met]
+    # That of a cancellation, or of the engine.
+    if row.last_error_class and (row.last_error_class, row.last_error_message) not in told:
         yield _error(row.last_error_class, row.last_error_code, row.last_error_message)
 
 

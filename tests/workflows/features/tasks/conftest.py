@@ -21,6 +21,7 @@ def jobs(settings: Settings, engine: None) -> Iterator[ModuleType]:
     settings.TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": {"modules": [JOBS]}}}
     definitions.cache_clear()
     found = import_module(JOBS)
+    settings.TASKS = {**settings.TASKS}  # forget the backend that the first import made: a test may change its options
     found.seen.clear()
     yield found
     definitions.cache_clear()

@@ -26,6 +26,7 @@ from workflows.features.tasks.contract import (
     task_finished,
     task_started,
 )
+from workflows.models import Attempt, Workflow
 from workflows.operations import cancel, retry
 
 pytestmark = ENGINE
@@ -112,6 +113,25 @@ def test_it_runs_and_is_read_when_its_queue_and_its_backend_are_gone_from_the_se
     found = jobs.add.get_result(result.id)
     assert (found.return_value, found.task.queue_name, found.backend) == (2, "mail", "old")
     found.refresh()
+
+
+def test_an_attempt_that_was_put_back_is_none_of_the_task_s(jobs: ModuleType) -> None:
+    result = jobs.add.enqueue(1, 1)
+    Attempt.objects.create(
+        workflow=row_of(result), number=1, worker="a:1", outcome="put_back", closed_at=timezone.now()
+    )
+    assert run(result).attempts == 1
+
+
+def test_the_last_error_is_told_beside_others_of_its_class(jobs: ModuleType) -> None:
+    result = run(jobs.be_busy.enqueue())
+    row = row_of(result)
+    Workflow.objects.filter(pk=row.pk).update(last_error_message="It crashed its worker 3 times in a row.")
+    result.refresh()
+    assert [error.traceback.strip().rpartition("\n")[2] for error in result.errors] == [
+        "workflows.errors.RetryableStepError: The printer is busy.",
+        "workflows.errors.RetryableStepError: It crashed its worker 3 times in a row.",
+    ]
 
 
 def test_people_cancel_and_retry_it(jobs: ModuleType, ada: User) -> None:
