@@ -449,7 +449,7 @@ def workflow(function: WorkflowStep | None = None, /, *, name: str = "", **optio
     """
 
     def define(step: WorkflowStep) -> WorkflowDefinition:
-        return WorkflowDefinition(name=name or step.__name__, steps=[step], **options)
+        return WorkflowDefinition(name=name or own_name(step), steps=[step], **options)
 
     return define(function) if function else define
 

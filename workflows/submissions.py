@@ -49,15 +49,17 @@ def submit(
     no values; and ValueError for what cannot be stored. None of them aborts the transaction. If another transaction has
     just stored the same key, the call waits for its end. Raises database errors as Django does.
     """
+    if not isinstance(definition, WorkflowDefinition):
+        raise TypeError(f"submit takes the definition itself, and not of type {type(definition).__name__}.")
     if definition.name not in definitions():
         raise ImproperlyConfigured(
             f"No worker knows {definition.name!r}: name its dotted path in the setting WORKFLOWS."
         )
-    if key is not None and not 0 < len(str(key)) <= 200:
+    if key is not None and not (isinstance(key, str | UUID) and 0 < len(str(key)) <= 200):
         raise ValueError("A key is a text of 1 to 200 characters, or a UUID.")
-    if len(tenant) > 100:
+    if not isinstance(tenant, str) or len(tenant) > 100:
         raise ValueError("A tenant is a text of up to 100 characters.")
-    if run_after is not None and run_after.tzinfo is None:
+    if run_after is not None and not (isinstance(run_after, datetime) and run_after.tzinfo):
         raise ValueError("run_after is a time with a time zone: see django.utils.timezone.")
     # Refuse what PostgreSQL cannot keep, in these as in the payload: its own refusal would abort the transaction.
     named = as_json({"key": key, "tenant": tenant})

@@ -109,6 +109,9 @@ def test_of_two_transactions_with_the_same_key_the_later_one_waits_and_finds_the
         ({"thing": object()}, {}),
         ({}, {"key": "\x00"}),
         ({}, {"key": ""}),
+        ({}, {"key": 7}),
+        ({}, {"tenant": None}),
+        ({}, {"run_after": "2026-11-29"}),
         ({}, {"key": "k" * 201}),
         ({}, {"tenant": "t" * 101}),
         ({}, {"tenant": "\x00"}),
@@ -133,6 +136,8 @@ def test_the_input_class_checks_the_payload_and_no_value_is_quoted() -> None:
 def test_a_definition_that_no_worker_knows_is_refused() -> None:
     with pytest.raises(ImproperlyConfigured, match="WORKFLOWS"):
         submit(WorkflowDefinition(name="unknown", steps=[]), {})
+    with pytest.raises(TypeError, match="the definition itself"):
+        submit("unknown", {})  # type: ignore[arg-type]
 
 
 def test_it_runs_after_its_time(calls: list[Any]) -> None:
@@ -169,6 +174,9 @@ def test_a_function_becomes_a_definition_of_one_step() -> None:
     @workflow
     def send_receipt(*, workflow: Workflow, context: Any) -> None:
         called.append(workflow.payload["order"])
+
+    with pytest.raises(TypeError, match="A step is a function"):
+        workflow("mail")  # type: ignore[call-overload]
 
     @workflow(queue="mail", retry=Retry(max_attempts=5))
     def send_mail(*, workflow: Workflow, context: Any) -> None: ...
