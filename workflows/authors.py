@@ -49,7 +49,13 @@ def told(key: str, attempt: int) -> str:
 
 def ensure_unchanged(step: str, given: tuple[Any, Any], seen: tuple[Any, BaseModel]) -> None:
     """Raise StepError if the step changed the payload or the context that it saw: no other attempt would see that."""
-    if settings.DEBUG and (seen[0], seen[1].model_dump(mode="json", warnings=False)) != given:
+    if not settings.DEBUG:
+        return
+    try:
+        is_unchanged = (seen[0], seen[1].model_dump(mode="json", warnings=False)) == given
+    except ValueError:  # the change has no form in JSON
+        is_unchanged = False
+    if not is_unchanged:
         what = "the context" if seen[0] == given[0] else "workflow.payload"
         raise StepError(f"{step} changed {what}, and that is lost. Return a dict of what it found.")
 
