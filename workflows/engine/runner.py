@@ -75,7 +75,7 @@ def ensure_sound(what: str, attempt: OpenAttempt) -> None:
     Otherwise its writes, and those of all steps before it, would be lost silently.
     """
     if (attempt.session or session_of()).is_broken():
-        raise StepError(f"{what} swallowed a database error; catch it around an atomic() of its own.")
+        raise StepError(step_session.why_broken(what, attempt))
 
 
 class StepEntry:
