@@ -40,7 +40,7 @@ def submit(
       is stored as the row's `business_key`. The same key and payload again return the row that is there; another
       payload raises KeyConflict. Without a key each call starts a workflow. The idempotency key is derived from `key`,
       so that work which is submitted again after a restore makes its calls under the same keys.
-    - `run_after`: an aware time before which no worker starts it.
+    - `run_after`: an aware time before which no worker starts it; a past one means now.
     - `headers`: those of the request (`request.headers`): the row keeps its request id and trace.
 
     The row belongs to no client of the API: no API key may read it or send it signals.

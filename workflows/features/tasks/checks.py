@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
 
 from workflows import extras
+from workflows.definition import Retention
+from workflows.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from workflows.features.tasks.backend import WorkflowsBackend
+
+OPTIONS = ("modules", "timeout", "retention")
 
 
 def check_tasks(app_configs: Any = None, **kwargs: Any) -> Iterator[CheckMessage]:
@@ -25,9 +33,23 @@ def check_tasks(app_configs: Any = None, **kwargs: Any) -> Iterator[CheckMessage
         if wrong := [queue for queue in backend.queues if not 0 < len(queue) <= backend.LONGEST_QUEUE]:
             hint = "A queue has a name of 1 to 63 characters."
             yield Error(f"TASKS names queues that no worker can have: {wrong}.", hint=hint, id="workflows.E039")
+        for wrong in _wrong_options(backend):
+            hint = "docs/background-tasks.md has the OPTIONS."
+            yield Error(f"TASKS has OPTIONS that cannot be: {wrong}", hint=hint, id="workflows.E047")
         for name in backend.modules:
             try:
                 import_module(name)
             except ImportError as error:
                 hint = "Name modules by their dotted paths: 'modules': ['shop.jobs']."
                 yield Error(f"TASKS names {name!r}, which cannot be imported: {error}.", hint=hint, id="workflows.E042")
+
+
+def _wrong_options(backend: WorkflowsBackend) -> Iterator[str]:
+    for name in sorted(backend.options.keys() - {*OPTIONS}):
+        yield f"none is called {name!r}.{did_you_mean(name, OPTIONS)}"
+    if not 0 < backend.timeout < inf:
+        yield f"a timeout is a number of seconds above 0, and not {backend.timeout}."
+    try:
+        Retention(**backend.retention)
+    except (TypeError, ValueError) as error:
+        yield f"{error}"

@@ -16,7 +16,7 @@ from pytest_django import Settings
 
 from tests import engine
 from tests.engine import ENGINE, elsewhere, worker
-from tests.workflows.features.tasks.conftest import BACKEND, row_of, run
+from tests.workflows.features.tasks.conftest import BACKEND, JOBS, row_of, run
 from workflows.definition import definitions
 from workflows.features.tasks.checks import check_tasks
 from workflows.features.tasks.contract import (
@@ -168,6 +168,17 @@ def test_tasks_that_are_not_valid(jobs: ModuleType) -> None:
     long = jobs.add.func.__class__(jobs.add.func.__code__, {"__name__": "m" * 100}, "add")
     with pytest.raises(InvalidTask, match="100 characters"):
         type(jobs.add)(func=long)
+
+
+def test_options_that_cannot_be(jobs: ModuleType, settings: Settings) -> None:
+    wrong = {"timeouts": 3, "timeout": 0, "retention": {"contents": 3}, "modules": JOBS}
+    settings.TASKS = {"default": {"BACKEND": BACKEND, "OPTIONS": wrong}}
+    told = [each.msg.removeprefix("TASKS has OPTIONS that cannot be: ") for each in check_tasks()]
+    assert told == [
+        "none is called 'timeouts'. Did you mean 'timeout'?",
+        "a timeout is a number of seconds above 0, and not 0.0.",
+        "Retention has no option 'contents'. Did you mean 'content'?",
+    ]
 
 
 def test_checks(jobs: ModuleType, settings: Settings) -> None:
