@@ -152,7 +152,10 @@ def as_json(result: Mapping[str, Any]) -> dict[str, Any]:
         text = to_json(dict(result))
     except (TypeError, ValueError) as error:
         raise Unstorable("not_json", why_not_json(result, error)) from error
-    value: dict[str, Any] = from_json(text)
+    try:
+        value: dict[str, Any] = from_json(text)
+    except ValueError:  # an integer past MAX_DIGITS, which pydantic writes but does not read
+        raise _number_out_of_range() from None
     if _may_be_unstorable(text):
         if len(text) > MAX_RESULT:
             raise Unstorable("too_large", "It is larger than 4 MiB. Keep it elsewhere, and write where it is.")

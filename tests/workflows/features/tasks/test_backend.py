@@ -113,6 +113,8 @@ def test_what_cannot_be_returned_or_enqueued(jobs: ModuleType) -> None:
     with transaction.atomic():
         with pytest.raises(ValueError, match="null character"):
             jobs.add.enqueue("\x00", 1)
+        with pytest.raises(ValueError, match="too many digits"):
+            jobs.add.enqueue(10**5000, 1)
         with pytest.raises(ValueError, match="4 MiB"):
             jobs.add.enqueue("x" * 5 * 2**20, 1)
         assert jobs.add.enqueue({7: "as other backends store it"}, 1).args[0] == {"7": "as other backends store it"}
