@@ -75,7 +75,7 @@ def ensure_sound(what: str, attempt: OpenAttempt) -> None:
     Otherwise its writes, and those of all steps before it, would be lost silently.
     """
     if (attempt.session or session_of()).is_broken():
-        raise StepError(step_session.why_broken(what, attempt))
+        raise StepError(f"{what} ended the transaction, or swallowed a database error: catch that around an atomic().")
 
 
 class StepEntry:

@@ -90,17 +90,6 @@ def is_broken(attempt: OpenAttempt) -> bool:
     return (attempt.session or session_of()).is_broken()
 
 
-def why_broken(what: str, attempt: OpenAttempt) -> str:
-    """For the author of `what`: why the session `is_broken`, though no error came."""
-    claim = connections[DEFAULT_DB_ALIAS]
-    if was_closed(claim):
-        return _TOLD[CLOSED].format(step=what)
-    is_idle = claim.connection and claim.connection.pgconn.transaction_status == TransactionStatus.IDLE
-    if is_idle or (attempt.session and attempt.session.has_ended):
-        return _TOLD[ENDED].format(step=what)
-    return f"{what} swallowed a database error; catch it around an atomic() of its own."
-
-
 # --- A session that a step has broken -----------------------------------------------------------------
 
 

@@ -110,7 +110,7 @@ def test_a_step_that_swallows_a_database_error_is_told(act: Callable[[], None]) 
     define([swallow])
     workflow = work(submit())
     assert workflow.status == "FAILED"
-    assert "swallow swallowed a database error" in workflow.last_error_message
+    assert "swallowed a database error" in workflow.last_error_message
 
 
 def test_a_hook_that_fails_after_the_commit_changes_nothing() -> None:

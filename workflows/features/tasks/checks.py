@@ -33,9 +33,9 @@ def check_tasks(app_configs: Any = None, **kwargs: Any) -> Iterator[CheckMessage
         if wrong := [queue for queue in backend.queues if not 0 < len(queue) <= backend.LONGEST_QUEUE]:
             hint = "A queue has a name of 1 to 63 characters."
             yield Error(f"TASKS names queues that no worker can have: {wrong}.", hint=hint, id="workflows.E039")
-        for wrong in _wrong_options(backend):
+        for fault in _wrong_options(backend):
             hint = "docs/background-tasks.md has the OPTIONS."
-            yield Error(f"TASKS has OPTIONS that cannot be: {wrong}", hint=hint, id="workflows.E047")
+            yield Error(f"TASKS has OPTIONS that cannot be: {fault}", hint=hint, id="workflows.E047")
         for name in backend.modules:
             try:
                 import_module(name)

@@ -35,4 +35,5 @@ def _backend(task: Task[..., Any], backends: Sequence[WorkflowsBackend]) -> Work
 
 def ours() -> Sequence[WorkflowsBackend]:
     """Our backends in the setting TASKS."""
-    return [each for alias in getattr(settings, "TASKS", {}) if isinstance(each := task_backends[alias], WorkflowsBackend)]
+    aliases = getattr(settings, "TASKS", {})
+    return [each for alias in aliases if isinstance(each := task_backends[alias], WorkflowsBackend)]
