@@ -9,8 +9,7 @@ from django.core.checks import Info, Warning
 from django.core.exceptions import ImproperlyConfigured
 
 from workflows.checks import Messages
-from workflows.features.outbox.destinations import destinations
-from workflows.features.outbox.events import OF_NOTICES
+from workflows.features.outbox.destinations import OF_NOTICES, destinations
 
 
 def check_notices(**kwargs: Any) -> Messages:

@@ -55,7 +55,7 @@ class Mailing(NamedTuple):
         """Read a destination of OUTBOX_DESTINATIONS. Raises ValueError with the end of a sentence about it."""
         try:
             validate_email(said["email"])
-        except ValidationError:
+        except (ValidationError, TypeError, AttributeError):
             raise ValueError("has an email that is no address: the one that the mail comes from.") from None
         minutes, hours = said.get("digest_minutes", 30), said.get("hours", {})
         if minutes not in range(1, 24 * 60 + 1) or not isinstance(hours, dict):

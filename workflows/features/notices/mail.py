@@ -6,30 +6,40 @@ Each event is one message, to all who may act (in `bcc`: they do not learn of ea
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Mapping, Sequence
-from smtplib import SMTPException
+from functools import reduce
+from operator import or_
+from threading import Timer
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage, get_connection
+from django.core.validators import validate_email
 from django.db.models import Q, QuerySet
 from django.urls import NoReverseMatch, reverse
 
 from workflows.features.notices.waiting import SECOND
 from workflows.features.outbox.destinations import Destination
-from workflows.features.outbox.sending import SENT, UNTRIED, Outcome, Taken
+from workflows.features.outbox.sending import NO_ANSWER, SENT, UNTRIED, Outcome, Taken
 from workflows.models import ManualTask, MutedMail
 from workflows.models.manual_task import ASSIGN, PERMISSION_BACKEND, RESOLVE, able_to_decide
-from workflows.postgres.deadlines import query_in_time
+from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.wording import length, plain
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-# Seconds for each answer of the mail server; shorter than the relay's lease.
-PATIENCE = 5.0
-NOBODY = Outcome("nobody who may act has an e-mail address")
+# Seconds for each answer of the mail server, and for a whole message: less than the relay's lease, so that no other relay
+# sends it meanwhile.
+PATIENCE, TOTAL = 5.0, 20.0
+# A server takes at least so many recipients at a time; it may refuse the others, and `smtplib` would not tell us.
+# https://www.rfc-editor.org/rfc/rfc5321#section-4.5.3.1.8
+RECIPIENTS = 100
+NOBODY = Outcome("nobody who may act has an e-mail address", is_service=False)
 # The subject for one, and for many.
 _WORDS = {
     "task.opened": ("A task waits", "{} tasks wait"),
@@ -43,36 +53,62 @@ _WORDS = {
 
 
 class Mail:
-    """Sends events as e-mail."""
+    """Sends events as e-mail, one at a time: each has the whole lease."""
 
-    at_once = 4
+    at_once = 1
 
-    def __init__(self, destination: Destination) -> None:
-        self._destination = destination
+    def __init__(self, destination: Destination, *, total: float = TOTAL) -> None:
+        self._destination, self._total = destination, total
 
     def send(self, events: Sequence[Taken], must_not_begin: Callable[[], bool]) -> Sequence[Outcome]:
-        return [UNTRIED if must_not_begin() else self._send(each) for each in events]
+        return [UNTRIED if must_not_begin() else self._outcome(each) for each in events]
 
     def close(self) -> None: ...
 
-    def _send(self, event: Taken) -> Outcome:
+    def _outcome(self, event: Taken) -> Outcome:
+        until = monotonic() + self._total
+        try:
+            return self._send(event, until)
+        except DatabaseUnavailable:
+            return UNTRIED
+        except Exception as error:  # a backend may raise anything
+            return NO_ANSWER if monotonic() >= until else Outcome(type(error).__name__)
+
+    def _send(self, event: Taken, until: float) -> Outcome:
         body = json.loads(event.body)
         to = query_in_time(lambda: addresses(event.topic, body))
         if not to:
             return NOBODY
-        message = EmailMessage(
-            subject(event.topic, body),
-            text(event.topic, body),
-            self._destination.email,
-            bcc=to,
-            headers={"Message-ID": f"<{event.event_id}@onramp>", "Auto-Submitted": "auto-generated"},
-            connection=get_connection(timeout=PATIENCE),
-        )
+        connection = get_connection(timeout=PATIENCE)
+        watch = Timer(until - monotonic(), _shut, [connection])
+        watch.daemon = True
+        watch.start()
         try:
-            message.send()
-        except (SMTPException, OSError) as error:
-            return Outcome(type(error).__name__)
+            connection.open()
+            for first in range(0, len(to), RECIPIENTS):
+                if monotonic() >= until:
+                    raise TimeoutError
+                EmailMessage(
+                    subject(event.topic, body),
+                    text(event.topic, body),
+                    self._destination.email,
+                    bcc=to[first : first + RECIPIENTS],
+                    headers={"Message-ID": f"<{event.event_id}@onramp>", "Auto-Submitted": "auto-generated"},
+                    connection=connection,
+                ).send()
+        finally:
+            watch.cancel()
+            connection.close()
         return SENT
+
+
+def _shut(backend: Any) -> None:
+    """Shut the socket of Django's SMTP backend: reads and writes in another thread end."""
+    if sock := getattr(getattr(backend, "connection", None), "sock", None):
+        try:
+            sock.shutdown(socket.SHUT_RDWR)
+        except OSError:  # it is closed already
+            return
 
 
 def addresses(topic: str, body: Mapping[str, Any]) -> list[str]:
@@ -81,9 +117,18 @@ def addresses(topic: str, body: Mapping[str, Any]) -> list[str]:
     muted = Q(pk__in=MutedMail.objects.values("pk"))
     able = _able(topic, body, users)
     for found in (able.exclude(muted), able, _with(ASSIGN, users), users.filter(is_superuser=True)):
-        if to := sorted({*found.values_list("email", flat=True)}):
+        if to := sorted({each for each in found.values_list("email", flat=True) if _is_address(each)}):
             return to
     return []
+
+
+def _is_address(email: str) -> bool:
+    """Whether it can be sent to. One that is wrong would keep the message from all others, too."""
+    try:
+        validate_email(email)
+    except ValidationError:
+        return False
+    return True
 
 
 def _able(topic: str, body: Mapping[str, Any], users: QuerySet[User]) -> QuerySet[User]:
@@ -93,8 +138,10 @@ def _able(topic: str, body: Mapping[str, Any], users: QuerySet[User]) -> QuerySe
         return _with(ASSIGN, users)
     if "whom" in body:
         return users.filter(pk=body["whom"])
-    task = ManualTask.objects.filter(pk__in=body["subjects"]).first()
-    return users.filter(pk__in=able_to_decide(task).values("pk")) if task else users.none()
+    # Four eyes: one who may not decide one of them may decide another's.
+    eyes = ("four_eyes", "requested_by")
+    tasks = ManualTask.objects.filter(pk__in=body["subjects"]).order_by(*eyes).distinct(*eyes)[:2]
+    return reduce(or_, (users.filter(pk__in=able_to_decide(each).values("pk")) for each in tasks), users.none())
 
 
 def _with(permission: str, users: QuerySet[User]) -> QuerySet[User]:
@@ -106,7 +153,7 @@ def subject(topic: str, body: Mapping[str, Any]) -> str:
     one, many = _WORDS[topic]
     what = one if body["number"] == 1 else many.format(f"{body['number']:,}")
     team = f", team {body['team']}" if body["team"] else ""
-    return f"{what}: {plain(body['code']).lower()}{team}"
+    return " ".join(f"{what}: {plain(body['code']).lower()}{team}".split())  # a line break is no header's
 
 
 def text(topic: str, body: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from django.core.checks import Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 
 from workflows.checks import Messages, readable_definitions
-from workflows.features.outbox.destinations import destinations
+from workflows.features.outbox.destinations import destinations, taking
 from workflows.features.outbox.events import OURS
 
 
@@ -23,7 +23,7 @@ def check_outbox(**kwargs: Any) -> Messages:
         return
     for definition in readable_definitions().values():
         lost = [f"{OURS}{each}" for each in sorted(definition.publishes)]
-        if lost := [topic for topic in lost if not any(each.takes(topic) for each in known)]:
+        if lost := [topic for topic in lost if not taking(topic)]:
             yield Warning(
                 f"The definition {definition.name!r} publishes {', '.join(lost)}, which no destination takes.",
                 hint="Name them in OUTBOX_DESTINATIONS. Nothing is stored for a destination that comes later.",

@@ -26,6 +26,16 @@ from workflows.models.outbox_event import LONGEST_DESTINATION
 
 # The prefix of the names of their circuits (`workflows.outages`).
 SERVICES = "outbox "
+# The topics of `features.notices`.
+OF_NOTICES = (
+    "task.opened",
+    "task.assigned",
+    "task.due_soon",
+    "task.overdue",
+    "reversal.failed",
+    "lead.asked",
+    "second_person.wanted",
+)
 _FIELDS = {"url", "secrets", "kafka", "topics", "email", "digest_minutes", "hours"}
 
 
@@ -73,7 +83,14 @@ def _read(text: str, debug: bool) -> Mapping[str, Destination]:
         said = None
     if not isinstance(said, dict):
         raise ImproperlyConfigured("OUTBOX_DESTINATIONS is not a JSON object: see docs/outbox.md.")
-    return {name: _destination(name, each, debug) for name, each in said.items()}
+    read = {name: _destination(name, each, debug) for name, each in said.items()}
+    for topic in OF_NOTICES:
+        by_mail = [each.name for each in read.values() if each.email and each.takes(topic)]
+        if len(by_mail) > 1:
+            raise ImproperlyConfigured(
+                f"OUTBOX_DESTINATIONS sends {topic} by e-mail twice, to the same people: {' and '.join(by_mail)} take it."
+            )
+    return read
 
 
 def _destination(name: str, said: Any, debug: bool) -> Destination:

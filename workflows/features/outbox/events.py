@@ -11,24 +11,15 @@ from pydantic_core import to_json
 
 from workflows import effects
 from workflows.errors import PublishError
-from workflows.features.outbox.destinations import taking
+from workflows.features.outbox.destinations import OF_NOTICES, taking
 from workflows.models.outbox_event import LONGEST_TOPIC, OutboxEvent
 from workflows.postgres.jsonb import as_json
 from workflows.postgres.statements import execute
 from workflows.sealing import whole
 from workflows.state import attempt_log
 
-# The prefix of the engine's own topics (`lifecycle`), and the topics of `features.notices`.
+# The prefix of the engine's own topics (`lifecycle`).
 OURS = "workflow."
-OF_NOTICES = (
-    "task.opened",
-    "task.assigned",
-    "task.due_soon",
-    "task.overdue",
-    "reversal.failed",
-    "lead.asked",
-    "second_person.wanted",
-)
 LARGEST_BODY = 256 * 1024  # the limit of a signal's body; brokers take a megabyte
 LONGEST_KEY = 200
 

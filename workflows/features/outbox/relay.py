@@ -21,7 +21,7 @@ from django.db.models import Q
 from workflows import failpoints
 from workflows.engine import backoff
 from workflows.features.outages import circuits
-from workflows.features.outbox.destinations import Destination
+from workflows.features.outbox.destinations import OF_NOTICES, Destination
 from workflows.features.outbox.sending import Outcome, Taken
 from workflows.models import CircuitEvent, Service
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
@@ -56,7 +56,8 @@ class Sender(Protocol):
     def close(self) -> None: ...
 
 
-# An unsent event holds back the later ones of its workflow. `even_later`, for a trial, also takes events with a later
+# An unsent event holds back the later ones of its workflow, unless it tells of what waits for people: of many workflows,
+# and a refused one must not keep a question about money from them. `even_later`, for a trial, also takes events with a later
 # time, but none that another relay may have.
 _TAKE = """
     WITH due AS (
@@ -64,10 +65,11 @@ _TAKE = """
          WHERE e.destination = %(destination)s AND e.state = ''
            AND (e.due_at <= statement_timestamp()
                 OR %(even_later)s AND e.due_at > statement_timestamp() + make_interval(secs => %(lease)s))
-           AND NOT EXISTS (
+           AND (e.topic = ANY (%(unordered)s) OR NOT EXISTS (
                SELECT FROM workflows_outboxevent earlier
                 WHERE earlier.workflow_id = e.workflow_id AND earlier.destination = e.destination
-                  AND earlier.id < e.id AND earlier.state IN ('', 'given_up'))
+                  AND earlier.topic <> ALL (%(unordered)s)
+                  AND earlier.id < e.id AND earlier.state IN ('', 'given_up')))
          ORDER BY e.due_at, e.id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED)
     UPDATE workflows_outboxevent e
        SET tries = e.tries + 1, due_at = clock_timestamp() + make_interval(secs => %(lease)s)
@@ -146,7 +148,9 @@ class Relay:
         if not allowed:
             return False
         began = monotonic()
-        taken = [Taken(*row) for row in self._run(_TAKE, limit=allowed, even_later=is_trial)]
+        taken = [
+            Taken(*row) for row in self._run(_TAKE, limit=allowed, even_later=is_trial, unordered=list(OF_NOTICES))
+        ]
         if not taken:
             return False
         taken.sort()
@@ -167,7 +171,7 @@ class Relay:
             self._on_sent()
         if untried := [event for event, outcome in outcomes if outcome.is_untried]:
             self._run(_GIVE_BACK, **_named(untried))
-        self._vote(tried)
+        self._vote([(event, outcome) for event, outcome in tried if outcome.is_service])
         if self._spans:
             for event, outcome in tried:
                 self._record(event, outcome, send_began, self._spans)

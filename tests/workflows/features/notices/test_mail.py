@@ -44,8 +44,8 @@ class Inbox(Sink):  # type: ignore[misc]
 
 
 @pytest.fixture
-def inbox(settings: Settings) -> Iterator[Inbox]:
-    found = Inbox()
+def inbox(settings: Settings, request: pytest.FixtureRequest) -> Iterator[Inbox]:
+    found = getattr(request, "param", Inbox)()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     server = Controller(found, hostname="127.0.0.1", port=port)
@@ -184,6 +184,7 @@ def test_a_night_shift_ends_on_the_next_day(at: str, works: bool) -> None:
     "wrong",
     [
         {"email": "nobody"},
+        {"email": 5},
         {"email": "a@example.com", "digest_minutes": 0},
         {"email": "a@example.com", "digest_minutes": "5"},
         {"email": "a@example.com", "hours": []},
