@@ -78,6 +78,9 @@ class Migration(migrations.Migration):
                     models.Index(fields=["topic", "code", "team", "told_at"], name="notice_last_told"),
                     models.Index(fields=["topic", "code", "team", "mailed_at"], name="notice_last_mailed"),
                     models.Index(fields=["workflow"], name="notice_of_workflow"),
+                    models.Index(
+                        condition=models.Q(("whom", None), _negated=True), fields=["subject"], name="notice_of_assignee"
+                    ),
                 ],
                 "constraints": [models.UniqueConstraint(fields=("topic", "code", "subject"), name="notice_once")],
             },

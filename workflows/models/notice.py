@@ -45,6 +45,7 @@ class Notice(models.Model):
             models.Index(name="notice_last_told", fields=["topic", "code", "team", "told_at"]),
             models.Index(name="notice_last_mailed", fields=["topic", "code", "team", "mailed_at"]),
             models.Index(name="notice_of_workflow", fields=["workflow"]),
+            models.Index(name="notice_of_assignee", fields=["subject"], condition=~Q(whom=None)),
         ]
 
     def __str__(self) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import ClassVar
 
 from workflows.engine.extension import Feature
-from workflows.engine.maintenance import Task
+from workflows.engine.maintenance import AT_A_TIME, Task
 from workflows.features.notices import waiting
 from workflows.features.outbox import events
-from workflows.features.outbox.destinations import Destination, destinations
-from workflows.features.outbox.events import OF_NOTICES
+from workflows.features.outbox.destinations import OF_NOTICES, Destination, destinations
 from workflows.signals.waking import Slice
 
 
@@ -22,17 +22,22 @@ def tell(after: int = 0) -> Slice:
     if not wanted:
         return Slice(0)
     changed = waiting.notice(by_event=by_event, by_mail=bool(by_mail))
-    for group in waiting.untold("told_at"):
-        if group.may_be_told(waiting.WINDOW):
-            changed += _store(group, "told_at", [each for each in wanted if not each.email])
-    for group in waiting.untold("mailed_at"):
-        if all(_may_be_mailed(group, each) for each in by_mail):
-            changed += _store(group, "mailed_at", by_mail)
+    until = monotonic() + AT_A_TIME
+    for way in ("told_at", "mailed_at"):
+        for group in waiting.untold(way):
+            # Of e-mail one, or none: `destinations`.
+            to = [each for each in wanted if bool(each.email) == (way == "mailed_at") and each.takes(group.topic)]
+            if all(_may_be_told(group, each) for each in to):
+                changed += _store(group, way, to)
+                if monotonic() > until:  # the next slice, at once, goes on
+                    return Slice(max(changed, 1))
     return Slice(changed)
 
 
-def _may_be_mailed(group: waiting.Group, destination: Destination) -> bool:
-    """What is urgent goes at any time; the rest in the team's hours, together."""
+def _may_be_told(group: waiting.Group, destination: Destination) -> bool:
+    """By e-mail, what is urgent goes at any time; the rest in the team's hours, together."""
+    if not destination.email:
+        return group.may_be_told(waiting.WINDOW)
     mailing = destination.mailing
     return group.may_be_told(mailing.digest) and (group.is_urgent or mailing.has(group.team, group.now))
 
@@ -42,10 +47,9 @@ def _store(group: waiting.Group, way: str, to: Sequence[Destination]) -> int:
     if rows:
         # An assignee is for mail only: others learn no names.
         whom = {"whom": str(group.whom)} if way == "mailed_at" and group.whom is not None else {}
-        names = [each.name for each in to if each.takes(group.topic)]
         key = f"{way} {rows[-1].id} {group.now.isoformat()}"
         body = {**waiting.body(group, rows), **whom}
-        events.store(rows[0].workflow_id, group.topic, body, key=key, destinations=names)
+        events.store(rows[0].workflow_id, group.topic, body, key=key, destinations=[each.name for each in to])
     return len(rows)
 
 

@@ -50,21 +50,31 @@ def _waiting() -> str:
     return " UNION ALL ".join([_TASKS, *seconds])
 
 
+# An assignment that is over: if the task is assigned to them again, they are told again.
+_FORGET = """
+    UPDATE workflows_notice n SET whom_id = NULL
+     WHERE whom_id IS NOT NULL
+       AND (SELECT true FROM workflows_manualtask t
+             WHERE t.id = n.subject AND t.state = 'open' AND t.assignee_id IS NOT NULL AND t.claimed_at IS NULL
+             LIMIT 1) IS NULL"""
+
+
 def notice(*, by_event: bool, by_mail: bool) -> int:
     """Store what waits and is new; return how many rows changed.
 
     A way that nobody is told by counts as told, so that its setting later brings no old news.
     """
+    execute(_FORGET)
     return execute(
         f"""INSERT INTO workflows_notice
                    (topic, code, subject, workflow_id, team, whom_id, since, told_at, mailed_at)
             SELECT w.*, CASE WHEN NOT %(by_event)s THEN clock_timestamp() END,
                    CASE WHEN NOT %(by_mail)s THEN clock_timestamp() END
               FROM ({_waiting()}) AS w (topic, code, subject, workflow_id, team, whom, since)
-             WHERE NOT EXISTS (
-                   SELECT FROM workflows_notice n
-                    WHERE (n.topic, n.code, n.subject, n.since) = (w.topic, w.code, w.subject, w.since)
-                      AND n.whom_id IS NOT DISTINCT FROM w.whom)
+             -- LIMIT: one step in the index for each, whatever the statistics say of a table that fills just now.
+             WHERE (SELECT true FROM workflows_notice n
+                     WHERE (n.topic, n.code, n.subject, n.since) = (w.topic, w.code, w.subject, w.since)
+                       AND n.whom_id IS NOT DISTINCT FROM w.whom LIMIT 1) IS NULL
              LIMIT {AT_A_TIME}
                 ON CONFLICT (topic, code, subject) DO UPDATE
                SET since = excluded.since, whom_id = excluded.whom_id, team = excluded.team,
@@ -90,7 +100,8 @@ class Group(NamedTuple):
 
     def may_be_told(self, window: timedelta) -> bool:
         window = URGENT_WINDOW if self.is_urgent else window
-        return self.last is None or self.now - self.last >= window
+        # One that lies ahead comes from a clock that was set back since.
+        return self.last is None or not timedelta() <= self.now - self.last < window
 
 
 class Row(NamedTuple):
@@ -103,11 +114,12 @@ class Row(NamedTuple):
     still: bool
 
 
-_OF_GROUP = "topic = %(topic)s AND code = %(code)s AND team = %(team)s AND whom_id IS NOT DISTINCT FROM %(whom)s"
+_OF_GROUP = """n.topic = %(topic)s AND n.code = %(code)s AND n.team = %(team)s
+               AND n.whom_id IS NOT DISTINCT FROM %(whom)s"""
 
 
 def untold(way: str) -> list[Group]:
-    """The groups that wait to be told; `way` is the column, `told_at` or `mailed_at`."""
+    """The groups that wait to be told, urgent ones first; `way` is the column, `told_at` or `mailed_at`."""
     found = fetch_all(
         f"""SELECT topic, code, team, whom_id,
                    (SELECT max({way}) FROM workflows_notice l
@@ -115,16 +127,18 @@ def untold(way: str) -> list[Group]:
                        AND l.whom_id IS NOT DISTINCT FROM n.whom_id), statement_timestamp()
               FROM workflows_notice n WHERE {way} IS NULL GROUP BY topic, code, team, whom_id ORDER BY min(id)"""  # noqa: S608 (ours)
     )
-    return [Group(*row) for row in found]
+    return sorted((Group(*row) for row in found), key=lambda group: not group.is_urgent)
 
 
 def take(group: Group, way: str) -> list[Row]:
     """The rows of a group that still wait, oldest first: they are told now. Those that wait no more are deleted."""
     found = fetch_all(
-        f"""WITH waiting (topic, code, subject, workflow_id, team, whom, since) AS ({_waiting()})
-            SELECT id, n.subject, n.workflow_id, n.since, EXISTS (
-                   SELECT FROM waiting w WHERE (w.topic, w.code, w.subject) = (n.topic, n.code, n.subject))
-              FROM workflows_notice n WHERE {way} IS NULL AND {_OF_GROUP} ORDER BY n.since, id""",  # noqa: S608 (ours)
+        f"""SELECT id, n.subject, n.workflow_id, n.since, coalesce(w.still, false)
+              FROM workflows_notice n LEFT JOIN LATERAL (
+                   SELECT w.since = n.since AND w.whom IS NOT DISTINCT FROM n.whom_id AS still
+                     FROM ({_waiting()}) AS w (topic, code, subject, workflow_id, team, whom, since)
+                    WHERE (w.topic, w.code, w.subject) = (n.topic, n.code, n.subject) LIMIT 1) w ON true
+             WHERE {way} IS NULL AND {_OF_GROUP} ORDER BY n.since, id""",  # noqa: S608 (ours)
         group._asdict(),
     )
     rows = [Row(*each) for each in found]

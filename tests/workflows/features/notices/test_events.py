@@ -127,6 +127,32 @@ def test_what_changes_is_told_again(admin_user: Any, django_user_model: Any) -> 
     assert topics() == ["lead.asked"]
 
 
+@pytest.mark.parametrize("between", [{"assignee": None}, {"claimed_at": timezone.now()}])
+def test_what_is_assigned_again_after_it_was_given_back_or_taken_is_told_again(
+    admin_user: Any, between: dict[str, Any]
+) -> None:
+    row = task(assignee=admin_user)
+    assert topics() == ["task.assigned", "task.opened"]
+    assert topics() == []
+    ManualTask.objects.filter(pk=row.pk).update(**between)
+    assert topics() == []
+    ManualTask.objects.filter(pk=row.pk).update(assignee=admin_user, claimed_at=None)
+    assert topics() == ["task.assigned"]
+
+
+def test_a_clock_that_was_set_back_silences_nobody() -> None:
+    task()
+    assert topics() == ["task.opened"]
+    minutes_pass(-60)
+    task()
+    assert topics() == ["task.opened"]
+
+
+def test_a_task_that_is_decided_before_workers_look_is_not_told() -> None:
+    ManualTask.objects.filter(pk=task().pk).update(state="closed")
+    assert topics() == []
+
+
 @pytest.mark.parametrize("over", [{"state": "closed"}, {"workflow": None}])
 def test_what_is_over_before_it_is_told_is_not_told(over: dict[str, Any]) -> None:
     task()
