@@ -33,8 +33,8 @@ from workflows.wording import length, plain
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-# Seconds for each answer of the mail server, and for a whole message: less than the relay's lease, so that no other relay
-# sends it meanwhile.
+# Seconds for each answer of the mail server, and for a whole message: less than the relay's lease, so that no other
+# relay sends it meanwhile.
 PATIENCE, TOTAL = 5.0, 20.0
 # A server takes at least so many recipients at a time; it may refuse the others, and `smtplib` would not tell us.
 # https://www.rfc-editor.org/rfc/rfc5321#section-4.5.3.1.8
@@ -116,10 +116,12 @@ def addresses(topic: str, body: Mapping[str, Any]) -> list[str]:
     users = get_user_model().objects.filter(is_active=True, is_staff=True).exclude(email="")
     muted = Q(pk__in=MutedMail.objects.values("pk"))
     able = _able(topic, body, users)
+    to: set[str] = set()
     for found in (able.exclude(muted), able, _with(ASSIGN, users), users.filter(is_superuser=True)):
-        if to := sorted({each for each in found.values_list("email", flat=True) if _is_address(each)}):
-            return to
-    return []
+        to |= {each for each in found.values_list("email", flat=True) if _is_address(each)}
+        if len(to) > (topic == SECOND):  # a single one may be the first person
+            break
+    return sorted(to)
 
 
 def _is_address(email: str) -> bool:

@@ -88,7 +88,8 @@ def _read(text: str, debug: bool) -> Mapping[str, Destination]:
         by_mail = [each.name for each in read.values() if each.email and each.takes(topic)]
         if len(by_mail) > 1:
             raise ImproperlyConfigured(
-                f"OUTBOX_DESTINATIONS sends {topic} by e-mail twice, to the same people: {' and '.join(by_mail)} take it."
+                f"OUTBOX_DESTINATIONS sends {topic} by e-mail twice, to the same people: "
+                f"{' and '.join(by_mail)} take it. Leave it to one of them."
             )
     return read
 

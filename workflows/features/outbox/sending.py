@@ -71,8 +71,8 @@ class Outcome:
     """The outcome of sending an event. It was sent if `error` is empty; `error` never quotes the receiver.
 
     `retry_after`: seconds that the receiver asks for. `is_gone`: it wants no more events. `is_untried`: this relay did
-    not send it, because it is stopping or its lease is nearly over. `is_service`: it says whether the destination can be
-    reached. `seconds`: the duration, if known.
+    not send it, because it is stopping or its lease is nearly over. `is_service`: it says something about the
+    destination. `seconds`: the duration, if known.
     """
 
     error: str = ""

@@ -24,7 +24,7 @@ from workflows.features.outbox.checks import check_outbox
 from workflows.features.outbox.destinations import destinations
 from workflows.features.outbox.relay import LAST_BEGIN, LEASE, Relay
 from workflows.features.outbox.sending import NO_ANSWER
-from workflows.models import ManualTask, OutboxEvent, Service
+from workflows.models import ManualTask, MutedMail, OutboxEvent, Service
 
 pytestmark = pytest.mark.django_db(transaction=True)
 __all__ = ["inbox"]
@@ -116,6 +116,35 @@ def test_mail_that_cannot_be_sent_holds_back_no_other_of_its_workflow(inbox: Inb
     once()
     assert len(inbox.got) == 1
     assert OutboxEvent.objects.get(topic="workflow.waiting").tries == 1
+
+
+def test_a_second_person_is_told_even_if_the_first_is_the_only_lead(inbox: Inbox) -> None:
+    somebody("root", is_superuser=True)
+    User.objects.filter(username="root").update(email="")
+    lead, other = somebody("lead", "assign_manualtask"), somebody("other", "assign_manualtask")
+    MutedMail.objects.create(user=other)
+    rows.to_confirm(lead, rows.refunded())
+    send()
+    assert [each.rcpt_tos for each in inbox.got] == [[lead.email, other.email]]
+
+
+def test_four_eyes_of_one_task_keep_no_other_task_from_them(inbox: Inbox) -> None:
+    ada, bob = (somebody(each, "decide_manualtask") for each in ("ada", "bob"))
+    for each in (ada, bob):
+        rows.open_task(rows.waiting(task=False), four_eyes=True, requested_by=each)
+    send()
+    assert [each.rcpt_tos for each in inbox.got] == [[ada.email, bob.email]]
+
+
+def test_the_assignee_is_deleted_and_the_tasks_are_gone_when_the_mail_is_sent(inbox: Inbox) -> None:
+    root = somebody("root", is_superuser=True)
+    gone = somebody("gone", "decide_manualtask")
+    rows.open_task(rows.waiting(task=False), assignee=gone)
+    do_chore("tell of what waits")
+    ManualTask.objects.all().delete()
+    gone.delete()
+    send()
+    assert [each.rcpt_tos for each in inbox.got] == [[root.email]] * 2
 
 
 def test_one_destination_sends_the_mail_of_a_topic_in_its_own_hours(inbox: Inbox, settings: Settings) -> None:
