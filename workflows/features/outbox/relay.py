@@ -57,8 +57,8 @@ class Sender(Protocol):
 
 
 # An unsent event holds back the later ones of its workflow. Notices hold back none and wait for none: a refused one
-# must not keep a question about money from people. `even_later`, for a trial, also takes later events, but none
-# that another relay may have.
+# must not keep a question about money from people. `even_later`, for a trial, also takes events with a later time, but
+# none that another relay may have.
 _TAKE = f"""
     WITH due AS (
         SELECT e.id FROM workflows_outboxevent e

@@ -16,6 +16,7 @@ from pytest_django import Settings
 
 from tests.engine import do_chore
 from tests.workflows import rows
+from workflows.features.notices import hooks, waiting
 from workflows.features.notices.checks import check_notices
 from workflows.models import ManualTask, Notice, OutboxEvent, Workflow
 from workflows.sealing import whole
@@ -89,6 +90,17 @@ def test_money_waits_a_minute_at_most() -> None:
         assert body["urgent"]
 
 
+def test_a_slice_ends_in_time_and_money_is_in_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "AT_A_TIME", 0)
+    for team in ("clinic", "desk"):
+        task(team=team)
+    rows.unclear_charge()
+    for urgent in (True, False, False):
+        [(_, body)] = told()
+        assert body["urgent"] == urgent
+    assert told() == []
+
+
 WAITS: dict[str, Callable[[Any], Any]] = {
     "task.assigned": lambda user: task(assignee=user),
     "task.due_soon": lambda user: task(created_at=timezone.now() - 2 * HOUR, due_at=timezone.now() + HOUR / 2),
@@ -138,6 +150,20 @@ def test_what_is_assigned_again_after_it_was_given_back_or_taken_is_told_again(
     assert topics() == []
     ManualTask.objects.filter(pk=row.pk).update(assignee=admin_user, claimed_at=None)
     assert topics() == ["task.assigned"]
+
+
+def test_an_assignee_is_told_of_no_task_that_is_another_s_by_then(
+    admin_user: Any, django_user_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = django_user_model.objects.create(username="bob")
+    task(assignee=admin_user)
+    told()
+    row = task(assignee=admin_user)
+    told()
+    minutes_pass(11)
+    ManualTask.objects.filter(pk=row.pk).update(assignee=other)
+    monkeypatch.setattr(waiting, "AT_A_TIME", 0)  # as if it were reassigned within the slice
+    assert "task.assigned" not in topics()
 
 
 def test_a_clock_that_was_set_back_silences_nobody() -> None:
