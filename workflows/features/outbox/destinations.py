@@ -28,13 +28,8 @@ from workflows.models.outbox_event import LONGEST_DESTINATION
 SERVICES = "outbox "
 # The topics of `features.notices`.
 OF_NOTICES = (
-    "task.opened",
-    "task.assigned",
-    "task.due_soon",
-    "task.overdue",
-    "reversal.failed",
-    "lead.asked",
-    "second_person.wanted",
+    *("task.opened", "task.assigned", "task.due_soon", "task.overdue"),
+    *("reversal.failed", "lead.asked", "second_person.wanted"),
 )
 _FIELDS = {"url", "secrets", "kafka", "topics", "email", "digest_minutes", "hours"}
 
@@ -85,12 +80,8 @@ def _read(text: str, debug: bool) -> Mapping[str, Destination]:
         raise ImproperlyConfigured("OUTBOX_DESTINATIONS is not a JSON object: see docs/outbox.md.")
     read = {name: _destination(name, each, debug) for name, each in said.items()}
     for topic in OF_NOTICES:
-        by_mail = [each.name for each in read.values() if each.email and each.takes(topic)]
-        if len(by_mail) > 1:
-            raise ImproperlyConfigured(
-                f"OUTBOX_DESTINATIONS sends {topic} by e-mail twice, to the same people: "
-                f"{' and '.join(by_mail)} take it. Leave it to one of them."
-            )
+        if len(twice := [each.name for each in read.values() if each.email and each.takes(topic)]) > 1:
+            raise ImproperlyConfigured(f"OUTBOX_DESTINATIONS: of {' and '.join(twice)} only one may mail {topic}.")
     return read
 
 
