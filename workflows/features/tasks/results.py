@@ -83,7 +83,7 @@ def _as_enqueued(row: Workflow, task: Task[..., Any]) -> Task[..., Any]:
     enqueued = {
         "queue_name": row.queue,
         "priority": row.priority,
-        "backend": backend if backend in settings.TASKS else task.backend,
+        "backend": backend if backend in getattr(settings, "TASKS", {}) else task.backend,
         "run_after": run_after and datetime.fromisoformat(run_after),
     }
     copy = object.__new__(type(task))
