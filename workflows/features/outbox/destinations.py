@@ -27,8 +27,8 @@ from workflows.models.outbox_event import LONGEST_DESTINATION
 # The prefix of the names of their circuits (`workflows.outages`).
 SERVICES = "outbox "
 # The topics of `features.notices`.
-OF_NOTICES = ("task.opened", "task.assigned", "task.due_soon", "task.overdue", "reversal.failed", "lead.asked")
-OF_NOTICES += ("second_person.wanted",)
+OF_NOTICES: tuple[str, ...] = ("task.opened", "task.assigned", "task.due_soon", "task.overdue")
+OF_NOTICES += ("reversal.failed", "lead.asked", "second_person.wanted")
 _FIELDS = {"url", "secrets", "kafka", "topics", "email", "digest_minutes", "hours"}
 
 
