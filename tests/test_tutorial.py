@@ -91,7 +91,8 @@ class Reader:
                 button, link = (
                     self.page.get_by_role(role, name=act["button"], exact=True) for role in ("button", "link")
                 )
-                button.or_(link).first.click()
+                fold = self.page.locator("summary", has_text=act["button"])
+                button.or_(link).or_(fold).first.click()
             else:
                 until(partial(self.sees, act["seen"]), seconds=PATIENCE, what=self.told)
 
@@ -102,7 +103,7 @@ class Reader:
             return False
 
     def sees(self, text: str) -> bool:
-        if self.page.get_by_text(text).first.is_visible():
+        if self.page.get_by_text(text).locator("visible=true").count():
             return True
         self.page.wait_for_timeout(500)
         self.opens(self.page.url)

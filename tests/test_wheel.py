@@ -26,7 +26,7 @@ MOST_PACKAGES = 12
 MOST_BYTES = 1_100_000
 
 # Beside Python's own.
-FILES = {".html", ".css", ".js", ".json", ".typed", ".txt", ".md"}
+FILES = {".html", ".css", ".js", ".json", ".svg", ".typed", ".txt", ".md"}
 
 
 def run(*command: object, cwd: Path, **environment: str) -> str:

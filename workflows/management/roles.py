@@ -59,7 +59,7 @@ RIGHTS = {
     "workflows_hold": Rights("r", "raw"),
     "workflows_manualtask": Rights("rawd", "rw"),
     "workflows_mutedmail": Rights("r", "rad"),
-    "workflows_notice": Rights("rawd", ""),
+    "workflows_notice": Rights("rawd", "rd"),
     "workflows_originalpayload": Rights("rd", "rawd"),
     "workflows_outboxevent": Rights("rawd", "rawd"),
     "workflows_pace": Rights("rw", "rawd"),
