@@ -176,16 +176,17 @@ def to_confirm(by: User, row: Workflow, task: ManualTask | None = None) -> Confi
     return Confirmation.objects.create(workflow=row, task=task, asked_by=by, **said)
 
 
-def hours_pass(hours: int) -> None:
-    """What waits for a second person was asked for so much earlier; else the database sets that time."""
+def hours_pass(hours: int, of: Confirmation | None = None) -> None:
+    """What waits for a second person, or this, was asked for so much earlier; else the database sets that time."""
     with without_triggers():
-        Confirmation.objects.update(asked_at=F("asked_at") - timedelta(hours=hours))
+        waiting = Confirmation.objects.filter(pk=of.pk) if of else Confirmation.objects.all()
+        waiting.update(asked_at=F("asked_at") - timedelta(hours=hours))
 
 
 def confirmed_alone(by: User, row: Workflow) -> Confirmation:
     """What a lead has confirmed alone, and nobody has reviewed."""
     made = to_confirm(by, row)
-    hours_pass(9)
+    hours_pass(9, of=made)
     Confirmation.objects.filter(pk=made.pk).update(state="confirmed", decided_by=by, alone=True)
     return made
 

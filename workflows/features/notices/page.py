@@ -19,7 +19,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         if request.POST.get("mail") == "on":
             muted.delete()
             messages.success(request, "You get mail about what waits for you.")
-        else:
+        elif request.POST.get("mail") == "off":
             MutedMail.objects.get_or_create(pk=request.user.pk)
             messages.success(request, "You get no mail, unless nobody else would get it.")
         return HttpResponseRedirect(request.path)

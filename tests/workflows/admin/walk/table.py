@@ -43,6 +43,7 @@ assign_failures                                        | 0 00-0-- - - ss | 0 00-
 login                                                  | > >>>>>> > > pp | A AAAAAA A A pp
 logout                                                 | x xxxxxx x x >> | p pppppp p p >s
 session                                                | p pppppp p p ps | p pppppp p p ps
+mail                                                   | p pppppp p p ss | A AAAAAA A A ss
 sessions                                               | p pppppp p p ss | A AAAAAA A A ss
 password_change                                        | p pppppp p p ss | A AAAAAA A A ss
 password_change_done                                   | p pppppp p p ss | x xxxxxx x x ss
@@ -297,6 +298,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "find": {"q": "order-7"},
     "left_undone": {"workflow_type": "parcel", "step": "thank", "code": "gone"},
     "login": {"username": "you", "password": PASSWORD},
+    "mail": {"mail": "off"},
     "sessions": {"session": "others"},
     "password_change": {"old_password": PASSWORD, "new_password1": NEW_PASSWORD, "new_password2": NEW_PASSWORD},
     "workflows_workflow_changelist": _retry_ticked,
