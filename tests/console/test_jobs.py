@@ -220,7 +220,7 @@ def test_reveal_a_phone_number_to_call_back_and_leave_nothing_behind(sit_down: S
     person = sit_down("support lead")
     person.find(EMAIL)
     person.follow("Reveal")
-    person.tick("patient.phone")
+    person.tick("Phone")
     person.write("Purpose", "To call her back.")
     person.press(f"Reveal workflow {row.pk}")
     assert person.reads(PHONE)

@@ -59,6 +59,7 @@ def test_a_passkey_is_enrolled_by_a_link_and_signs_in_after_the_password(page: A
     with page.expect_navigation():
         page.click("text=I have kept them")
     assert page.url == f"{home}/admin/"
+    page.click("details.user summary")
     page.click("text=Log out")
     page.goto(f"{home}/admin/")
     sign_in(page)

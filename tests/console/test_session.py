@@ -114,5 +114,6 @@ def test_a_reason_is_not_for_the_next_user_nor_kept_after_a_sign_out(page: Any, 
     page.fill("[name=reason]", TYPED)
     assert page.evaluate("sessionStorage.length") == 1
     with page.expect_navigation():
+        page.click("details.user summary")
         page.click("#logout-form button")
     assert page.evaluate("sessionStorage.length") == 0
