@@ -51,6 +51,7 @@ def sign_in(server: Gunicorn, provider: OpenIdProvider) -> Callable[[Any, str, s
         page.click("text=Sign in with single sign-on")
         at_provider(page, f"some-{group}")
         page.wait_for_url(f"**{path}")
+        page.context.unroute_all()  # else the browser goes back past its cache
 
     return sign_in
 
