@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import django
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
@@ -308,7 +309,14 @@ OUTBOX_SOURCE = env.str("OUTBOX_SOURCE", default="onramp")
 # --- E-mail about what waits for people (docs/notices.md) -----------------------------------------
 
 # The mail server, as "smtp+tls://user:password@mail.example.com:587"; without it mail is printed.
-vars().update(env.email_url("EMAIL_URL", default="consolemail://"))
+_mail = env.email_url("EMAIL_URL", default="consolemail://")
+if django.VERSION < (6, 1):
+    vars().update(_mail)
+else:
+    _server = {"host": "HOST", "port": "PORT", "username": "HOST_USER", "password": "HOST_PASSWORD"}
+    _options = {option: _mail[f"EMAIL_{name}"] for option, name in _server.items() if _mail[f"EMAIL_{name}"]}
+    _options |= {option: True for option in ("use_tls", "use_ssl") if _mail.get(f"EMAIL_{option.upper()}")}
+    MAILERS = {"default": {"BACKEND": _mail["EMAIL_BACKEND"], "OPTIONS": _options}}
 # The address of the console, for the links in mail: "https://onramp.example.com".
 CONSOLE_URL = env.str("CONSOLE_URL", default="")
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.core import mail
 from django.core.exceptions import ValidationError
-from django.core.mail import EmailMessage, get_connection
+from django.core.mail import EmailMessage
 from django.core.validators import validate_email
 from django.db.models import Q, QuerySet
 from django.urls import NoReverseMatch, reverse
@@ -79,7 +80,7 @@ class Mail:
         to = query_in_time(lambda: addresses(event.topic, body))
         if not to:
             return NOBODY
-        connection = get_connection(timeout=PATIENCE)
+        connection = _backend()
         watch = Timer(until - monotonic(), _shut, [connection])
         watch.daemon = True
         watch.start()
@@ -88,18 +89,29 @@ class Mail:
             for first in range(0, len(to), RECIPIENTS):
                 if monotonic() >= until:
                     raise TimeoutError
-                EmailMessage(
+                message = EmailMessage(
                     subject(event.topic, body),
                     text(event.topic, body),
                     self._destination.email,
                     bcc=to[first : first + RECIPIENTS],
                     headers={"Message-ID": f"<{event.event_id}@onramp>", "Auto-Submitted": "auto-generated"},
-                    connection=connection,
-                ).send()
+                )
+                connection.send_messages([message])
         finally:
             watch.cancel()
             connection.close()
         return SENT
+
+
+def _backend() -> Any:
+    """The project's backend: since Django 6.1 that of MAILERS, if it has them. It waits for PATIENCE at most."""
+    if hasattr(settings, "MAILERS") and hasattr(mail, "mailers"):
+        backend = mail.mailers.default
+    else:
+        backend = mail.get_connection()
+    if hasattr(backend, "timeout"):
+        backend.timeout = PATIENCE
+    return backend
 
 
 def _shut(backend: Any) -> None:
