@@ -312,7 +312,7 @@ OUTBOX_SOURCE = env.str("OUTBOX_SOURCE", default="onramp")
 _mail = env.email_url("EMAIL_URL", default="consolemail://")
 if django.VERSION < (6, 1):
     vars().update(_mail)
-else:
+elif DEBUG or "EMAIL_URL" in env:
     _server = {"host": "HOST", "port": "PORT", "username": "HOST_USER", "password": "HOST_PASSWORD"}
     _options = {option: _mail[f"EMAIL_{name}"] for option, name in _server.items() if _mail[f"EMAIL_{name}"]}
     _options |= {option: True for option in ("use_tls", "use_ssl") if _mail.get(f"EMAIL_{option.upper()}")}

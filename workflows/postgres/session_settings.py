@@ -87,6 +87,8 @@ def limit_idle_transactions() -> None:
 def tell(connection: BaseDatabaseWrapper, **_: Any) -> None:
     """Set up a session that was just opened: the receiver of `connection_created`. If that fails, close it."""
     wrapper: Any = connection
+    if wrapper.vendor != "postgresql":  # another database of the project
+        return
     try:
         with wire_of(wrapper.connection).answers_until(monotonic() + CONNECT_TIMEOUT):
             cursor = wrapper.connection.execute(f"{sql(wrapper.alias)}; {half_open.OUR_BACKEND}")

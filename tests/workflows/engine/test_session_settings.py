@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, Permission
 from django.db import connection, connections
+from django.db.utils import ConnectionHandler
 
 from tests import engine
 from tests.engine import define, last_attempt, submit, work, worker
@@ -129,3 +130,10 @@ def test_what_a_step_sets_for_the_session_ends_with_its_attempt(name: str, value
         assert work(submit()).status == "COMPLETE"
         cursor.execute(f"SHOW {name}")
         assert cursor.fetchone() == before
+
+
+def test_another_database_of_the_project_is_left_alone() -> None:
+    sqlite = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})["default"]
+    with sqlite.cursor() as cursor:
+        assert cursor.execute("SELECT 1").fetchone() == (1,)
+    sqlite.close()
