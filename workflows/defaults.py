@@ -52,8 +52,10 @@ def add_attempt_log() -> None:
     It stays in autocommit, in a request too. Its few statements are prepared at the fifth time, psycopg's default.
     """
     databases = connections.settings
-    if ATTEMPT_LOG not in databases:
-        default = databases["default"]
+    default = databases["default"]
+    # For Django's others a check says that PostgreSQL is needed; they do not know our options.
+    is_another = default["ENGINE"].rpartition(".")[2] in ("sqlite3", "mysql", "oracle", "dummy")
+    if ATTEMPT_LOG not in databases and not is_another:
         databases[ATTEMPT_LOG] = {
             **default,
             "ATOMIC_REQUESTS": False,

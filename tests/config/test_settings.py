@@ -22,6 +22,7 @@ from tests.servers import gunicorn
 SECRET_KEY = "long-and-of-many-characters-0123456789-abcdefghijklmnopqrstuvwxyz"
 
 PRODUCTION = {
+    "EMAIL_URL": "smtp://mail.example.com:25",
     "DEBUG": "0",
     "SECRET_KEY": SECRET_KEY,
     "DATA_KEYS": "yet-another-one-of-many-characters-0123456789-abcdefghij",
