@@ -309,10 +309,11 @@ OUTBOX_SOURCE = env.str("OUTBOX_SOURCE", default="onramp")
 # --- E-mail about what waits for people (docs/notices.md) -----------------------------------------
 
 # The mail server, as "smtp+tls://user:password@mail.example.com:587"; without it mail is printed.
-_mail = env.email_url("EMAIL_URL", default="consolemail://")
+_email_url = env.str("EMAIL_URL", default="")
+_mail = env.email_url_config(_email_url or "consolemail://")
 if django.VERSION < (6, 1):
     vars().update(_mail)
-elif DEBUG or "EMAIL_URL" in env:
+elif DEBUG or _email_url:
     _server = {"host": "HOST", "port": "PORT", "username": "HOST_USER", "password": "HOST_PASSWORD"}
     _options = {option: _mail[f"EMAIL_{name}"] for option, name in _server.items() if _mail[f"EMAIL_{name}"]}
     _options |= {option: True for option in ("use_tls", "use_ssl") if _mail.get(f"EMAIL_{option.upper()}")}

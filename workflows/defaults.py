@@ -54,7 +54,7 @@ def add_attempt_log() -> None:
     databases = connections.settings
     default = databases["default"]
     # For Django's others a check says that PostgreSQL is needed; they do not know our options.
-    is_another = default["ENGINE"].rpartition(".")[2] in ("sqlite3", "mysql", "oracle", "dummy")
+    is_another = default.get("ENGINE", "").rpartition(".")[2] in ("sqlite3", "mysql", "oracle", "dummy")
     if ATTEMPT_LOG not in databases and not is_another:
         databases[ATTEMPT_LOG] = {
             **default,
