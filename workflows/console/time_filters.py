@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
@@ -19,35 +20,43 @@ from workflows.health.failures import Ends, ends
 from workflows.models import Workflow
 
 
-class FailedFilter(admin.SimpleListFilter):
-    """Failures between two times, for links from Home. The page does not offer it."""
+class Between(admin.SimpleListFilter):
+    """Rows of some time, which the parameter gives as links write it. The page does not offer it."""
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        if not (found := self.interval):
+            return []
+        since, until = map(times.minute, found)  # with dates, because a bulk operation stores its filters in words
+        return [(self.value() or "", f"From {since} to {until}")]
+
+    @property
+    def interval(self) -> tuple[datetime, datetime] | None:
+        return recent_failures.interval(self.value() or "")
+
+
+class FailedFilter(Between):
+    """Failures between two times, for links from Home."""
 
     title = "time of failure"
     parameter_name = "failed"
 
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return _interval_in_words(self.value() or "")
-
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        found = recent_failures.interval(self.value() or "")
+        found = self.interval
         return recent_failures.failed_between(queryset, *found) if found else queryset
 
 
-class EndedFilter(admin.SimpleListFilter):
-    """All failures between two times, also those retried since, for links from charts. The page does not offer it."""
+class EndedFilter(Between):
+    """All failures between two times, also those retried since, for links from charts."""
 
     title = "time of failure, retried since or not"
     parameter_name = "ended"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return _interval_in_words(self.value() or "")
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         return _with_ids(queryset, self.ends.workflows) if self.value() else queryset
 
     @cached_property
     def ends(self) -> Ends:
-        found = recent_failures.interval(self.value() or "")
+        found = self.interval
         return ends(*found, failures.cause_of(self.request), _type_in(self.request)) if found else Ends(0, {})
 
     @property
@@ -67,35 +76,29 @@ class EndedFilter(admin.SimpleListFilter):
         )
 
 
-class CameFilter(admin.SimpleListFilter):
-    """Workflows that were submitted between two times, for links from charts. The page does not offer it."""
+class CameFilter(Between):
+    """Workflows that were submitted between two times, for links from charts."""
 
     title = "time of submission"
     parameter_name = "came"
 
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return _interval_in_words(self.value() or "")
-
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        found = recent_failures.interval(self.value() or "")
+        found = self.interval
         return by_time.came(queryset, *found) if found else queryset
 
 
-class CompletedFilter(admin.SimpleListFilter):
-    """Workflows that completed between two times, for links from charts. The page does not offer it."""
+class CompletedFilter(Between):
+    """Workflows that completed between two times, for links from charts."""
 
     title = "time of completion"
     parameter_name = "completed"
-
-    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return _interval_in_words(self.value() or "")
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         return _with_ids(queryset, self.ids) if self.value() else queryset
 
     @cached_property
     def ids(self) -> list[int]:
-        found = recent_failures.interval(self.value() or "")
+        found = self.interval
         return by_time.completed(*found, _type_in(self.request)) if found else []
 
 
@@ -108,13 +111,6 @@ def _type_in(request: HttpRequest) -> str:
     """The type that the list is asked for; empty for all, and for one that is unknown."""
     asked = request.GET.get("workflow_type", "")
     return asked if asked in definitions() else ""
-
-
-def _interval_in_words(text: str) -> list[tuple[str, str]]:
-    if not (found := recent_failures.interval(text)):
-        return []
-    since, until = map(times.minute, found)  # with dates, because a bulk operation stores its filters in words
-    return [(text, f"From {since} to {until}")]
 
 
 def _so_many(number: int, what: str) -> str:
