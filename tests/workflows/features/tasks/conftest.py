@@ -8,10 +8,17 @@ from pytest_django import Settings
 
 from tests.engine import worker
 from workflows.definition import definitions
+from workflows.features.tasks.contract import TaskResultStatus
 from workflows.models import Workflow
 
 BACKEND = "workflows.tasks.WorkflowsBackend"
 JOBS = "tests.workflows.features.tasks.jobs"
+SUCCESSFUL, FAILED, READY, RUNNING = (
+    TaskResultStatus.SUCCESSFUL,
+    TaskResultStatus.FAILED,
+    TaskResultStatus.READY,
+    TaskResultStatus.RUNNING,
+)
 
 
 @pytest.fixture

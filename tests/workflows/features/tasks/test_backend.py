@@ -16,7 +16,7 @@ from pytest_django import Settings
 
 from tests import engine
 from tests.engine import ENGINE, elsewhere, worker
-from tests.workflows.features.tasks.conftest import BACKEND, JOBS, row_of, run
+from tests.workflows.features.tasks.conftest import BACKEND, FAILED, JOBS, READY, RUNNING, SUCCESSFUL, row_of, run
 from workflows.definition import definitions
 from workflows.features.tasks.checks import check_tasks
 from workflows.features.tasks.contract import (
@@ -28,13 +28,6 @@ from workflows.ingress import api_keys
 from workflows.models import Workflow
 
 pytestmark = ENGINE
-
-SUCCESSFUL, FAILED, READY, RUNNING = (
-    TaskResultStatus.SUCCESSFUL,
-    TaskResultStatus.FAILED,
-    TaskResultStatus.READY,
-    TaskResultStatus.RUNNING,
-)
 
 
 def test_a_task_is_enqueued_run_and_its_result_read(jobs: ModuleType) -> None:

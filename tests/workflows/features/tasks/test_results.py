@@ -15,12 +15,11 @@ from pytest_django import Settings
 from tests import engine
 from tests.engine import ENGINE, again, worker
 from tests.workflows.features.retention.test_emptied import emptied
-from tests.workflows.features.tasks.conftest import row_of, run
+from tests.workflows.features.tasks.conftest import FAILED, READY, RUNNING, SUCCESSFUL, row_of, run
 from workflows import failpoints, testing
 from workflows.errors import RetryableStepError, WorkflowCancelled
 from workflows.features.tasks.contract import (
     TaskResultDoesNotExist,
-    TaskResultStatus,
     task_backends,
     task_enqueued,
     task_finished,
@@ -30,13 +29,6 @@ from workflows.models import Attempt, Workflow
 from workflows.operations import cancel, retry
 
 pytestmark = ENGINE
-
-SUCCESSFUL, FAILED, READY, RUNNING = (
-    TaskResultStatus.SUCCESSFUL,
-    TaskResultStatus.FAILED,
-    TaskResultStatus.READY,
-    TaskResultStatus.RUNNING,
-)
 
 
 def test_a_task_that_hangs_is_stopped_even_an_async_one(jobs: ModuleType, settings: Settings) -> None:
