@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django import forms
 from django.contrib import admin, messages
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 else:
     ModelAdmin = admin.ModelAdmin
 
+
+T = TypeVar("T")
 
 # The header of requests by which a page updates itself: see static/workflows/workflow.js.
 BACKGROUND = "X-Background"
@@ -131,6 +133,15 @@ class Verb:
     def is_for(self, user: Any) -> bool:
         permissions = (self.permission,) if isinstance(self.permission, str) else self.permission
         return any(map(user.has_perm, permissions))
+
+
+def read_once(row: Any, name: str, read: Callable[[], T]) -> T:
+    """What `read` returns about a row, kept on the row under this name: it is read once for a page."""
+    kept = vars(row)
+    if name not in kept:
+        kept[name] = read()
+    found: T = kept[name]
+    return found
 
 
 def time_column(title: str, field: str) -> Callable[[Any, Any], SafeString | str]:

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from workflows import operations
-from workflows.console.base import KEPT, ReasonForm, Verb, reason_field
+from workflows.console.base import KEPT, ReasonForm, Verb, read_once, reason_field
 from workflows.console.dialogues import dialogue_for
 from workflows.models import Confirmation, ManualTask
 from workflows.operations import two_people
@@ -19,12 +19,13 @@ class ConfirmForm(ReasonForm):
 
 
 def _open(row: ManualTask) -> Confirmation | None:
-    """The answer that waits for a second person, read once for a page."""
-    if "to_confirm" not in vars(row):
+    """The answer that waits for a second person."""
+
+    def read() -> Confirmation | None:
         is_open = row.state == ManualTask.State.OPEN and two_people.takes_two(row.workflow.workflow_type)
-        vars(row)["to_confirm"] = two_people.open_of(row.workflow_id, row.pk) if is_open else None
-    found: Confirmation | None = vars(row)["to_confirm"]
-    return found
+        return two_people.open_of(row.workflow_id, row.pk) if is_open else None
+
+    return read_once(row, "to_confirm", read)
 
 
 def _why_not_confirm(row: ManualTask, user: User) -> str:

@@ -8,7 +8,7 @@ from uuid import uuid4
 from django import forms
 
 from workflows import operations
-from workflows.console.base import OptionalReasonForm, ReasonForm, Verb
+from workflows.console.base import OptionalReasonForm, ReasonForm, Verb, read_once
 from workflows.extension import Note, Panel
 from workflows.features.cases import operations as cases
 from workflows.models import CaseNote, Workflow
@@ -88,11 +88,8 @@ VERBS = (NOTE, ASK_LEAD, SEEN, NOT_DEALT_WITH)
 
 
 def _asking(row: Workflow) -> list[CaseNote]:
-    """The notes that ask a lead, read once for a page."""
-    if "asks_lead" not in vars(row):
-        vars(row)["asks_lead"] = list(cases.asking().filter(workflow=row.pk).order_by("id"))
-    found: list[CaseNote] = vars(row)["asks_lead"]
-    return found
+    """The notes that ask a lead."""
+    return read_once(row, "asks_lead", lambda: list(cases.asking().filter(workflow=row.pk).order_by("id")))
 
 
 def lines(row: Workflow) -> Iterator[Note]:

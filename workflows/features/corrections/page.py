@@ -7,7 +7,7 @@ from typing import Any
 
 from workflows import operations
 from workflows.console.answer_form import field_of
-from workflows.console.base import KEPT, ReasonForm, Verb, reason_field
+from workflows.console.base import KEPT, ReasonForm, Verb, read_once, reason_field
 from workflows.definition import definitions, value_at
 from workflows.features.corrections import operations as corrections
 from workflows.features.retention.content import DELETED
@@ -71,11 +71,9 @@ class ApproveForm(_ValuesForm):
 
 
 def _asked(row: Workflow) -> Correction | None:
-    """The open correction, read once for a page."""
-    if "asked" not in vars(row):
-        vars(row)["asked"] = corrections.open_correction(row.pk) if row.status == Workflow.Status.FAILED else None
-    found: Correction | None = vars(row)["asked"]
-    return found
+    """The open correction."""
+    is_failed = row.status == Workflow.Status.FAILED
+    return read_once(row, "asked", lambda: corrections.open_correction(row.pk) if is_failed else None)
 
 
 def _ids(row: Workflow) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from workflows import operations
 from workflows.console import links
-from workflows.console.base import Verb
+from workflows.console.base import Verb, read_once
 from workflows.console.confirming import ConfirmForm
 from workflows.extension import Note
 from workflows.models import Confirmation, Workflow
@@ -15,12 +15,13 @@ from workflows.telling import consequences, words
 
 
 def _open(row: Workflow) -> Confirmation | None:
-    """What waits for a second person, read once for a page."""
-    if "to_confirm" not in vars(row):
+    """What waits for a second person."""
+
+    def read() -> Confirmation | None:
         rows = Confirmation.objects.open().filter(workflow=row.pk)
-        vars(row)["to_confirm"] = rows.select_related("asked_by", "task__wait", "task__workflow").first()
-    found: Confirmation | None = vars(row)["to_confirm"]
-    return found
+        return rows.select_related("asked_by", "task__wait", "task__workflow").first()
+
+    return read_once(row, "to_confirm", read)
 
 
 def _retry(row: Workflow) -> Confirmation | None:
@@ -29,11 +30,8 @@ def _retry(row: Workflow) -> Confirmation | None:
 
 
 def _unreviewed(row: Workflow) -> list[Confirmation]:
-    if "to_review" not in vars(row):
-        rows = Confirmation.objects.unreviewed().filter(workflow=row.pk)
-        vars(row)["to_review"] = list(rows.select_related("asked_by"))
-    found: list[Confirmation] = vars(row)["to_review"]
-    return found
+    rows = Confirmation.objects.unreviewed
+    return read_once(row, "to_review", lambda: list(rows().filter(workflow=row.pk).select_related("asked_by")))
 
 
 def _of_confirming(row: Workflow) -> Iterator[str]:
