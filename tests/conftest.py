@@ -11,6 +11,7 @@ from django.test import TransactionTestCase
 
 from config.logs import LINE, Formatter
 from tests import alone, postgres, roles
+from tests.browser import started
 
 # All of these are `slow`: they start processes, servers and browsers, race, or walk through all pages; or they take
 # their time for what few changes touch. `.ci/run` runs one of each kind.
@@ -39,6 +40,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = int(os.environ.get("FAULTS_SEED") or random.randrange(1, 10**6))
     TransactionTestCase._fixture_teardown = postgres.empty_tables
     TransactionTestCase._should_reload_connections = postgres.renew_sessions
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium, the same for all tests of the process."""
+    with started() as chromium:
+        yield chromium
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from tests.console.conftest import browser, playwright
+from tests.console.conftest import playwright
 from tests.processes import until
 from tests.servers import ROOT
 from tests.test_wheel import append, kept_environment, run, server, wheel
 
-__all__ = ["browser", "wheel"]
+__all__ = ["wheel"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

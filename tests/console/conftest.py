@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,8 +20,6 @@ from workflows.definition import definitions
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install -e '.[dev]'")
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
 # Onboardings, and parcels: the definitions of `tests.workflows.rows`.
 WORKFLOWS = ["onboarding.workflow.ONBOARDING", "tests.workflows.rows.PARCEL"]
 
@@ -37,25 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"]))
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("No Chromium on this machine: apt-get install chromium")
-    with playwright.sync_playwright() as started, _database_beside_its_event_loop():
-        # Without a sandbox of its own: CI runs it as root.
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-@contextmanager
-def _database_beside_its_event_loop() -> Iterator[None]:
-    """Playwright's event loop is in this thread, and Django would not ask the database beside one."""
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    yield
-    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
 @pytest.fixture(scope="module")

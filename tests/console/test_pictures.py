@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.console.conftest import CHROMIUM
+from tests.browser import CHROMIUM
 from tests.pictures.album import LARGEST
 from tests.servers import ROOT, database_url
 
