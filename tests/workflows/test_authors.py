@@ -43,6 +43,19 @@ def test_only_with_debug_are_errors_whole_in_the_log_and_on_the_page(
     assert "canary" not in page(as_("engineer"), row)
 
 
+@pytest.mark.parametrize(("debug", "status"), [(True, "FAILED"), (False, "COMPLETE")])
+def test_only_with_debug_does_a_step_fail_that_changes_its_context(
+    debug: bool, status: str, settings: Settings, tmp_path: Path
+) -> None:
+    def change(*, workflow: Workflow, context: engine.Context) -> None:
+        context.text = "lost"
+
+    settings.DEBUG, settings.BASE_DIR = debug, tmp_path
+    define([change])
+    row = work(submit())
+    assert (row.status, row.context.get("text")) == (status, None)
+
+
 def test_the_newest_files_are_kept_and_only_this_account_reads_them(settings: Settings, tmp_path: Path) -> None:
     settings.DEBUG, settings.BASE_DIR = True, tmp_path
     for number in range(authors.FILES + 2):

@@ -168,3 +168,10 @@ def test_the_attempt_log_is_made_of_default_unless_the_project_has_one(own: Any,
         "TEST": {"MIRROR": "default"},
     }
     assert databases["attempt_log"] == own.get("attempt_log", made)
+
+
+def test_the_attempt_log_is_made_of_no_other_database(monkeypatch: Any) -> None:
+    """Its options would be unknown to it: a check would end with a traceback in place of its message."""
+    monkeypatch.setattr(connections, "settings", {"default": {"ENGINE": "django.db.backends.sqlite3"}})
+    defaults.add_attempt_log()
+    assert [*connections.settings] == ["default"]

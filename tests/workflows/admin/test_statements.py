@@ -17,7 +17,7 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, ours
 from tests.workflows.features.brake.causes import open_cause
 from tests.workflows.features.outages.services import open_circuit
-from workflows.console.base import ConsoleAdmin
+from workflows.console.base import ConsoleAdmin, read_once
 from workflows.models import CircuitEvent, Workflow
 
 PAGES = (
@@ -67,3 +67,8 @@ def test_a_page_takes_as_many_statements_for_many_rows_as_for_few(
     for number in range(3, 5):
         one_of_each(user, root, number)
     assert taken() == few
+
+
+def test_what_is_read_once_for_a_page_is_kept_on_its_row_even_if_it_is_nothing() -> None:
+    row, found = Workflow(), iter([None, "read again"])
+    assert [read_once(row, "asked", lambda: next(found)) for _ in range(3)] == [None] * 3

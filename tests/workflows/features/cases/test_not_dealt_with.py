@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.db.models import F
 from django.test import Client
 
@@ -64,6 +65,8 @@ def test_only_what_the_user_saw_as_acknowledged_is_taken_back() -> None:
     acknowledge(row)
     boss, seen = User.objects.get(), acknowledged(fresh(row))
     take_back = partial(not_dealt_with, row.pk, user=boss)
+    with pytest.raises(PermissionDenied):
+        not_dealt_with(row.pk, user=User.objects.create_user("nobody", is_staff=True), reason=WHY, seen=seen)
     with pytest.raises(NotAllowed, match="needs a reason"):
         take_back(reason=" ", seen=seen)
     with pytest.raises(NotAllowed, match="is not so any more"):

@@ -18,7 +18,7 @@ from tests.engine import do_chore
 from tests.workflows import rows
 from workflows.features.notices import hooks, waiting
 from workflows.features.notices.checks import check_notices
-from workflows.models import ManualTask, Notice, OutboxEvent, Workflow
+from workflows.models import Confirmation, Correction, ManualTask, Notice, OutboxEvent, Workflow
 from workflows.sealing import whole
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -119,8 +119,24 @@ def later() -> Any:
 @pytest.mark.parametrize("topic", WAITS)
 def test_each_thing_that_waits_for_people_has_a_topic(topic: str, admin_user: Any) -> None:
     WAITS[topic](admin_user)
-    found = [each for each in topics() if each != "task.opened"]
-    assert found == [topic.strip()]
+    found = [(each, body["urgent"]) for each, body in told() if each != "task.opened"]
+    assert found == [(topic.strip(), topic.strip() in ("reversal.failed", "second_person.wanted"))]
+
+
+def test_what_was_approved_before_it_is_told_wants_no_second_person(admin_user: Any) -> None:
+    rows.to_confirm(admin_user, rows.refunded())
+    answered = rows.unclear_charge()
+    rows.to_confirm(admin_user, answered.workflow, answered)
+    rows.asked_to_correct()
+    Confirmation.objects.filter(task=None).update(state="withdrawn")
+    Correction.objects.update(state="withdrawn", decided_by=admin_user, proposed=None)
+    ManualTask.objects.filter(pk=answered.pk).update(state="closed")
+    assert topics() == []
+
+
+def test_a_task_that_opens_when_it_is_nearly_due_is_told_once(admin_user: Any) -> None:
+    task(due_at=timezone.now() + HOUR / 2)
+    assert topics() == ["task.opened"]
 
 
 def test_a_task_that_somebody_took_themselves_or_that_is_due_in_days_is_not_told_again(admin_user: Any) -> None:
@@ -177,6 +193,21 @@ def test_a_clock_that_was_set_back_silences_nobody() -> None:
 def test_a_task_that_is_decided_before_workers_look_is_not_told() -> None:
     ManualTask.objects.filter(pk=task().pk).update(state="closed")
     assert topics() == []
+
+
+def test_what_changes_while_it_waits_to_be_told_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    task(lead_asked_at=timezone.now())
+    told()
+    row = task(lead_asked_at=timezone.now())
+    assert topics() == []  # noticed, and not told before the window is over
+    ManualTask.objects.filter(pk=row.pk).update(lead_asked_at=timezone.now())
+    minutes_pass(11)
+    with monkeypatch.context() as full:
+        full.setattr(waiting, "AT_A_TIME", 0)  # a slice has no room for the change
+        assert "lead.asked" not in topics()
+    assert "lead.asked" in topics()
+    minutes_pass(11)
+    assert "lead.asked" not in topics()
 
 
 @pytest.mark.parametrize("over", [{"state": "closed"}, {"workflow": None}])

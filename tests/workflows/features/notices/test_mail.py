@@ -111,6 +111,15 @@ def test_to_whom_it_goes(inbox: Inbox) -> None:
     }
 
 
+def test_whoever_is_no_staff_any_more_gets_nothing_and_a_lead_does(inbox: Inbox) -> None:
+    lead, gone = somebody("lead", "assign_manualtask"), somebody("gone", is_active=False)
+    other = User.objects.create(username="patient", email="patient@example.com")
+    for each in (gone, other):
+        rows.open_task(rows.waiting(task=False), assignee=each)
+    send()
+    assert {address for mail in inbox.got for address in mail.rcpt_tos} == {lead.email}
+
+
 def test_who_wants_none_gets_none_unless_nobody_else_would(inbox: Inbox, client: Client) -> None:
     for name in ("ada", "bob"):
         client.force_login(somebody(name, "decide_manualtask"))
