@@ -182,8 +182,7 @@ class KeyTable:
         self._limits: dict[int, Limit] = {}
         self._noted: dict[int, float] = {}
         self._read_at = self._failed_at = -float("inf")
-        self._rereads = float(REREADS_IN_A_ROW)
-        self._counted_at = monotonic()
+        self._rereads = Limit(REREADS_PER_SECOND, at_once=REREADS_IN_A_ROW)
 
     def key_of(self, key: str) -> Key | None:
         """What this key may do; None if it does not exist or was revoked.
@@ -194,7 +193,7 @@ class KeyTable:
         now = monotonic()
         digest = digest_of(key)
         self._read_unless_newer_than(now - MAX_AGE_SECONDS)
-        if digest not in self._keys and self._may_reread(now):
+        if digest not in self._keys and not self._rereads.seconds_to_wait():
             self._read_unless_newer_than(now)
         return self._keys.get(digest)
 
@@ -249,16 +248,6 @@ class KeyTable:
     def invalidate(self) -> None:
         """Make the next use read the table again."""
         self._read_at = self._failed_at = -float("inf")
-
-    def _may_reread(self, now: float) -> bool:
-        with self._lock:
-            earned = max(0.0, now - self._counted_at) * REREADS_PER_SECOND
-            self._rereads = min(float(REREADS_IN_A_ROW), self._rereads + earned)
-            self._counted_at = now
-            if self._rereads < 1:
-                return False
-            self._rereads -= 1
-            return True
 
     def _read_unless_newer_than(self, moment: float) -> None:
         if self._read_at > moment:

@@ -17,11 +17,11 @@ VERBS = USUAL + BEYOND
 
 
 class Limit:
-    """So many requests a second, and as many at once: a token bucket. Each process has its own."""
+    """So many a second, and `at_once` as many, or this number: a token bucket. Each process has its own."""
 
-    def __init__(self, per_second: float) -> None:
+    def __init__(self, per_second: float, at_once: float = 0.0) -> None:
         self.per_second = per_second
-        self._most = self._tokens = max(1.0, per_second)
+        self._most = self._tokens = max(1.0, at_once or per_second)
         self._counted_at = monotonic()
         self._lock = Lock()
 

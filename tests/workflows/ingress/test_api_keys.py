@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return standing_still(monkeypatch, "workflows.ingress.api_keys")
+    return standing_still(monkeypatch, "workflows.ingress.api_keys", "workflows.ingress.bounds")
 
 
 def client_of(table: KeyTable, key: str) -> str | None:
