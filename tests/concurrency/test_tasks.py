@@ -87,7 +87,7 @@ def test_of_two_who_take_over_a_claim_that_counts_for_nothing_one_has_it(rivals:
             assert (task.assignee, task.state) == (anna, "open")
         else:
             assert str(results[0]).startswith(("carla has claimed it, at ", "carla approved it already, at "))
-            assert results[1] is None
+            assert results[1] == ("" if second is operations.approve else None)
         kept = [kind for kind in kinds(task) if kind != "task_released"]
         assert kept == ["task_claimed" if task.state == "open" else "approved"]
         won["carla" if results[0] else "anna"] += 1
@@ -105,7 +105,7 @@ def test_of_a_yes_and_a_no_one_is_the_decision_and_the_other_is_told_whose(
         )
         task.refresh_from_db()
         winner, loser = (0, 1) if task.state == "approved" else (1, 0)
-        assert results[winner] is None
+        assert results[winner] == ""
         assert str(results[loser]).startswith(("anna approved it already, at ", "ben rejected it already, at ")[winner])
         assert Signal.objects.get(workflow=task.workflow_id).payload["approved"] is (task.state == "approved")
         assert kinds(task) == [task.state]
@@ -179,7 +179,7 @@ def test_of_an_approval_and_a_cancellation_one_wins_and_the_other_is_told_who(
         task.refresh_from_db()
         row = Workflow.objects.with_state().get(pk=task.workflow_id)
         told = Signal.objects.filter(workflow=task.workflow_id)
-        if decided is None:
+        if decided == "":
             assert str(cancelled).startswith("ben has approved “?” since you looked")
             assert (task.state, row.status, row.compensating) == ("approved", "PENDING", False), "it goes on"
             assert kinds(task) == ["approved"]
@@ -193,5 +193,5 @@ def test_of_an_approval_and_a_cancellation_one_wins_and_the_other_is_told_who(
             assert str(decided).startswith(sentence)
             assert (task.state, row.state) == ("closed", State.COMPENSATING if undone else State.CANCELLED)
             assert not told.exists()
-        won["approved" if decided is None else "cancelled"] += 1
+        won["approved" if decided == "" else "cancelled"] += 1
     assert set(won) == {"approved", "cancelled"}, won
