@@ -1,6 +1,7 @@
 """EDGES: a tenth of the tests with the oldest Python and Django that are supported, and with the newest ones here.
 
-`make test-edges`. What is the project's own environment is left out, for all tests run there.
+`make test-edges`, and those between with `make test-edges ARGS=--each`. What is the project's own environment is left
+out, for all tests run there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import django
 ROOT = Path(__file__).resolve().parent.parent
 
 # By the Python that one has, the oldest first: the Django to take.
-EDGES = {"3.11": "5.2", "3.12": "6.1", "3.13": "6.1", "3.14": "6.1"}
+EDGES = {"3.11": "5.2", "3.12": "6.0", "3.13": "6.1", "3.14": "6.1"}
 
 TENTH = [
     "tests/workflows/test_checks.py",
@@ -40,10 +41,12 @@ TENTH = [
     "tests/config/test_settings.py",
     "tests/onboarding/test_end_to_end.py",
     "tests/test_wheel.py",
+    "tests/test_tutorial.py",
 ]
 
 # Beside the extras that these tests need.
 TOOLS = ["pytest", "pytest-django", "pytest-xdist", "moto", "flask", "flask-cors", "hypothesis", "graphql-core"]
+TOOLS += ["playwright"]
 
 
 def pythons() -> dict[str, Path]:
@@ -69,17 +72,25 @@ def environment(version: str, python: Path) -> Path:
     if not made.exists():
         subprocess.run([python, "-m", "venv", folder], check=True)
     (folder / "constraints.txt").write_text("\n".join(pinned))
+    django_only(folder).write_text(f"django=={EDGES[version]}.*\n")
     command = [made, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
     command += ["-c", folder / "constraints.txt", "-e", f"{ROOT}[project,debug,kafka,sqs,traces,tasks]"]
     subprocess.run([*command, f"django=={EDGES[version]}.*", *TOOLS], check=True)
     return made
 
 
+def django_only(folder: Path) -> Path:
+    """What the environments that tests make for themselves are held to (pip's PIP_CONSTRAINT)."""
+    return folder / "django.txt"
+
+
 def main() -> int:
     own = "{}.{}".format(*sys.version_info)
     here = pythons()
     newest = max(EDGES.values(), key=float)
-    chosen = {min(here, key=[*EDGES].index), max(here, key=[*EDGES].index)} if here else set()
+    chosen = set(here)
+    if here and "--each" not in sys.argv:
+        chosen = {min(here, key=[*EDGES].index), max(here, key=[*EDGES].index)}
     if own in chosen and django.__version__.startswith(EDGES[own]):
         chosen.remove(own)
     if not chosen:
@@ -90,8 +101,10 @@ def main() -> int:
     for version in sorted(chosen, key=[*EDGES].index):
         print(f"Python {version} with Django {EDGES[version]}", flush=True)
         made = environment(version, here[version])
-        command = [made, "-m", "pytest", "-q", "-m", "", "-n", "2", *TENTH, *sys.argv[1:]]
-        if failed := subprocess.run(command, cwd=ROOT, env={**os.environ, "DEBUG": "1"}, check=False).returncode:
+        command = [made, "-m", "pytest", "-q", "-m", "", "-n", "2", *TENTH]
+        command += [argument for argument in sys.argv[1:] if argument != "--each"]
+        held = {"DEBUG": "1", "PIP_CONSTRAINT": str(django_only(made.parent.parent))}
+        if failed := subprocess.run(command, cwd=ROOT, env=os.environ | held, check=False).returncode:
             return failed
     return 0
 
