@@ -17,6 +17,7 @@ ROOMS = {
     "Outages, brake and pace": "service circuitevent pace",
     "Deferred steps": "followup",
     "Cases": "casenote",
+    "Pauses": "pause",
     "Corrections": "correction originalpayload",
     "Two people": "confirmation",
     "Bulk operations": "bulkoperation bulkitem",

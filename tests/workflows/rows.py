@@ -19,6 +19,7 @@ from tests.postgres import without_triggers
 from workflows.correctable import Correctable
 from workflows.definition import Step, WorkflowDefinition
 from workflows.engine import undo_question
+from workflows.features.pauses import operations as pauses
 from workflows.models import (
     Attempt,
     BulkOperation,
@@ -32,6 +33,7 @@ from workflows.models import (
     ManualTask,
     OutboxEvent,
     Pace,
+    Pause,
     State,
     UndeliveredMessage,
     Wait,
@@ -257,6 +259,14 @@ def waiting(*, task: bool = True, **fields: Any) -> Workflow:
     )
     if task:
         open_task(row)
+    return row
+
+
+def paused(by: User, row: Workflow | None = None, *, until: timedelta = timedelta(hours=1)) -> Workflow:
+    """A workflow that a user has paused; `until` may lie in the past."""
+    row = row or retrying()
+    pauses.pause(row.pk, user=by, reason="Her insurer calls back.", until=timezone.now() + timedelta(hours=1))
+    Pause.objects.filter(workflow=row).update(until=timezone.now() + until)
     return row
 
 

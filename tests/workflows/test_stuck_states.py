@@ -134,6 +134,7 @@ STATES: dict[str, tuple[timedelta, Callable[[timedelta], object], str]] = {
     ),
     "an erasure is not decided": (DAY, lambda age: rows.erasure(boss(), asked_at=ago(age)), "1 erasure has waited"),
     "a correction is not decided": (DAY, asked_to_correct, "1 correction has waited"),
+    "a pause is over its time": (MINUTE, lambda age: rows.paused(boss(), until=-age), "1 pause is over its time"),
     "a failure is nobody's": (DAY, lambda age: rows.failed(completed_at=ago(age)), "OnrampUnacknowledged"),
 }  # fmt: skip
 # Those that are told of at once, whatever their age.

@@ -73,6 +73,7 @@ WORDS = (
         "Reveal",
         "Show values of a patient that are masked, for a purpose. Your name and the purpose are on record first.",
     ),
+    ("Pause this one", "Nothing wakes it until somebody resumes it. At the end that you name it is overdue."),
     ("Hold", "Nothing new starts in a queue, or calls a service, until a time that you name."),
 )
 

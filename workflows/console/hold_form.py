@@ -18,8 +18,12 @@ TYPED = "until"
 
 
 class HoldForm(ReasonForm):
-    """No choice is preset. A typed time has to be confirmed once, with its end in both time zones."""
+    """No choice is preset. A typed time has to be confirmed once, with its end in both time zones.
 
+    `what` is `done` until then, in the words of refusals.
+    """
+
+    what, done = "a service", "held"
     how_long = forms.ChoiceField(label="Hold it for", widget=forms.RadioSelect, required=False)
     until = TimeField(label="Until", required=False)
     read = forms.CharField(widget=forms.HiddenInput, required=False)  # the typed time to confirm, in UTC
@@ -44,7 +48,7 @@ class HoldForm(ReasonForm):
             cleaned["until"] = _in(key)
         elif typed is None:
             self.add_error("until" if key else "how_long", "Say until when.")
-        elif why_not := why_not_hold_until(typed, now=timezone.now()):
+        elif why_not := why_not_hold_until(typed, now=timezone.now(), what=self.what, done=self.done):
             self.add_error("until", why_not)
         elif read != typed.isoformat():
             self._ask(typed)
@@ -54,8 +58,8 @@ class HoldForm(ReasonForm):
 
     def _ask(self, typed: datetime) -> None:
         self.data = {**self.data.dict(), self.add_prefix("read"): typed.isoformat()}  # type: ignore[attr-defined]
-        ends = times.both(typed)
-        self.add_error(None, f"Nothing is held yet. That is until {ends}: if it is right, press the button again.")
+        told = f"Nothing is {self.done} yet. That is until {times.both(typed)}"
+        self.add_error(None, f"{told}: if it is right, press the button again.")
 
 
 def _in(minutes: str) -> datetime:

@@ -21,6 +21,7 @@ from workflows.console.base import OptionalReasonForm, RetryForm, Verb
 from workflows.console.choosing import ChoosesMany
 from workflows.extension import installed
 from workflows.models import Attempt, ManualTask, State, Workflow
+from workflows.models.workflow import PAUSED
 from workflows.telling import consequences, patient, words
 from workflows.telling.steps import step_of
 from workflows.templatetags.cards import moment
@@ -188,6 +189,8 @@ class WorkflowAdmin(ChoosesMany):
     def next_attempt(self, row: Workflow) -> SafeString | str:
         if row.status != Workflow.Status.PENDING or row.state == State.RUNNING:
             return ""
+        if row.waiting_for == PAUSED:
+            return "when resumed"
         return "due" if row.invisible_until <= timezone.now() else moment(row.invisible_until)
 
     @admin.display(description="Error")

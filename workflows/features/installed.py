@@ -29,6 +29,8 @@ from workflows.features.outages.hooks import Outages
 from workflows.features.outbox.extension import OutboxExtension
 from workflows.features.outbox.hooks import Outbox
 from workflows.features.pace.extension import PaceExtension
+from workflows.features.pauses.extension import PausesExtension
+from workflows.features.pauses.hooks import Pauses
 from workflows.features.queues.extension import QueuesExtension
 from workflows.features.retention.extension import RetentionExtension
 from workflows.features.retention.hooks import Retention
@@ -45,6 +47,7 @@ FEATURES: tuple[Feature, ...] = (
     BusinessKey(),
     DeferredSteps(),
     Cases(),
+    Pauses(),
     Corrections(),
     Bulk(),
     Retention(),
@@ -70,6 +73,7 @@ EXTENSIONS: tuple[Extension, ...] = (
     RetentionExtension(),
     QueuesExtension(),
     CasesExtension(),
+    PausesExtension(),
     TrendsExtension(),
     DoctorExtension(),
     AuditExtension(),

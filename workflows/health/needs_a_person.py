@@ -67,7 +67,7 @@ class Source:
 
     An index on `since` has these rows, and only these, oldest first. `number` is part of links, so it never changes;
     rows of the same age are sorted by it. The page shows what a row `asks`, for which it reads `columns`, and `whom` it
-    is for.
+    is for. `is_late`: its rows are overdue, and stand among overdue tasks.
     """
 
     number: int
@@ -79,6 +79,7 @@ class Source:
     columns: tuple[str, ...]
     asks: Callable[[Any], str]
     whom: str
+    is_late: bool = False
 
 
 def sources() -> dict[int, Source]:
@@ -238,10 +239,11 @@ def _branches(asked: Asked, rank: Rank, at: datetime, among: TeamsAndTypes) -> l
             return [
                 *(Branch(OF_TASKS, each.filter(late), "due_at") for each in _other_tasks(asked, among)),
                 *(Branch(OF_WAITS, each.filter(late), "due_at") for each in _waits(asked)),
+                *_of_features(asked, is_late=True),
             ]
         case Rank.REST if not asked.only_overdue:
             return [
-                *(Branch(each.number, each.rows(), each.since) for each in sources().values() if _has(asked, each)),
+                *_of_features(asked, is_late=False),
                 *(Branch(OF_TASKS, each.filter(not_late), "created_at") for each in _other_tasks(asked, among)),
             ]
     return []
@@ -292,6 +294,11 @@ def of_whose(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> Manual
         case Whose.TEAMS:
             return tasks.exclude(team="").for_members(user)
     return tasks
+
+
+def _of_features(asked: Asked, *, is_late: bool) -> list[Branch]:
+    found = [each for each in sources().values() if each.is_late == is_late and _has(asked, each)]
+    return [Branch(each.number, each.rows(), each.since) for each in found]
 
 
 def _has(asked: Asked, source: Source) -> bool:

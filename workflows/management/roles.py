@@ -63,6 +63,7 @@ RIGHTS = {
     "workflows_originalpayload": Rights("rd", "rawd"),
     "workflows_outboxevent": Rights("rawd", "rawd"),
     "workflows_pace": Rights("rw", "rawd"),
+    "workflows_pause": Rights("rwd", "rawd"),
     "workflows_rollup": Rights("rawd", "r"),
     "workflows_rollupprogress": Rights("raw", "r"),
     "workflows_search": Rights("rd", "ra"),

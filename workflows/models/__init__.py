@@ -20,6 +20,7 @@ from workflows.models.manual_task import ManualTask
 from workflows.models.notice import MutedMail, Notice
 from workflows.models.outbox_event import OutboxEvent
 from workflows.models.pace import Pace
+from workflows.models.pause import Pause
 from workflows.models.rollup import Rollup, RollupProgress
 from workflows.models.search import Search, SearchKeyHash
 from workflows.models.service import CircuitEvent, Service
@@ -57,6 +58,7 @@ __all__ = [
     "OriginalPayload",
     "OutboxEvent",
     "Pace",
+    "Pause",
     "Rollup",
     "RollupProgress",
     "Search",

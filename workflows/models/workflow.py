@@ -55,6 +55,9 @@ PARKED, PARKED_SQL = Q(status="PENDING") & ~Q(parked_on=""), "status = 'PENDING'
 # Workflows whose type no running release knows.
 AWAITS_RELEASE = Q(status="PENDING", waiting_for__startswith="a release that knows the workflow type ")
 
+# What a workflow waits for that a person has paused.
+PAUSED = "a colleague who resumes it: it is paused"
+
 
 def is_parked_on(service: str) -> Q:
     return PARKED & Q(parked_on=service)

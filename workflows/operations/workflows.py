@@ -15,6 +15,7 @@ from workflows.engine.results import describe_engine_error, last_error
 from workflows.errors import NotAllowed, WorkflowCancelled
 from workflows.models import Confirmation, Correction, Event, ManualTask, State, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
+from workflows.models.workflow import PAUSED
 from workflows.operations import family_retries, payments, two_people
 from workflows.operations.guards import (
     CANCEL,
@@ -164,6 +165,8 @@ def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:
     with short_transaction():
         workflow, state = lock_workflow(workflow_id)
         require_status(workflow, state, Workflow.Status.PENDING, "a workflow that is still under way can be run now")
+        if workflow.waiting_for == PAUSED:
+            raise NotAllowed("It is paused: it runs when somebody resumes it.")
         if not transitions.make_due(workflow_id):
             raise NotAllowed("It is due already: a worker takes it as soon as one is free.")
         record_event(workflow_id, Event.Kind.RUN_NOW, user, step=workflow.current_step, reason=reason)
@@ -204,7 +207,7 @@ def _cancel_unless_busy(
         _require_cancellable(workflow, state, user)
         _require_charged_as_seen(workflow, seen)
         _require_undecided(_lock_tasks(workflow_id, open_tasks))
-        _close_open_attempt(workflow_id)
+        close_open_attempt(workflow_id)
         compensates = compensation.fail_or_compensate(
             workflow, extra_columns={"cancelled_at": ClockTimestamp(), **last_error(error)}
         )
@@ -223,7 +226,7 @@ def _cancel_unless_busy(
     return "It is cancelled."
 
 
-def _close_open_attempt(workflow_id: int) -> None:
+def close_open_attempt(workflow_id: int) -> None:
     """Close the open attempt of a worker that died with its host, as the next worker would: there may be no next one.
 
     We have locked the row, so no worker has it. A worker that has lost it, or its supervisor, may later record its end.

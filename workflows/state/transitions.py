@@ -19,7 +19,7 @@ it decides, holds the row lock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -29,12 +29,15 @@ from django.db.models.functions import Now
 from workflows.errors import ClaimLost, Suspend
 from workflows.models import Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.workflow import PARKED_SQL
+from workflows.models.workflow import PARKED_SQL, PAUSED
 from workflows.postgres.statements import Parameters, execute, literal
 from workflows.sealing.payloads import emptied_sql
 
 # The present. `begun`, and not an earlier time, puts the workflow before the backlog.
 AT_ONCE = ClockTimestamp()
+
+# The due time of a paused workflow: no clock of a worker reaches it.
+UNTIL_RESUMED = datetime(3000, 1, 1, tzinfo=UTC)
 
 # The words for what such a workflow waits for; the type follows.
 A_RELEASE_THAT_KNOWS = "a release that knows the workflow type "
@@ -244,9 +247,23 @@ def reopen_compensation(workflow_id: int) -> None:
     _write(workflow_id, phase=COMPENSATING, due=AT_ONCE, begun=True)
 
 
+def pause(workflow_id: int) -> None:
+    """A person pauses it. No signal, child or service wakes it: only `resume`, a cancellation, or its expiry.
+
+    When it is resumed, its step looks again at what it waits for. How often the step has failed stays.
+    """
+    _write(workflow_id, due=UNTIL_RESUMED, awaited=Awaited(PAUSED))
+
+
+def resume(workflow_id: int) -> None:
+    """A paused workflow is due now. If it has not started, it queues with the others, under their holds and paces."""
+    _write(workflow_id, due=AT_ONCE)
+
+
 def make_due(workflow_id: int) -> bool:
-    """Make the workflow due now; False if it is already due, or has finished. What it waits for stays."""
+    """Make the workflow due now; False if it is already due, paused, or has finished. What it waits for stays."""
     later = Workflow.objects.filter(pk=workflow_id, status="PENDING", invisible_until__gt=Now())
+    later = later.exclude(waiting_for=PAUSED)
     return later.update(invisible_until=AT_ONCE, begun=True) == 1
 
 

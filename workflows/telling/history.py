@@ -96,6 +96,10 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
         case Kind.CONFIRMATION_ASKED | Kind.CONFIRMATION_REFUSED | Kind.CONFIRMATION_WITHDRAWN:
             said = words.SAID.get(str(detail.get("said")), "" if detail.get("task") else "A retry that charges again")
             return _joined("\n", _joined(": ", title, said), reason), step
+        case Kind.PAUSED | Kind.PAUSE_ASKED:
+            return _joined(": ", f"Until {_moment(detail.get('until'))}", reason), ""
+        case Kind.PAUSE_LAPSED:
+            return f"{detail.get('asked_by', '?')} had asked for it, until a time that passed meanwhile.", ""
         case Kind.DUPLICATE:
             differs = "It differs, and was not carried out." if detail.get("error_code") == DIFFERS else ""
             return _joined(" ", f"Of workflow {detail.get('first', '?')}.", differs), ""

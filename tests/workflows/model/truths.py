@@ -23,7 +23,18 @@ from workflows.errors import DUPLICATES
 from workflows.health import bounded, counts, money_at_risk
 from workflows.health import needs_a_person as needs
 from workflows.health.needs_a_person import Asked
-from workflows.models import CaseNote, Confirmation, Correction, Effect, Event, FollowUp, ManualTask, State, Workflow
+from workflows.models import (
+    CaseNote,
+    Confirmation,
+    Correction,
+    Effect,
+    Event,
+    FollowUp,
+    ManualTask,
+    Pause,
+    State,
+    Workflow,
+)
 from workflows.telling import patient
 
 # What came later than this after the end of the first is another visit.
@@ -184,13 +195,14 @@ def of_counts(clinic: Clinic, rows: Collection[Workflow], user: User, misled: Co
     corrections = [each for each in Correction.objects.all() if each.state == "asked"]
     retries = [each for each in Confirmation.objects.all() if each.state == "asked" and each.task_id is None]
     leads = [each for each in CaseNote.objects.all() if each.lead_asked_at]
+    late = [each for each in Pause.objects.all() if each.begun_at and each.until <= timezone.now()]
     plain = {
         **{state.label: by_state[state] for state in State},
         "failed in the last hour": sum(_end(each) >= found.at - timedelta(hours=1) for each in failed),
         "failed in the last day": sum(_end(each) >= found.at - timedelta(days=1) for each in failed),
         "open tasks": len(tasks),
         "overdue tasks": sum(each.due_at is not None and each.due_at <= timezone.now() for each in tasks),
-        "rows that need a person": sum(map(len, (tasks, given_up, corrections, retries, leads))),
+        "rows that need a person": sum(map(len, (tasks, given_up, corrections, retries, leads, late))),
         "failures that need a person": sum(_is_left(each) for each in rows),
     }
     counted = {

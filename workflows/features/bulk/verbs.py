@@ -13,7 +13,7 @@ from workflows.engine import undo_question
 from workflows.features.business_key import duplicates
 from workflows.models import BulkItem, Event, FollowUp, ManualTask, Workflow
 from workflows.models.follow_up import GIVEN_UP
-from workflows.models.workflow import UNACKNOWLEDGED
+from workflows.models.workflow import PAUSED, UNACKNOWLEDGED
 from workflows.operations import family_retries
 from workflows.operations.acknowledging import MONEY_HELD, acknowledge, failures_left
 from workflows.operations.bulk_verbs import Became, BulkVerb, Refused, by_state, on_its_row, seen
@@ -116,7 +116,7 @@ RUN_EACH_NOW = BulkVerb(
     label="Run now",
     permission=RUN_NOW,
     act=on_its_row(run_now),
-    applies=Q(emptied_at=None, status="PENDING", invisible_until__gt=Now()),
+    applies=Q(emptied_at=None, status="PENDING", invisible_until__gt=Now()) & ~Q(waiting_for=PAUSED),
     noun="early run",
     did="run now",
     how=[

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 MAY_NOTE = (ACKNOWLEDGE, *MAY_DECIDE)
 MOST_CHARACTERS = 2000
+# What people do without seeing to a case: whoever pauses it may wait for the lead.
+NO_ACTS = (
+    *(Event.Kind.NOTED, Event.Kind.LEAD_ASKED),
+    *(Event.Kind.PAUSE_ASKED, Event.Kind.PAUSED, Event.Kind.RESUMED),
+)
 
 
 def add_note(workflow_id: int, *, user: User, reason: str, form: UUID | None = None) -> None:
@@ -103,7 +108,7 @@ def asking() -> QuerySet[CaseNote]:
 def close_asked(after: int = 0) -> Slice:
     """Maintenance: nobody asks a lead any more once a person has acted on the workflow, or it is complete."""
     acts = Event.objects.filter(workflow=OuterRef("workflow"), at__gt=OuterRef("lead_asked_at"))
-    acts = acts.exclude(actor="").exclude(kind__in=[Event.Kind.NOTED, Event.Kind.LEAD_ASKED])
+    acts = acts.exclude(actor="").exclude(kind__in=NO_ACTS)
     over = asking().filter(Exists(acts) | Q(workflow__status=Workflow.Status.COMPLETE))
     return Slice(CaseNote.objects.filter(pk__in=over.values("pk")).update(lead_asked_at=None))
 

@@ -12,6 +12,7 @@ from workflows.errors import NotAllowed
 from workflows.extension import installed
 from workflows.management.workflow.subcommand import Subcommand, number
 from workflows.models import Attempt, Effect, Event, ManualTask, Workflow
+from workflows.models.workflow import PAUSED
 from workflows.operations.guards import VIEW, require
 from workflows.telling import consequences, history, money, words
 from workflows.telling.sentence import cause_of, small_print, standing
@@ -49,6 +50,7 @@ def _show(user: User, options: dict[str, Any]) -> dict[str, Any]:
     said = [each.says(row, newest) for each in installed()]
     told = standing(row, newest, undone_steps(definition, effects), cause_of(row), said)
     pending = row.status == Workflow.Status.PENDING
+    next_attempt = row.invisible_until.isoformat(timespec="seconds") if pending and row.waiting_for != PAUSED else ""
     lines = [
         history.line(event, wording_of(definition))
         for event in Event.objects.filter(workflow=row).order_by("-id")[:EVENTS_SHOWN]
@@ -61,7 +63,7 @@ def _show(user: User, options: dict[str, Any]) -> dict[str, Any]:
         "details": small_print(row, newest, newest),
         "step": "" if row.status == Workflow.Status.COMPLETE else step_of(row, row.current_step),
         "waiting_for": row.waiting_for if pending else "",
-        "next_attempt": row.invisible_until.isoformat(timespec="seconds") if pending else "",
+        "next_attempt": next_attempt,
         "questions": [words.task_type(task.task_type) for task in _open_tasks(row)],
         "money": money.money_line(row, definition, row.payload, effects),
         "history": [_line(each) for each in lines],

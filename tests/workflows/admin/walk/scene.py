@@ -161,6 +161,7 @@ class Scene:
             "to-confirm": rows.to_confirm(self.boss, rows.refunded()).workflow_id,
             "alone": rows.confirmed_alone(self.boss, rows.complete()).workflow_id,
             "queued": rows.workflow().pk,
+            "stopped": rows.paused(self.boss).pk,
             "running": rows.running().pk,
             "waiting": rows.waiting().pk,
             "parked": rows.parked().pk,

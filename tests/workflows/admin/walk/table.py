@@ -26,7 +26,8 @@ from django.utils import timezone
 from tests.workflows.admin.walk.scene import CANARY, PASSWORD, ROLES, Scene
 from workflows import operations
 from workflows.features.cases.operations import acknowledged, asking
-from workflows.models import Confirmation, Correction, ManualTask, Workflow
+from workflows.features.pauses.operations import seen_of
+from workflows.models import Confirmation, Correction, ManualTask, Pause, Workflow
 
 #                                                       GET               POST
 #                                                       R SLAEOU M G CN   R SLAEOU M G CN
@@ -65,6 +66,8 @@ workflows_workflow_note failed                         | p ppppp- - - ss | A AAA
 workflows_workflow_ask_lead failed                     | p ppppp- - - ss | A AAAAA- - - ss
 workflows_workflow_lead_has_seen lead-asked            | p -p---- - - ss | A -A---- - - ss
 workflows_workflow_not_dealt_with acknowledged         | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_pause retrying                      | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_resume stopped                      | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_not_a_duplicate duplicate           | p >p-p-- - - ss | A >A-A-- - - ss
 workflows_workflow_reveal submission                   | p -p---- - - ss | p -p---- - - ss
 workflows_workflow_correct failed                      | > -p-p-- - - ss | > -A-A-- - - ss
@@ -308,6 +311,8 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_workflow_note": REASON,
     "workflows_workflow_ask_lead": REASON,
     "workflows_workflow_lead_has_seen": lambda scene: {"seen": [asking().get().pk], **REASON},
+    "workflows_workflow_pause": _for_an_hour,
+    "workflows_workflow_resume": lambda scene: {"seen": seen_of(Pause.objects.get()), **REASON},
     "workflows_workflow_not_dealt_with": _what_was_acknowledged,
     "workflows_workflow_not_a_duplicate": REASON,
     "workflows_workflow_correct": _correct,

@@ -1,0 +1,60 @@
+"""What pauses add to pages: the verbs, the sentence, a filter, and those that are overdue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from workflows.extension import Extension, Said
+from workflows.features.pauses import operations
+from workflows.health.bounded import Link
+from workflows.health.needs_a_person import Source
+from workflows.health.undecided import Undecided
+from workflows.models import Pause
+
+if TYPE_CHECKING:
+    from workflows.console.base import Verb
+    from workflows.console.workflow_filters import OfFeature
+    from workflows.models import Attempt, Workflow
+
+
+class PausesExtension(Extension):
+    needs_a_person = (
+        Source(
+            number=7,
+            kind="pause",
+            label="Overdue pause",
+            model=Pause,
+            rows=operations.overdue,
+            since="until",
+            columns=("actor",),
+            asks=lambda row: f"The pause by {row.actor} is over its time: resume it?",
+            whom="Support",
+            is_late=True,
+        ),
+    )
+    undecided = (
+        Undecided(
+            43,
+            "workflows_pause WHERE begun_at IS NOT NULL AND until <= statement_timestamp()",
+            Link("workflow", filters=(("paused", "yes"),)),
+            "pause is over its time",
+            "pauses are over their time",
+        ),
+    )
+    empties = ("DELETE FROM workflows_pause WHERE workflow_id = ANY (%(ids)s)",)
+
+    def filters(self) -> Sequence[type[OfFeature]]:
+        from workflows.features.pauses import page
+
+        return (page.PausedFilter,)
+
+    def verbs(self) -> Sequence[Verb]:
+        from workflows.features.pauses import page
+
+        return page.VERBS
+
+    def says(self, workflow: Workflow, attempt: Attempt | None) -> Said:
+        from workflows.features.pauses import page
+
+        return page.said(workflow)
