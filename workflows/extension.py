@@ -57,12 +57,16 @@ class Stay(NamedTuple):
 
 
 class InBar(NamedTuple):
-    """A page in the console's bar, for users with one of the permissions; the lowest `place` comes first."""
+    """A page in the console's bar, for users with one of the permissions; the lowest `place` comes first.
+
+    `also`: the name of another of its addresses, if it has two.
+    """
 
     place: int
     label: str
     url: str
     permissions: Sequence[str]
+    also: str = ""
 
 
 class Panel(NamedTuple):
@@ -109,7 +113,7 @@ class Extension:
     # Tables of the audit.
     audited: ClassVar[Sequence[audited.Source]] = ()
 
-    # Rows of the list “Needs a person”.
+    # Rows of the list “For you”.
     needs_a_person: ClassVar[Sequence[Source]] = ()
 
     def stands_still(self, user: User) -> Sequence[tuple[str, Link]]:

@@ -17,7 +17,7 @@ SUPERUSER = "demo"
 MAY = {
     "support": "find patients and see them, masked; retry, run now, run again, cancel what has not paid",
     "support lead": "also cancel what has paid, answer unclear calls and failed reversals, assign any task",
-    "approver": "decide the reviews in the inbox",
+    "approver": "decide the reviews",
     "engineer": "as support; also cancel what has paid, answer as operations, hold services, revoke API keys",
     "operations": "answer unclear calls and failed reversals, and nothing else",
     "auditor": "look at everything but the workers, and change nothing",

@@ -154,7 +154,7 @@ def scenes(seed: int) -> list[Scene]:
 def sights(played: Sequence[Scene], found: Mapping[UUID, Result]) -> Iterator[tuple[str, str]]:
     """What to look at, with its page: first the whole, then each scene."""
     yield "Whether all is well, and why not", reverse("admin:index")
-    yield "All that waits for somebody", reverse("admin:needs_a_person")
+    yield "What is for you", reverse("admin:needs_a_person")
     yield (
         "Two releases among the workers, as in the midst of a deploy",
         reverse("admin:workflows_workerprocess_changelist"),

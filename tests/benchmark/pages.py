@@ -58,7 +58,7 @@ INBOXES = (
     *("task_type=clinical+review", "task_type=undo_in_doubt", "task_type=nothing"),
     "task_type=address+check&state=overdue",
 )
-NEED_A_PERSON = ("", "kind=given-up", "kind=failed", "kind=task", "whose=mine", "whose=unassigned")
+NEED_A_PERSON = ("", "kind=given-up", "kind=failed", "kind=task", "whose=mine", "whose=unassigned", "whose=others")
 FOUND = {
     "e-mail, one hit": ONE,
     "e-mail, 60 hits": MANY,

@@ -120,7 +120,7 @@ def test_answer_an_unclear_call(sit_down: SitDown) -> None:
     rows.open_task(rows.waiting(task=False), due_at=timezone.now())
     task = unclear_call()
     person = sit_down("support lead")
-    person.follow("Inbox", bar=True)
+    person.follow("For you", bar=True)
     person.follow("", row="Unclear call")
     assert person.reads("Unclear call: did “Charge the card” happen?")
     person.write("Charge", "ch_1a2b")
@@ -137,7 +137,7 @@ def test_answer_a_failed_reversal(sit_down: SitDown) -> None:
     rows.open_task(rows.waiting(task=False), due_at=timezone.now())
     task = failed_reversal()
     person = sit_down("engineer")
-    person.follow("Inbox", bar=True)
+    person.follow("For you", bar=True)
     person.follow("", row="Failed reversal")
     assert person.reads("The reversal of “Charge the card” failed 3 times. Has someone reversed it?")
     person.choose("It was reversed by hand")
@@ -174,7 +174,7 @@ def test_see_what_needs_a_person_and_acknowledge_a_failure(sit_down: SitDown) ->
     person.follow("All 2 that need a person")
     asked = person.page.locator(".needs tbody th a")
     assert asked.all_inner_texts() == ["Parcel review", "Failed at “Charge”"]
-    assert person.page.locator(".bar [aria-current=page]").all_inner_texts() == ["Needs a person"]
+    assert person.page.locator(".bar [aria-current=page]").all_inner_texts() == ["For you"]
     person.follow("Failed at “Charge”")
     person.follow("Acknowledge")
     assert person.reads("Nothing is called, and nothing is refunded or reversed.")

@@ -215,7 +215,7 @@ def assign(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
                 f"{each.number:,}: {line(each).what}. {line(each).why} Whose: {line(each).whose}."
                 for each in failures.unacknowledged(cause)
             ),
-            "Your colleague finds them first in “Needs a person”, and under “Mine”.",
+            "Your colleague finds them first in “For you”, and under “Mine”.",
             "What fails for the same reason meanwhile is theirs, too, until all of it is retried or acknowledged.",
         ],
         "form": form,

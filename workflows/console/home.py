@@ -34,7 +34,7 @@ NUMBERS = {
     "overdue_waits": "Overdue waits",
     "workers": "Live workers",
 }
-# The number of lines that need a person.
+# The number of lines that are for the user.
 FIRST = 5
 
 
@@ -72,11 +72,11 @@ class First:
     is_overdue: bool = False
 
 
-def first_lines(user: User, groups: Sequence[Group]) -> list[First]:
-    """The first lines of what needs a person, in its order."""
-    rows = needs_a_person.lines(needs.page(Asked(user)).items[:FIRST])
+def first_lines(asked: Asked, groups: Sequence[Group]) -> list[First]:
+    """The first lines of what is for a user, in its order."""
+    rows = needs_a_person.lines(needs.page(asked, most=FIRST).items)
     found = chain(
-        *(each.first_lines(user) for each in installed()),
+        *(each.first_lines(asked.user) for each in installed()),
         (_of_group(each) for each in groups if each.charged),
         (First(each.asks, each.url, each.whose, words.age_of(each.since), "", each.is_overdue) for each in rows),
         (_of_group(each) for each in groups if not (each.charged or each.asks_nobody)),
@@ -90,11 +90,9 @@ def _of_group(group: Group) -> First:
 
 
 def next_task(user: User | AnonymousUser) -> ManualTask | None:
-    """The task that this user decides next. If they can decide none, the task that is due first."""
-    for tasks in (operations.decidable(cast("User", user)), ManualTask.objects.open()):
-        if found := tasks.only("due_at", "expires_at").order_by(DUE, "id").first():
-            return found
-    return None
+    """The task that this user decides next."""
+    tasks = operations.decidable(cast("User", user)).only("due_at", "expires_at")
+    return tasks.order_by(DUE, "id").first()
 
 
 def _shown(piece: Piece, user: User | AnonymousUser) -> tuple[str, str]:

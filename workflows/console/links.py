@@ -18,7 +18,8 @@ def to(link: Link) -> str:
     if link.pk:
         return reverse(f"admin:workflows_{link.model}_change", args=[quote(link.pk)])
     url = reverse(f"admin:workflows_{link.model}_changelist")
-    return f"{url}?{urlencode(link.filters)}" if link.filters else url
+    filters = (*link.filters, *([("whose", "all")] if link.model == "manualtask" else []))  # counts are of all tasks
+    return f"{url}?{urlencode(filters)}" if filters else url
 
 
 def workflow(workflow_id: int) -> str:

@@ -70,7 +70,7 @@ ASSIGN = Verb(
     applies=lambda row: False,  # the page shows it beside the buttons to claim and to release
     consequences=lambda row: [
         f"Now it is {f'with {row.assignee}' if row.assignee else 'unassigned'}.",
-        "Your colleague finds it in the inbox, under “Mine”, with your note in the workflow's history.",
+        "Your colleague finds it under “For you”, with your note in the workflow's history.",
         "Nobody else can decide it until it is unassigned.",
     ],
     seen=(("seen", lambda row: [row.assignee_id] if row.assignee_id else []),),
@@ -87,7 +87,7 @@ ASK_LEAD = Verb(
     operation=operations.ask_lead,
     applies=lambda row: False,  # as above
     consequences=lambda row: [
-        "Support leads find it above the other tasks in “Needs a person”, until somebody has it.",
+        "Support leads find it above the other tasks in “For you”, until somebody has it.",
         "Your note stands on its page, and in the workflow's history.",
     ],
     done="A lead is asked.",
@@ -133,7 +133,7 @@ def _once_decided_again(row: ManualTask) -> list[str]:
 @admin.register(ManualTask)
 class ManualTaskAdmin(ConsoleAdmin):
     page_template = "admin/workflows/manual_task/page.html"
-    list_title = "Inbox"
+    list_title = needs_a_person.TITLE
     identity = ("created_at",)
     verbs = (RETRACT, *confirming.VERBS, ASSIGN, ASK_LEAD)
 
@@ -143,7 +143,7 @@ class ManualTaskAdmin(ConsoleAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if request.method == "POST":
             return self._choose(request)
-        return needs_a_person.view(request, site=self.admin_site, of=needs_a_person.INBOX)
+        return needs_a_person.view(request, site=self.admin_site)
 
     def _choose(self, request: HttpRequest) -> HttpResponse:
         """Choose tasks to assign: the ticked ones, or all that match the filters."""

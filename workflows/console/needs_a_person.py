@@ -1,13 +1,13 @@
-"""The list of what waits for somebody, as two pages: Needs a person has all of it, the Inbox only the tasks.
+"""For you: what this user may decide or was asked to see to, money first, then by due time; *For others* is folded.
 
 A row shows a task's type, but not its question, which may contain what a patient has sent. Failures have one line for
-each cause, those with money held first; causes that need nobody are folded away. The Inbox can also show closed tasks,
+each cause, those with money held first; causes that need nobody are folded away. The same page shows closed tasks,
 newest first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -35,13 +35,22 @@ from workflows.extension import installed
 from workflows.health import bounded
 from workflows.health import needs_a_person as needs
 from workflows.health.counts import Counts
-from workflows.health.needs_a_person import OF_TASKS, OF_WAITS, Asked, Item, Kind, Place, Rank, Whose
+from workflows.health.for_whom import SEE_TASKS, SEE_WORKFLOWS, Whose, of_whose
+from workflows.health.needs_a_person import OF_TASKS, OF_WAITS, Asked, Item, Rank
+from workflows.health.open_tasks import open_task_types
 from workflows.models import Confirmation, ManualTask, Wait, Workflow
 from workflows.telling import patient, words
 from workflows.wording import words_for_step
 
+TITLE = "For you"
+# One of them is enough to see the page.
+PERMISSIONS = (SEE_TASKS, SEE_WORKFLOWS)
+# How many rows for others are folded below. The filter has all of them.
+OTHERS_SHOWN = 10
+# The value of the filter “Whose” for all rows that the user may see.
+ALL = "all"
 OPEN = ManualTask.State.OPEN
-# The states of tasks that the Inbox can show.
+# The states of tasks that the page can show.
 STATES = {OPEN.value: "Open", "overdue": "Overdue", "done": "Closed", "all": "All"}
 STATES.update((value, label) for value, label in ManualTask.State.choices if value != OPEN)
 
@@ -50,33 +59,6 @@ WHOEVER = {
     OF_TASKS: "Approvers",
     OF_WAITS: SUPPORT,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """A page of the list, with its `filters`; one of the permissions is enough to see it."""
-
-    title: str
-    url: str
-    kinds: Collection[Kind] | None
-    filters: tuple[str, ...]
-    permissions: tuple[str, ...]
-
-
-NEEDS_A_PERSON = Listing(
-    "Needs a person",
-    "admin:needs_a_person",
-    None,
-    ("kind", "whose"),
-    (needs.SEE_TASKS, needs.SEE_WORKFLOWS),
-)
-INBOX = Listing(
-    "Inbox",
-    "admin:workflows_manualtask_changelist",
-    needs.TASKS,
-    ("state", "whose", "task_type"),
-    (needs.SEE_TASKS,),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +73,7 @@ class Line:
     since: datetime
     whose: str
     patient: str = ""  # the masked name of the patient
+    amount: str = ""  # what the workflow charges, or has charged
     task: int | None = None
     due: datetime | None = None
     expires: datetime | None = None
@@ -103,56 +86,59 @@ class Line:
 
 
 @require_safe
-def view(request: HttpRequest, *, site: AdminSite, of: Listing = NEEDS_A_PERSON) -> HttpResponse:
+def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     assert request.user.is_authenticated
-    if not any(map(request.user.has_perm, of.permissions)):
+    user = request.user
+    if not any(map(user.has_perm, PERMISSIONS)):
         raise PermissionDenied
-    choices = {name: _choices(name, request) for name in of.filters}
-    given = _given(request, choices)
-    url, after = reverse(of.url), needs.place(request.GET.get("after", ""))
-    shown, number = _read(request.user, of, given, after)
-    groups = needs.groups(_asked(request.user, of, given)) if of is NEEDS_A_PERSON and not after else []
+    choices, given = _filters(request)
+    asked, after = _asked(user, given), needs.place(request.GET.get("after", ""))
+    shown, number = _read(asked, given, after)
+    groups = [] if after or not _is_open(given) else needs.groups(asked)
     told = [each for each in groups if each.asks_nobody]
     charged = [each for each in groups if each.charged]
     others = [each for each in groups if not (each.charged or each.asks_nobody)]
-    is_all = of is NEEDS_A_PERSON and not given and not after
-    extensions = installed() if is_all else ()
-    to_approve = [each for of in extensions for each in of.awaiting(request.user)]
-    causes = [each for of in extensions for each in of.stands_still(request.user)]
+    extensions = () if given or after else installed()
+    to_approve = [each for of in extensions for each in of.awaiting(user)]
+    causes = [each for of in extensions for each in of.stands_still(user)]
+    is_open, filters = _is_open(given), urlencode(given)
     context = {
         **site.each_context(request),
-        "title": of.title,
+        "title": TITLE,
         "causes": [(links.to(link), sentence) for sentence, link in causes],
         "to_approve": [(links.to(link), sentence) for sentence, link in to_approve],
-        "lines": list(lines(shown.items, urlencode(given))),
+        "lines": list(lines(shown.items, filters)),
+        "for_others": [] if given or after else list(lines(needs.page(_for_others(user), most=OTHERS_SHOWN).items)),
         "number": bounded.text(number + len(groups) - len(told) + len(to_approve) + len(causes)),
         "charged": list(map(line, charged[: needs.PAGE])),
         "charged_left": len(charged[needs.PAGE :]),
         "groups": list(map(line, others[: needs.PAGE])),
         "told": list(map(line, told[: needs.PAGE])),
         "number_told": sum(each.number for each in told),
-        "is_open": _is_open(given),
-        "filters": [(name, TITLES[name], given.get(name), choices[name].items()) for name in of.filters],
-        "first_url": _url(url, given) if after else "",
-        "next_url": _url(url, given, after=str(shown.next)) if shown.next else "",
-        "assigns": of is INBOX and _is_open(given) and request.user.has_perm(operations.ASSIGN),
-        "is_filtered": bool(given),
-        "assigns_causes": request.user.has_perm(operations.ACKNOWLEDGE),
+        "is_open": is_open,
+        "is_for_you": asked.whose == Whose.YOU,
+        "filters": [(name, TITLES[name], given.get(name), of.items()) for name, of in choices.items()],
+        "first_url": _url("", given) or "?" if after else "",
+        "next_url": _url("", given, after=str(shown.next)) if shown.next else "",
+        "assigns": is_open and user.has_perm(operations.ASSIGN),
+        "assign_url": _url(reverse("admin:workflows_manualtask_changelist"), given),
+        "assigns_all": bool(given) and _has_tasks_alone(asked),
+        "assigns_causes": user.has_perm(operations.ACKNOWLEDGE),
         "name_of_all": choosing.ALL,
-        "sees_workflows": request.user.has_perm(needs.SEE_WORKFLOWS),
+        "sees_workflows": user.has_perm(SEE_WORKFLOWS),
     }
     return TemplateResponse(request, "admin/workflows/needs_a_person.html", context)
 
 
 def all_tasks(request: HttpRequest) -> tuple[QuerySet[Any, Any], str]:
-    """The keys of the open tasks that match the inbox's filters, and these filters in words."""
+    """The keys of the open tasks that match the filters, and these filters in words."""
     assert request.user.is_authenticated
-    choices = {name: _choices(name, request) for name in INBOX.filters}
-    given = _given(request, choices)
-    if not given or not _is_open(given):
+    choices, given = _filters(request)
+    asked = _asked(request.user, given)
+    if not given or not _is_open(given) or not _has_tasks_alone(asked):
         raise BadRequest("Of all tasks, and of closed ones, none is chosen.")
     chosen_by = "; ".join(f"{TITLES[name].lower()}: {choices[name][value]}" for name, value in given.items())
-    return needs.tasks(_asked(request.user, INBOX, given)), chosen_by
+    return needs.tasks(asked), chosen_by
 
 
 def number_of_causes(user: User, read: Counts) -> int:
@@ -160,20 +146,30 @@ def number_of_causes(user: User, read: Counts) -> int:
     return sum(each.number_that_stand_still(user) for each in read.figures)
 
 
-def _read(user: User, of: Listing, given: dict[str, str], after: Place | None) -> tuple[needs.Page, int]:
+def _read(asked: Asked, given: dict[str, str], after: Item | None) -> tuple[needs.Page, int]:
     """A page of the rows that match, and the number of rows on all pages."""
-    asked = _asked(user, of, given)
     if not _is_open(given):
-        tasks = needs.of_whose(ManualTask.objects.all(), asked.whose, user)
+        whose = None if asked.whose == Whose.YOU else asked.whose
+        tasks = of_whose(ManualTask.objects.all(), whose, asked.user)
         rows = _in_state(tasks.filter(task_type=asked.task_type) if asked.task_type else tasks, given["state"])
         return _newest(rows, after), bounded.count(rows)
     return needs.page(asked, after=after), needs.count(asked)
 
 
-def _asked(user: User, of: Listing, given: dict[str, str]) -> Asked:
-    kinds = (given["kind"],) if "kind" in given else of.kinds
-    whose = Whose(given["whose"]) if "whose" in given else None
-    return Asked(user, kinds, whose, given.get("task_type", ""), only_overdue=given.get("state") == "overdue")
+def _asked(user: User, given: dict[str, str]) -> Asked:
+    """What the filters ask for. Only tasks have a type, or are overdue tasks."""
+    kinds = (given["kind"],) if "kind" in given else needs.TASKS if {"state", "task_type"} & given.keys() else None
+    whose = given.get("whose", Whose.YOU)
+    of = None if whose == ALL else Whose(whose)
+    return Asked(user, kinds, of, given.get("task_type", ""), only_overdue=given.get("state") == "overdue")
+
+
+def _for_others(user: User) -> Asked:
+    return Asked(user, whose=Whose.OTHERS)
+
+
+def _has_tasks_alone(asked: Asked) -> bool:
+    return asked.kinds is not None and set(asked.kinds) <= set(needs.TASKS)
 
 
 def _is_open(given: dict[str, str]) -> bool:
@@ -189,16 +185,22 @@ def _in_state(tasks: QuerySet[ManualTask], state: str) -> QuerySet[ManualTask]:
     return tasks.filter(state=state)
 
 
-def _newest(tasks: QuerySet[ManualTask], after: Place | None) -> needs.Page:
+def _newest(tasks: QuerySet[ManualTask], after: Item | None) -> needs.Page:
     if after:
-        tasks = tasks.filter(pk__lt=after.item.pk)
+        tasks = tasks.filter(pk__lt=after.pk)
     rows = tasks.order_by("-pk").values_list("created_at", "pk")[: needs.PAGE + 1]
-    return needs.Page.of([Item(Rank.REST, since, OF_TASKS, pk) for since, pk in rows], timezone.now())
+    return needs.Page.of([Item(Rank.REST, since, OF_TASKS, pk) for since, pk in rows])
 
 
 # --- Filters ------------------------------------------------------------------------------------
 
-TITLES = {"kind": "Kind", "state": "State", "whose": "Whose", "task_type": "Type"}
+TITLES = {"whose": "Whose", "kind": "Kind", "state": "State", "task_type": "Type of task"}
+
+
+def _filters(request: HttpRequest) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+    """The choices of each filter, and those of the link."""
+    choices = {name: _choices(name, request) for name in TITLES}
+    return choices, _given(request, choices)
 
 
 def _choices(name: str, request: HttpRequest) -> dict[str, str]:
@@ -207,11 +209,12 @@ def _choices(name: str, request: HttpRequest) -> dict[str, str]:
         case "kind":
             return {"": "All", **needs.kinds()}
         case "whose":
-            return {"": "All", **dict(Whose.choices)}
+            first, *rest = Whose.choices
+            return {"": first[1], **dict(rest), ALL: "All"}
         case "state":
             return STATES
     # PostgreSQL cannot store a NUL. A type without open tasks may have closed ones.
-    types = [*needs.open_task_types(), *filter(None, [request.GET.get(name, "").replace("\x00", "")])]
+    types = [*open_task_types(), *filter(None, [request.GET.get(name, "").replace("\x00", "")])]
     return {"": "All", **{each: words.task_type(each) for each in types}}
 
 
@@ -233,10 +236,11 @@ def lines(items: Sequence[Item], filters: str = "") -> Iterator[Line]:
     """The rows of a page, read together by their keys. Leaves out rows that were settled since the page was read."""
     sources = {item.source for item in items}
     rows = {source: _rows(source, [item.pk for item in items if item.source == source]) for source in sources}
-    patients = patient.masked({row.workflow_id for of_source in rows.values() for row in of_source.values()})
+    about = patient.listed({row.workflow_id for of_source in rows.values() for row in of_source.values()})
     for item in items:
         if row := rows[item.source].get(item.pk):
-            yield replace(_line(item.source, row, filters), patient=patients.get(row.workflow_id, ""))
+            whom, amount = about.get(row.workflow_id, ("", ""))
+            yield replace(_line(item.source, row, filters), patient=whom, amount=amount)
 
 
 def _line(source: int, row: Any, filters: str) -> Line:

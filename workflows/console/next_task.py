@@ -1,4 +1,4 @@
-"""The next task for a user: of the same type and the same filter of the inbox, and one that they may decide."""
+"""The next task for a user: of the same type and the same filter of the list, and one that they may decide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, QueryDict
 
 from workflows import operations
-from workflows.health.needs_a_person import of_whose
+from workflows.health.for_whom import of_whose
 from workflows.models import ManualTask
 from workflows.models.manual_task import DUE
 

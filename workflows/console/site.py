@@ -15,6 +15,7 @@ from django.urls import path
 from workflows.console.non_atomic import non_atomic
 from workflows.extension import installed
 from workflows.health import bounded, counts
+from workflows.health.for_whom import Whose
 from workflows.health.health import judge
 from workflows.health.needs_a_person import Asked, count, groups
 
@@ -71,7 +72,8 @@ class ConsoleSite(admin.AdminSite):
             return {"glance": None}
         assert request.user.is_authenticated
         read = counts.read()
-        failed = groups(Asked(request.user), most=bounded.limit())
+        asked = Asked(request.user, whose=Whose.YOU)
+        failed = groups(asked, most=bounded.limit())
         to_approve = sum(each.number_awaiting(request.user) for each in installed())
         causes = needs_a_person.number_of_causes(request.user, read)
         asking = sum(not each.asks_nobody for each in failed)
@@ -82,6 +84,6 @@ class ConsoleSite(admin.AdminSite):
             "states": home.states(read),
             "panels": panels.by_place(panel for each in installed() for panel in each.home(request, read)),
             "numbers": home.numbers(read, request.user),
-            "needs_a_person": bounded.text(causes + to_approve + count(Asked(request.user)) + asking),
-            "first_lines": home.first_lines(request.user, failed),
+            "needs_a_person": bounded.text(causes + to_approve + count(asked) + asking),
+            "first_lines": home.first_lines(asked, failed),
         }

@@ -12,6 +12,7 @@ from workflows.health import (
     late,
     money_at_risk,
     needs_a_person,
+    open_tasks,
     recent_failures,
     surroundings,
     workers,
@@ -202,7 +203,7 @@ def _late(found: Counts) -> Iterator[Family]:
 
 
 def _tasks_by_type(found: Counts) -> Iterator[Family]:
-    tasks = needs_a_person.open_tasks_by_type()
+    tasks = open_tasks.open_tasks_by_type()
     yield Family(
         "onramp_tasks",
         "Questions that wait for a person, by type.",

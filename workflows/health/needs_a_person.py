@@ -1,10 +1,10 @@
 """WHAT NEEDS A PERSON: all that stands still until somebody acts, in one order, a page at a time.
 
-First comes possible loss of money (unclear calls, failed reversals), then what is overdue, longest first, then the
-rest, oldest first. The sources are open tasks (also the engine's own questions), overdue waits, and those of features
-(`Extension.needs_a_person`). A page reads only as many rows of a source as it shows, by an index in this order. Tasks
-use the index of their team and type, so a rare type costs no more than a common one. Failed workflows are grouped by
-cause (`health.failures`).
+First comes possible loss of money (unclear calls, failed reversals), then what is due first, then what has no due time,
+oldest first. A task without a due time is due when it expires. The sources are open tasks (also the engine's own
+questions), overdue waits, and those of features (`Extension.needs_a_person`). A page reads only as many rows of a
+source as it shows, by an index in this order. Tasks use the index of their team and type, so a rare type costs no more
+than a common one. Failed workflows are grouped by cause (`health.failures`). `health.for_whom` says whose a row is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db.models import F, Model, Q, QuerySet, TextChoices, Value
+from django.db.models import F, Model, QuerySet, TextChoices, Value
+from django.db.models.expressions import Combinable
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 from django.utils import timezone
 
@@ -23,23 +24,21 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine import undo_question
 from workflows.engine.compensation import UNDO_TASK_TYPE
 from workflows.extension import installed
-from workflows.health import bounded
+from workflows.health import bounded, for_whom
 from workflows.health.failures import Group, unacknowledged
-from workflows.models import FollowUp, ManualTask, Wait, Workflow
+from workflows.health.for_whom import SEE_WORKFLOWS, TeamsAndTypes, Whose
+from workflows.health.open_tasks import teams_and_types
+from workflows.models import FollowUp, ManualTask, Workflow
 from workflows.models.clock import microseconds, moment
 from workflows.models.follow_up import GIVEN_UP
-from workflows.models.manual_task import ASSIGN, OPERATIONS, RESOLVE
+from workflows.models.manual_task import ASSIGN, DUE
 from workflows.models.workflow import UNACKNOWLEDGED
-from workflows.postgres.skip_scan import skip_scan
-from workflows.postgres.statements import fetch_all, fetch_one
+from workflows.operations.guards import ACKNOWLEDGE
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-    from workflows.models.manual_task import ManualTaskQuerySet
-
 PAGE = 50
-SEE_TASKS, SEE_WORKFLOWS = "workflows.view_manualtask", "workflows.view_workflow"
 
 
 class Kind(TextChoices):
@@ -49,12 +48,6 @@ class Kind(TextChoices):
     UNDECIDED = "undecided", "Reversal to decide"
     FAILED = "failed", "Failed workflows"
     WAIT = "overdue-wait", "Overdue wait"
-
-
-class Whose(TextChoices):
-    MINE = "mine", "Mine"
-    TEAMS = "teams", "My teams'"
-    UNASSIGNED = "unassigned", "Unassigned"
 
 
 # The numbers of the engine's own sources.
@@ -67,7 +60,8 @@ class Source:
 
     An index on `since` has these rows, and only these, oldest first. `number` is part of links, so it never changes;
     rows of the same age are sorted by it. The page shows what a row `asks`, for which it reads `columns`, and `whom` it
-    is for. `is_late`: its rows are overdue, and stand among overdue tasks.
+    is for: users with one of `permissions`, but not the user in the field `not_by`. `is_late`: its rows are overdue, and
+    stand among overdue tasks.
     """
 
     number: int
@@ -79,6 +73,8 @@ class Source:
     columns: tuple[str, ...]
     asks: Callable[[Any], str]
     whom: str
+    permissions: tuple[str, ...]
+    not_by: str = ""
     is_late: bool = False
 
 
@@ -98,8 +94,8 @@ class Rank(IntEnum):
 
     MONEY = 0
     LEAD = 1  # for leads: tasks that a lead was asked to look at
-    OVERDUE = 2
-    REST = 3
+    DUE = 2
+    REST = 3  # what has no due time
 
 
 MONEY = (Kind.UNCLEAR, Kind.REVERSAL, Kind.UNDECIDED)
@@ -126,9 +122,9 @@ class Asked:
 
 
 class Item(NamedTuple):
-    """A row of the list: its source's number, its key, and since when it waits or is overdue.
+    """A row of the list: its source's number, its key, and when it is due, or since when it waits.
 
-    Items sort in the list's order.
+    Items sort in the list's order. As text an item is the place in a link after which a page starts.
     """
 
     rank: Rank
@@ -136,64 +132,59 @@ class Item(NamedTuple):
     source: int
     pk: int
 
-
-class Place(NamedTuple):
-    """The item after which a page starts. `at`: when the first page was read, so that the order stays the same."""
-
-    at: datetime
-    item: Item
-
     def __str__(self) -> str:
-        rank, since, source, pk = self.item
-        return ".".join(map(str, (microseconds(self.at), int(rank), microseconds(since), source, pk)))
+        return ".".join(map(str, (int(self.rank), microseconds(self.since), self.source, self.pk)))
 
 
-def place(text: str) -> Place | None:
-    """The place in a link, as `str` writes it; None if the text is none."""
+def place(text: str) -> Item | None:
+    """The item in a link, as `str` writes it; None if the text is none."""
     parts = text.split(".")
-    if len(parts) != 5 or not all(part.isascii() and part.isdecimal() and len(part) < 17 for part in parts):
+    if len(parts) != 4 or not all(part.isascii() and part.isdecimal() and len(part) < 17 for part in parts):
         return None
-    at, rank, since, source, pk = map(int, parts)
+    rank, since, source, pk = map(int, parts)
     if rank >= len(Rank) or source not in {OF_TASKS, OF_WAITS, *sources()}:
         return None
-    return Place(moment(at), Item(Rank(rank), moment(since), source, pk))
+    return Item(Rank(rank), moment(since), source, pk)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
+    """The items of a page, and the last of them if another page follows."""
+
     items: Sequence[Item]
-    next: Place | None
+    next: Item | None
 
     @classmethod
-    def of(cls, found: Sequence[Item], at: datetime) -> Page:
+    def of(cls, found: Sequence[Item]) -> Page:
         """A page of these items. An extra item shows that another page follows."""
-        return cls(found[:PAGE], Place(at, found[PAGE - 1]) if len(found) > PAGE else None)
+        return cls(found[:PAGE], found[PAGE - 1] if len(found) > PAGE else None)
 
 
-def page(asked: Asked, *, after: Place | None = None) -> Page:
+def page(asked: Asked, *, after: Item | None = None, most: int | None = None) -> Page:
     """The first items, or those after a place; and the place where the next page starts, if any."""
-    at, among = after.at if after else timezone.now(), _teams_and_types()
+    among, most = teams_and_types(), most or PAGE + 1
     found: list[Item] = []
     for rank in Rank:
-        if len(found) <= PAGE and (after is None or rank >= after.item.rank):
-            behind = after if after and rank == after.item.rank else None
-            found += _first(rank, _branches(asked, rank, at, among), behind, limit=PAGE + 1 - len(found))
-    return Page.of(found, at)
+        if len(found) < most and (after is None or rank >= after.rank):
+            behind = after if after and rank == after.rank else None
+            found += _first(rank, _branches(asked, rank, among), behind, limit=most - len(found))
+    return Page.of(found)
 
 
 def count(asked: Asked) -> int:
     """The number of rows, at most `bounded.limit` and one."""
     # In order, because PostgreSQL could otherwise read all rows ever given up: it cannot know how few are left.
-    at, among = timezone.now(), _teams_and_types()
-    branches = [each for rank in Rank for each in _branches(asked, rank, at, among)]
+    among = teams_and_types()
+    branches = [each for rank in Rank for each in _branches(asked, rank, among)]
     parts = [_in_order(each).values_list("pk")[: bounded.limit() + 1] for each in branches]
     return int(_together(parts)[: bounded.limit() + 1].count()) if parts else 0
 
 
 def tasks(asked: Asked) -> QuerySet[Any, Any]:
     """The keys of the open tasks that are asked for."""
-    late = {"due_at__lte": timezone.now()} if asked.only_overdue else {}
-    parts = [each.filter(**late).values("pk") for each in _tasks(asked, TASKS, _teams_and_types())]
+    among = teams_and_types()
+    branches = [each for rank in (Rank.MONEY, Rank.LEAD, Rank.DUE) for each in _branches(asked, rank, among)]
+    parts = [each.rows.values("pk") for each in branches if each.source == OF_TASKS]
     return _together(parts) if parts else ManualTask.objects.none().values("pk")
 
 
@@ -205,12 +196,15 @@ def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
     if not asked.is_for(Kind.FAILED) or asked.whose == Whose.TEAMS or not asked.user.has_perm(SEE_WORKFLOWS):
         return []
     found, me = unacknowledged(most=most), asked.user.get_username()
-    if asked.whose:
-        found = [each for each in found if each.assignee == (me if asked.whose == Whose.MINE else "")]
+    theirs = {me, ""} if asked.user.has_perm(ACKNOWLEDGE) else {me}
+    match asked.whose:
+        case Whose.YOU:
+            found = [each for each in found if each.assignee in theirs]
+        case Whose.OTHERS:
+            found = [each for each in found if each.assignee not in theirs]
+        case Whose.MINE | Whose.UNASSIGNED:
+            found = [each for each in found if each.assignee == (me if asked.whose == Whose.MINE else "")]
     return sorted(found, key=lambda each: (not each.charged, each.assignee != me))
-
-
-TeamsAndTypes = Sequence[tuple[str, str]]
 
 
 # --- The sources --------------------------------------------------------------------------------
@@ -222,100 +216,60 @@ class Branch:
 
     source: int
     rows: QuerySet[Any]
-    since: str
+    since: Combinable
 
 
-def _branches(asked: Asked, rank: Rank, at: datetime, among: TeamsAndTypes) -> list[Branch]:
-    late, not_late = Q(due_at__lte=at, due_at__isnull=False), Q(due_at=None) | Q(due_at__gt=at)
+def _branches(asked: Asked, rank: Rank, among: TeamsAndTypes) -> list[Branch]:
     match rank:
         case Rank.MONEY:
-            found = _tasks(asked, MONEY, among)
-            rows = [each.filter(late) for each in found] if asked.only_overdue else found
-            return [Branch(OF_TASKS, each, "created_at") for each in rows]
+            return _tasks(asked, MONEY, DUE, among)
         case Rank.LEAD:
-            rows = [each.filter(late) for each in _for_leads(asked)] if asked.only_overdue else _for_leads(asked)
-            return [Branch(OF_TASKS, each, "lead_asked_at") for each in rows]
-        case Rank.OVERDUE:
-            return [
-                *(Branch(OF_TASKS, each.filter(late), "due_at") for each in _other_tasks(asked, among)),
-                *(Branch(OF_WAITS, each.filter(late), "due_at") for each in _waits(asked)),
-                *_of_features(asked, is_late=True),
-            ]
+            found = for_whom.asking_leads(asked.user, asked.whose) if asked.is_for(Kind.TASK) else []
+            of_type = [each.filter(task_type=asked.task_type) if asked.task_type else each for each in found]
+            return _of_tasks(asked, [each.exclude(task_type__in=_KIND_OF_TYPE) for each in of_type], F("lead_asked_at"))
+        case Rank.DUE:
+            waits = for_whom.waits(asked.user, asked.whose) if asked.is_for(Kind.WAIT) else []
+            late = [Branch(OF_WAITS, each.filter(due_at__lte=timezone.now()), F("due_at")) for each in waits]
+            return [*_tasks(asked, [Kind.TASK], DUE, among), *late, *_of_features(asked, is_late=True)]
         case Rank.REST if not asked.only_overdue:
-            return [
-                *_of_features(asked, is_late=False),
-                *(Branch(OF_TASKS, each.filter(not_late), "created_at") for each in _other_tasks(asked, among)),
-            ]
+            return _of_features(asked, is_late=False)
     return []
 
 
-def _for_leads(asked: Asked) -> list[QuerySet[Any]]:
-    """The tasks that a lead was asked to look at, if this user is a lead."""
-    if not (asked.user.has_perm(ASSIGN) and asked.user.has_perm(SEE_TASKS) and asked.is_for(Kind.TASK)):
-        return []
-    tasks = of_whose(ManualTask.objects.open(), asked.whose, asked.user).filter(lead_asked_at__isnull=False)
-    tasks = tasks.exclude(task_type__in=_KIND_OF_TYPE)
-    return [tasks.filter(task_type=asked.task_type) if asked.task_type else tasks]
-
-
-def _other_tasks(asked: Asked, among: TeamsAndTypes) -> list[QuerySet[Any]]:
-    found = _tasks(asked, [Kind.TASK], among)
-    return [each.filter(lead_asked_at=None) for each in found] if asked.user.has_perm(ASSIGN) else found
-
-
-def _tasks(asked: Asked, of: Collection[Kind], among: TeamsAndTypes) -> list[QuerySet[Any]]:
-    """The open tasks of these kinds that are asked for, as one branch for each team and type."""
+def _tasks(asked: Asked, of: Collection[Kind], since: Combinable, among: TeamsAndTypes) -> list[Branch]:
     kinds = set(filter(asked.is_for, of))
-    if not asked.user.has_perm(SEE_TASKS) or not kinds:
-        return []
-    found = [
-        (team, task_type)
-        for team, task_type in among
-        if kind_of(task_type) in kinds and asked.task_type in ("", task_type)
-    ]
-    tasks = ManualTask.objects.open()
-    if asked.whose == Whose.MINE:  # they are few, and one index has those of a person
-        return [of_whose(tasks, asked.whose, asked.user).filter(task_type__in={each for _, each in found})]
-    if asked.whose == Whose.TEAMS:
-        is_theirs = _membership_of(asked.user)
-        found = [(team, task_type) for team, task_type in found if is_theirs(team)]
-    else:
-        tasks = of_whose(tasks, asked.whose, asked.user)
-    return [tasks.filter(team=team, task_type=task_type) for team, task_type in found]
+    wanted = [each for each in among if kind_of(each[1]) in kinds and asked.task_type in ("", each[1])]
+    found = for_whom.tasks(asked.user, asked.whose, wanted) if wanted else []
+    if Kind.TASK in kinds and asked.user.has_perm(ASSIGN):
+        found = [each.filter(lead_asked_at=None) for each in found]  # those have a rank of their own
+    return _of_tasks(asked, found, since)
 
 
-def of_whose(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> ManualTaskQuerySet:
-    """The tasks that are the user's, free in their teams, or for nobody in particular yet."""
-    match whose:
-        case Whose.MINE:
-            return tasks.filter(assignee=user)
-        case Whose.UNASSIGNED:
-            return tasks.free()
-        case Whose.TEAMS:
-            return tasks.exclude(team="").for_members(user)
-    return tasks
+def _of_tasks(asked: Asked, found: Sequence[QuerySet[Any]], since: Combinable) -> list[Branch]:
+    late = {"due_at__lte": timezone.now()} if asked.only_overdue else {}
+    return [Branch(OF_TASKS, each.filter(**late), since) for each in found]
 
 
 def _of_features(asked: Asked, *, is_late: bool) -> list[Branch]:
-    found = [each for each in sources().values() if each.is_late == is_late and _has(asked, each)]
-    return [Branch(each.number, each.rows(), each.since) for each in found]
+    found = [each for each in sources().values() if each.is_late == is_late]
+    return [Branch(of.number, rows, F(of.since)) for of in found for rows in _of_source(asked, of)]
 
 
-def _has(asked: Asked, source: Source) -> bool:
-    is_theirs = asked.whose in (None, Whose.UNASSIGNED) and asked.user.has_perm(SEE_WORKFLOWS)
-    return is_theirs and asked.is_for(source.kind)
-
-
-def _waits(asked: Asked) -> list[QuerySet[Any]]:
-    if not asked.is_for(Kind.WAIT) or asked.whose == Whose.MINE or not asked.user.has_perm(SEE_WORKFLOWS):
+def _of_source(asked: Asked, source: Source) -> list[QuerySet[Any]]:
+    """The rows of a feature's source that are asked for. Nobody in particular has them."""
+    user, rows = asked.user, source.rows()
+    if not (asked.is_for(source.kind) and user.has_perm(SEE_WORKFLOWS)):
         return []
-    teams = [team for (team,) in fetch_all(f"WITH RECURSIVE {_TEAMS_OF_WAITS} SELECT team FROM teams", ())]  # noqa: S608 (ours)
-    if asked.whose == Whose.TEAMS:
-        teams = list(filter(_membership_of(asked.user), teams))
-    return [Wait.objects.with_due_time().filter(team=team) for team in teams]
-
-
-_TEAMS_OF_WAITS = skip_scan("teams", "workflows_wait", "outcome = '' AND NOT superseded AND due_at IS NOT NULL", "team")
+    is_theirs = any(map(user.has_perm, source.permissions))
+    own = {source.not_by: user} if source.not_by else {}
+    match asked.whose:
+        case Whose.MINE | Whose.TEAMS:
+            return []
+        case Whose.YOU:
+            return [rows.exclude(**own) if own else rows] if is_theirs else []
+        case Whose.OTHERS if is_theirs:
+            return [rows.filter(**own)] if own else []
+    return [rows]
 
 
 def failures() -> QuerySet[Workflow]:
@@ -332,88 +286,33 @@ def kind_of(task_type: str) -> Kind:
     return _KIND_OF_TYPE.get(task_type, Kind.TASK)
 
 
-def _membership_of(user: User) -> Callable[[str], bool]:
-    """Tells whether a user is in the team of a name. A superuser is in every team. An empty name is no team."""
-    if user.is_superuser:
-        return bool
-    resolves = [OPERATIONS] if user.has_perm(RESOLVE) else []
-    return {*user.groups.values_list("name", flat=True), *resolves}.__contains__
-
-
-_TEAMS_AND_TYPES = skip_scan("found", "workflows_manualtask", "state = 'open'", "team", "task_type")
-
-
-def _teams_and_types() -> TeamsAndTypes:
-    """The teams and types of open tasks, by one step down their index for each."""
-    found = fetch_all(f"WITH RECURSIVE {_TEAMS_AND_TYPES} SELECT team, task_type FROM found", ())  # noqa: S608 (ours)
-    return [(team, task_type) for team, task_type in found]
-
-
-class OpenTasks(NamedTuple):
-    """The number of open tasks of a type, and since when the oldest is open."""
-
-    task_type: str
-    number: int
-    oldest: datetime
-
-
-def open_tasks_by_type() -> list[OpenTasks]:
-    """The open tasks of each type. Reading stops at the limit in each team and type."""
-    found = fetch_all(
-        f"""WITH RECURSIVE {_TEAMS_AND_TYPES}
-            SELECT task_type, least(count(*), %(limit)s), min(created_at) FROM found CROSS JOIN LATERAL (
-                SELECT t.created_at, t.workflow_id FROM workflows_manualtask t
-                 WHERE t.state = 'open' AND t.team = found.team AND t.task_type = found.task_type
-                 ORDER BY t.created_at, t.id LIMIT %(limit)s) open
-             WHERE EXISTS (SELECT FROM workflows_workflow w WHERE w.id = open.workflow_id AND w.status = 'PENDING')
-             GROUP BY task_type ORDER BY task_type""",  # noqa: S608 (ours)
-        {"limit": bounded.limit() + 1},
-    )
-    return [OpenTasks(*each) for each in found]
-
-
-_TYPES = skip_scan("types", "workflows_manualtask", "state = 'open'", "task_type")
-
-
-def open_task_types() -> list[str]:
-    """The types of the open tasks, in order."""
-    (found,) = fetch_one(
-        f"""WITH RECURSIVE {_TYPES}
-           SELECT coalesce(array_agg(task_type ORDER BY task_type), '{{}}') FROM types CROSS JOIN LATERAL (
-                  SELECT FROM workflows_manualtask t JOIN workflows_workflow w ON w.id = t.workflow_id
-                   WHERE t.task_type = types.task_type AND t.state = 'open' AND w.status = 'PENDING' LIMIT 1) open""",  # noqa: S608 (ours)
-        (),
-    ) or ([],)
-    return list(found)
-
-
 # --- Reading them -------------------------------------------------------------------------------
 
 _LARGEST_KEY = 2**63 - 1
 
 
-def _first(rank: Rank, branches: Sequence[Branch], after: Place | None, *, limit: int) -> list[Item]:
+def _first(rank: Rank, branches: Sequence[Branch], after: Item | None, *, limit: int) -> list[Item]:
     """The first items of all branches after a place, in order."""
     if not branches:
         return []
     parts = [
         _in_order(branch, after)
-        .annotate(source=Value(branch.source), at=F(branch.since), key=F("pk"))
+        .annotate(source=Value(branch.source), at=branch.since, key=F("pk"))
         .values_list("source", "at", "key")[:limit]
         for branch in branches
     ]
     return sorted(Item(rank, since, source, pk) for source, since, pk in _together(parts))[:limit]
 
 
-def _in_order(branch: Branch, after: Place | None = None) -> QuerySet[Any]:
+def _in_order(branch: Branch, after: Item | None = None) -> QuerySet[Any]:
     """The rows of a branch, or those after a place."""
     ordered = branch.rows.order_by(branch.since, "pk")
     if after is None:
         return ordered
-    _, since, source, pk = after.item
+    _, since, source, pk = after
     # Of items of the same age, those of earlier sources were shown before, those of later ones were not.
     last = pk if branch.source == source else (0 if branch.source > source else _LARGEST_KEY)
-    return ordered.filter(TupleGreaterThan(Tuple(F(branch.since), F("pk")), (since, last)))
+    return ordered.filter(TupleGreaterThan(Tuple(branch.since, F("pk")), (since, last)))
 
 
 def _together(parts: Sequence[QuerySet[Any]]) -> Any:

@@ -104,6 +104,10 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         """The tasks that `user` has claimed, and those that are free."""
         return self.filter(Q(assignee=user) | Q(assignee=None) | ~has_able_assignee())
 
+    def taken_from(self, user: User) -> ManualTaskQuerySet:
+        """The tasks that another user, who can still decide them, has claimed."""
+        return self.filter(has_able_assignee(), assignee__isnull=False).exclude(assignee=user)
+
     def for_other_eyes(self, user: User) -> ManualTaskQuerySet:
         """All tasks except those with four eyes that `user` requested."""
         return self.exclude(four_eyes=True, requested_by=user)
@@ -176,15 +180,11 @@ class ManualTask(models.Model):
         ]
         indexes = [
             models.Index(name="manual_task_open", fields=["expires_at"], condition=Q(state="open")),
-            # health.needs_a_person: the oldest and longest overdue of each team and type, and of each assignee.
+            # health.needs_a_person: the oldest of each team and type, those due first, and those of each assignee.
             models.Index(
                 name="manual_task_oldest", fields=["team", "task_type", "created_at", "id"], condition=Q(state="open")
             ),
-            models.Index(
-                name="manual_task_overdue",
-                fields=["team", "task_type", "due_at", "id"],
-                condition=Q(state="open") & ~Q(due_at=None),
-            ),
+            models.Index("team", "task_type", DUE, "id", name="manual_task_of_team", condition=Q(state="open")),
             models.Index(
                 name="manual_task_assigned",
                 fields=["assignee", "created_at", "id"],
@@ -196,7 +196,7 @@ class ManualTask(models.Model):
                 fields=["lead_asked_at", "id"],
                 condition=Q(state="open") & ~Q(lead_asked_at=None),
             ),
-            # The next tasks to decide, by due time: of all types, and of one.
+            # Home and `next_task`: the next tasks to decide, by due time, of all types and of one.
             models.Index(DUE, "id", name="manual_task_inbox", condition=Q(state="open")),
             models.Index("task_type", DUE, "id", name="manual_task_of_type", condition=Q(state="open")),
             # Closed tasks, newest first; few are rejected or expired.

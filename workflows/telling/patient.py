@@ -220,6 +220,22 @@ def masked(ids: Collection[int]) -> dict[int, str]:
     return {pk: masked_by(name, value) for pk, name, value in rows.values_list("pk", "workflow_type", "about")}
 
 
+def listed(ids: Collection[int]) -> dict[int, tuple[str, str]]:
+    """Of each of these workflows: the masked name of the person whom it is about, and what it charges, if known."""
+    rows = Workflow.objects.filter(pk__in=ids).annotate(about=about(), units=_money("amount"), of=_money("currency"))
+    return {
+        pk: (masked_by(name, value), amounts.known(units, currency))
+        for pk, name, value, units, currency in rows.values_list("pk", "workflow_type", "about", "units", "of")
+    }
+
+
+def _money(part: str) -> Expression:
+    """SQL for the amount of a charge, or its currency, by the definition's words for money."""
+    paths = {name: getattr(money, part) for name, each in definitions().items() if (money := each.wording.money)}
+    told = [When(workflow_type=name, then=_at(path)) for name, path in paths.items()]
+    return Case(*told, output_field=JSONField()) if told else Value(None, JSONField())
+
+
 def about() -> Expression:
     """SQL for the first field that verifies a caller. Reads nothing else of the payload."""
     fields = {name: fields[0] for name, each in definitions().items() if (fields := each.wording.caller)}

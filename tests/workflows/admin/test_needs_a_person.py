@@ -1,4 +1,4 @@
-"""Needs a person, and the inbox, which is the same list: what is on it, in which order, and for whom."""
+"""For you: what is on it, in which order, and for whom. The list of tasks is the same page."""
 
 from __future__ import annotations
 
@@ -17,16 +17,23 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
+from workflows import operations
 from workflows.health import needs_a_person as needs
-from workflows.health.needs_a_person import Item, Place, Rank
-from workflows.models import Effect, FollowUp, ManualTask, Workflow
+from workflows.health.for_whom import Whose
+from workflows.health.needs_a_person import Rank
+from workflows.models import AssignedCause, Effect, FollowUp, ManualTask, Workflow
 
-LIST, INBOX = "/admin/needs-a-person/", "/admin/workflows/manualtask/"
+LIST, TASKS = "/admin/needs-a-person/", "/admin/workflows/manualtask/"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
+def everybodys(query: str) -> str:
+    """The query, for everybody's rows unless it says whose."""
+    return query if "whose=" in query else f"?whose=all&{query.lstrip('?')}"
+
+
 def shown(client: Client, query: str = "", url: str = LIST) -> list[Any]:
-    response = client.get(url + query)
+    response = client.get(url + everybodys(query))
     assert response.status_code == 200
     return list(response.context["lines"])
 
@@ -37,12 +44,12 @@ def asks(client: Client, query: str = "") -> list[str]:
 
 
 def text(client: Client, query: str = "", url: str = LIST) -> str:
-    return told_by(client.get(url + query))
+    return told_by(client.get(url + everybodys(query)))
 
 
 def asked_and_told(client: Client, query: str = "") -> tuple[list[str], str]:
     """What a page asks, as `asks`, and its text."""
-    response = client.get(LIST + query)
+    response = client.get(LIST + everybodys(query))
     found = response.context
     held, groups, told = ([group.what for group in found[name]] for name in ("charged", "groups", "told"))
     asked = [*held, *(line.asks for line in found["lines"]), *groups, *(f"({what})" for what in told)]
@@ -93,9 +100,12 @@ def test_it_has_all_that_waits_for_somebody_what_may_cost_money_first(as_: Login
     asked, told = asked_and_told(support)
     assert asked == ["Failed at “Enrol in the program”", *EACH]
     assert "6 wait for somebody" in told
+    asked, told = asked_and_told(support, "?whose=")
+    assert asked == ["Failed at “Enrol in the program”", *EACH[3:]], "support decides no tasks"
+    assert "3 are for you" in told
     home = support.get("/admin/")
-    assert [line.what for line in home.context["first_lines"]] == ["Failed at “Enrol in the program”", *EACH[:4]]
-    assert re.search(rf'href="{LIST}">All 6 that need a person<', home.content.decode())
+    assert [line.what for line in home.context["first_lines"]] == asked
+    assert re.search(rf'href="{LIST}">All 3 for you<', home.content.decode())
 
 
 def test_it_has_nothing_that_waits_for_nobody(as_: Login) -> None:
@@ -135,7 +145,7 @@ def test_an_overdue_wait_is_among_what_is_overdue_with_its_team_and_nothing_that
         ("In time", "Approvers", False),
     ]
     assert lines[0].url.endswith(f"/workflow/{theirs.pk}/change/")
-    told = told_by(support.get(LIST))
+    told = text(support)
     assert "Quill" not in told
     assert "4 wait for somebody" in told
     for query, number in (("kind=overdue-wait", 2), ("whose=teams", 1), ("whose=mine", 0), ("whose=unassigned", 4)):
@@ -145,8 +155,9 @@ def test_an_overdue_wait_is_among_what_is_overdue_with_its_team_and_nothing_that
         "Support",
         "Clinicians",
     ]
-    assert [line.what for line in support.get("/admin/").context["first_lines"]] == [line.asks for line in lines]
-    assert shown(support, "", INBOX)[0].asks == "Late", "the inbox has tasks alone"
+    assert [line.whose for line in shown(support, "?whose=")] == ["Support"]
+    assert [line.what for line in support.get("/admin/").context["first_lines"]] == [lines[0].asks]
+    assert shown(support, "?state=overdue")[0].asks == "Late", "an overdue wait is no task"
 
 
 def test_what_is_overdue_comes_first_and_is_marked(as_: Login) -> None:
@@ -156,12 +167,12 @@ def test_what_is_overdue_comes_first_and_is_marked(as_: Login) -> None:
     task(8 * DAY, task_type="later", due_at=now - HOUR)
     task(10 * DAY, task_type="in_time", due_at=now + HOUR)
     support = as_("support")
-    page = support.get(f"{LIST}?state=overdue")  # a filter of the inbox
+    page = support.get(f"{LIST}?whose=all")
     assert [line.asks for line in page.context["lines"]] == ["Late", "Later", "In time"]
     assert [line.is_overdue for line in page.context["lines"]] == [True, True, False]
     assert page.content.decode().count("badge-overdue") == 2
     assert f"{now - 2 * HOUR:%Y-%m-%d %H:%M} UTC Overdue" in told_by(page)
-    page = support.get(f"{INBOX}?state=overdue")
+    page = support.get(f"{LIST}?whose=all&state=overdue")
     assert [line.asks for line in page.context["lines"]] == ["Late", "Later"]
     assert "2 wait for somebody" in told_by(page)
 
@@ -174,7 +185,7 @@ def test_each_row_says_what_is_asked_since_when_and_whose_it_is_and_leads_there(
     asked = task(3 * HOUR, team="clinicians")
     anybody = task(2 * HOUR)
     let_go = given_up()
-    page = approver.get(LIST)
+    page = approver.get(f"{LIST}?whose=all")
     lines = page.context["lines"]
     assert [line.whose for line in lines] == [
         "some-approver",
@@ -185,7 +196,7 @@ def test_each_row_says_what_is_asked_since_when_and_whose_it_is_and_leads_there(
     ]
     assert [line.waits for line in lines] == ["5 h", "4 h", "3 h", "2 h", "now"]
     tasks = [f"/admin/workflows/manualtask/{row.pk}/change/" for row in (reviewed, left, asked, anybody)]
-    assert [line.url for line in lines] == [*tasks, f"/admin/workflows/workflow/{let_go.pk}/change/"]
+    assert [line.url.split("?")[0] for line in lines] == [*tasks, f"/admin/workflows/workflow/{let_go.pk}/change/"]
     for line in lines:
         assert approver.get(line.url).status_code == 200
     told = told_by(page)
@@ -199,7 +210,7 @@ def test_of_many_causes_it_has_a_page_and_counts_them_all(as_: Login, monkeypatc
     [rows.failed(current_step=f"step_{n}") for n in range(3)]
     page = as_("support").get(LIST)
     assert len(page.context["groups"]) == 2
-    assert "3 wait for somebody" in told_by(page)
+    assert "3 are for you" in told_by(page)
     assert "/admin/failures/" in page.content.decode().split('id="content"')[1]
 
 
@@ -215,14 +226,15 @@ def test_what_asks_for_nobody_is_folded_away_and_not_counted(as_: Login) -> None
 
 
 def test_a_row_says_whom_it_is_about_by_what_may_be_shown(as_: Login) -> None:
-    sent = {"patient": {"email": "ada@example.com"}}
+    sent = {"patient": {"email": "ada@example.com"}, "checkout": {"amount_cents": 39900, "currency": "usd"}}
     about = rows.waiting(task=False, workflow_type="onboarding", payload=sent)
     rows.open_task(about)
     rows.open_task(rows.waiting(task=False, workflow_type="onboarding", payload={"patient": {"email": {"a": 1}}}))
     rows.open_task(rows.waiting(task=False, workflow_type="onboarding", payload=["no", "object"]))
     support = as_("support")
-    page = support.get(LIST)
+    page = support.get(f"{LIST}?whose=all")
     assert [line.patient for line in page.context["lines"]] == ["a•••@example.com", "", ""]
+    assert [line.amount for line in page.context["lines"]] == ["$399.00", "", ""]
     assert "ada@" not in page.content.decode()
     assert "a•••@example.com" in words(support.get("/admin/workflows/workflow/").content.decode())
 
@@ -290,29 +302,86 @@ def test_whose_it_is_is_a_filter(as_: Login) -> None:
     assert asks(as_("superuser"), "?whose=teams") == ["Unclear call", "Ours", "Others"]
 
 
-# --- The inbox ----------------------------------------------------------------------------------
+# --- For you, and for others --------------------------------------------------------------------
+
+
+def halves(client: Client) -> tuple[list[str], list[str]]:
+    """The rows for the user, in their order, and those for others; the page and the filter say the same of these."""
+    found = client.get(LIST)
+    others = [line.asks for line in found.context["for_others"]]
+    assert others == [line.asks for line in client.get(f"{LIST}?whose=others").context["lines"]]
+    assert ('<details class="panel" data-key="others">' in found.content.decode()) == bool(others), "folded"
+    return [line.asks for line in found.context["lines"]], others
+
+
+def test_each_row_is_for_the_user_or_for_others_by_what_they_may_decide(as_: Login) -> None:
+    approver, now = as_("approver"), timezone.now()
+    me, other = User.objects.get(), User.objects.create_superuser("other")
+    me.groups.add(Group.objects.create(name="clinicians"))
+    task(task_type="soon", due_at=now + HOUR)
+    task(task_type="late", due_at=now - HOUR, team="clinicians")
+    task(task_type="mine", due_at=now, assignee=me)
+    task(task_type="left", due_at=now + 2 * HOUR, assignee=User.objects.create_user("gone"))
+    task(task_type="taken", due_at=now - HOUR, assignee=other)
+    task(task_type="own", due_at=now, four_eyes=True, requested_by=me)
+    task(task_type="of_packers", due_at=now + HOUR, team="packers")
+    task(task_type="effect_in_doubt", due_at=now + 9 * HOUR, team="operations")
+    given_up()
+    rows.overdue_wait(team="clinicians")
+    rows.overdue_wait()
+    waits = "Overdue: “Review”"
+    assert halves(approver) == (
+        ["Late", waits, "Mine", "Soon", "Left"],
+        ["Unclear call", "Taken", waits, "Own", "Of packers", "Given up: “Thank”"],
+    )
+    lead = as_("support lead")
+    assert halves(lead)[0] == ["Unclear call", waits, "Given up: “Thank”"]
+    ManualTask.objects.filter(task_type="soon").update(lead_asked_at=now)
+    mine, others = halves(lead)
+    assert (mine[:2], "Soon" in others) == (["Unclear call", "Soon"], False), "leads are asked for it"
+    assert "Soon" in halves(approver)[0]
+    for client, user in ((approver, me), (lead, User.objects.get(username="some-support lead"))):
+        parts = {whose: needs.count(needs.Asked(user, whose=whose)) for whose in (None, Whose.YOU, Whose.OTHERS)}
+        assert parts[None] == parts[Whose.YOU] + parts[Whose.OTHERS] == 11
+        found = needs.page(needs.Asked(user, kinds=needs.TASKS, whose=Whose.YOU)).items
+        asked = ManualTask.objects.filter(lead_asked_at__isnull=False) if client is lead else ManualTask.objects.none()
+        expected = [*operations.decidable(user), *asked]
+        assert {item.pk for item in found} == {each.pk for each in expected}
+
+
+def test_failures_are_for_whom_they_are_assigned_to_or_for_those_who_may_acknowledge_them(as_: Login) -> None:
+    support = as_("support")
+    me = User.objects.get()
+    for step, whom in (("reserve", me), ("charge", User.objects.create_superuser("boss")), ("review", None)):
+        row = failed(current_step=step)
+        if whom:
+            cause = {"workflow_type": row.workflow_type, "step": step, "code": row.last_error_code}
+            AssignedCause.objects.create(**cause, assignee=whom, at=timezone.now() + HOUR)
+    assert asks(support, "?whose=") == ["Failed at “Reserve”", "Failed at “Review”"]
+    assert asks(support, "?whose=others") == ["Failed at “Charge”"]
+    assert asks(as_("approver"), "?whose=") == []
+
+
+# --- Tasks by state -----------------------------------------------------------------------------
 
 
 def in_inbox(client: Client, query: str) -> list[int]:
-    return [int(line.url.split("/")[4]) for line in shown(client, query, INBOX)]
+    return [int(line.url.split("/")[4]) for line in shown(client, query, TASKS)]
 
 
-def test_the_inbox_has_the_tasks_of_the_list_by_the_same_filters_and_by_type(as_: Login) -> None:
+def test_it_has_tasks_by_type_under_both_addresses(as_: Login) -> None:
     one_of_each()
     approver = as_("approver")
     mine = task(6 * HOUR, task_type="parcel_review", assignee=User.objects.get())
-    first, *rest = ManualTask.objects.exclude(pk=mine.pk).order_by("pk").values_list("pk", flat=True)
-    tasks = [*rest, mine.pk, first]
-    assert [line.pk for line in needs.page(needs.Asked(User.objects.get())).items][:4] == tasks
-    assert in_inbox(approver, "") == tasks
-    assert in_inbox(approver, "?task_type=parcel_review") == tasks[2:]
-    assert in_inbox(approver, "?task_type=parcel_review&whose=unassigned") == tasks[3:]
+    first = ManualTask.objects.exclude(pk=mine.pk).earliest("pk").pk
+    assert in_inbox(approver, "?task_type=parcel_review") == [first, mine.pk]
+    assert in_inbox(approver, "?task_type=parcel_review&whose=unassigned") == [first]
     assert in_inbox(approver, "?whose=mine&task_type=undo_in_doubt") == []
-    row, *_ = shown(approver, "?whose=mine", INBOX)
+    row, *_ = shown(approver, "?whose=mine", TASKS)
     assert row.url.endswith(f"/{mine.pk}/change/?_changelist_filters=whose%3Dmine"), "for the task after it"
 
 
-def test_the_inbox_has_tasks_of_each_state_too_the_newest_first(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_has_tasks_of_each_state_too_the_newest_first(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
     approver = as_("approver")
     decided = {"decided_by": User.objects.get(), "decided_at": timezone.now(), "task_type": "letter"}
     made: dict[str, int] = {}
@@ -326,17 +395,17 @@ def test_the_inbox_has_tasks_of_each_state_too_the_newest_first(as_: Login, monk
     assert in_inbox(approver, "?state=all") == [ended, *closed, made["open"]]
     assert in_inbox(approver, "?state=done&task_type=letter") == [made["rejected"], made["approved"]]
     assert in_inbox(approver, "?state=all&task_type=%00") == in_inbox(approver, "?state=all")
-    assert "task_type=note" not in approver.get(INBOX).content.decode()
+    assert "task_type=note" not in approver.get(TASKS).content.decode()
     ManualTask.objects.filter(pk=made["expired"]).update(assignee=User.objects.get(), due_at=timezone.now() - HOUR)
     assert in_inbox(approver, "?state=done&whose=mine") == [made["expired"]]
-    told = text(approver, "?state=all", INBOX)
+    told = text(approver, "?state=all", TASKS)
     assert "7 tasks, newest first" in told
     assert "Letter Task" in told
     assert "Approved" in told
     assert "Decided by some-approver, " in told
     assert "Overdue" not in told.split("What is asked")[1]
     monkeypatch.setattr(needs, "PAGE", 2)
-    pages = list(walk(approver, "?state=done", INBOX))
+    pages = list(walk(approver, "?state=done", TASKS))
     assert [len(page) for page in pages] == [2, 2, 1]
 
 
@@ -345,11 +414,11 @@ def test_the_inbox_has_tasks_of_each_state_too_the_newest_first(as_: Login, monk
 
 def walk(client: Client, query: str = "", url: str = LIST) -> Iterator[list[tuple[str, int]]]:
     """The pages of the list, by their links, as what each row leads to."""
-    url += query
+    query = everybodys(query)
     for _ in range(100):
-        response = client.get(url)
+        response = client.get(url + query)
         yield [(line.url.split("/")[3], line.workflow) for line in response.context["lines"]]
-        if not (url := response.context["next_url"]):
+        if not (query := response.context["next_url"]):
             return
     raise AssertionError("The links lead in a circle.")
 
@@ -378,19 +447,9 @@ def test_page_by_page_each_is_there_once(as_: Login, monkeypatch: pytest.MonkeyP
         assert found == [*whole]
 
 
-def test_what_falls_due_between_two_pages_is_not_passed_over(as_: Login) -> None:
-    """The second page goes by the time of the first: there it was in time."""
-    now = timezone.now()
-    task(HOUR, due_at=now - timedelta(seconds=2), task_type="just_due")
-    ahead = Item(Rank.REST, now - DAY, source=1, pk=1)
-    support = as_("support")
-    assert asks(support, f"?after={Place(now - timedelta(seconds=9), ahead)}") == ["Just due"]
-    assert asks(support, f"?after={Place(now, ahead)}") == []
-
-
 @pytest.mark.parametrize(
     "after",
-    ["x", "1.0.1.0.1.1", "-1.0.1.0.1", "1.4.1.0.1", "1.0.1.9.1", "1.0.1.0.²"],
+    ["x", "0.1.0.1.1", "-1.1.0.1", "4.1.0.1", "0.1.9.1", "0.1.0.²"],
 )
 def test_a_place_that_there_is_not_is_none(after: str) -> None:
     assert needs.place(after) is None
@@ -399,8 +458,8 @@ def test_a_place_that_there_is_not_is_none(after: str) -> None:
 def test_behind_all_of_it_there_is_nothing_more(as_: Login) -> None:
     one_of_each()
     for rank in Rank:
-        after = ".".join(["9" * 16, str(int(rank)), "9" * 16, "1", "9" * 16])
-        expected = EACH[2:4] if rank != Rank.REST else []
+        after = ".".join([str(int(rank)), "9" * 16, "1", "9" * 16])
+        expected = {Rank.DUE: EACH[3:4], Rank.REST: []}.get(rank, EACH[2:4])
         asked, told = asked_and_told(as_("support"), f"?after={after}")
         assert asked == expected
         assert bool(expected) != ("Nothing is left behind this" in told)
@@ -417,7 +476,7 @@ def test_what_one_may_not_see_is_not_shown(as_: Login, permission: str, expected
     asked, told = asked_and_told(client)
     assert asked == expected
     assert f"{len(expected)} wait for somebody" in told
-    html = client.get(LIST).content.decode().split('id="content"')[1]
+    html = client.get(f"{LIST}?whose=all").content.decode().split('id="content"')[1]
     assert ("/admin/workflows/manualtask/" in html) == (permission == "view_manualtask")
     assert ("/admin/workflows/workflow/" in html) == (permission == "view_workflow")
 
@@ -437,11 +496,11 @@ def test_what_a_lead_is_asked_to_see_to_stands_first_for_leads_until_somebody_ha
     assert "Ask a lead" not in support.get(f"{url}change/").content.decode(), "one is asked already"
     assert [line.task for line in shown(lead)] == [asked.pk, old.pk]
     assert [line.task for line in shown(support)] == [old.pk, asked.pk]
-    assert [line.task for line in shown(lead, "?state=overdue", INBOX)] == []
+    assert [line.task for line in shown(lead, "?state=overdue", TASKS)] == []
     assert shown(lead, "?kind=unclear") == []
     assert "2 wait for somebody" in text(lead)
     unclear = task(task_type="effect_in_doubt", lead_asked_at=timezone.now())
-    assert [line.task for line in shown(lead, "?task_type=effect_in_doubt", INBOX)] == [unclear.pk], "once"
+    assert [line.task for line in shown(lead, "?task_type=effect_in_doubt", TASKS)] == [unclear.pk], "once"
     unclear.delete()
     assert "A lead is asked by some-support She waits on the phone." in words(
         lead.get(f"{url}change/").content.decode()

@@ -14,14 +14,15 @@ from django.utils import timezone
 
 from tests.workflows.admin.conftest import Login
 from workflows.health import bounded
-from workflows.health.needs_a_person import Item, Place, Rank
+from workflows.health.needs_a_person import Item, Rank
 
-LIST, INBOX = "/admin/needs-a-person/?", "/admin/workflows/manualtask/?"
+LIST = "/admin/needs-a-person/?"
 PAGES = [
     *(LIST + query for query in ("", "kind=task", "kind=reversal", "kind=failed", "kind=given-up")),
-    *(LIST + query for query in ("whose=mine", "whose=teams", "whose=unassigned", "whose=teams&kind=unclear")),
+    *(LIST + f"whose={whose}" for whose in ("all", "others", "mine", "teams", "unassigned")),
+    *(LIST + query for query in ("whose=teams&kind=unclear", "whose=others&kind=task")),
     *(LIST + query for query in ("kind=overdue-wait", "kind=overdue-wait&whose=teams")),
-    *(INBOX + query for query in ("", "state=overdue", "task_type=undo_in_doubt")),
+    *(LIST + query for query in ("state=overdue&whose=all", "task_type=undo_in_doubt")),
 ]
 
 
@@ -97,7 +98,7 @@ def test_a_page_reads_as_much_of_a_large_table_as_of_a_small_one(as_: Login, mon
     client = as_("operations")
     fill(10_000, assignee=User.objects.get().pk)
     halfway = timezone.now() - timedelta(seconds=5_000)
-    behind = Place(timezone.now(), Item(Rank.REST, halfway, source=1, pk=1))
+    behind = Item(Rank.DUE, halfway, source=0, pk=1)
     for url in PAGES:
         for place in ("", f"&after={behind}"):
             plans = read(client, url + place)

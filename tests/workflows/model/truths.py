@@ -146,7 +146,7 @@ def of_failures(clinic: Clinic, row: Workflow, user: User, seen_at: dict[int, in
 
 
 def _told_of(user: User) -> set[int]:
-    """The failed workflows that stand on “Needs a person”, where they are not folded away."""
+    """The failed workflows that stand on “For you” of somebody, where they are not folded away."""
     groups = [each for each in needs.groups(Asked(user)) if not each.asks_nobody]
     return {pk for group in groups for pk in group.newest}
 

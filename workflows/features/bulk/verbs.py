@@ -218,7 +218,7 @@ ASSIGN_EACH = BulkVerb(
     noun="assignment",
     did="assigned",
     how=[
-        "Your colleague finds them in the inbox, under “Mine”, with your note in the history of each workflow.",
+        "Your colleague finds them under “For you”, with your note in the history of each workflow.",
         "One that your colleague may not decide, or that somebody takes meanwhile, is skipped and says so.",
     ],
     asks_colleague=True,

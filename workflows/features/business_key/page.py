@@ -63,7 +63,7 @@ POSSIBLE_DUPLICATE = Dialogue(
     *("Carry it out as well", "Do not carry it out"),
     "Carried out, it runs beside the other one, and the patient may be charged a second time. Else it ends as a "
     "duplicate, uncharged; while the other one is under way it waits, and takes its place if that one fails.",
-    expired="Then it ends uncharged, and “Needs a person” lists it.",
+    expired="Then it ends uncharged, and “For you” lists it.",
     reason="Required.",
     needs_reason=True,
 )

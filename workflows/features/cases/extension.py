@@ -9,6 +9,7 @@ from workflows.extension import Extension, Note, Panel
 from workflows.features.cases import operations
 from workflows.health.needs_a_person import Source
 from workflows.models import CaseNote
+from workflows.operations import guards
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -30,6 +31,7 @@ class CasesExtension(Extension):
             columns=("actor",),
             asks=lambda row: f"{row.actor} asks a lead to see to it",
             whom="Support leads",
+            permissions=(guards.ASSIGN,),
         ),
     )
     empties = ("UPDATE workflows_casenote SET text = '', lead_asked_at = NULL WHERE workflow_id = ANY (%(ids)s)",)

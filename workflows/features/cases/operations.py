@@ -48,7 +48,7 @@ def add_note(workflow_id: int, *, user: User, reason: str, form: UUID | None = N
 def ask_lead(workflow_id: int, *, user: User, reason: str, form: UUID | None = None) -> None:
     """Store a note that asks a support lead to see to a workflow, as `add_note` does.
 
-    “Needs a person” lists it until a lead has seen to it, somebody acts on the workflow, or it completes.
+    “For you” lists it until a lead has seen to it, somebody acts on the workflow, or it completes.
     """
     _add(workflow_id, Event.Kind.LEAD_ASKED, user=user, reason=reason, form=form)
 
@@ -92,7 +92,7 @@ def _keep_content(workflow_id: int) -> str:
 
 
 def lead_has_seen(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
-    """A lead has seen to a workflow: “Needs a person” lists it no more. `seen` are the notes that asked."""
+    """A lead has seen to a workflow: “For you” lists it no more. `seen` are the notes that asked."""
     require(user, ASSIGN)
     with short_transaction():
         if not asking().filter(workflow=workflow_id, pk__in=seen).update(lead_asked_at=None):

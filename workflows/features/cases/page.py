@@ -64,7 +64,7 @@ ASK_LEAD = Verb(
     operation=cases.ask_lead,
     applies=lambda row: row.status != Workflow.Status.COMPLETE and not _asking(row),
     consequences=lambda row: [
-        "Support leads find it in “Needs a person”, until one has seen to it or somebody acts on the workflow.",
+        "Support leads find it in “For you”, until one has seen to it or somebody acts on the workflow.",
         "What you write stands among the notes on its page. Nothing else changes.",
     ],
     form=NoteForm,
@@ -78,7 +78,7 @@ SEEN = Verb(
     permission=operations.ASSIGN,
     operation=cases.lead_has_seen,
     applies=lambda row: bool(_asking(row)),
-    consequences=lambda row: ["It leaves “Needs a person”, unless it needs one for another reason."],
+    consequences=lambda row: ["It leaves “For you”, unless it needs one for another reason."],
     seen=(("seen", lambda row: [each.pk for each in _asking(row)]),),
     form=OptionalReasonForm,
     asks="Mark {} as seen to",

@@ -10,6 +10,7 @@ from workflows.health.bounded import Link
 from workflows.health.needs_a_person import Source
 from workflows.health.undecided import waiting_for_a_second_person
 from workflows.models import Correction
+from workflows.operations import guards
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -39,6 +40,8 @@ class CorrectionsExtension(Extension):
             columns=("told",),
             asks=_asks,
             whom="Support leads and engineers",
+            permissions=(guards.CORRECT,),
+            not_by="asked_by",
         ),
     )
     stays = (

@@ -48,7 +48,7 @@ RUN_EACH_AGAIN = BulkVerb(
     how=[
         "A worker runs this one step of each, at once; no other step is run, and each workflow stays complete.",
         "A call that is on record as done is not made again. One that nobody knows to have happened is left alone.",
-        "One that fails again for good is given up, and “Needs a person” lists it.",
+        "One that fails again for good is given up, and “For you” lists it.",
     ],
     done="made due",
     became=_became,

@@ -14,6 +14,7 @@ from workflows.features.deferred_steps.health import Deferred
 from workflows.health import late
 from workflows.health.needs_a_person import Source, given_up
 from workflows.models import FollowUp, Workflow
+from workflows.operations import guards
 from workflows.wording import words_for_step
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class DeferredStepsExtension(Extension):
             columns=("step",),
             asks=_asks,
             whom="Support",
+            permissions=(guards.FOLLOW_UP,),
         ),
     )
 

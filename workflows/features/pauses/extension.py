@@ -11,6 +11,7 @@ from workflows.health.bounded import Link
 from workflows.health.needs_a_person import Source
 from workflows.health.undecided import Undecided
 from workflows.models import Pause
+from workflows.operations import guards
 
 if TYPE_CHECKING:
     from workflows.console.base import Verb
@@ -30,6 +31,7 @@ class PausesExtension(Extension):
             columns=("actor",),
             asks=lambda row: f"The pause by {row.actor} is over its time: resume it?",
             whom="Support",
+            permissions=(guards.RUN_NOW,),
             is_late=True,
         ),
     )

@@ -205,7 +205,7 @@ class HoldAdmin(ConsoleAdmin):
 
 def _ask(row_id: int, *, user: User, reason: str) -> str:
     asked = erasing.ask(user=user, workflow_id=row_id, reason=reason)
-    return f"Erasure {asked.pk} is asked for. Another user approves it: they find it in “Needs a person”."
+    return f"Erasure {asked.pk} is asked for. Another user approves it: they find it in “For you”."
 
 
 def _approve(row_id: int, *, user: User) -> None:

@@ -10,6 +10,7 @@ from workflows.health.bounded import Link
 from workflows.health.needs_a_person import Source
 from workflows.health.undecided import Undecided
 from workflows.models import Confirmation
+from workflows.operations import guards
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -50,6 +51,8 @@ class TwoPeopleExtension(Extension):
             columns=("asked_at",),
             asks=lambda row: "Charge again what was refunded?",
             whom=WHOM,
+            permissions=(guards.CANCEL_PAID,),
+            not_by="asked_by",
         ),
         Source(
             number=5,
@@ -61,6 +64,8 @@ class TwoPeopleExtension(Extension):
             columns=("asked_at",),
             asks=lambda row: "Review what a lead has confirmed alone",
             whom=f"{WHOM}, auditors",
+            permissions=(guards.CANCEL_PAID, guards.VIEW_AUDIT),
+            not_by="decided_by",
         ),
     )
     wait_for_second = (

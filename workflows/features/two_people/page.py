@@ -82,7 +82,7 @@ REVIEW = Verb(
     consequences=lambda row: [
         *(f"{_alone(each)} {words.ended(each.reason)}" for each in _unreviewed(row)[:1]),
         "Compare it with what the other system says: was the patient charged once?",
-        "Your note stands in the history, and it leaves “Needs a person”. Nothing else changes.",
+        "Your note stands in the history, and it leaves “For you”. Nothing else changes.",
     ],
     seen=(("seen", lambda row: [each.pk for each in _unreviewed(row)[:1]]),),
     asks="Mark what was confirmed alone in {} as reviewed",

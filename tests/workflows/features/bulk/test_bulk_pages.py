@@ -149,7 +149,7 @@ def test_a_second_person_finds_it_reads_what_would_happen_and_approves(as_: Logi
     row = rows.bulk_operation(by, rows.failed(acknowledged_failure=Now()), state="asked", four_eyes=True)
     url = f"/admin/workflows/bulkoperation/{row.pk}/"
     told = "some-support asks for the retry of 1 workflow: The bank is back."
-    for where, number in {"/admin/needs-a-person/": "1 waits for", "/admin/": "All 1 that need a person"}.items():
+    for where, number in {"/admin/needs-a-person/": "1 is for you", "/admin/": "All 1 for you"}.items():
         page = lead.get(where).content.decode()
         assert told in page
         assert number in page
@@ -164,7 +164,7 @@ def test_a_second_person_finds_it_reads_what_would_happen_and_approves(as_: Logi
     assert row.state == "running"
 
 
-INBOX = "/admin/workflows/manualtask/"
+TASKS = "/admin/workflows/manualtask/"
 
 
 @pytest.mark.parametrize("verb", verbs())
@@ -183,7 +183,7 @@ def test_a_lead_assigns_the_ticked_tasks_or_all_of_a_filter(as_: Login) -> None:
     carla = User.objects.get(username="some-approver")
     first, second = [rows.open_task(rows.waiting(task=False)) for _ in range(2)]
     other = rows.open_task(rows.waiting(task=False), task_type="other_review")
-    page = client.post(INBOX, {"task": [first.pk], "bulk": "ticked"}, follow=True)
+    page = client.post(TASKS, {"task": [first.pk], "bulk": "ticked"}, follow=True)
     assert (ids(), "Start the assignment of 1 task?" in page.content.decode()) == ([first.pk], True)
     answer = {"to": carla.pk, "reason": "You know them.", "pace": "50"}
     client.post(page.wsgi_request.path, answer)
@@ -191,11 +191,12 @@ def test_a_lead_assigns_the_ticked_tasks_or_all_of_a_filter(as_: Login) -> None:
     carry_out(row)
     assert ManualTask.objects.get(assignee=carla) == first
     assert "some-approver" in client.get(f"/admin/workflows/bulkoperation/{row.pk}/change/").content.decode()
-    assert "Assign all 2" in client.get(f"{INBOX}?task_type={second.task_type}").content.decode()
-    client.post(f"{INBOX}?task_type={second.task_type}", {"bulk_all": "assign"})
+    assert "Assign all 2" in client.get(f"{TASKS}?whose=all&task_type={second.task_type}").content.decode()
+    client.post(f"{TASKS}?whose=all&task_type={second.task_type}", {"bulk_all": "assign"})
     assert ids() == [first.pk, second.pk]
-    assert client.post(INBOX, {"bulk_all": "assign"}).status_code == 400, "all, without a filter"
-    assert client.post(INBOX, {"task": ["x"]}).status_code == 400
-    assert "Nothing is chosen" in client.post(INBOX, {"bulk": "ticked"}, follow=True).content.decode()
-    assert approver.post(INBOX, {"task": [other.pk]}).status_code == 403
-    assert "Assign the ticked" not in approver.get(INBOX).content.decode()
+    assert client.post(TASKS, {"bulk_all": "assign"}).status_code == 400, "all, without a filter"
+    assert client.post(f"{TASKS}?whose=mine", {"bulk_all": "assign"}).status_code == 400, "more than tasks"
+    assert client.post(TASKS, {"task": ["x"]}).status_code == 400
+    assert "Nothing is chosen" in client.post(TASKS, {"bulk": "ticked"}, follow=True).content.decode()
+    assert approver.post(TASKS, {"task": [other.pk]}).status_code == 403
+    assert "Assign the ticked" not in approver.get(TASKS).content.decode()

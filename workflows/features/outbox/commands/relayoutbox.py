@@ -39,7 +39,7 @@ class Command(RunningCommand):
         "E-mail about what waits for people goes through EMAIL_URL (docs/notices.md).\n\n"
         "An event is sent once or more, always under the same id, and in the order of its workflow. What fails is\n"
         "tried again after 5 seconds, doubling to an hour; after three days it waits for a person (the\n"
-        "console, Needs a person). A destination that is down is left alone but for a trial; one that answers 410\n"
+        "console, For you). A destination that is down is left alone but for a trial; one that answers 410\n"
         "until a person has it tried again (the console, Services). Destinations do not delay each other.\n\n"
         "SIGTERM or Ctrl-C: it finishes what it is sending and gives back the rest. To go faster, or to have a second\n"
         "one ready, start more of these: no event is sent by two of them at a time."
