@@ -95,7 +95,7 @@ def test_a_card_says_what_is_what(open_as: Open) -> None:
             .map((each) => getComputedStyle(each, "::before").content)"""
     )
     assert [label for label in labels if label not in ("none", "normal")] == [
-        *('"Step "', '"Attempts "', '"Next attempt "', '"Error "', '"Age "')
+        *('"Step "', '"Attempts "', '"Next attempt "', '"Error "', '"Submitted "')
     ]
     page.set_viewport_size({"width": 1280, "height": 900})
     assert page.locator("#result_list thead th").nth(1).is_visible()

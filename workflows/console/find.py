@@ -19,13 +19,13 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
-from workflows.definition import definitions
+from workflows.definition import WorkflowDefinition, definitions
 from workflows.extension import installed
 from workflows.models import Effect, State, Workflow
 from workflows.search import find as finding
 from workflows.telling import words
 from workflows.telling.money import in_short
-from workflows.telling.patient import caller
+from workflows.telling.patient import amount_told, caller
 from workflows.telling.steps import step_of
 
 PERMISSION = "workflows.view_workflow"
@@ -77,8 +77,12 @@ def rows_of(found: finding.Found) -> list[dict[str, Any]]:
             "step": "" if row.status == Workflow.Status.COMPLETE else step_of(row, row.current_step),
             "age": words.age(row.created_at),
             "about": ", ".join(shown for _, shown in caller(known.get(row.workflow_type), row.payload)),
-            "money": in_short(row, known.get(row.workflow_type), row.payload, effects[row.pk]),
+            "money": _money(row, known.get(row.workflow_type), effects[row.pk]),
             "by": ", ".join(found.by.get(row.pk, ())),
         }
         for row in rows
     ]
+
+
+def _money(row: Workflow, definition: WorkflowDefinition | None, effects: list[Effect]) -> str:
+    return in_short(definition, amount_told(definition, row.payload), effects)

@@ -62,7 +62,7 @@ class Page:
 
 
 class KeysetList(ChangeList):
-    """A list in the one order of an index, whatever `?o=` asks for. Its pages start after a row.
+    """A list in the order of an index, whatever `?o=` asks for. Its pages start after a row.
 
     The order is the admin's `get_ordering`: in one direction, ending with the primary key, and never NULL.
     """
@@ -112,13 +112,20 @@ class KeysetList(ChangeList):
         """The primary keys of all rows that match, on all pages, up to COUNT_LIMIT and one."""
         return ids_of(self._arms(request))
 
+    def sorted_by(self, column: str) -> tuple[str, str]:
+        """How the list is sorted by a column, as `aria-sort` says it, and the address that sorts by it.
+
+        Both are empty if no index has the rows in that order.
+        """
+        return "", ""
+
     @cached_property
     def chips(self) -> list[tuple[str, str, str]]:
         """The active filters: title, label, and the address without each."""
         found = []
         for each in self.filter_specs:
             # Skips unused filters: each choice has its own address, and a filter may have hundreds.
-            if not each.used_parameters:
+            if not each.used_parameters or not getattr(each, "narrows", True):
                 continue
             for choice in list(each.choices(self))[1:]:
                 if choice["selected"]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import OuterRef, QuerySet, Subquery
-from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -19,12 +19,15 @@ from workflows.console import acknowledging, failures, revealing, time_filters, 
 from workflows.console import workflow_filters as filters
 from workflows.console.base import OptionalReasonForm, RetryForm, Verb
 from workflows.console.choosing import ChoosesMany
+from workflows.console.paging import KeysetList
+from workflows.console.workflow_order import PARAMETER, OrderFilter, order_of
+from workflows.definition import definitions
 from workflows.extension import installed
 from workflows.models import Attempt, ManualTask, State, Workflow
 from workflows.models.workflow import PAUSED
-from workflows.telling import consequences, patient, words
+from workflows.telling import consequences, money, patient, words
 from workflows.telling.steps import step_of
-from workflows.templatetags.cards import moment
+from workflows.templatetags.cards import short
 
 RETRY = Verb(
     slug="retry",
@@ -94,6 +97,25 @@ def _if_it_does_not_help(row: Workflow) -> str:
 
 # The states in which a workflow can be cancelled, or run now.
 UNDER_WAY = (State.QUEUED, State.RUNNING, State.RETRYING, State.WAITING, State.PARKED)
+ENDED = (State.COMPLETE, State.FAILED, State.CANCELLED)
+
+
+class WorkflowList(KeysetList):
+    """The list: of the rows that are shown, it reads the money, too."""
+
+    def sorted_by(self, column: str) -> tuple[str, str]:
+        for each in self.filter_specs:
+            if isinstance(each, OrderFilter):
+                sorted_as, order = each.of_column(column)
+                return sorted_as, self.get_query_string({PARAMETER: order.name}) if order else ""
+        return "", ""
+
+    def _shown(self, ids: Sequence[Any]) -> list[Any]:
+        rows = super()._shown(ids)
+        told = money.of_rows(rows)
+        for row in rows:
+            row.money = told.get(row.pk, "")
+        return rows
 
 
 def _verbs() -> list[Verb]:
@@ -104,8 +126,8 @@ def _verbs() -> list[Verb]:
 
 @admin.register(Workflow)
 class WorkflowAdmin(ChoosesMany):
-    list_display = ("number", "type", "state", "step", "attempt", "waits_for", "next_attempt", "error", "age")
     list_filter = (
+        OrderFilter,
         filters.PresetFilter,
         filters.StateFilter,
         filters.TypeFilter,
@@ -129,7 +151,7 @@ class WorkflowAdmin(ChoosesMany):
         latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]
         return (
             Workflow.objects.with_state()
-            .annotate(attempt_number=Subquery(latest), about=patient.about())
+            .annotate(attempt_number=Subquery(latest), about=patient.about(), charges=money.amounts_of_charges())
             .defer("payload", "context")
         )
 
@@ -137,10 +159,18 @@ class WorkflowAdmin(ChoosesMany):
         of_group = failures.of_list(request) if self.has_view_permission(request) else {}
         return super().changelist_view(request, {**of_group, **(extra_context or {})})
 
-    def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
-        """Newest first. Failures of a time: latest failure first, as in their index."""
-        plain = request.GET.get("state") == State.FAILED and not filters.OF_FAILURES & {*request.GET}
-        return ["-completed_at", "-id"] if filters.asks_for_failures(request) and not plain else ["-id"]
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WorkflowList]:
+        return WorkflowList
+
+    def get_ordering(self, request: HttpRequest) -> list[Any]:
+        return list(order_of(request).terms)
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        """The columns. Workflows that have ended have their end in place of what is next."""
+        is_over = request.GET.get("state") in ENDED or filters.asks_for_failures(request)
+        columns = ["number", "type", "state", "step", "attempt", *(() if is_over else ("waits_for", "next_attempt"))]
+        columns += ["error", *(["money"] if any(each.wording.money for each in definitions().values()) else [])]
+        return [*columns, "submitted", *(["ended"] if is_over else [])]
 
     def choosable(self, request: HttpRequest) -> Sequence[str]:
         if filters.asks_for_failures(request):
@@ -191,7 +221,7 @@ class WorkflowAdmin(ChoosesMany):
             return ""
         if row.waiting_for == PAUSED:
             return "when resumed"
-        return "due" if row.invisible_until <= timezone.now() else moment(row.invisible_until)
+        return "due" if row.invisible_until <= timezone.now() else short(row.invisible_until)
 
     @admin.display(description="Error")
     def error(self, row: Workflow) -> SafeString | str:
@@ -200,6 +230,19 @@ class WorkflowAdmin(ChoosesMany):
             return ""
         return format_html('<span class="quiet" title="{}">{}</span>', error, capfirst(error.replace("_", " ")))
 
-    @admin.display(description="Age")
-    def age(self, row: Workflow) -> SafeString:
-        return words.age_of(row.created_at)
+    @admin.display(description="Money")
+    def money(self, row: Any) -> str:
+        return str(row.money)
+
+    @admin.display(description="Submitted")
+    def submitted(self, row: Workflow) -> SafeString:
+        return _when(row.created_at)
+
+    @admin.display(description="Ended")
+    def ended(self, row: Workflow) -> SafeString | str:
+        return _when(row.completed_at) if row.completed_at else ""
+
+
+def _when(at: datetime) -> SafeString:
+    """A time, and below it how long ago that is."""
+    return format_html('{} <span class="whom">{}</span>', short(at), words.age_of(at))

@@ -5,17 +5,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from django.db.models import Case, Expression, JSONField, Value, When
+from django.db.models.functions import JSONArray
+
 from workflows.charges import Charge, ChargeState, judged
-from workflows.definition import WorkflowDefinition
+from workflows.definition import WorkflowDefinition, definitions
 from workflows.effects import NOT_DONE, SKIPPED
 from workflows.engine import undo_question
 from workflows.models import Effect, Workflow
-from workflows.operations.amounts import amount
+from workflows.operations import amounts
+from workflows.operations.amounts import UNKNOWN, amount
 from workflows.redaction import masked_reference, private_part
 from workflows.telling import words
+from workflows.telling.patient import payload_at
 from workflows.wording import Money
 
 NOTHING = "Nothing has been charged."
@@ -95,15 +101,40 @@ def is_reversing(workflow: Workflow, definition: WorkflowDefinition | None) -> b
     return workflow.compensating and not undo_question.is_undecided(definition, workflow)
 
 
-def in_short(
-    workflow: Workflow, definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]
-) -> str:
-    """What became of the latest charge (of a held one, if any): `$145.00 charged`. Empty without a charge."""
-    charges = judged(definition, effects, reversing=is_reversing(workflow, definition))
+def in_short(definition: WorkflowDefinition | None, sum_charged: str, effects: Sequence[Effect]) -> str:
+    """What became of the latest charge (of a held one, if any): `$145.00 charged`. Empty without a charge.
+
+    `sum_charged` is a charge in words, empty if it is not known.
+    """
+    charges = judged(definition, effects, reversing=False)  # a charge to be refunded is charged, in short
     told = [each for each in charges if each.is_held] or [each for each in charges if each.state in _IN_SHORT]
-    if not told or definition is None or definition.wording.money is None:
-        return ""
-    return f"{amount(payload, definition.wording.money)} {_IN_SHORT.get(told[-1].state, 'charged')}"
+    return f"{sum_charged or UNKNOWN} {_IN_SHORT.get(told[-1].state, 'charged')}" if told else ""
+
+
+def of_rows(rows: Iterable[Any]) -> dict[int, str]:
+    """`in_short` of the rows of a list, which are annotated with `amounts_of_charges`, by id: at most one statement."""
+    known = {name: each for name, each in definitions().items() if each.wording.money}
+    by_id = {row.pk: row for row in rows if row.workflow_type in known}
+    steps = {step for each in known.values() for step in each.charge_names}
+    effects: dict[int, list[Effect]] = defaultdict(list)
+    if by_id:
+        calls = Effect.objects.filter(workflow__in=by_id, step__in=steps).defer("error_message").order_by("id")
+        for effect in calls:
+            effects[effect.workflow_id].append(effect)
+    return {
+        pk: in_short(known[by_id[pk].workflow_type], amounts.known(*(by_id[pk].charges or (None, None))), found)
+        for pk, found in effects.items()
+    }
+
+
+def amounts_of_charges() -> Expression:
+    """SQL for the amount of a charge and its currency, as JSON; nothing else of the payload. NULL without charges."""
+    found = {name: money for name, each in definitions().items() if (money := each.wording.money)}
+    told = [
+        When(workflow_type=name, then=JSONArray(payload_at(money.amount), payload_at(money.currency)))
+        for name, money in found.items()
+    ]
+    return Case(*told, output_field=JSONField()) if told else Value(None, JSONField())
 
 
 _IN_SHORT = {ChargeState.UNCLEAR: "unclear", ChargeState.UNCLEAR_LEFT: "unclear", ChargeState.REFUNDED: "refunded"}

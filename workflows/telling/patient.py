@@ -239,7 +239,7 @@ def _money(part: str) -> Expression:
 def about() -> Expression:
     """SQL for the first field that verifies a caller. Reads nothing else of the payload."""
     fields = {name: fields[0] for name, each in definitions().items() if (fields := each.wording.caller)}
-    told = [When(workflow_type=name, then=_at(field.path)) for name, field in fields.items()]
+    told = [When(workflow_type=name, then=payload_at(field.path)) for name, field in fields.items()]
     return Case(*told, output_field=JSONField()) if told else Value(None, JSONField())
 
 
@@ -249,7 +249,8 @@ def masked_by(workflow_type: str, value: Any) -> str:
     return words.cut(fields[0].show(value)) if fields and words.is_text_or_number(value) else ""
 
 
-def _at(path: str, payload: str = "payload") -> KeyTransform:
+def payload_at(path: str, payload: str = "payload") -> KeyTransform:
+    """SQL for the value of a payload's field."""
     value: Any = payload
     for name in path.split("."):
         value = KeyTransform(name, value)

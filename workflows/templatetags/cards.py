@@ -67,6 +67,11 @@ def _pointed_at(found: re.Match[str]) -> str:
     return found[0] if times.is_twice(at) else _time(at, found[0])
 
 
+def short(at: datetime) -> SafeString:
+    """The time to the minute without the zone, for a list: `times_are` names it below."""
+    return _time(at, f"{timezone.localtime(at):{times.MINUTE}}")
+
+
 def _time(at: datetime, told: str) -> SafeString:
     return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), times.utc(at), told)
 
@@ -92,3 +97,11 @@ def labelled(cells: Iterable[SafeString], headers: Iterable[Mapping[str, Any]]) 
         else:
             label = format_html(' data-label="{}"', capfirst(header["text"]))
             yield mark_safe(f"{tag}{label}{rest}")  # noqa: S308 (both parts are safe already)
+
+
+@register.filter
+def sortable(headers: Iterable[Mapping[str, Any]], changelist: Any) -> Iterator[dict[str, Any]]:
+    """The headers of a list as the admin makes them, each with what `KeysetList.sorted_by` says of its column."""
+    for name, header in zip(changelist.list_display, headers, strict=True):
+        sorted_as, url = changelist.sorted_by(name) if hasattr(changelist, "sorted_by") else ("", "")
+        yield {**header, "sorted_as": sorted_as, "url": url}
