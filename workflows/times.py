@@ -5,10 +5,13 @@ Only the pages of the console have readers (`workflows.console.zone`): the API, 
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 
 from django.utils import timezone
 
+# The first and last days that can be chosen: beyond them, some time zones have no such time.
+EARLIEST, LATEST = date(1900, 1, 1), date(9999, 12, 30)
+TICK = timedelta(microseconds=1)
 MINUTE, SECOND = "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S"
 
 
@@ -66,6 +69,15 @@ def utc(at: datetime) -> str:
 def start_of(day: date) -> datetime:
     """The first moment of a reader's day, in UTC. A day may begin at 1 o'clock, and have 23 or 25 hours."""
     return datetime.combine(day, time.min, timezone.get_current_timezone()).astimezone(UTC)
+
+
+def start_of_typed(text: str, *, later: int = 0) -> datetime | None:
+    """`start_of` a day as a form sends it, `2026-11-29`, or so many days later. None if it is no date in range."""
+    try:
+        day = date.fromisoformat(text) + timedelta(later)
+    except (ValueError, OverflowError):
+        return None
+    return start_of(day) if EARLIEST <= day < LATEST else None
 
 
 def is_twice(local: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""The filters of the list of workflows by time, for links from charts and counts."""
+"""The filters of the list of workflows by time: for people, and for links from charts and counts."""
 
 from __future__ import annotations
 
@@ -7,35 +7,62 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import BadRequest
 from django.db.models import QuerySet
 from django.db.models.expressions import RawSQL
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
+from django.utils import timezone
 from django.utils.functional import cached_property
 
 from workflows import times
-from workflows.console import failures
+from workflows.console import failures, paging
 from workflows.definition import definitions
 from workflows.health import bounded, by_time, recent_failures
 from workflows.health.failures import Ends, ends
 from workflows.models import Workflow
 
+# The form by which people choose days: the parameter of the filter, and the first and the last day.
+OF, SINCE, UNTIL = "of", "since", "until"
+
 
 class Between(admin.SimpleListFilter):
-    """Rows of some time, which the parameter gives as links write it. The page does not offer it."""
+    """Rows of some time, which the parameter gives as links write it. `is_offered`: the page offers times and days."""
+
+    template = "admin/workflows/time_filter.html"
+    is_offered = True
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        if not (found := self.interval):
-            return []
-        since, until = map(times.minute, found)  # with dates, because a bulk operation stores its filters in words
-        return [(self.value() or "", f"From {since} to {until}")]
+        offered: dict[str, str] = {}
+        if self.is_offered:
+            offered |= {name: str(label) for name, (label, _) in recent_failures.RECENT.items()}
+        if found := self.interval:
+            given = self.value() or ""
+            # With dates, because a bulk operation stores its filters in words.
+            told = "From {} to {}".format(*map(times.minute, found))
+            offered[given] = f"{offered[given]} ({told[0].lower()}{told[1:]})" if given in offered else told
+        return list(offered.items())
 
     @property
+    def others(self) -> list[tuple[str, str]]:
+        """What the form keeps of the address: the other filters."""
+        gone = {self.parameter_name, paging.AFTER, paging.BEFORE}
+        return [(name, value) for name, value in self.request.GET.items() if name not in gone]
+
+    @property
+    def days(self) -> tuple[str, str]:
+        """The first and the last day of the chosen time, for the form; empty without one."""
+        if not (found := self.interval):
+            return "", ""
+        since, until = (timezone.localtime(each) for each in (found[0], found[1] - times.TICK))
+        return f"{since:%Y-%m-%d}", f"{until:%Y-%m-%d}"
+
+    @cached_property
     def interval(self) -> tuple[datetime, datetime] | None:
         return recent_failures.interval(self.value() or "")
 
 
 class FailedFilter(Between):
-    """Failures between two times, for links from Home."""
+    """Failures between two times."""
 
     title = "time of failure"
     parameter_name = "failed"
@@ -50,6 +77,7 @@ class EndedFilter(Between):
 
     title = "time of failure, retried since or not"
     parameter_name = "ended"
+    is_offered = False
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         return _with_ids(queryset, self.ends.workflows) if self.value() else queryset
@@ -77,7 +105,7 @@ class EndedFilter(Between):
 
 
 class CameFilter(Between):
-    """Workflows that were submitted between two times, for links from charts."""
+    """Workflows that were submitted between two times."""
 
     title = "time of submission"
     parameter_name = "came"
@@ -88,18 +116,53 @@ class CameFilter(Between):
 
 
 class CompletedFilter(Between):
-    """Workflows that completed between two times, for links from charts."""
+    """Workflows that completed between two times."""
 
     title = "time of completion"
     parameter_name = "completed"
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        return _with_ids(queryset, self.ids) if self.value() else queryset
+        return _with_ids(queryset, self.found.ids) if self.value() else queryset
 
     @cached_property
-    def ids(self) -> list[int]:
-        found = self.interval
-        return by_time.completed(*found, _type_in(self.request)) if found else []
+    def found(self) -> by_time.Completed:
+        given = self.interval
+        return by_time.completed(*given, _type_in(self.request)) if given else by_time.Completed([], are_all=True)
+
+    @property
+    def told(self) -> str:
+        """The sentence above a list that does not have all of them."""
+        if not self.value() or self.found.are_all:
+            return ""
+        return "More completed in that time than can be listed, and the oldest are left out: choose fewer days."
+
+
+def chosen(sent: QueryDict) -> tuple[str, str]:
+    """The query of the list for the days that the form sent, and why they cannot be, as a sentence.
+
+    Raises BadRequest for a filter that has no form.
+    """
+    query = sent.copy()
+    of, *days = (str(query.pop(name, [""])[-1]).strip() for name in (OF, SINCE, UNTIL))
+    if of not in OFFERED:
+        raise BadRequest("There is no such filter.")
+    since = times.start_of_typed(days[0] or EARLIEST)
+    until = times.start_of_typed(days[1] or str(timezone.localdate()), later=1)
+    refusal = ""
+    if since is None or until is None:
+        refusal = "Choose days of the years 1900 to 9999: nothing has changed."
+    elif since >= until:
+        refusal = "The first day comes after the last one: nothing has changed."
+    else:
+        query.pop(of, None)
+        if any(days):
+            query[of] = recent_failures.interval_text(since, until)
+    return query.urlencode(safe="/:"), refusal
+
+
+OFFERED = [each.parameter_name for each in (CameFilter, CompletedFilter, FailedFilter)]
+# The first day, if only the last one is chosen.
+EARLIEST = "2000-01-01"
 
 
 def _with_ids(rows: QuerySet[Workflow], ids: Iterable[int]) -> QuerySet[Workflow]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import OuterRef, QuerySet, Subquery
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -156,8 +157,19 @@ class WorkflowAdmin(ChoosesMany):
         )
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if time_filters.OF in request.GET:
+            return self._with_days(request)
         of_group = failures.of_list(request) if self.has_view_permission(request) else {}
         return super().changelist_view(request, {**of_group, **(extra_context or {})})
+
+    def _with_days(self, request: HttpRequest) -> HttpResponse:
+        """Redirect to the list with the days that were chosen, in the form that links have."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        query, refusal = time_filters.chosen(request.GET)
+        if refusal:
+            self.message_user(request, refusal, messages.ERROR)
+        return HttpResponseRedirect(f"{request.path}?{query}")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WorkflowList]:
         return WorkflowList
@@ -167,7 +179,8 @@ class WorkflowAdmin(ChoosesMany):
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         """The columns. Workflows that have ended have their end in place of what is next."""
-        is_over = request.GET.get("state") in ENDED or filters.asks_for_failures(request)
+        asked = request.GET
+        is_over = asked.get("state") in ENDED or "completed" in asked or filters.asks_for_failures(request)
         columns = ["number", "type", "state", "step", "attempt", *(() if is_over else ("waits_for", "next_attempt"))]
         columns += ["error", *(["money"] if any(each.wording.money for each in definitions().values()) else [])]
         return [*columns, "submitted", *(["ended"] if is_over else [])]

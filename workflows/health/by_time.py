@@ -8,14 +8,17 @@ transactions, are found. What a server's clock put back by more than that has mo
 from __future__ import annotations
 
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db.models import QuerySet
 
 from workflows.health import bounded
 from workflows.models import Event, Workflow
-from workflows.postgres.statements import fetch_all, fetch_row
+from workflows.postgres.statements import fetch_row
 
 SLACK = 1_000
+# Two days of 100,000 completions: a rare type is not looked for in those of a year.
+EXAMINED = 200_000
 MAX = 2**63 - 1  # of a bigint
 
 
@@ -25,18 +28,40 @@ def came(rows: QuerySet[Workflow], since: datetime, until: datetime) -> QuerySet
     return rows.filter(pk__gte=first, pk__lte=last, created_at__gte=since, created_at__lt=until)
 
 
-def completed(since: datetime, until: datetime, workflow_type: str = "") -> list[int]:
-    """The ids of the workflows of that type, or of all, that completed then: the newest, to one above the limit."""
+class Completed(NamedTuple):
+    """The ids of workflows that completed in a time, newest first, and whether they are all of them."""
+
+    ids: list[int]
+    are_all: bool
+
+
+def completed(since: datetime, until: datetime, workflow_type: str = "") -> Completed:
+    """The newest workflows of that type, or of all, that completed then, to one above the limit of counts.
+
+    Looks at no more than the newest EXAMINED completions of that time, of whatever type.
+    """
     first, last = _ids("workflows_event", "at", since, until)
-    found = fetch_all(
-        f"""SELECT e.workflow_id FROM workflows_event e JOIN workflows_workflow w ON w.id = e.workflow_id
-             WHERE e.id BETWEEN %(first)s AND %(last)s
-               AND e.kind = '{Event.Kind.COMPLETED}' AND e.finished_xid IS NOT NULL
-               AND e.at >= %(since)s AND e.at < %(until)s AND %(type)s IN ('', w.workflow_type)
-             ORDER BY e.id DESC LIMIT %(limit)s""",  # noqa: S608 (ours)
-        dict(first=first, last=last, since=since, until=until, type=workflow_type, limit=bounded.limit() + 1),  # noqa: C408
+    ids, examined = fetch_row(
+        f"""WITH e AS MATERIALIZED (
+                   SELECT id, workflow_id FROM workflows_event
+                    WHERE id BETWEEN %(first)s AND %(last)s
+                      AND kind = '{Event.Kind.COMPLETED}' AND finished_xid IS NOT NULL
+                      AND at >= %(since)s AND at < %(until)s
+                    ORDER BY id DESC LIMIT %(examined)s)
+            SELECT ARRAY(SELECT w.id FROM e JOIN workflows_workflow w ON w.id = e.workflow_id
+                          WHERE %(type)s IN ('', w.workflow_type)
+                          ORDER BY e.id DESC LIMIT %(limit)s), (SELECT count(*) FROM e)""",  # noqa: S608 (ours)
+        {
+            "first": first,
+            "last": last,
+            "since": since,
+            "until": until,
+            "type": workflow_type,
+            "examined": EXAMINED if workflow_type else bounded.limit() + 1,
+            "limit": bounded.limit() + 1,
+        },
     )
-    return [pk for (pk,) in found]
+    return Completed(ids, examined < EXAMINED if workflow_type else len(ids) <= bounded.limit())
 
 
 def _ids(table: str, column: str, since: datetime, until: datetime) -> tuple[int, int]:

@@ -8,7 +8,9 @@ from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 
 from django.db import models
 from django.db.models import Case, Q, QuerySet, When
+from django.utils import timezone
 
+from workflows import times
 from workflows.definition import definitions
 from workflows.errors import DUPLICATES
 from workflows.health import bounded
@@ -38,10 +40,15 @@ def window(at: datetime, number: int, column: timedelta) -> tuple[datetime, date
 
 
 def interval(text: str) -> tuple[datetime, datetime] | None:
-    """Two times as a link has them: `2026-11-23T00:10:00.0Z/2026-11-23T01:10:00.0Z`; None for any other text.
+    """Two times as a link has them: `2026-11-23T00:10:00.0Z/2026-11-23T01:10:00.0Z`, or one of RECENT; else None.
 
     None also for Python's first and last year, which some zones cannot show.
     """
+    if text == "today":
+        today = timezone.localdate()
+        return times.start_of(today), times.start_of(today + timedelta(days=1))
+    if text in RECENT:
+        return window(timezone.now(), RECENT[text][1], HOUR)
     try:
         since, until = (datetime.strptime(part, _STAMP).replace(tzinfo=UTC) for part in text.split("/"))
     except ValueError:
@@ -49,6 +56,13 @@ def interval(text: str) -> tuple[datetime, datetime] | None:
     return (since, until) if all(MINYEAR < each.year < MAXYEAR for each in (since, until)) else None
 
 
+# Times that move on with the clock, for filters that are kept: what they are called, and how many hours they have.
+RECENT = {
+    "today": ("Today", 24),
+    "24h": ("Last 24 hours", 24),
+    "7d": ("Last 7 days", 7 * 24),
+    "30d": ("Last 30 days", 30 * 24),
+}
 _STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 

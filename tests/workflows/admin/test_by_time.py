@@ -38,10 +38,13 @@ def test_it_finds_those_of_the_time_and_no_others(monkeypatch: pytest.MonkeyPatc
     assert (
         list(by_time.came(every, AT - 2 * HOUR, AT)) == list(by_time.came(every, AT + 90 * HOUR, AT + 91 * HOUR)) == []
     )
-    assert by_time.completed(AT + HOUR, AT + 3 * HOUR) == found[1::-1]
-    assert by_time.completed(AT + 2 * HOUR, AT + 9 * HOUR, "onboarding") == []
+    assert by_time.completed(AT + HOUR, AT + 3 * HOUR) == (found[1::-1], True)
+    assert by_time.completed(AT + 2 * HOUR, AT + 9 * HOUR, "onboarding") == ([], True)
     with bounded.counting_to(3):
-        assert by_time.completed(AT, AT + 99 * HOUR, "parcel") == found[:-5:-1]
+        assert by_time.completed(AT, AT + 99 * HOUR, "parcel").ids == found[:-5:-1]
+        assert by_time.completed(AT, AT + 99 * HOUR) == (found[:-5:-1], False)
+    monkeypatch.setattr(by_time, "EXAMINED", 5)
+    assert by_time.completed(AT, AT + 99 * HOUR, "onboarding") == ([], False), "not all were looked at"
     span = by_time._ids("workflows_workflow", "created_at", AT + 10 * HOUR, AT + 12 * HOUR)
     assert span == (found[9], found[12])  # that is all that is read
 

@@ -40,8 +40,6 @@ MOST_EXPORTED = 100_000
 # Without a chosen time the page counts the reveals of the last 7 days.
 DAYS_COUNTED = timedelta(days=7)
 COUNTS_SHOWN = 100
-# The first and last days that can be chosen: beyond them, some time zones have no such time.
-EARLIEST, LATEST = date(1900, 1, 1), date(9999, 12, 30)
 
 SORTS = {"": "Everything", LOOKED: "What people looked at", DID: "What people did"}
 LOOKS = dict(Access.Kind.choices)
@@ -84,8 +82,8 @@ class Filters(NamedTuple):
             person=given["person"][:150].replace("\x00", ""),
             sort=given["sort"] if given["sort"] in SORTS else "",
             patient=given["patient"] if is_number(given["patient"]) else "",
-            since=given["since"] if _day(given["since"]) else "",
-            until=given["until"] if _day(given["until"]) else "",
+            since=given["since"] if times.start_of_typed(given["since"]) else "",
+            until=given["until"] if times.start_of_typed(given["until"]) else "",
         )
 
     @property
@@ -166,7 +164,7 @@ def _people(chosen: str) -> list[str]:
 
 def _asked(filters: Filters) -> tuple[Asked, Sequence[str]]:
     """The lines that the filters ask for, and the keys by which a patient's other workflows were searched."""
-    since, until = _day(filters.since), _day(filters.until, days=1)
+    since, until = times.start_of_typed(filters.since), times.start_of_typed(filters.until, later=1)
     workflows, tried = _of_patient(int(filters.patient)) if filters.patient else (None, ())
     return Asked(filters.person, workflows, since, until, filters.sort), tried
 
@@ -178,15 +176,6 @@ def _of_patient(workflow_id: int) -> tuple[Sequence[int], Sequence[str]]:
         return [workflow_id], ()
     found = finding.others_of(workflow_id, definitions().get(known[0]), known[1], shown=finding.SHOWN)
     return [workflow_id, *found.ids], found.tried
-
-
-def _day(text: str, *, days: int = 0) -> datetime | None:
-    """The start of a day in the reader's zone, or of a day so many days later. None if the text is no date in range."""
-    try:
-        day = date.fromisoformat(text) + timedelta(days)
-    except (ValueError, OverflowError):
-        return None
-    return times.start_of(day) if EARLIEST <= day < LATEST else None
 
 
 def _text(place: Place) -> str:
