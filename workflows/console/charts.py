@@ -109,18 +109,19 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar. `percent` is its length as a share of the longest."""
+    """A bar. `percent` is its length as a share of the longest; `tone` names its colour: a state, or `bad`."""
 
     label: str
     told: str
     percent: float
     url: str
+    tone: str
 
 
-def bars(counted: Sequence[tuple[str, int, str]], *, tell: Callable[[int], str] = "{:,}".format) -> list[Bar]:
-    """The bars of these counts: label, number and address."""
-    longest = max((number for _, number, _ in counted), default=0) or 1
-    return [Bar(label, tell(number), _short(100 * number / longest), url) for label, number, url in counted]
+def bars(counted: Sequence[tuple[str, int, str, str]], *, tell: Callable[[int], str] = "{:,}".format) -> list[Bar]:
+    """The bars of these counts: label, number, address and tone."""
+    longest = max((number for _, number, *_ in counted), default=0) or 1
+    return [Bar(label, tell(number), _short(100 * number / longest), *rest) for label, number, *rest in counted]
 
 
 def _path(rectangles: Iterable[tuple[float, float, float, float]]) -> str:

@@ -56,7 +56,7 @@ def numbers(counts: Counts, user: User | AnonymousUser) -> list[tuple[str, str, 
 
 
 def states(counts: Counts) -> list[Bar]:
-    shown = [(state.label, count.number, links.to(count.link)) for state, count in counts.states.items()]
+    shown = [(each.label, count.number, links.to(count.link), each.value) for each, count in counts.states.items()]
     return charts.bars(shown, tell=bounded.text)
 
 

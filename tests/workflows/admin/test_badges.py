@@ -36,10 +36,10 @@ KINDS = {
 }
 
 
-def tone_of(kind: str) -> str:
+def tone_of(kind: str, of: str = "badge") -> str:
     """The last rule of the stylesheet that names it decides, as in a browser."""
     rules = re.findall(r"([^{}]*)\{([^{}]*)\}", CSS.read_text())
-    named = [body for selectors, body in rules if f".badge-{kind}" in re.split(r"[\s,]+", selectors)]
+    named = [body for selectors, body in rules if f".{of}-{kind}" in re.split(r"[\s,]+", selectors)]
     return re.findall(r"--state-(\w+)", named[-1])[0] if named else "idle"
 
 
@@ -47,6 +47,7 @@ def test_each_state_has_the_colour_of_what_it_means() -> None:
     expected = {"bad": BAD, "wait": WAIT, "busy": BUSY, "good": GOOD}
     tones = {kind: next((tone for tone, kinds in expected.items() if kind in kinds), "idle") for kind in KINDS}
     assert {kind: tone_of(kind) for kind in KINDS} == tones
+    assert {state: tone_of(state, "bar") for state in State.values} == {state: tones[state] for state in State.values}
 
 
 def badge(as_: Login, url: str) -> tuple[str, str]:

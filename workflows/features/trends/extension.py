@@ -26,7 +26,7 @@ class TrendsExtension(Extension):
         trends = page.of_workflows(request.GET.get("range", ""), read.at, request.GET.get("workflow_type", ""))
         bars = {"caption": "Failures, by step and code", "bars": trends["failures"], "none": "Nothing has failed."}
         yield Panel("going", "admin/workflows/trends.html", {"trends": trends})
-        yield Panel("bars", "admin/workflows/bars.html", {**bars, "tone": "bad"})
+        yield Panel("bars", "admin/workflows/bars.html", bars)
 
     def charts(self, shown: str, now: datetime, causes: Collection[tuple[str, str, str]]) -> Mapping[Any, Chart]:
         from workflows.features.trends import page

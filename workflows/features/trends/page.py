@@ -122,7 +122,7 @@ class Trends:
         for each in points:
             counted[each.workflow_type, each.step, each.code] += each.count
         worst, times = counted.most_common(BARS), recent_failures.interval_text(self.since, self.until)
-        return charts.bars([(_failure(*of), number, links.failed_in(times, Cause(*of))) for of, number in worst])
+        return charts.bars([(_failure(*of), number, links.failed_in(times, Cause(*of)), "bad") for of, number in worst])
 
     def linked(self, what: str, chart: Chart) -> Chart:
         """The same chart, with links to the workflows that its columns count: that `came`, `completed` or `ended`."""
