@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from workflows.features.doctor.findings import Look
     from workflows.health.bounded import Link
     from workflows.health.counts import Counts
+    from workflows.health.failures import Group
     from workflows.health.figures import Figures
     from workflows.health.needs_a_person import Source
     from workflows.health.side_processes import Unattended
     from workflows.health.undecided import Undecided
     from workflows.management.workflow.subcommand import Subcommand
     from workflows.models import Attempt, Workflow
+    from workflows.models.failure import Cause
     from workflows.operations.bulk_verbs import BulkVerb
     from workflows.search.find import Found
     from workflows.telling import audited
@@ -217,6 +219,10 @@ class Extension:
 
     def failures(self) -> Iterable[Panel]:
         """Parts of the failures page: `below` the groups."""
+        return ()
+
+    def incident(self, cause: Cause, group: Group | None, request: HttpRequest) -> Iterable[Panel]:
+        """Parts of the page of a cause: `standing`, or `below`. `group` has its failures, if any are left."""
         return ()
 
     def charts(self, shown: str, now: datetime, causes: Collection[tuple[str, str, str]]) -> Mapping[Any, Chart]:

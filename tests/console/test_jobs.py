@@ -243,7 +243,7 @@ def test_retry_exactly_the_forty_of_one_outage_and_see_them_done(sit_down: SitDo
     person = sit_down("support lead")
     person.follow("Failures", bar=True)
     person.follow("Failed at “Charge”", row="40")
-    person.press("Retry all 40")
+    person.press("Retry these 40")
     late = rows.failed(**outage)
     assert person.reads("All 40 chosen are retried.")
     person.write("Reason", "Payments is back.")

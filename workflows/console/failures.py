@@ -1,4 +1,4 @@
-"""FAILURES, grouped by type, step and code. A group's page is the list of its workflows, with a sentence above it."""
+"""FAILURES, grouped by type, step and code, in all releases. A group's page is the incident (`console.incident`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workflows.console.panels import by_place
 from workflows.definition import definitions, wording_of_type
 from workflows.errors import NotAllowed
 from workflows.extension import installed
-from workflows.health import failures, recent_failures
+from workflows.health import failures
 from workflows.health.failures import Group
 from workflows.models import Event
 from workflows.models.failure import Cause
@@ -105,22 +105,21 @@ def _told(found: Sequence[Group]) -> str:
 
 
 def _lines(found: Sequence[Group], show: str, now: datetime) -> list[Line]:
-    causes = {each.cause[:3] for each in found}
+    causes = {each.cause for each in found}
     charts = {of: chart for each in installed() for of, chart in each.charts(show, now, causes).items()}
     by = _acknowledged_by([each.newest[0] for each in found if not each.left])
-    times = recent_failures.interval_text(TIMES[show].window(now)[0], now) if show else ""
-    charted = recent_failures.interval_text(*TIMES[show or "24h"].window(now))
     return [
         replace(
-            line(each, times, by.get(each.newest[0], "")),
-            chart=(chart := charts.get(each.cause[:3])),
-            chart_url=links.failed_in(charted, Cause(*each.cause[:3])) if chart and chart.drawn else "",
+            line(each, show, by.get(each.newest[0], "")),
+            chart=(chart := charts.get(each.cause)),
+            chart_url=links.incident(each.cause, show or "24h") if chart and chart.drawn else "",
         )
         for each in found
     ]
 
 
-def line(group: Group, times: str = "", acknowledged_by: str = "") -> Line:
+def line(group: Group, shown: str = "", by: str = "") -> Line:
+    """The line of a group; `shown` names the range of time that it counts, if that is not all that is left."""
     cause, code = group.cause, words_for_code(wording_of_type(group.cause.workflow_type), group.cause.code)
     step = title_of(wording_of_type(cause.workflow_type), cause.step) or words.plain(cause.step)
     return Line(
@@ -128,12 +127,16 @@ def line(group: Group, times: str = "", acknowledged_by: str = "") -> Line:
         what=f"Failed at “{step}”" if step else "Failed",
         why=code.staff,
         advice=ADVICE[_kind(group)],
-        url=links.failures_of(cause, times) if group.number > 1 else links.workflow(group.newest[0]),
-        number=f"{group.number:,}" if group.number < failures.MOST else f"{failures.MOST:,}+",
+        url=links.incident(cause, shown) if group.number > 1 else links.workflow(group.newest[0]),
+        number=number_of(group),
         money=_money(group),
-        assign_url=f"{reverse('admin:assign_failures')}?{urlencode(links.filters_of(cause))}" if group.left else "",
-        whose=f"Acknowledged by {acknowledged_by}" if acknowledged_by else whose(group),
+        assign_url=f"{reverse('admin:assign_failures')}?{urlencode(cause._asdict())}" if group.left else "",
+        whose=f"Acknowledged by {by}" if by else whose(group),
     )
+
+
+def number_of(group: Group) -> str:
+    return f"{group.number:,}" if group.number < failures.MOST else f"{failures.MOST:,}+"
 
 
 def whose(group: Group) -> str:
@@ -172,15 +175,6 @@ def _acknowledged_by(ids: Sequence[int]) -> dict[int, str]:
 # --- A group ------------------------------------------------------------------------------------
 
 
-def of_list(request: HttpRequest) -> dict[str, Any]:
-    """The context above a list of workflows that shows the failures of one cause."""
-    cause, times = cause_of(request), recent_failures.interval(request.GET.get("failed", ""))
-    if cause is None or not (times or request.GET.get("preset") == links.LEFT):
-        return {}
-    found = failures.between(*times, cause) if times else failures.unacknowledged(cause)
-    return {"groups": [line(each) for each in found], "assigns_causes": request.user.has_perm(operations.ACKNOWLEDGE)}
-
-
 class AssignForm(OptionalReasonForm):
     """A colleague who may acknowledge failures, and a note."""
 
@@ -191,11 +185,11 @@ class AssignForm(OptionalReasonForm):
 
 
 def assign(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
-    """Assign a group to a user: GET says what that means, POST does it."""
+    """Assign the failures of a cause to a user: GET says what that means, POST does it."""
     _require(request, operations.ACKNOWLEDGE)
     _require(request, SEE)
     cause = cause_of(request)
-    if cause is None or cause.release is None:
+    if cause is None:
         raise Http404("No group of failures is named.")
     form = AssignForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
@@ -204,7 +198,7 @@ def assign(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
             messages.success(request, operations.assign_cause(cause, user=request.user, **form.cleaned_data))
         except NotAllowed as refusal:
             messages.error(request, str(refusal))
-        return HttpResponseRedirect(links.failures_of(cause))
+        return HttpResponseRedirect(links.incident(cause))
     context = {
         **site.each_context(request),
         "title": "Assign",
@@ -219,18 +213,17 @@ def assign(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
             "What fails for the same reason meanwhile is theirs, too, until all of it is retried or acknowledged.",
         ],
         "form": form,
-        "back": links.failures_of(cause),
+        "back": links.incident(cause),
     }
     return TemplateResponse(request, "admin/workflows/assign_failures.html", context)
 
 
 def cause_of(request: HttpRequest) -> Cause | None:
     """The cause that the filters of a list name; None if they name none."""
-    workflow_type, step, code, release = map(request.GET.get, Cause._fields)
+    workflow_type, step, code = map(request.GET.get, Cause._fields)
     if workflow_type is None or step is None or code is None:
         return None
-    cause = Cause(workflow_type, step, code, release)
-    return None if any("\x00" in (each or "") for each in cause) else cause  # PostgreSQL cannot store it
+    return None if "\x00" in workflow_type + step + code else Cause(workflow_type, step, code)  # PostgreSQL stores none
 
 
 def _require(request: HttpRequest, permission: str) -> None:

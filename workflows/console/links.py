@@ -37,22 +37,27 @@ def bulk_operation(bulk_id: int) -> str:
     return reverse("admin:workflows_bulkoperation_change", args=[bulk_id])
 
 
-def failures_of(cause: Cause, times: str = "") -> str:
-    """The list of a group: its failures of these times, or those that nobody has acknowledged."""
+def incident(cause: Cause, shown: str = "") -> str:
+    """The page of a cause; `shown` names a range of time."""
+    return f"{reverse('admin:incident')}?{query(cause, **({'range': shown} if shown else {}))}"
+
+
+def query(cause: Cause, **more: str) -> str:
+    """The filters that name a cause, as an address has them."""
+    return urlencode({**cause._asdict(), **more})
+
+
+def failures_of(cause: Cause, times: str = "", **filters: str) -> str:
+    """The list of a cause: its failures of these times, or those that nobody has acknowledged."""
     asked = {"failed": times} if times else {"preset": LEFT}
-    return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({**asked, **filters_of(cause)})}"
+    return f"{reverse('admin:workflows_workflow_changelist')}?{query(cause, **asked, **filters)}"
 
 
-def failed_in(times: str, cause: Cause | None = None) -> str:
+def failed_in(times: str, cause: Cause | None = None, **filters: str) -> str:
     """The list of all failures of these times, even if retried since; of one cause, or of all."""
-    return in_times("ended", times, **(filters_of(cause) if cause else {}))
+    return in_times("ended", times, **(cause._asdict() if cause else {}), **filters)
 
 
 def in_times(what: str, times: str, **filters: str) -> str:
     """The list of the workflows that `ended` (failed), `came` or `completed` in these times; see `time_filters`."""
     return f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({what: times, **filters})}"
-
-
-def filters_of(cause: Cause) -> dict[str, str]:
-    """The filters of the list of workflows that name a cause."""
-    return {name: value for name, value in cause._asdict().items() if value is not None}

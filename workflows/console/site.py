@@ -43,13 +43,14 @@ class ConsoleSite(admin.AdminSite):
         return {**context, "navigation": bar, "more_pages": more, "banners": banners}
 
     def get_urls(self) -> list[Any]:
-        from workflows.console import failures, find, help, needs_a_person  # these pages need this site
+        from workflows.console import failures, find, help, incident, needs_a_person  # these pages need this site
 
         pages: dict[str, Callable[..., HttpResponseBase]] = {
             "find": find.view,
             "help": help.view,
             "needs_a_person": needs_a_person.view,
             "failures": failures.view,
+            "incident": incident.view,
             "assign_failures": failures.assign,
         }
         for each in installed():

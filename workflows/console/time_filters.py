@@ -9,7 +9,6 @@ from typing import Any
 from django.contrib import admin
 from django.core.exceptions import BadRequest
 from django.db.models import QuerySet
-from django.db.models.expressions import RawSQL
 from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 from django.utils.functional import cached_property
@@ -19,6 +18,7 @@ from workflows.console import failures, paging
 from workflows.definition import definitions
 from workflows.health import bounded, by_time, recent_failures
 from workflows.health.failures import Ends, ends
+from workflows.health.selecting import with_ids
 from workflows.models import Workflow
 
 # The form by which people choose days: the parameter of the filter, and the first and the last day.
@@ -80,7 +80,7 @@ class EndedFilter(Between):
     is_offered = False
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        return _with_ids(queryset, self.ends.workflows) if self.value() else queryset
+        return with_ids(queryset, self.ends.workflows) if self.value() else queryset
 
     @cached_property
     def ends(self) -> Ends:
@@ -89,8 +89,11 @@ class EndedFilter(Between):
 
     @property
     def told(self) -> str:
-        """The sentence above the list: how many failures are listed, and how many of the workflows are still failed."""
-        if not self.value():
+        """The sentence above the list: how many failures are listed, and how many of the workflows are still failed.
+
+        Empty if a state is asked for: then the list has only some of these workflows.
+        """
+        if not self.value() or "state" in self.request.GET:
             return ""
         number, workflows = self.ends.number, len(self.ends.workflows)
         failed = sum(self.ends.workflows.values())
@@ -122,7 +125,7 @@ class CompletedFilter(Between):
     parameter_name = "completed"
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        return _with_ids(queryset, self.found.ids) if self.value() else queryset
+        return with_ids(queryset, self.found.ids) if self.value() else queryset
 
     @cached_property
     def found(self) -> by_time.Completed:
@@ -163,11 +166,6 @@ def chosen(sent: QueryDict) -> tuple[str, str]:
 OFFERED = [each.parameter_name for each in (CameFilter, CompletedFilter, FailedFilter)]
 # The first day, if only the last one is chosen.
 EARLIEST = "2000-01-01"
-
-
-def _with_ids(rows: QuerySet[Workflow], ids: Iterable[int]) -> QuerySet[Workflow]:
-    """Passes one array: PostgreSQL would parse each of ten thousand parameters."""
-    return rows.filter(pk__in=RawSQL("SELECT unnest(%s::bigint[])", [list(ids)]))
 
 
 def _type_in(request: HttpRequest) -> str:

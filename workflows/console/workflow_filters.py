@@ -130,6 +130,22 @@ class UnexpectedFilter(admin.SimpleListFilter):
         return queryset.filter(recent_failures.is_unexpected()) if self.value() else queryset
 
 
+class MoneyFilter(admin.SimpleListFilter):
+    """Those that hold money, for links from an incident. The page does not offer it. Comes after all other filters."""
+
+    title = "money"
+    parameter_name = "money"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return [("held", "Held, among the newest")] if self.value() else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
+        if not self.value():
+            return queryset
+        order = ("-completed_at", "-id") if asks_for_failures(request) else ("-id",)
+        return selecting.with_ids(queryset, money_at_risk.held_by(queryset.order_by(*order)).workflows)
+
+
 # Each of these limits the list to failures: no index has these columns of all rows.
 OF_FAILURES = {"step", "code", "release"}
 

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from workflows import operations
-from workflows.console import acknowledging, failures, revealing, time_filters, workflow_page
+from workflows.console import acknowledging, failures, links, revealing, time_filters, workflow_page
 from workflows.console import workflow_filters as filters
 from workflows.console.base import OptionalReasonForm, RetryForm, Verb
 from workflows.console.choosing import ChoosesMany
@@ -141,6 +141,7 @@ class WorkflowAdmin(ChoosesMany):
         filters.StepFilter,
         filters.CodeFilter,
         filters.ReleaseFilter,
+        filters.MoneyFilter,
     )
     change_list_template = "admin/workflows/workflow/change_list.html"
     bulk_verbs = ("retry", "run_now", "cancel", "acknowledge")
@@ -159,8 +160,9 @@ class WorkflowAdmin(ChoosesMany):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if time_filters.OF in request.GET:
             return self._with_days(request)
-        of_group = failures.of_list(request) if self.has_view_permission(request) else {}
-        return super().changelist_view(request, {**of_group, **(extra_context or {})})
+        cause = failures.cause_of(request)
+        incident = links.incident(cause) if cause and self.has_view_permission(request) else ""
+        return super().changelist_view(request, {"incident": incident, **(extra_context or {})})
 
     def _with_days(self, request: HttpRequest) -> HttpResponse:
         """Redirect to the list with the days that were chosen, in the form that links have."""

@@ -1,4 +1,4 @@
-"""FAILURES by cause: type, step, code (or class) and release. A cancelled workflow is no failure.
+"""FAILURES by cause: type, step and code (or class), in all releases. A cancelled workflow is no failure.
 
 Only the newest failures are grouped, in the order of an index, so a page costs the same however many there are.
 """
@@ -30,12 +30,21 @@ MOST = 50_000
 SAMPLE, SAMPLES = 20, 1_000
 
 
+class OfRelease(NamedTuple):
+    """How many of a group's failures a release has, the first and the last."""
+
+    release: str
+    number: int
+    first: datetime
+    last: datetime
+
+
 @dataclass(slots=True)
 class Group:
     """The failures of one cause: how many, and how many that nobody has acknowledged.
 
     `newest` are the ids of some, and `charged` those of them whose charge stands or is unclear. `assignee` is the name
-    of the user who looks after them.
+    of the user who looks after them. `releases`: the newest first.
     """
 
     cause: Cause
@@ -44,6 +53,7 @@ class Group:
     first: datetime
     last: datetime
     newest: list[int]
+    releases: list[OfRelease]
     charged: Set[int] = frozenset()
     assignee: str = ""
 
@@ -119,7 +129,6 @@ _OF_CAUSE = "AND coalesce(verdict.step, f.step) = %(step)s AND told.code = %(cod
 _OF_TYPE = """AND (SELECT workflow_type FROM workflows_workflow w WHERE w.id = f.workflow_id) = %(workflow_type)s"""
 
 _CAUSE = """workflow_type = %(workflow_type)s AND current_step = %(step)s
-            AND failed_release = coalesce(%(release)s, failed_release)
             AND coalesce(nullif(last_error_code, ''), last_error_class) = %(code)s"""
 
 
@@ -135,20 +144,21 @@ def statement(condition: str) -> str:
 def _groups(condition: str, cause: Cause | None, most: int, **times: datetime) -> list[Group]:
     newest = statement(f"{condition} AND {_CAUSE}" if cause else condition)
     asked = {"duplicates": list(DUPLICATES), **times, **(cause._asdict() if cause else {})}
-    named = "workflow_type, current_step, code, failed_release"
+    named = "workflow_type, current_step, code"
     found = fetch_all(
-        f"""SELECT {named}, max(id), count(*), count(*) FILTER (WHERE is_left), min(completed_at), max(completed_at)
-              FROM ({newest}) newest GROUP BY {named}""",  # noqa: S608 (ours)
+        f"""SELECT {named}, failed_release, max(id), count(*), count(*) FILTER (WHERE is_left),
+                   min(completed_at), max(completed_at)
+              FROM ({newest}) newest GROUP BY {named}, failed_release""",  # noqa: S608 (ours)
         {**asked, "limit": most},
     )
     # Without an array of the ids, which PostgreSQL would sort.
     samples: dict[Cause, list[int]] = defaultdict(list)
     for *of_cause, pk in fetch_all(f"SELECT {named}, id FROM ({newest}) newest", {**asked, "limit": SAMPLES}):  # noqa: S608 (ours)
         samples[Cause(*of_cause)].append(pk)
-    groups = []
-    for workflow_type, step, code, release, last_pk, number, left, first, last in found:
-        same = Cause(workflow_type, step, code, release)
-        groups.append(Group(same, number, left, first, last, samples[same][:SAMPLE] or [last_pk]))
+    releases = defaultdict(list)
+    for workflow_type, step, code, *of_release in found:
+        releases[Cause(workflow_type, step, code)].append(of_release)
+    groups = [_group(same, samples[same][:SAMPLE], found) for same, found in releases.items()]
     charged = charged_among([pk for group in groups for pk in group.newest])
     for group in groups:
         group.charged = charged & {*group.newest}
@@ -156,12 +166,21 @@ def _groups(condition: str, cause: Cause | None, most: int, **times: datetime) -
     return sorted(groups, key=lambda group: (not group.charged, not group.left, -group.number, group.cause))
 
 
+def _group(cause: Cause, newest: list[int], found: list[list[Any]]) -> Group:
+    """The group of a cause, from what was found of each release."""
+    releases = [OfRelease(release, number, first, last) for release, _, number, _, first, last in found]
+    _, pks, numbers, left, first, last = zip(*found, strict=True)
+    newest = newest or [max(pks)]
+    releases.sort(key=lambda each: each.last, reverse=True)
+    return Group(cause, sum(numbers), sum(left), min(first), max(last), newest, releases)
+
+
 def _add_assignees(groups: list[Group]) -> None:
     since = min((group.first for group in groups), default=None)
     if since is None:
         return
     rows = AssignedCause.objects.filter(assignee__is_active=True, at__gte=since).select_related("assignee")
-    found = {Cause(row.workflow_type, row.step, row.code, row.release): row for row in rows}
+    found = {Cause(row.workflow_type, row.step, row.code): row for row in rows.order_by("at")}
     for group in groups:
         if (row := found.get(group.cause)) and row.at >= group.first:
             group.assignee = row.assignee.get_username()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import NamedTuple
+
+from django.db.models import QuerySet
 
 from workflows import charges
 from workflows.effects import MAY_HAVE_HAPPENED
@@ -11,7 +14,9 @@ from workflows.engine import undo_question
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.extension import installed
 from workflows.health import bounded, late
-from workflows.operations.payments import failed_with_a_charge
+from workflows.models import Workflow
+from workflows.operations.amounts import total
+from workflows.operations.payments import charges_among, failed_with_a_charge
 from workflows.postgres.statements import fetch_all, fetch_row
 from workflows.state import parking
 
@@ -60,6 +65,21 @@ def failed_reversals() -> int:
 def standing_charges() -> set[int]:
     """Failed workflows that nobody has acknowledged, whose charge stands or is unclear, among the newest."""
     return failed_with_a_charge(FAILURES)
+
+
+class Held(NamedTuple):
+    """The workflows that hold money among the newest of some, `asked` at the most, and their sum in words."""
+
+    workflows: list[int]
+    total: str
+    asked: int
+
+
+def held_by(rows: QuerySet[Workflow]) -> Held:
+    """The money that the first of these rows hold, in their order. Three bounded statements."""
+    asked = list(rows.values_list("pk", flat=True)[:FAILURES])
+    found = charges_among(asked)
+    return Held([pk for pk in asked if pk in found], total(found) if found else "", len(asked))
 
 
 def _open(task_type: str, condition: str = "") -> str:

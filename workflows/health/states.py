@@ -13,6 +13,7 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from workflows.health import bounded
+from workflows.health.selecting import with_ids
 from workflows.models import State, Workflow
 
 
@@ -33,6 +34,12 @@ def in_states(states: Collection[State], *, by_type: bool) -> dict[State, Counte
         for state, workflow_type, number in cursor.fetchall():
             found[State(state)][workflow_type] = number
     return found
+
+
+def of(ids: Collection[int]) -> Counter[State]:
+    """How many of these workflows are in each state."""
+    rows = with_ids(Workflow.objects.with_state(), ids)
+    return Counter(map(State, rows.order_by().values_list("state", flat=True)))
 
 
 @cache

@@ -62,7 +62,7 @@ def acknowledge(workflow_id: int, *, user: User, reason: str, seen: Collection[i
 
 
 def assign_cause(cause: Cause, *, user: User, to: int, reason: str = "") -> str:
-    """Assign the failures of a cause, of one release, to a user; return a sentence that says so."""
+    """Assign the failures of a cause to a user; return a sentence that says so."""
     require(user, ACKNOWLEDGE)
     colleague = able_to_acknowledge().filter(pk=to).first()
     if colleague is None:
@@ -70,7 +70,7 @@ def assign_cause(cause: Cause, *, user: User, to: int, reason: str = "") -> str:
     name = colleague.get_username()
     with short_transaction():
         given = {"assignee": colleague, "at": ClockTimestamp()}
-        row, _ = AssignedCause.objects.update_or_create(given, **cause._asdict())
+        row, _ = AssignedCause.objects.update_or_create(given, **cause._asdict(), release="")
         record_for(row, user, f"Assigned to {name}.", reason)
     return f"It is assigned to {name}."
 

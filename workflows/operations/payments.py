@@ -121,11 +121,16 @@ def _found(sql: str, workflow_ids: Collection[int]) -> list[Found]:
 
 def failed_with_a_charge(newest: int) -> set[int]:
     """The workflows with a held charge among the newest failures that nobody has acknowledged."""
-    return _charged(_NEWEST_FAILURES, newest=newest)
+    return {*_charged(_NEWEST_FAILURES, newest=newest)}
 
 
 def charged_among(ids: Collection[int]) -> set[int]:
     """Those of these workflows that hold a charge of their own."""
+    return {*charges_among(ids)}
+
+
+def charges_among(ids: Collection[int]) -> dict[int, int]:
+    """The number of held charges of each of these workflows that has any of its own."""
     return _charged("SELECT id, workflow_type FROM workflows_workflow WHERE id = ANY (%(ids)s)", ids=list(ids))
 
 
@@ -133,13 +138,14 @@ _NEWEST_FAILURES = f"""SELECT id, workflow_type FROM workflows_workflow WHERE {U
                         ORDER BY completed_at DESC, id DESC LIMIT %(newest)s"""  # noqa: S608 (ours)
 
 
-def _charged(rows: str, **parameters: Any) -> set[int]:
+def _charged(rows: str, **parameters: Any) -> dict[int, int]:
     # LATERAL, as above.
     found = fetch_all(
-        f"""SELECT w.id FROM ({rows}) w
+        f"""SELECT w.id, charged.number FROM ({rows}) w
              CROSS JOIN LATERAL (
-                   SELECT FROM workflows_effect e {charges.JOIN}
-                    WHERE e.workflow_id = w.id AND {charges.HELD} LIMIT 1) charged""",  # noqa: S608 (ours)
+                   SELECT count(*) AS number FROM workflows_effect e {charges.JOIN}
+                    WHERE e.workflow_id = w.id AND {charges.HELD}) charged
+             WHERE charged.number > 0""",  # noqa: S608 (ours)
         {**parameters, **charges.parameters()},
     )
-    return {pk for (pk,) in found}
+    return dict(found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from html import unescape
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -19,11 +18,13 @@ from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from tests.workflows.operations.test_bulk import carry_out
 from workflows import operations
-from workflows.console.links import failures_of
+from workflows.console.links import failures_of, incident
 from workflows.errors import NotAllowed
 from workflows.health import failures
 from workflows.models import AssignedCause, BulkItem, BulkOperation, Effect, Event, Workflow
+from workflows.models.failure import Cause
 from workflows.models.rollup import Grain, Metric, Rollup
+from workflows.models.xids import CurrentTransactionId
 
 PAGE = "/admin/failures/"
 NOTE = "The release is rolled back."
@@ -38,6 +39,11 @@ def shown(client: Client, query: str = "") -> list[Any]:
 
 def listed(client: Client, url: str) -> list[int]:
     return [row.pk for row in client.get(url).context["cl"].result_list]
+
+
+def numbers(client: Client, url: str) -> dict[str, Any]:
+    """What the page of a cause counts, by label."""
+    return {row.label: row for row in client.get(url).context["rows"]}
 
 
 def paid(**fields: Any) -> Workflow:
@@ -58,13 +64,12 @@ def seen_to(row: Workflow) -> None:
 
 def test_failures_of_one_cause_are_one_line_which_leads_to_exactly_these(as_: Login) -> None:
     now = timezone.now()
-    two = [rows.failed(completed_at=now - timedelta(hours=n)) for n in (2, 1)]
+    two = [rows.failed(completed_at=now - timedelta(hours=n), failed_release=f"r{n}") for n in (2, 1)]
     others = {
         "by type": rows.failed(workflow_type="onboarding"),
         "by step": rows.failed(current_step="reserve"),
         "by code": rows.failed(last_error_code="lost"),
         "by class": rows.failed(last_error_code="", last_error_class="KeyError"),
-        "by release": rows.failed(failed_release="r2"),
     }
     for make in (rows.cancelled, rows.compensating, rows.retrying, rows.complete):
         make(last_error_code="lost")
@@ -73,7 +78,7 @@ def test_failures_of_one_cause_are_one_line_which_leads_to_exactly_these(as_: Lo
     first, *singles = shown(support)
     assert (first.number, first.group.first, first.group.last) == ("2", two[0].completed_at, two[1].completed_at)
     assert (first.what, first.group.newest) == ("Failed at “Charge”", [two[1].pk, two[0].pk])
-    assert listed(support, first.url) == [two[1].pk, two[0].pk]
+    assert listed(support, failures_of(first.group.cause)) == [two[1].pk, two[0].pk]
     assert {line.url for line in singles} == {f"/admin/workflows/workflow/{row.pk}/change/" for row in others.values()}
     for line in singles:
         assert listed(support, failures_of(line.group.cause)) == line.group.newest
@@ -111,7 +116,11 @@ def test_of_a_time_it_has_what_is_acknowledged_too_and_by_whom(as_: Login) -> No
     support = as_("support")
     some, all_of_it = shown(support, "?show=24h")
     assert (some.number, some.group.left) == ("2", 1)
-    assert listed(support, some.url) == [done.pk, left.pk]
+    assert some.url.endswith("&range=24h")
+    assert listed(support, numbers(support, some.url)["Failed in the last 24 hours, and failed still"].url) == [
+        done.pk,
+        left.pk,
+    ]
     assert (all_of_it.group.left, all_of_it.whose) == (0, "Acknowledged by ada")
     assert len(shown(support, "?show=7d")) == 3
     assert [line.group.cause.workflow_type for line in shown(support, "?workflow_type=onboarding")] == ["onboarding"]
@@ -158,29 +167,56 @@ def test_only_the_newest_are_grouped_and_the_page_says_so(as_: Login, monkeypatc
 # --- A group ------------------------------------------------------------------------------------
 
 
-def test_the_list_of_a_group_says_what_its_workflows_have_in_common(as_: Login) -> None:
-    paid(failed_release="r1")
-    rows.failed(**FULL, failed_release="r2")
-    cause = urlencode({"workflow_type": "onboarding", "step": "enroll_in_program", "code": "program_full"})
+def test_a_cause_has_one_page_for_all_releases_and_its_list_leads_there(as_: Login) -> None:
+    now = timezone.now()
+    first = paid(failed_release="r1", completed_at=now - timedelta(days=2))
+    last = rows.failed(**FULL, failed_release="r2", completed_at=now)
+    support, cause = as_("support"), Cause("onboarding", "enroll_in_program", "program_full")
+    html = support.get(incident(cause)).content.decode()
+    told = words(html)
+    assert "2 workflows have failed and are not acknowledged: the first at" in told
+    assert "Failed at “Enrol in the program”" in told
+    assert "The program is full. " in told
+    page = support.get(incident(cause)).context
+    assert page["trends"]["range"].key == "7d", "the shortest one with the first failure"
+    assert [(release, number) for release, number, *_ in page["releases"]] == [("r2", "1"), ("r1", "1")]
+    assert [listed(support, url) for *_, url in page["releases"]] == [[last.pk], [first.pk]]
+    assert f'href="{incident(cause)}"' in unescape(support.get(failures_of(cause)).content.decode())
+    assert support.get("/admin/incident/?step=charge").status_code == 404
+
+
+def test_a_page_of_a_cause_says_what_has_become_of_its_workflows(as_: Login) -> None:
+    at = timezone.now()
+    made = [rows.failed(**FULL), rows.complete(workflow_type="onboarding"), rows.cancelled(workflow_type="onboarding")]
+    for row in (*made, rows.parked(workflow_type="onboarding")):
+        verdict = {"step": "enroll_in_program", "detail": {"error_code": "program_full"}}
+        rows.event(row, "failed", at=at, finished_xid=CurrentTransactionId(), **verdict)
+    rows.complete(workflow_type="onboarding")
     support = as_("support")
-    told = words(support.get(f"/admin/workflows/workflow/?preset=unacknowledged&{cause}").content.decode())
-    assert "1 failed in release r1, none acknowledged. Failed at “Enrol in the program”: The program is full." in told
-    assert "1 failed in release r2" in told
-    assert "1 failed in release r1" not in words(support.get(f"/admin/workflows/workflow/?{cause}").content.decode()), (
-        "it has more than failures"
-    )
+    page = support.get(incident(Cause("onboarding", "enroll_in_program", "program_full"))).context
+    assert page["ended"] == "4 failures of 4 workflows"
+    told = [(bar.label, bar.told, bar.tone) for bar in page["bars"]]
+    assert told == [(each, "1", each.lower()) for each in ("Parked", "Complete", "Failed", "Cancelled")]
+    assert listed(support, page["bars"][1].url) == [made[1].pk]
+
+
+def test_a_cause_whose_failures_are_all_seen_to_asks_for_nothing(as_: Login) -> None:
+    seen_to(rows.failed(**FULL))
+    response = as_("support").get(incident(Cause("onboarding", "enroll_in_program", "program_full")))
+    assert "Nobody has to do anything" in words(response.content.decode())
+    assert "bulk_all" not in response.content.decode()
 
 
 def test_a_group_is_acknowledged_with_one_note_and_each_has_an_outcome(as_: Login) -> None:
-    """Also by who may not start bulk operations: 21 are more than the 20 that they may retry."""
+    """Also by who may not start bulk operations: 22 are more than the 20 that they may retry."""
     support = as_("support")
-    free, held = [rows.failed(**FULL) for _ in range(21)], paid()
-    others = [rows.failed(**FULL, failed_release="r2"), rows.failed()]
-    url = next(each.url for each in shown(support) if each.number == "22")
-    page = support.post(url, {"bulk_all": "acknowledge"}, follow=True)
+    free, held = [rows.failed(**FULL, failed_release=f"r{n % 2}") for n in range(22)], paid()
+    other = rows.failed()
+    page = support.get(next(each.url for each in shown(support) if each.number == "23"))
+    page = support.post(page.context["list_url"], {"bulk_all": "acknowledge"}, follow=True)
     later = rows.failed(**FULL)
     told = words(page.content.decode())
-    assert "21 of the 22 chosen are acknowledged." in told
+    assert "22 of the 23 chosen are acknowledged." in told
     assert "1 is left alone: Its charge stands, or is unclear: look at it by itself." in told
     form = page.context["form"]
     support.post(page.wsgi_request.path, {"reason": NOTE, "pace": form["pace"].initial})
@@ -190,9 +226,9 @@ def test_a_group_is_acknowledged_with_one_note_and_each_has_an_outcome(as_: Logi
         held.pk: "skipped",
     }
     notes = Event.objects.filter(kind="acknowledged").values_list("actor", "step", "detail__reason")
-    assert [*notes] == [("some-support", "enroll_in_program", NOTE)] * 21
+    assert [*notes] == [("some-support", "enroll_in_program", NOTE)] * 22
     left = {pk for each in shown(support) for pk in each.group.newest}
-    assert left == {later.pk, held.pk, *(row.pk for row in others)}
+    assert left == {later.pk, held.pk, other.pk}
 
 
 # --- Who looks after it -------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def test_each_page_is_shown(as_: Login, settings: Any, monkeypatch: pytest.Monke
     boss = as_("superuser")
     made = [rows.failed(), rows.given_up(), rows.parked(), rows.waiting(), rows.compensating()]
     pages = [
-        *("", "needs-a-person/", "failures/", "find/"),
+        *("", "needs-a-person/", "failures/", "find/", "incident/?workflow_type=parcel&step=charge&code=card_declined"),
         *(f"workflows/{each}" for each in LISTS),
         *(f"workflows/workflow/{row.pk}/{page}/" for row in made for page in ("change", "retry", "cancel")),
     ]

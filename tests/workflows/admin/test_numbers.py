@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,8 +20,11 @@ from tests.workflows.api.test_metrics import Samples, told
 from tests.workflows.features.brake.causes import open_cause
 from tests.workflows.features.outages.services import open_circuit
 from workflows.console.charts import Chart, Column
+from workflows.console.links import failed_in, incident
+from workflows.console.ranges import RANGES
 from workflows.features.retention import content
-from workflows.models import State, Workflow
+from workflows.health.recent_failures import interval_text
+from workflows.models import Effect, State, Workflow
 from workflows.models.xids import CurrentTransactionId
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -84,7 +88,15 @@ def everything(now: datetime) -> None:
     rows.worker(1)
     rows.worker(2, stopped_at=now)
     open_circuit("payments")
-    open_cause(judged=[1, 2])
+    cause = open_cause(judged=[1, 2], code="program_full")
+    charged = {"state": "done", "result": {"charge_id": "ch_1"}, "attempt": 1, "step": "execute_checkout"}
+    for make in (rows.failed, partial(rows.failed, acknowledged_failure=late, failed_release="r2"), rows.parked):
+        fields = {"workflow_type": "onboarding", "current_step": cause.step, "last_error_code": "program_full"}
+        fields |= {"parked_on": cause.name} if make is rows.parked else {"completed_at": late}
+        row = make(**fields, payload={"checkout": {"amount_cents": 14500, "currency": "USD"}})
+        Effect.objects.create(workflow=row, idempotency_key=f"{row.key}", **charged)
+        if make is not rows.parked:
+            ends(row, late, error_code="program_full")
     rows.undelivered_message()
     rows.outbox_event()
     while look():
@@ -96,7 +108,7 @@ def opened(client: Client, url: str) -> int:
     response = client.get(url)
     context = response.context
     if "cl" not in context:
-        return int(context["number"])
+        return int(context["rows"][0].number if "rows" in context else context["number"])
     said = re.findall(r">(\d+) failures? of (\d+) workflow", response.content.decode())
     ((number, of),) = said or [(context["cl"].result_count,) * 2]
     assert int(of) == len(context["cl"].result_list), url
@@ -121,12 +133,34 @@ def targets(chart: Chart) -> Iterator[tuple[int, Column]]:
 
 
 def on_failures(client: Client, asked: str) -> Iterator[tuple[str, int, str]]:
-    """What the groups of failures say: how many there are, and how many the chart of each counts."""
+    """What the groups of failures say, and the page of each: the number of the group, and of its chart, are there."""
     for line in client.get("/admin/failures/", {"show": asked}).context["lines"]:
-        if line.group.number > 1:
-            yield f"{line.what} {line.why}", int(line.number), line.url
+        page = client.get(incident(line.group.cause, asked)).context
+        label = f"{line.what} {line.why}"
+        assert line.number in {row.number for row in page["rows"]}, label
+        yield from ((f"{each} ({label})", number, url) for each, number, url in of_incident(page))
+        if line.number != "1":
+            assert line.url == incident(line.group.cause, asked)
         if line.chart_url:
-            yield f"chart of {line.what} {line.why}", int(line.chart.told), line.chart_url
+            assert line.chart.told == page["trends"]["charts"][0].told
+            yield f"chart of {label}", int(line.chart.told), failed_in(interval_of(asked), line.group.cause)
+
+
+def of_incident(page: Any) -> Iterator[tuple[str, int, str]]:
+    for row in page["rows"]:
+        yield row.label, int(row.number), row.url
+        if row.held_url:
+            yield f"{row.label}: {row.total}", int(row.held), row.held_url
+    yield from ((f"now {bar.label}", int(bar.told), bar.url) for bar in page["bars"])
+    yield from ((f"release {release}", int(number), url) for release, number, _, url in page["releases"])
+    (chart,) = page["trends"]["charts"]
+    yield from ((f"chart {each.at}", int(each.told), each.url) for each in chart.columns if each.url)
+    yield from ((f"together {each.at}", number, each.url) for number, each in targets(chart))
+
+
+def interval_of(asked: str) -> str:
+    shown = next(each for each in RANGES if each.key == asked)
+    return interval_text(*shown.window(timezone.now()))
 
 
 def on_home(client: Client, asked: str, of_type: str = "") -> Iterator[tuple[str, int, str]]:
@@ -160,18 +194,25 @@ def test_each_number_opens_as_many_as_it_says_and_the_metrics_say_the_same(as_: 
         shown = sum(number for label, number, _ in said if label.startswith("Failed 2"))
         assert (charted.title, int(charted.told)) == ("Failed", shown)
         numbers |= {each[0]: each for each in said}
-    assert numbers["Failed in the last hour"][1] == 5
+    held = {label.split(" (")[0]: number for label, number, _ in numbers.values() if "$" in label}
+    assert held == {
+        "Failed, and not acknowledged: $145.00": 1,
+        "Failed in the last 24 hours, and failed still: $290.00": 2,
+        "Failed in the last 30 days, and failed still: $290.00": 2,
+        "Parked here, until it is mended: $145.00": 1,
+    }
+    assert numbers["Failed in the last hour"][1] == 7
     # One more has failed before that, twice. The chart counts both, and four that were retried.
-    assert numbers["Failed in the last 24 hours"][1] == 6
-    assert client.get("/admin/").context["trends"]["charts"][2].told == "11"
+    assert numbers["Failed in the last 24 hours"][1] == 8
+    assert client.get("/admin/").context["trends"]["charts"][2].told == "13"
     of_type = [each for each in on_home(client, "24h", "onboarding") if "workflow_type=onboarding" in each[2]]
     assert of_type == [(label, opened(client, url), url) for label, _, url in of_type]
-    assert {("Came in", 1), ("Completed", 1), ("Failed", 1)} <= {(label.split(" 2")[0], n) for label, n, _ in of_type}
+    assert {("Came in", 4), ("Completed", 1), ("Failed", 3)} <= {(label.split(" 2")[0], n) for label, n, _ in of_type}
     scraped = told(client)
     came, completed, *_ = client.get("/admin/", {"range": "30d"}).context["trends"]["charts"]
     assert int(came.told) == total(scraped, "workflow_started")
     assert int(completed.told) == total(scraped, "workflow_finished", "COMPLETE")
-    assert scraped["failed_last_hour", ()] == 5
+    assert scraped["failed_last_hour", ()] == 7
     assert scraped["overdue_tasks", ()] == numbers["Overdue tasks"][1]
     assert sum(number for (name, _), number in scraped.items() if name == "workers") == numbers["Live workers"][1]
     for state in ("Queued", "Running", "Retrying", "Waiting", "Parked", "Reversing"):

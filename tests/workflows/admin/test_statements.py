@@ -19,11 +19,23 @@ from tests.workflows.features.brake.causes import open_cause
 from tests.workflows.features.outages.services import open_circuit
 from workflows.console.base import ConsoleAdmin, read_once
 from workflows.models import CircuitEvent, Workflow
+from workflows.models.xids import CurrentTransactionId
 
 PAGES = (
-    *("", "needs-a-person/", "failures/", "audit/", "workflows/workflow/", "workflows/workflow/?state=failed"),
+    *(
+        "",
+        "needs-a-person/",
+        "failures/",
+        "incident/?workflow_type=parcel&step=charge&code=card_declined",
+        "audit/",
+        "workflows/workflow/",
+        "workflows/workflow/?state=failed",
+    ),
     *("workflows/manualtask/", "workflows/manualtask/?state=all", "workflows/service/", "workflows/workerprocess/"),
 )
+
+
+FINISHED: dict[str, Any] = {"detail": {"error_code": "card_declined"}, "finished_xid": CurrentTransactionId()}
 
 
 def one_of_each(user: User, root: Workflow, number: int) -> None:
@@ -31,6 +43,7 @@ def one_of_each(user: User, root: Workflow, number: int) -> None:
     for make in (rows.workflow, rows.running, rows.retrying, rows.compensating, rows.cancelled, rows.given_up):
         make(queue=f"q{number}") if make is rows.workflow else make()
     rows.failed(current_step=f"step_{number}", acknowledged_failure=None)
+    rows.event(rows.failed(failed_release=f"r{number}"), "failed", at=timezone.now(), step="charge", **FINISHED)
     rows.open_task(rows.waiting(task=False), due_at=timezone.now())
     rows.open_task(rows.waiting(task=False), assignee=user, team="operations", task_type="effect_in_doubt")
     rows.attempt(rows.workflow(), worker=f"host-a:{number}", closed_at=None)

@@ -22,6 +22,7 @@ from workflows.features.brake import causes
 from workflows.features.outages import circuits
 from workflows.features.outages.calls import VOTE_EVERY
 from workflows.models import StepOutcome, Workflow
+from workflows.models.failure import Cause
 from workflows.redaction import frames
 from workflows.state import attempt_log
 
@@ -116,7 +117,7 @@ class WorkersBrake:
         Before the cause was suspected, those of the last attempts, if these were just now.
         """
         assert self._workflow is not None
-        name = causes.name_of(self._workflow.workflow_type, step_name, code)
+        name = Cause(self._workflow.workflow_type, step_name, code).name
         if any(cause.name == name for cause in self.known):
             return self._passed.pop(name, {})
         workflow_type, since = self._workflow.workflow_type, monotonic() - JUST_NOW
@@ -175,7 +176,7 @@ def _vote(
     limits = definitions()[workflow.workflow_type].brake
     if not limits.failures:
         return None
-    name = causes.name_of(workflow.workflow_type, step, code)
+    name = Cause(workflow.workflow_type, step, code).name
     with attempt_log.errors_lose_the_claim(), circuits.locked(name, using=attempt_log.ALIAS, wait=True) as row:
         assert row is not None
         row.workflow_type, row.step, row.code = workflow.workflow_type, step, code

@@ -131,7 +131,7 @@ def page(row: Standing) -> dict[str, Any]:
         "asked": asked(service),
         "facts": facts(row),
         "failed": len(service.judged),
-        "group_url": links.failures_of(Cause(service.workflow_type, service.step, service.code)),
+        "group_url": links.incident(Cause(service.workflow_type, service.step, service.code)),
         "failed_url": f"{reverse('admin:workflows_workflow_changelist')}?{urlencode({'cause': row.pk})}",
         "is_undo": is_undo(service),
         "tries_by_itself": service.code != causes.CRASHED,

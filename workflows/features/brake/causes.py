@@ -30,7 +30,7 @@ from workflows.errors import StepError, unavailable_service
 from workflows.features.outages import circuits
 from workflows.models import CircuitEvent, Service, WorkerProcess, Workflow
 from workflows.models.clock import ClockTimestamp
-from workflows.models.service import FIRST_COOL_OFF, LONGEST_NAME
+from workflows.models.service import FIRST_COOL_OFF
 from workflows.models.workflow import PARKED, is_parked_on
 from workflows.sealing import payloads
 from workflows.wording import is_explained
@@ -90,11 +90,6 @@ class Outcome(NamedTuple):
 class Counted(NamedTuple):
     failed: int
     passed: int
-
-
-def name_of(workflow_type: str, step: str, code: str) -> str:
-    """The name of a cause, by which workflows are parked on it."""
-    return f"{workflow_type}/{step}: {code}"[:LONGEST_NAME]
 
 
 def is_unexplained(definition: WorkflowDefinition, error: BaseException) -> bool:

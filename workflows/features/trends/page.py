@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -73,11 +73,6 @@ class Trends:
         ):
             found[(point.at + earlier - self.since) // self.range.column].append(point)
         return found
-
-    def numbers(self, title: str, tone: str, counted: Sequence[int]) -> Chart:
-        """A chart of one number for each column."""
-        values = [(at, number, None) for at, number in zip(self._starts, counted, strict=True)]
-        return Chart.draw(title, tone, (sum(counted), None), values, tell=_count, axis=self._axis)
 
     def counts(self, title: str, tone: str, now: Columns, before: Columns) -> Chart:
         """A chart of counts."""
@@ -186,14 +181,18 @@ def of_failures(
 ) -> dict[tuple[str, str, str], Chart]:
     """A chart of failures, of all releases, for each of these types, steps and codes."""
     trends = Trends(asked, now)
-    found = {each: [0] * trends.range.number for each in causes}
-    for number, points in enumerate(
-        trends.read_only(Metric.FINISHED, by=["workflow_type", "step", "code"], outcome="failed")
-    ):
+    labels = ["workflow_type", "step", "code"]
+    both = [_by_cause(columns) for columns in trends.read(Metric.FINISHED, by=labels, outcome="failed")]
+    return {cause: trends.counts("Failed", "bad", *(of[cause] for of in both)) for cause in causes}
+
+
+def _by_cause(columns: Columns) -> Mapping[tuple[str, str, str], Columns]:
+    """The points of each cause, in columns."""
+    found: dict[tuple[str, str, str], list[list[Point]]] = defaultdict(lambda: [[] for _ in columns])
+    for number, points in enumerate(columns):
         for each in points:
-            if counted := found.get((each.workflow_type, each.step, each.code)):
-                counted[number] += each.count
-    return {each: trends.numbers("Failed", "bad", counted) for each, counted in found.items()}
+            found[each.workflow_type, each.step, each.code][number].append(each)
+    return found
 
 
 def of_service(name: str, asked: str, now: datetime) -> dict[str, Any]:

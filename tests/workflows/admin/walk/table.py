@@ -40,6 +40,7 @@ failures                                               | p pppppp - - ss | x xxx
 left_undone                                            | p pppppp - - ss | A AA-A-- - - ss
 audit                                                  | p -----p - - ss | x xxxxxx x x ss
 audit_export                                           | x xxxxxx x x ss | p -----p - - ss
+incident                                               | 0 000000 - - ss | x xxxxxx x x ss
 assign_failures                                        | 0 00-0-- - - ss | 0 00-0-- - - ss
 login                                                  | > >>>>>> > > pp | A AAAAAA A A pp
 logout                                                 | x xxxxxx x x >> | p pppppp p p >s
