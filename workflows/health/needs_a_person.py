@@ -60,8 +60,8 @@ class Source:
 
     An index on `since` has these rows, and only these, oldest first. `number` is part of links, so it never changes;
     rows of the same age are sorted by it. The page shows what a row `asks`, for which it reads `columns`, and `whom` it
-    is for: users with one of `permissions`, but not the user in the field `not_by`. `is_late`: its rows are overdue, and
-    stand among overdue tasks.
+    is for: users with one of `permissions`, but not the user in the field `not_by`. The rows of one that `is_late` are
+    overdue, and stand among overdue tasks.
     """
 
     number: int

@@ -232,7 +232,7 @@ def listed(ids: Collection[int]) -> dict[int, tuple[str, str]]:
 def _money(part: str) -> Expression:
     """SQL for the amount of a charge, or its currency, by the definition's words for money."""
     paths = {name: getattr(money, part) for name, each in definitions().items() if (money := each.wording.money)}
-    told = [When(workflow_type=name, then=_at(path)) for name, path in paths.items()]
+    told = [When(workflow_type=name, then=payload_at(path)) for name, path in paths.items()]
     return Case(*told, output_field=JSONField()) if told else Value(None, JSONField())
 
 
