@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from workflows.wording import CallerField, CodeWords, Money, StepWords, Wording
+from workflows.wording import Aim, CallerField, CodeWords, Money, StepWords, Wording
 
 _LATER = "There was a technical problem on our side. Our team is working on it. You do not need to do anything."
 _CHECK = "The details that we were sent do not fit together. Please check them and send the form again."
@@ -232,6 +232,11 @@ WORDING = Wording(
         currency="checkout.currency",
         reference="charge_id",
         refund="refund_id",
+    ),
+    aim=Aim(
+        what="your enrolment in",
+        field="checkout.program",
+        names={"body": "the body program"},
     ),
     same_business="the same patient and program",
 )

@@ -71,6 +71,20 @@ class Money:
 
 @explain_options
 @dataclass(frozen=True, slots=True)
+class Aim:
+    """What the patient gets in the end: `what` ("your enrolment in"), and `names` of it ("the body program").
+
+    The names are by the values of `field`, a field of the payload (dotted). Another value is not told: the sender may
+    have put anything there.
+    """
+
+    what: str
+    field: str
+    names: Mapping[str, str]
+
+
+@explain_options
+@dataclass(frozen=True, slots=True)
 class CallerField:
     """A field of the payload by which staff verify who calls: `show` gives the part of the value that they may see."""
 
@@ -86,8 +100,8 @@ class Wording:
 
     `title` is that of the type ("Onboarding"). `steps` and `codes` are by the names in the code; `results` labels the
     fields that calls return ("charge_id": "Charge"), and `examples` has a value of each. `caller` are the fields by
-    which a caller is verified. `same_business` says what workflows with one business key are for ("the same patient and
-    program").
+    which a caller is verified; `aim` is for what to tell the patient. `same_business` says what workflows with one
+    business key are for ("the same patient and program").
     """
 
     title: str = ""
@@ -97,6 +111,7 @@ class Wording:
     examples: Mapping[str, str] = field(default_factory=dict)
     caller: Sequence[CallerField] = ()
     money: Money | None = None
+    aim: Aim | None = None
     same_business: str = "the same business key"
 
 

@@ -20,7 +20,7 @@ from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State
 from workflows.search import find as finding
 from workflows.telling import history, words
 from workflows.telling.money import money_line
-from workflows.telling.patient import amount_told, caller, passed_over_in, sent, to_tell
+from workflows.telling.patient import aim_told, amount_told, caller, passed_over_in, sent, to_tell
 from workflows.telling.sentence import cause_of, small_print, standing
 from workflows.telling.steps import lines_of, step_lines, title_of, told_error, undone_steps
 from workflows.wording import Wording, words_for_code, words_for_step
@@ -67,6 +67,7 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
             passed_over=list(passed_over.values()),
             effects=effects,
             amount=amount_told(definition, payload),
+            aim=aim_told(definition, payload),
             asked=bool(tasks),
             to_be_mended=parked_on is not None,
         ),

@@ -9,6 +9,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db.models import Case, Expression, Func, JSONField, TextField, Value, When
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast
+from django.utils.text import capfirst
 
 from workflows.charges import Charge, ChargeState, judged
 from workflows.definition import WorkflowDefinition, definitions, value_at, wording_of, wording_of_type
@@ -48,7 +49,7 @@ REFUND_ASKED = "We could not refund your payment yet. Our team is working on it.
 DECIDING = "We are deciding how to go on. Your payment stands until then."
 REFUND_UNKNOWN = "We cannot tell yet whether your payment was refunded. Our team is working on it."
 # Added after a charge, for all other patients.
-IF_NOT = "If we cannot go on, you get it back."
+IF_NOT = "If we cannot go on, you get your money back."
 
 
 def to_tell(
@@ -58,19 +59,21 @@ def to_tell(
     passed_over: Sequence[str] = (),
     effects: Sequence[Effect] = (),
     amount: str = "",
+    aim: str = "",
     asked: bool = False,
     to_be_mended: bool = False,
 ) -> str:
     """What to tell the patient about a workflow, by its state.
 
     `passed_over` are the codes of failed best-effort steps, `effects` its calls. `amount`: a charge in words, if known.
-    `asked`: it waits for one of our people. `to_be_mended`: it is parked at a step where many fail.
+    `aim`: what the patient gets in the end, if known. `asked`: it waits for one of our people. `to_be_mended`: it is
+    parked at a step where many fail.
     """
     wording = wording_of(definition)
     state = State(workflow.state)
     is_undecided = undo_question.is_undecided(definition, workflow)
     charges = judged(definition, effects, reversing=workflow.compensating and not is_undecided)
-    so_far = _so_far(charges, amount, state)
+    so_far = _so_far(charges, amount, state, aim)
     in_the_end = _undecided(charges) if is_undecided else _in_the_end(charges, workflow, asked=asked)
     if state == State.WAITING:
         waiting = words_for_step(wording, workflow.current_step).waiting
@@ -78,7 +81,10 @@ def to_tell(
         return f"{waiting or own} {so_far}".strip()
     if state == State.COMPLETE:
         lines = [wording.codes[code].patient for code in passed_over if code in wording.codes]
-        return " ".join(filter(None, [LINES[state], so_far, *lines]))
+        done = LINES[state]
+        if aim and workflow.completed_at:
+            done = f"Everything is done: {aim} was set up on {words.day(workflow.completed_at)}."
+        return " ".join(filter(None, [done, so_far, *lines]))
     if state == State.CANCELLED or workflow.cancelled_at:
         return f"{LINES[State.CANCELLED]} {in_the_end}".strip()
     if state in (State.FAILED, State.COMPENSATING):
@@ -108,6 +114,17 @@ def amount_told(definition: WorkflowDefinition | None, payload: Mapping[str, Any
     """A charge in words, as `to_tell` takes it."""
     money = definition.wording.money if definition else None
     return amounts.known(value_at(payload, money.amount), value_at(payload, money.currency)) if money else ""
+
+
+def aim_told(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> str:
+    """What the patient gets in the end, as `to_tell` takes it; empty if the definition has no words for it.
+
+    `message_of` has none: it is for the sender, who knows it, and the intake may not read what was sent.
+    """
+    aim = definition.wording.aim if definition else None
+    value = value_at(payload, aim.field) if aim else None
+    name = aim.names.get(value) if aim and isinstance(value, str) else None
+    return f"{aim.what} {name}" if aim and name else ""
 
 
 def _charges_of(workflow: Workflow, definition: WorkflowDefinition) -> tuple[Sequence[Effect], str]:
@@ -145,13 +162,18 @@ def passed_over_in(workflow: Workflow, attempt: Attempt | None) -> dict[str, str
     return {step["step"]: str(step.get("error_code") or "") for step in failed if step["step"] not in done}
 
 
-def _so_far(charges: Sequence[Charge], amount: str, state: State) -> str:
-    """The patient's charges while nothing is refunded, a sentence for each; empty if there are none."""
-    held = [each for each in charges if each.is_held]
+def _so_far(charges: Sequence[Charge], amount: str, state: State, aim: str) -> str:
+    """The patient's charges while nothing is refunded, a sentence for each, and what is still to come of it."""
+    held, is_over = [each for each in charges if each.is_held], state == State.COMPLETE
+    to_come = f"{aim} is still being set up." if aim and not is_over else ""
     if not held:
-        return REFUNDED if any(each.state == ChargeState.REFUNDED for each in charges) else ""
-    is_over = state == State.COMPLETE
+        refunded = REFUNDED if any(each.state == ChargeState.REFUNDED for each in charges) else ""
+        return f"{refunded} {capfirst(to_come)}".strip()
     told = [_charged(each, f" {amount}" if amount else "", is_over=is_over) for each in held]
+    if to_come and not held[-1].is_unclear:
+        told[-1] = f"{told[-1].removesuffix('.')}; {to_come}"
+    elif to_come:
+        told.append(capfirst(to_come))
     returned = not is_over and any(each.is_reversible for each in held)
     return " ".join([*told, *([IF_NOT] if returned else [])])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,12 +10,13 @@ import pytest
 from onboarding.samples import Kind, sample
 from onboarding.workflow import ONBOARDING
 from workflows.console.phases import phases
-from workflows.models import State, Workflow
+from workflows.models import Effect, State, Workflow
 from workflows.operations.amounts import amount
-from workflows.telling.patient import caller, to_tell
+from workflows.telling.patient import aim_told, caller, to_tell
 from workflows.telling.steps import StepLine
 from workflows.wording import Money, StepWords, Wording
 
+AT = datetime(2023, 11, 28, tzinfo=UTC)
 PAYLOAD = sample(Kind.NET_NEW).payload | {
     "checkout": {"program": "body", "plan": "monthly", "amount_cents": 14500, "currency": "usd"}
 }
@@ -61,6 +63,30 @@ def test_what_was_passed_over_is_told_when_it_concerns_the_patient() -> None:
         "Everything is done. Your card could not be used. "
         "You are enrolled all the same; we will ask you for another card."
     )
+
+
+def test_it_names_what_the_patient_gets_while_it_is_set_up_and_once_it_is() -> None:
+    aim = aim_told(ONBOARDING, PAYLOAD)
+    paid = {"state": "done", "result": {"charge_id": "ch_1"}, "undo": False, "has_undo": True}
+    call = Effect(step="execute_checkout", begun_at=AT, generation=1, undo_failures=0, undo_unavailable=0, **paid)
+    own: dict[str, Any] = {"effects": [call], "amount": "$145.00", "aim": aim}
+    assert to_tell(ONBOARDING, workflow("queued"), **own).endswith(
+        "Your card was charged $145.00 on 28 November 2023; your enrolment in the body program is still being set up. "
+        "If we cannot go on, you get your money back."
+    )
+    assert to_tell(ONBOARDING, workflow("complete", completed_at=AT), **own) == (
+        "Everything is done: your enrolment in the body program was set up on 28 November 2023. "
+        "Your card was charged $145.00 on 28 November 2023."
+    )
+    call.state = "unknown"
+    assert "we are finding out. Your enrolment in the body" in to_tell(ONBOARDING, workflow("running"), **own)
+    assert to_tell(ONBOARDING, workflow("parked"), aim=aim).endswith(f"{aim[1:]} is still being set up.")
+    assert aim not in to_tell(ONBOARDING, workflow("failed"), **own)
+
+
+@pytest.mark.parametrize("sent", [{"program": "<b>"}, {"program": ["body"]}, {}, None])
+def test_what_was_sent_is_never_told_itself(sent: Any) -> None:
+    assert (aim_told(ONBOARDING, {"checkout": sent}), aim_told(None, PAYLOAD)) == ("", "")
 
 
 def test_while_it_waits_it_says_for_what() -> None:
