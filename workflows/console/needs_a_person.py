@@ -249,8 +249,9 @@ def _line(source: int, row: Any, filters: str) -> Line:
     if source == OF_WAITS:
         return _of_wait(row)
     of = needs.sources()[source]
-    found, since = _of_workflow(row.workflow, of.asks(row), of.whom, since=getattr(row, of.since)), of.since
-    return replace(found, due=getattr(row, since), is_overdue=True) if of.is_late else found
+    whose, since = capfirst(getattr(row, of.team)) if of.team else of.whom, getattr(row, of.since)
+    found = _of_workflow(row.workflow, of.asks(row), whose, since=since)
+    return replace(found, due=since, is_overdue=True) if of.is_late else found
 
 
 def _rows(source: int, pks: list[int]) -> dict[int, Any]:

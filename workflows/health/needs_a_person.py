@@ -60,8 +60,8 @@ class Source:
 
     An index on `since` has these rows, and only these, oldest first. `number` is part of links, so it never changes;
     rows of the same age are sorted by it. The page shows what a row `asks`, for which it reads `columns`, and `whom` it
-    is for: users with one of `permissions`, but not the user in the field `not_by`. The rows of one that `is_late` are
-    overdue, and stand among overdue tasks.
+    is for: users with one of `permissions`, but not the user in the field `not_by`; or members of the group that the
+    column `team` names. The rows of one that `is_late` are overdue, and stand among overdue tasks.
     """
 
     number: int
@@ -73,9 +73,10 @@ class Source:
     columns: tuple[str, ...]
     asks: Callable[[Any], str]
     whom: str
-    permissions: tuple[str, ...]
+    permissions: tuple[str, ...] = ()
     not_by: str = ""
     is_late: bool = False
+    team: str = ""
 
 
 def sources() -> dict[int, Source]:
@@ -260,6 +261,8 @@ def _of_source(asked: Asked, source: Source) -> list[QuerySet[Any]]:
     user, rows = asked.user, source.rows()
     if not (asked.is_for(source.kind) and user.has_perm(SEE_WORKFLOWS)):
         return []
+    if source.team:
+        return _of_teams(asked, rows, {f"{source.team}__in": user.groups.values("name")})
     is_theirs = any(map(user.has_perm, source.permissions))
     own = {source.not_by: user} if source.not_by else {}
     match asked.whose:
@@ -269,6 +272,17 @@ def _of_source(asked: Asked, source: Source) -> list[QuerySet[Any]]:
             return [rows.exclude(**own) if own else rows] if is_theirs else []
         case Whose.OTHERS if is_theirs:
             return [rows.filter(**own)] if own else []
+    return [rows]
+
+
+def _of_teams(asked: Asked, rows: QuerySet[Any], theirs: dict[str, Any]) -> list[QuerySet[Any]]:
+    match asked.whose:
+        case Whose.MINE:
+            return []
+        case Whose.YOU | Whose.TEAMS if not asked.user.is_superuser:  # who is in every team
+            return [rows.filter(**theirs)]
+        case Whose.OTHERS:
+            return [] if asked.user.is_superuser else [rows.exclude(**theirs)]
     return [rows]
 
 

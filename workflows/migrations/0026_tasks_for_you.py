@@ -8,7 +8,7 @@ from django.db.models.functions import Coalesce
 
 class Migration(migrations.Migration):
     atomic = False
-    dependencies = [("workflows", "0025_pauses")]
+    dependencies = [("workflows", "0025_pauses_and_teams")]
 
     operations = [
         AddIndexConcurrently(

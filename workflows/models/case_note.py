@@ -17,7 +17,9 @@ class CaseNote(models.Model):
     added_at = models.DateTimeField(db_default=ClockTimestamp())
     actor = models.CharField(max_length=150)
     text = models.TextField()  # empty once the workflow's content is deleted
-    lead_asked_at = models.DateTimeField(null=True)  # when it asked a lead to see to the workflow, until one has
+    # When it asked a lead, or the team, to see to the workflow, until somebody has.
+    lead_asked_at = models.DateTimeField(null=True)
+    team = models.CharField(max_length=150, db_default="")  # the name of a group; empty: a lead is asked
 
     class Meta:
         default_permissions = ()

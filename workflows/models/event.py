@@ -36,6 +36,8 @@ class Event(models.Model):
         TASK_ASSIGNED = "task_assigned", "Task assigned"
         LEAD_ASKED = "lead_asked", "Lead asked"
         LEAD_HAS_SEEN = "lead_has_seen", "Seen to by a lead"
+        TEAM_ASKED = "team_asked", "Handed to a team"
+        TEAM_HAS_SEEN = "team_has_seen", "Seen to by the team"
         TASK_RELEASED = "task_released", "Task released"
         APPROVED = "approved"
         REJECTED = "rejected"

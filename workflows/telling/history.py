@@ -105,6 +105,8 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
             return _joined(" ", f"Of workflow {detail.get('first', '?')}.", differs), ""
         case Kind.TASK_ASSIGNED:
             return _joined(": ", f"To {detail.get('to', '?')}", reason), ""
+        case Kind.TEAM_ASKED | Kind.TEAM_HAS_SEEN:
+            return _joined(": ", f"The team {detail.get('team', '?')}", reason), ""
         case Kind.FOLLOWED_UP:
             return f"“{title}” has been done.", step
         case Kind.FOLLOW_UP_ASKED:

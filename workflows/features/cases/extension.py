@@ -33,6 +33,18 @@ class CasesExtension(Extension):
             whom="Support leads",
             permissions=(guards.ASSIGN,),
         ),
+        Source(
+            number=8,
+            kind="team",
+            label="Handed to a team",
+            model=CaseNote,
+            rows=operations.handed,
+            since="lead_asked_at",
+            columns=("actor", "team"),
+            asks=lambda row: f"{row.actor} hands it to the team",
+            whom="The team",
+            team="team",
+        ),
     )
     empties = ("UPDATE workflows_casenote SET text = '', lead_asked_at = NULL WHERE workflow_id = ANY (%(ids)s)",)
     belongs = ("workflows_casenote WHERE workflow_id",)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4, uuid5
 
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from workflows.errors import NotAllowed
 from workflows.models import CaseNote, Event, FollowUp, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
+from workflows.models.manual_task import PERMISSION_BACKEND
 from workflows.operations import MAY_DECIDE
 from workflows.operations.guards import (
     ACKNOWLEDGE,
@@ -32,7 +37,7 @@ MAY_NOTE = (ACKNOWLEDGE, *MAY_DECIDE)
 MOST_CHARACTERS = 2000
 # What people do without seeing to a case: whoever pauses it may wait for the lead.
 NO_ACTS = (
-    *(Event.Kind.NOTED, Event.Kind.LEAD_ASKED),
+    *(Event.Kind.NOTED, Event.Kind.LEAD_ASKED, Event.Kind.TEAM_ASKED),
     *(Event.Kind.PAUSE_ASKED, Event.Kind.PAUSED, Event.Kind.RESUMED),
 )
 
@@ -53,7 +58,26 @@ def ask_lead(workflow_id: int, *, user: User, reason: str, form: UUID | None = N
     _add(workflow_id, Event.Kind.LEAD_ASKED, user=user, reason=reason, form=form)
 
 
-def _add(workflow_id: int, kind: Event.Kind, *, user: User, reason: str, form: UUID | None) -> None:
+def hand_to_team(workflow_id: int, *, user: User, team: str, reason: str, form: UUID | None = None) -> str:
+    """Store a note that hands a workflow to a team, as `ask_lead` does; return a sentence. An earlier team loses it."""
+    if team not in teams():
+        raise NotAllowed("This is no team of which a member may act on workflows: choose another.")
+    _add(workflow_id, Event.Kind.TEAM_ASKED, user=user, reason=reason, form=form, team=team)
+    return f"It is handed to the team {team}."
+
+
+def teams() -> list[str]:
+    """The groups with a member who may act on cases, in order. Superusers do not count: they are in every team."""
+    users = get_user_model().objects
+    able = [
+        users.with_perm(each, include_superusers=False, backend=PERMISSION_BACKEND).filter(is_staff=True).values("pk")
+        for each in MAY_NOTE
+    ]
+    members = reduce(or_, (Q(user__in=each) for each in able))
+    return list(Group.objects.filter(members).order_by("name").distinct().values_list("name", flat=True))
+
+
+def _add(workflow_id: int, kind: Event.Kind, *, user: User, reason: str, form: UUID | None, team: str = "") -> None:
     require(user, *MAY_NOTE)
     text = stated(reason)
     if not text:
@@ -62,15 +86,18 @@ def _add(workflow_id: int, kind: Event.Kind, *, user: User, reason: str, form: U
         raise NotAllowed(f"A note has at most {MOST_CHARACTERS:,} characters; this one has {len(text):,}.")
     with short_transaction():
         ended_as = _keep_content(workflow_id)
-        note: dict[str, Any] = {"workflow_id": workflow_id, "actor": user.get_username(), "text": text}
-        if kind == Event.Kind.LEAD_ASKED:
+        note: dict[str, Any] = {"workflow_id": workflow_id, "actor": user.get_username(), "text": text, "team": team}
+        if kind != Event.Kind.NOTED:
             if ended_as == Workflow.Status.COMPLETE:
-                raise NotAllowed("It is complete by now, and needs nobody: add a note in place of asking a lead.")
+                raise NotAllowed("It is complete by now, and needs nobody: add a note in place of asking somebody.")
             note["lead_asked_at"] = ClockTimestamp()
         key = uuid5(form, text) if form else uuid4()
         _, is_new = CaseNote.objects.get_or_create(form_key=key, defaults=note)
-        if is_new:
-            record_event(workflow_id, kind, user, reason="")
+        if not is_new:
+            return
+        if team:
+            handed().filter(workflow=workflow_id).exclude(form_key=key).update(lead_asked_at=None)
+        record_event(workflow_id, kind, user, reason="", **({"team": team} if team else {}))
 
 
 def _keep_content(workflow_id: int) -> str:
@@ -100,16 +127,45 @@ def lead_has_seen(workflow_id: int, *, user: User, reason: str, seen: Collection
         record_event(workflow_id, Event.Kind.LEAD_HAS_SEEN, user, reason=reason)
 
 
-def asking() -> QuerySet[CaseNote]:
-    """The notes that ask a lead, and that nobody has acted upon."""
+def team_has_seen(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
+    """A member of the team, or a lead, has seen to a workflow that was handed over. `seen` is the note that did so."""
+    require(user, ASSIGN, *MAY_NOTE)
+    with short_transaction():
+        notes = handed().select_for_update(no_key=True).filter(workflow=workflow_id, pk__in=seen)
+        if (note := notes.first()) is None:
+            raise NotAllowed("It is not with that team any more: somebody has seen to it, or handed it on.")
+        if why_not := why_not_of_team(note.team, user):
+            raise NotAllowed(why_not)
+        handed().filter(pk=note.pk).update(lead_asked_at=None)
+        record_event(workflow_id, Event.Kind.TEAM_HAS_SEEN, user, reason=reason, team=note.team)
+
+
+def why_not_of_team(team: str, user: User) -> str:
+    """Why `user` may not say for the team that it has seen to a workflow; empty if they may."""
+    if user.has_perm(ASSIGN) or user.groups.filter(name=team).exists():
+        return ""
+    return f"It is with the team {team}, and you are not in it."
+
+
+def _asked() -> QuerySet[CaseNote]:
     return CaseNote.objects.filter(lead_asked_at__isnull=False)
 
 
+def asking() -> QuerySet[CaseNote]:
+    """The notes that ask a lead, and that nobody has acted upon."""
+    return _asked().filter(team="")
+
+
+def handed() -> QuerySet[CaseNote]:
+    """The notes that hand a workflow to a team, and that nobody has acted upon."""
+    return _asked().exclude(team="")
+
+
 def close_asked(after: int = 0) -> Slice:
-    """Maintenance: nobody asks a lead any more once a person has acted on the workflow, or it is complete."""
+    """Maintenance: no lead or team is asked any more once a person has acted on the workflow, or it is complete."""
     acts = Event.objects.filter(workflow=OuterRef("workflow"), at__gt=OuterRef("lead_asked_at"))
     acts = acts.exclude(actor="").exclude(kind__in=NO_ACTS)
-    over = asking().filter(Exists(acts) | Q(workflow__status=Workflow.Status.COMPLETE))
+    over = _asked().filter(Exists(acts) | Q(workflow__status=Workflow.Status.COMPLETE))
     return Slice(CaseNote.objects.filter(pk__in=over.values("pk")).update(lead_asked_at=None))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 from uuid import uuid4
 
 from django import forms
+from django.utils.text import capfirst
 
 from workflows import operations
 from workflows.console.base import OptionalReasonForm, ReasonForm, Verb, read_once
@@ -72,6 +74,47 @@ ASK_LEAD = Verb(
     done="A lead is asked.",
     rare=True,
 )
+
+
+class TeamForm(NoteForm):
+    team = forms.ChoiceField(label="Team")
+    field_order = ("team", "reason", "form")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices = [("", "Choose a team"), *((each, capfirst(each)) for each in cases.teams())]
+        self.fields["team"].choices = choices  # type: ignore[attr-defined]
+
+
+HAND_TO_TEAM = Verb(
+    slug="hand_to_team",
+    label="Hand to team",
+    permission=cases.MAY_NOTE,
+    operation=cases.hand_to_team,
+    applies=lambda row: row.status != Workflow.Status.COMPLETE,
+    consequences=lambda row: [
+        "The team finds it in “Needs a person”, until one of them has seen to it or somebody acts on the workflow.",
+        *(f"It leaves the team {each.team}." for each in _handed(row)),
+        "What you write stands among the notes on its page. Who may do what stays as it is.",
+    ],
+    form=TeamForm,
+    asks="Hand {} to a team",
+    done="It is handed over.",
+    rare=True,
+)
+TEAM_HAS_SEEN = Verb(
+    slug="team_has_seen",
+    label="Mark as seen to by the team",
+    permission=(operations.ASSIGN, *cases.MAY_NOTE),
+    operation=cases.team_has_seen,
+    applies=lambda row: bool(_handed(row)),
+    why_not=lambda row, user: next((cases.why_not_of_team(each.team, user) for each in _handed(row)), ""),
+    consequences=lambda row: ["It leaves “Needs a person”, unless it needs one for another reason."],
+    seen=(("seen", lambda row: [each.pk for each in _handed(row)]),),
+    form=OptionalReasonForm,
+    asks="Mark {} as seen to by the team",
+    done="It is seen to.",
+)
 SEEN = Verb(
     slug="lead_has_seen",
     label="Mark as seen to",
@@ -84,7 +127,7 @@ SEEN = Verb(
     asks="Mark {} as seen to",
     done="It is seen to.",
 )
-VERBS = (NOTE, ASK_LEAD, SEEN, NOT_DEALT_WITH)
+VERBS = (NOTE, ASK_LEAD, HAND_TO_TEAM, SEEN, TEAM_HAS_SEEN, NOT_DEALT_WITH)
 
 
 def _asking(row: Workflow) -> list[CaseNote]:
@@ -92,8 +135,16 @@ def _asking(row: Workflow) -> list[CaseNote]:
     return read_once(row, "asks_lead", lambda: list(cases.asking().filter(workflow=row.pk).order_by("id")))
 
 
+def _handed(row: Workflow) -> list[CaseNote]:
+    """The notes that hand it to a team."""
+    return read_once(row, "handed_to", lambda: list(cases.handed().filter(workflow=row.pk).order_by("id")))
+
+
 def lines(row: Workflow) -> Iterator[Note]:
-    """Who asks a lead, and since when."""
+    """Who asks a lead, or has handed it to a team, and since when."""
+    for each in _handed(row):
+        since = words.clock(each.lead_asked_at)
+        yield Note(f"{each.actor} has handed it to the team {each.team}, since {since}: see the notes.")
     for each in _asking(row):
         if at := each.lead_asked_at:
             yield Note(f"{each.actor} asks a lead to see to it, since {words.clock(at)}: see the notes.")

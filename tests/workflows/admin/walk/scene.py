@@ -21,7 +21,7 @@ from tests.workflows import rows
 from tests.workflows.features.brake.causes import open_cause
 from tests.workflows.features.outages.services import open_circuit
 from workflows import operations
-from workflows.features.cases.operations import ask_lead
+from workflows.features.cases.operations import ask_lead, hand_to_team
 from workflows.models import (
     ApiKey,
     BulkOperation,
@@ -142,6 +142,8 @@ class Scene:
         rows.event(twice, "best_effort_failed", attempt=1, step="review", detail={"error_code": "gone"})
         lead_asked = rows.failed()
         ask_lead(lead_asked.pk, user=self.boss, reason="She has paid twice.")
+        handed = rows.failed()
+        hand_to_team(handed.pk, user=self.boss, team="support lead", reason="She has paid twice.")
         acknowledged = rows.failed()
         seen = operations.failures_left(Workflow.objects.get(pk=acknowledged.pk))
         operations.acknowledge(acknowledged.pk, user=self.boss, reason="Called.", seen=seen)
@@ -161,6 +163,7 @@ class Scene:
             "to-confirm": rows.to_confirm(self.boss, rows.refunded()).workflow_id,
             "alone": rows.confirmed_alone(self.boss, rows.complete()).workflow_id,
             "queued": rows.workflow().pk,
+            "handed": handed.pk,
             "stopped": rows.paused(self.boss).pk,
             "running": rows.running().pk,
             "waiting": rows.waiting().pk,

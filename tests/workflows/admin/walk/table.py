@@ -25,7 +25,7 @@ from django.utils import timezone
 
 from tests.workflows.admin.walk.scene import CANARY, PASSWORD, ROLES, Scene
 from workflows import operations
-from workflows.features.cases.operations import acknowledged, asking
+from workflows.features.cases.operations import acknowledged, asking, handed
 from workflows.features.pauses.operations import seen_of
 from workflows.models import Confirmation, Correction, ManualTask, Pause, Workflow
 
@@ -67,6 +67,8 @@ workflows_workflow_note failed                         | p ppppp- - - ss | A AAA
 workflows_workflow_ask_lead failed                     | p ppppp- - - ss | A AAAAA- - - ss
 workflows_workflow_lead_has_seen lead-asked            | p -p---- - - ss | A -A---- - - ss
 workflows_workflow_not_dealt_with acknowledged         | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_hand_to_team failed                 | p ppppp- - - ss | A AAAAA- - - ss
+workflows_workflow_team_has_seen handed                | p >p>>>- - - ss | A >A>>>- - - ss
 workflows_workflow_pause retrying                      | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_resume stopped                      | p pp-p-- - - ss | A AA-A-- - - ss
 workflows_workflow_not_a_duplicate duplicate           | p >p-p-- - - ss | A >A-A-- - - ss
@@ -312,6 +314,8 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "workflows_workflow_note": REASON,
     "workflows_workflow_ask_lead": REASON,
     "workflows_workflow_lead_has_seen": lambda scene: {"seen": [asking().get().pk], **REASON},
+    "workflows_workflow_hand_to_team": {"team": "support lead", **REASON},
+    "workflows_workflow_team_has_seen": lambda scene: {"seen": [handed().get().pk], **REASON},
     "workflows_workflow_pause": _for_an_hour,
     "workflows_workflow_resume": lambda scene: {"seen": seen_of(Pause.objects.get()), **REASON},
     "workflows_workflow_not_dealt_with": _what_was_acknowledged,

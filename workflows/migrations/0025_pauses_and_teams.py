@@ -1,4 +1,4 @@
-"""Pauses: a person pauses one workflow."""
+"""Cases: a person pauses one workflow, or hands it to a team."""
 
 from django.db import migrations, models
 from django.db.models import Q
@@ -10,6 +10,7 @@ class Migration(migrations.Migration):
     dependencies = [("workflows", "0024_case_notes")]
 
     operations = [
+        migrations.AddField("casenote", "team", models.CharField(max_length=150, db_default="")),
         migrations.CreateModel(
             "Pause",
             fields=[
