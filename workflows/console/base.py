@@ -348,6 +348,10 @@ class ConsoleAdmin(ModelAdmin):
         shown = {"title": verb.label, "name": capfirst(self.name_of(row)), "facts": facts, "about": verb.shows}
         return self.render(request, "admin/workflows/facts.html", row, back=self.url_of("change", row), **shown)
 
+    def tags_of(self, request: HttpRequest, row_id: Any) -> str:
+        """Tags of the message that an operation on a row has succeeded."""
+        return ""
+
     def carry_out(
         self, request: HttpRequest, done: str, operation: Callable[..., str | None], row_id: Any, **arguments: Any
     ) -> bool:
@@ -357,7 +361,7 @@ class ConsoleAdmin(ModelAdmin):
         except NotAllowed as refusal:
             self.message_user(request, str(refusal), messages.ERROR)
             return False
-        self.message_user(request, done, messages.SUCCESS)
+        self.message_user(request, done, messages.SUCCESS, self.tags_of(request, row_id))
         return True
 
 

@@ -41,7 +41,7 @@ class Dialogue:
 
 APPROVAL = Dialogue(
     *("Approve", "Reject"),
-    "Approved, the workflow goes on at once. Rejected, it fails with this reason.",
+    "Approved, the workflow goes on. Rejected, it fails with this reason.",
     expired="If nobody has decided by then it expires, and the workflow fails.",
 )
 NOT_FINAL = "A wrong answer can be retracted while nothing has built on it."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote as urlquote
 
 from django.contrib import admin
@@ -25,15 +25,19 @@ from workflows.definition import definitions, titled_step, wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine import undo_question
 from workflows.errors import NotAllowed
+from workflows.health.for_whom import SEE_WORKFLOWS
 from workflows.models import Effect, Event, ManualTask, State, Workflow
 from workflows.models.manual_task import OPERATIONS, able_to_decide
-from workflows.operations import payments, retracting
+from workflows.operations import payments, retracting, undoing
 from workflows.operations.retracting import Again
-from workflows.telling import words
+from workflows.telling import patient, words
 from workflows.telling.money import money_line
 from workflows.wording import words_for_step
 
 OPEN = ManualTask.State.OPEN
+# The tag of a message about a decision that can be undone; the task's number follows.
+UNDO = "undo-"
+UNDOABLE = f"You can undo it for {undoing.UNDO_FOR} seconds, unless it is about to expire."
 
 RETRACT = Verb(
     slug="take_back",
@@ -163,6 +167,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             ("decide", self.decide_view),
             ("claim", self.claim_view),
             ("release", self.release_view),
+            ("undo", self.undo_view),
         ]
         return [
             path(
@@ -172,6 +177,9 @@ class ManualTaskAdmin(ConsoleAdmin):
             )
             for slug, view in pages
         ] + super().get_urls()
+
+    def tags_of(self, request: HttpRequest, row_id: Any) -> str:
+        return f"{UNDO}{row_id}" if undoing.can_undo(row_id, cast("User", request.user)) else ""
 
     def workflow_of(self, row: ManualTask) -> int:
         return row.workflow_id
@@ -215,6 +223,8 @@ class ManualTaskAdmin(ConsoleAdmin):
             # Answers about calls are looked up one by one, so no next task is offered.
             "next": next_task.after(request, row) if decides and dialogue_for(row) is APPROVAL else None,
             "next_url": self.url_of("decide", row) + next_task.query(request, next="1"),
+            "undo_url": url_if(undoing.can_undo(row.pk, request.user), "undo"),
+            "final": UNDOABLE if row.undoable else dialogue_for(row).final,
             **_answer(row),
             "money": _money(row) if request.user.has_perm("workflows.view_workflow") else "",
             "handed_over": _handed_over(row),
@@ -263,10 +273,12 @@ class ManualTaskAdmin(ConsoleAdmin):
         texts, reason, decision = dialogue_for(row), form.cleaned_data["reason"], form.cleaned_data["decision"]
         told = {"approve": texts.approve, "reject": texts.reject, "retry": texts.retry}
         done = f"Your answer is kept: {told[decision].lower()}."
+        if texts is APPROVAL:
+            done = f"{'Rejected' if decision == 'reject' else 'Approved'}: {_named(row, request.user)}."
         if decision == "reject":
-            return self.carry_out(request, done, operations.reject, row.pk, reason=reason)
+            return self.carry_out(request, done, undoing.reject, row.pk, reason=reason)
         said = {"retry": True} if decision == "retry" else answer.answer if answer else None
-        return self.carry_out(request, done, operations.approve, row.pk, reason=reason, answer=said)
+        return self.carry_out(request, done, undoing.approve, row.pk, reason=reason, answer=said)
 
     def claim_view(self, request: HttpRequest, row_id: int) -> HttpResponse:
         row = self._row_to_change(request, row_id)
@@ -280,6 +292,11 @@ class ManualTaskAdmin(ConsoleAdmin):
         self.carry_out(request, "It is unassigned.", operations.release_task, row.pk)
         return HttpResponseRedirect(self.url_of("change", row))
 
+    def undo_view(self, request: HttpRequest, row_id: int) -> HttpResponse:
+        row = self._row_to_change(request, row_id)
+        self.carry_out(request, "It is open again.", undoing.undo, row.pk)
+        return HttpResponseRedirect(self.url_of("change", row))
+
     def _row_to_change(self, request: HttpRequest, row_id: int) -> ManualTask:
         if not _may_decide(request.user):
             raise PermissionDenied
@@ -287,6 +304,12 @@ class ManualTaskAdmin(ConsoleAdmin):
         if row.team != OPERATIONS and not request.user.has_perm(operations.DECIDE):
             raise PermissionDenied
         return row
+
+
+def _named(row: ManualTask, user: Any) -> str:
+    """The task, and the masked patient for users who may see workflows."""
+    whom = patient.masked([row.workflow_id]).get(row.workflow_id, "") if user.has_perm(SEE_WORKFLOWS) else ""
+    return ", ".join(filter(None, (f"task {row.pk}", whom)))
 
 
 def _retry(row: ManualTask, user: User) -> dict[str, str]:

@@ -40,6 +40,7 @@ from workflows.features.traces.hooks import Traces
 from workflows.features.trends.extension import TrendsExtension
 from workflows.features.trends.hooks import Trends
 from workflows.features.two_people.extension import TwoPeopleExtension
+from workflows.features.undo.hooks import Undo
 
 FEATURES: tuple[Feature, ...] = (
     Outages(),
@@ -56,6 +57,7 @@ FEATURES: tuple[Feature, ...] = (
     Trends(),
     Traces(),
     Tasks(),
+    Undo(),
 )
 
 # What the features add to pages, metrics, checks and commands.

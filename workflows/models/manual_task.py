@@ -151,6 +151,8 @@ class ManualTask(models.Model):
     decided_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+")
     decided_at = models.DateTimeField(null=True)
     reason = models.TextField(db_default="")
+    undoable = models.BooleanField(db_default=False)  # a step asked for an approval: no question of the engine's
+    held = models.JSONField(null=True)  # what the decision's signal will say, while that is not stored yet
 
     is_over: bool  # only on rows of `by_the_clock()`
     is_held: bool  # only on rows of `with_claims()`
@@ -201,6 +203,8 @@ class ManualTask(models.Model):
             models.Index("task_type", DUE, "id", name="manual_task_of_type", condition=Q(state="open")),
             # Closed tasks, newest first; few are rejected or expired.
             models.Index(name="manual_task_closed", fields=["state", "id"], condition=~Q(state="open")),
+            # operations.undoing: decisions whose signals are not stored yet.
+            models.Index(name="manual_task_held", fields=["decided_at"], condition=~Q(held=None)),
             # The overdue tasks.
             models.Index(name="manual_task_due", fields=["due_at"], condition=Q(state="open") & ~Q(due_at=None)),
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -167,12 +167,14 @@ def decide(
     answer: Mapping[str, Any] | None = None,
     asked: Confirmation | None = None,
     note: str = "",
+    hold: Callable[[ManualTask, Mapping[str, Any]], bool] = lambda task, payload: False,
 ) -> str:
     """Decide a task, once: the update of its row decides a race between two people, or with its expiry.
 
     The workflow's row is not locked, because a worker may have it: the decision is stored as a signal and committed,
     and a second statement then wakes the workflow. An answer that takes two people only asks for the second, unless it
-    is `asked`, and this user is the second. Returns a sentence about that, else nothing.
+    is `asked`, and this user is the second. Returns a sentence about that, else nothing. `hold` may keep back the
+    signal's payload, and says whether it did (`operations.undoing`).
     """
     require(user, *MAY_DECIDE)
     with _four_eyes_as_refusal(), short_transaction():
@@ -201,13 +203,14 @@ def decide(
             return two_people.ask(task.workflow_id, user=user, reason=reason, **said)
         elif two_people.takes_two(task.workflow.workflow_type):
             Confirmation.objects.drop(task.workflow_id)
-        store.store(
-            source="console",
-            dedupe_key=task.signal_name,
-            name=task.signal_name,
-            workflow_id=task.workflow_id,
-            payload=payload,
-        )
+        if not hold(task, payload):
+            store.store(
+                source="console",
+                dedupe_key=task.signal_name,
+                name=task.signal_name,
+                workflow_id=task.workflow_id,
+                payload=payload,
+            )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
         record_event(task.workflow_id, kind, user, reason=reason, task=task_id, **detail)
     waking.try_wake(task.workflow_id)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django import template
+from django.contrib.messages.storage.base import Message
 from django.template import RequestContext
 from django.utils import timezone
 from django.utils.html import conditional_escape, format_html
@@ -32,6 +33,12 @@ def show(context: RequestContext, panel: Panel) -> SafeString:
     assert context.template is not None  # the page's: it is being rendered
     with context.push(**panel.context):
         return context.template.engine.get_template(panel.template).render(context)
+
+
+@register.simple_tag
+def undo_of(message: Message) -> str:
+    """The number of the task whose decision a message announces, if it can be undone; else empty."""
+    return (message.extra_tags or "").partition("undo-")[2]
 
 
 @register.filter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
@@ -246,6 +246,8 @@ def _ask(workflow: Workflow, name: str, task: _Task, timeout: timedelta, look_ev
     if not wait.outcome:
         asked = _task_of(wait)
         wait = _answer(attempt, wait, asked) or _expire(attempt, wait, asked) or wait
+        if not wait.outcome and wait.overdue:  # decided in time; maintenance has still to store the signal
+            wait = replace(wait, look_at=attempt_log.execute("SELECT clock_timestamp() + interval '1 s'", ())[0][0])
         if not wait.outcome:
             raise suspension(attempt, wait, task.question, [asked.signal_name])
     return Answer(wait.id, wait.outcome, wait.result)
@@ -270,10 +272,10 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
         WITH wait AS ({INSERT_WAIT} RETURNING id, deadline)
         INSERT INTO workflows_manualtask (
                workflow_id, wait_id, task_type, question, facts, answer_model, team, assignee_id,
-               due_at, expires_at, on_expiry, requested_by_id, four_eyes)
+               due_at, expires_at, on_expiry, requested_by_id, four_eyes, undoable)
         SELECT %(workflow_id)s, wait.id, %(task_type)s, %(question)s, %(facts)s, %(answer_model)s, %(team)s,
                %(assignee_id)s::bigint, clock_timestamp() + %(due)s::interval, wait.deadline, %(on_expiry)s,
-               %(requested_by_id)s::bigint, %(four_eyes)s FROM wait
+               %(requested_by_id)s::bigint, %(four_eyes)s, %(undoable)s FROM wait
         RETURNING wait_id, expires_at, expires_at <= clock_timestamp(), expires_at
         """,  # noqa: S608 (INSERT_WAIT is ours)
         **wait,
@@ -287,6 +289,7 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
         on_expiry=task.on_expiry,
         requested_by_id=requester,
         four_eyes=bool(task.four_eyes),
+        undoable=not task.of_engine,
     )
     return WaitRow(*row_or_claim_lost(rows))
 

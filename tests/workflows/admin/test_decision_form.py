@@ -41,7 +41,7 @@ def test_the_decision_has_the_fields_of_the_answer_and_keeps_what_was_typed(as_:
     for shown in ['name="answer-milligrams"', "Per week.", 'type="date"', '<textarea name="answer-note"']:
         assert shown in html
     html = client.post(url(row, "decide"), {"decision": "approve", "reason": "Fine.", **TYPED}, follow=True)
-    assert "Your answer is kept: approve." in words(html.content.decode())
+    assert "Approved: task " in words(html.content.decode())
     assert Signal.objects.get().payload == {
         "approved": True,
         "reason": "Fine.",

@@ -60,7 +60,8 @@ _OURS = [
         WHERE workflow_id = ANY (%(ids)s)""",
     f"""UPDATE workflows_wait SET waiting_for = {_deleted("waiting_for")}, result = '{{}}'
         WHERE workflow_id = ANY (%(ids)s)""",  # noqa: S608 (ours)
-    f"""UPDATE workflows_manualtask SET question = '{DELETED}', facts = '[]', reason = {_deleted("reason")}
+    f"""UPDATE workflows_manualtask SET question = '{DELETED}', facts = '[]', reason = {_deleted("reason")},
+              held = NULL
         WHERE workflow_id = ANY (%(ids)s)""",  # noqa: S608 (ours)
     f"""UPDATE workflows_attempt
           SET steps = (SELECT jsonb_agg(CASE WHEN step ->> 'error_message' <> ''

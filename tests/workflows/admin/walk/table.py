@@ -111,6 +111,7 @@ workflows_manualtask_assign claimed                    | p -pppp- - - ss | A -AA
 workflows_manualtask_assign claimed-by-lead            | p -pppp- - - ss | A -A>>>- - - ss
 workflows_manualtask_ask_lead anybodys                 | p ppppp- - - ss | A AAAAA- - - ss
 workflows_manualtask_take_back answered                | p -p>pp- - - ss | A -A>AA- - - ss
+workflows_manualtask_undo answered                     | x xxxxxx x x ss | > ->>>>- - - ss
 workflows_manualtask_history anybodys                  | p pppppp - - ss | p pppppp - - ss
 
 workflows_service_changelist                           | p pp-p-p - - ss | - ------ - - ss

@@ -1,4 +1,4 @@
-"""Tasks for a user: those of a team and type in the order of their due time."""
+"""Tasks for a user: those of a team and type in the order of their due time. And decisions that can be undone."""
 
 from django.contrib.postgres.operations import AddIndexConcurrently, RemoveIndexConcurrently
 from django.db import migrations, models
@@ -8,7 +8,7 @@ from django.db.models.functions import Coalesce
 
 class Migration(migrations.Migration):
     atomic = False
-    dependencies = [("workflows", "0025_pauses_and_teams")]
+    dependencies = [("workflows", "0026_held_decisions")]
 
     operations = [
         AddIndexConcurrently(
@@ -23,4 +23,7 @@ class Migration(migrations.Migration):
             ),
         ),
         RemoveIndexConcurrently("ManualTask", "manual_task_overdue"),
+        AddIndexConcurrently(
+            "ManualTask", models.Index(condition=~Q(held=None), fields=["decided_at"], name="manual_task_held")
+        ),
     ]
