@@ -1,4 +1,4 @@
-"""The console's groups, as the migration makes them: tests with transactions of their own empty all tables."""
+"""The console's groups, as migrations make them: tests with transactions of their own empty all tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from importlib import import_module
 
 from django.db import connection
 
-GROUPS: dict[str, list[str]] = import_module("workflows.migrations.0003_groups").GROUPS
+GROUPS: dict[str, list[str]] = {}
+for _given in ("0003_groups", "0027_lists"):  # each migration that gives groups something
+    for _name, _codenames in import_module(f"workflows.migrations.{_given}").GROUPS.items():
+        GROUPS[_name] = [*GROUPS.get(_name, []), *_codenames]
 
 _MAKE = """
     WITH given (name, codename) AS (SELECT * FROM unnest(%s::text[], %s::text[])),
@@ -19,7 +22,7 @@ _MAKE = """
 
 
 def make_groups() -> None:
-    """Make those that are missing, with the permissions that the migration gives them, in one statement."""
+    """Make those that are missing, with the permissions that migrations give them, in one statement."""
     pairs = [(name, codename) for name, codenames in GROUPS.items() for codename in codenames]
     with connection.cursor() as cursor:
         cursor.execute(_MAKE, [list(column) for column in zip(*pairs, strict=True)])

@@ -247,6 +247,10 @@ class Extension:
         """Filters of the list of workflows; they follow those for status and type."""
         return ()
 
+    def in_list(self, request: HttpRequest) -> Iterable[Panel]:
+        """Parts of the list of workflows that this user may see: `above` and `below` it. At most one statement."""
+        return ()
+
     def verbs(self) -> Sequence[Verb]:
         """Operations on one workflow. Buttons are in the order of the features, before the rare ones."""
         return ()

@@ -9,7 +9,7 @@ filter's rows in order, the filter has several arms (`arms`), each with an index
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 AFTER, BEFORE = "after", "before"
 # In place of an id: the last page.
 END = "end"
+# So many rows of a whole list are read by one statement.
+AT_ONCE = 500
 FIRST_PAGE, PREVIOUS_PAGE, NEXT_PAGE, LAST_PAGE = ("First", "Previous", "Next", "Last")
 
 
@@ -108,6 +110,18 @@ class KeysetList(ChangeList):
             found += [(LAST_PAGE, self.get_query_string({BEFORE: END}))]
         return found
 
+    def every_row(self, request: HttpRequest, *, most: int) -> Iterator[Any]:
+        """The rows that match, on all pages, in the list's order, up to `most`, read AT_ONCE at a time.
+
+        A row that changes meanwhile may be missing, or come as it is now.
+        """
+        arms = self._arms(request)
+        order = [_term(each) for each in self.get_ordering(request, self.queryset)]
+        place, left = None, most
+        while left and (found := _places(arms, order, place, min(AT_ONCE, left))):
+            yield from self._shown([pk for pk, _ in found])
+            place, left = found[-1][1], left - len(found)
+
     def all_ids(self, request: HttpRequest) -> Rows:
         """The primary keys of all rows that match, on all pages, up to COUNT_LIMIT and one."""
         return ids_of(self._arms(request))
@@ -180,7 +194,13 @@ def _arms_of(each: Any, request: HttpRequest, rows: Rows) -> list[Rows]:
 
 
 def _ids(arms: Sequence[Rows], order: Sequence[OrderBy], place: Place | None, limit: int) -> list[Any]:
-    """The primary keys of the first rows in this order, or of the first after a position."""
+    return [pk for pk, _ in _places(arms, order, place, limit)]
+
+
+def _places(
+    arms: Sequence[Rows], order: Sequence[OrderBy], place: Place | None, limit: int
+) -> list[tuple[Any, list[Any]]]:
+    """The primary keys of the first rows in this order, or of the first after a position, each with its position."""
     keys = {f"key_{number}": term.expression for number, term in enumerate(order)}
     by = [OrderBy(F(name), descending=term.descending) for name, term in zip(keys, order, strict=True)]
     reads = [arm.order_by().annotate(**keys) for arm in arms]
@@ -190,7 +210,7 @@ def _ids(arms: Sequence[Rows], order: Sequence[OrderBy], place: Place | None, li
     found = together(limited)
     if len(arms) > 1:
         found = found.order_by(*by)[:limit]
-    return [row["pk"] for row in found]
+    return [(row["pk"], [row[name] for name in keys]) for row in found]
 
 
 def _beyond(order: Sequence[OrderBy], place: Place) -> Any:

@@ -46,7 +46,7 @@ class Between(admin.SimpleListFilter):
     def others(self) -> list[tuple[str, str]]:
         """What the form keeps of the address: the other filters."""
         gone = {self.parameter_name, paging.AFTER, paging.BEFORE}
-        return [(name, value) for name, value in self.request.GET.dict().items() if name not in gone]
+        return [(name, str(value)) for name, value in self.request.GET.items() if name not in gone]
 
     @property
     def days(self) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from workflows import operations
-from workflows.console import acknowledging, failures, links, revealing, time_filters, workflow_page
+from workflows.console import acknowledging, failures, links, panels, revealing, time_filters, workflow_page
 from workflows.console import workflow_filters as filters
 from workflows.console.base import OptionalReasonForm, RetryForm, Verb
 from workflows.console.choosing import ChoosesMany
@@ -158,16 +158,17 @@ class WorkflowAdmin(ChoosesMany):
         )
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         if time_filters.OF in request.GET:
             return self._with_days(request)
         cause = failures.cause_of(request)
-        incident = links.incident(cause) if cause and self.has_view_permission(request) else ""
-        return super().changelist_view(request, {"incident": incident, **(extra_context or {})})
+        parts = panels.by_place(panel for each in installed() for panel in each.in_list(request))
+        context = {"incident": links.incident(cause) if cause else "", "panels": parts, **(extra_context or {})}
+        return super().changelist_view(request, context)
 
     def _with_days(self, request: HttpRequest) -> HttpResponse:
         """Redirect to the list with the days that were chosen, in the form that links have."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
         query, refusal = time_filters.chosen(request.GET)
         if refusal:
             self.message_user(request, refusal, messages.ERROR)
@@ -240,10 +241,14 @@ class WorkflowAdmin(ChoosesMany):
 
     @admin.display(description="Error")
     def error(self, row: Workflow) -> SafeString | str:
-        error = words.error(code=row.last_error_code, error_class=row.last_error_class)
-        if not error or row.state not in (State.FAILED, State.RETRYING, State.PARKED, State.COMPENSATING):
+        if not (error := self.error_told(row)):
             return ""
         return format_html('<span class="quiet" title="{}">{}</span>', error, capfirst(error.replace("_", " ")))
+
+    def error_told(self, row: Workflow) -> str:
+        """The code of the error that it stands at, as people read it; empty if it stands at none."""
+        stands = row.state in (State.FAILED, State.RETRYING, State.PARKED, State.COMPENSATING)
+        return words.error(code=row.last_error_code, error_class=row.last_error_class) if stands else ""
 
     @admin.display(description="Money")
     def money(self, row: Any) -> str:

@@ -22,6 +22,7 @@ from workflows.features.corrections.hooks import Corrections
 from workflows.features.deferred_steps.extension import DeferredStepsExtension
 from workflows.features.deferred_steps.hooks import DeferredSteps
 from workflows.features.doctor.extension import DoctorExtension
+from workflows.features.lists.extension import ListsExtension
 from workflows.features.notices.extension import NoticesExtension
 from workflows.features.notices.hooks import Notices
 from workflows.features.outages.extension import OutagesExtension
@@ -76,6 +77,7 @@ EXTENSIONS: tuple[Extension, ...] = (
     QueuesExtension(),
     CasesExtension(),
     PausesExtension(),
+    ListsExtension(),
     TrendsExtension(),
     DoctorExtension(),
     AuditExtension(),

@@ -9,7 +9,7 @@ from workflows.models.workflow import Workflow
 
 
 class Access(models.Model):
-    """Somebody opened a page about a workflow, revealed values that are masked elsewhere, or exported the audit.
+    """Somebody opened a page about a workflow, revealed values that are masked elsewhere, or exported something.
 
     `detail` has the names of what was revealed, and the purpose; never a value.
     """
@@ -18,6 +18,7 @@ class Access(models.Model):
         VIEWED = "viewed", "Opened the page"
         REVEALED = "revealed"
         EXPORTED = "exported", "Exported the audit"
+        LISTED = "listed", "Exported a list of workflows"
 
     at = models.DateTimeField(db_default=ClockTimestamp())
     actor = models.CharField(max_length=150)  # by name: the record outlives the user

@@ -232,6 +232,7 @@ class Workflow(models.Model):
             ("follow_up_workflow", "Can have a failed best-effort step of a complete workflow run again"),
             ("acknowledge_workflow", "Can acknowledge what has failed, or was given up"),
             ("correct_workflow", "Can ask for a correction of what was sent, and approve a colleague's"),
+            ("export_workflow", "Can take the list of workflows, masked, as a file"),
         ]
         constraints = [
             models.CheckConstraint(

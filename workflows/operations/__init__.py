@@ -46,7 +46,7 @@ from workflows.operations.guards import (
     why_emptied,
 )
 from workflows.operations.keys import revoke
-from workflows.operations.looking import record_export, record_view, reveal, revealable
+from workflows.operations.looking import record_export, record_list, record_view, reveal, revealable
 from workflows.operations.payments import held_by
 from workflows.operations.tasks import (
     MAY_DECIDE,

@@ -44,6 +44,7 @@ PLACE_HOLD = "workflows.place_hold"
 BULK = "workflows.start_bulkoperation"
 REVEAL = "workflows.reveal_workflow"
 VIEW_AUDIT = "workflows.view_audit"
+EXPORT = "workflows.export_workflow"
 VIEW_BULK = "workflows.view_bulkoperation"
 
 # The prefix of API clients' names as actors.

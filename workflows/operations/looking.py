@@ -1,4 +1,4 @@
-"""Looking: pages about a workflow, revealed values and exports of the audit are recorded before a user sees them."""
+"""Looking: pages about a workflow, revealed values and exports are recorded before a user sees them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from workflows.definition import definitions, value_at
 from workflows.errors import NotAllowed
 from workflows.models import Access, Workflow
 from workflows.operations.guards import (
+    EXPORT,
     REVEAL,
     VIEW_AUDIT,
     require,
@@ -58,6 +59,12 @@ def record_export(user: User, *, chosen: str, workflow_id: int | None = None) ->
     Access.objects.create(
         actor=user.get_username(), kind=Kind.EXPORTED, workflow_id=workflow_id, detail={"chosen": chosen}
     )
+
+
+def record_list(user: User, *, chosen: str) -> None:
+    """Record which list of workflows a user exports, before they get it."""
+    require(user, EXPORT)
+    Access.objects.create(actor=user.get_username(), kind=Kind.LISTED, detail={"chosen": chosen})
 
 
 def revealable(workflow: Workflow) -> tuple[str, ...]:

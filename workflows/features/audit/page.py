@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -21,7 +19,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from workflows import operations, times
-from workflows.console import links
+from workflows.console import csv_file, links
 from workflows.console.paging import is_number
 from workflows.definition import definitions, wording_of_type
 from workflows.extension import installed
@@ -45,9 +43,6 @@ SORTS = {"": "Everything", LOOKED: "What people looked at", DID: "What people di
 LOOKS = dict(Access.Kind.choices)
 FLAGS = {ADDITION: "Added", CHANGE: "Changed", DELETION: "Deleted"}
 COLUMNS = ("Time (UTC)", "Who", "What", "Workflow", "About", "Details")
-
-# What a spreadsheet would run as a formula, also in full-width characters.
-_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +129,7 @@ def export(request: HttpRequest, *, site: AdminSite) -> HttpResponse | Streaming
     filters = Filters.of(request.POST.dict())
     asked, _ = _asked(filters)
     operations.record_export(request.user, chosen=str(filters), workflow_id=int(filters.patient or 0) or None)
-    named = {"Content-Disposition": f'attachment; filename="audit-{timezone.now():%Y-%m-%d}.csv"'}
-    return StreamingHttpResponse(_csv(asked), content_type="text/csv; charset=utf-8", headers=named)
+    return csv_file.answer("audit", _csv(asked))
 
 
 DAYS = (("Today", 0), ("Yesterday", 1))
@@ -232,28 +226,15 @@ def _looked(row: Access) -> str:
 # --- As a file ----------------------------------------------------------------------------------
 
 
-class _Echo:
-    """A file for `csv` that returns each row instead of storing it."""
-
-    def write(self, row: str) -> str:
-        return row
-
-
-def _csv(asked: Asked) -> Iterator[str]:
-    writer = csv.writer(_Echo())
-    yield writer.writerow(COLUMNS)
+def _csv(asked: Asked) -> Iterator[Iterable[object]]:
+    yield COLUMNS
     found = audit.every_line(asked)
     wanted = islice(found, MOST_EXPORTED)
     while some := list(islice(wanted, 1_000)):
-        yield "".join(writer.writerow(_safe(map(str, _cells(line)))) for line in told(some))
+        yield from map(_cells, told(some))
     if next(found, None):
-        yield writer.writerow(["", "", f"Not more than {MOST_EXPORTED:,} lines: choose a shorter time for the rest"])
+        yield ["", "", f"Not more than {MOST_EXPORTED:,} lines: choose a shorter time for the rest"]
 
 
 def _cells(line: Told) -> Iterable[object]:
     return line.at.isoformat(), line.who, line.what, line.workflow or "", line.about, line.details
-
-
-def _safe(cells: Iterable[str]) -> list[str]:
-    """The cells as text that no spreadsheet runs as a formula."""
-    return [f"'{cell}" if _FORMULA.match(cell) else cell for cell in cells]

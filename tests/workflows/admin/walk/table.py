@@ -41,6 +41,7 @@ left_undone                                            | p pppppp - - ss | A AA-
 audit                                                  | p -----p - - ss | x xxxxxx x x ss
 audit_export                                           | x xxxxxx x x ss | p -----p - - ss
 incident                                               | 0 000000 - - ss | x xxxxxx x x ss
+export_workflows                                       | x xxxxxx x x ss | p -p-p-p - - ss
 assign_failures                                        | 0 00-0-- - - ss | 0 00-0-- - - ss
 login                                                  | > >>>>>> > > pp | A AAAAAA A A pp
 logout                                                 | x xxxxxx x x >> | p pppppp p p >s

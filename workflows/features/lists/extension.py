@@ -1,0 +1,26 @@
+"""What lists that are kept, or taken along, add to pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from workflows.extension import Extension, Panel
+from workflows.operations.guards import EXPORT
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+    from django.http.response import HttpResponseBase
+
+
+class ListsExtension(Extension):
+    def views(self) -> Mapping[str, Callable[..., HttpResponseBase]]:
+        from workflows.features.lists import export
+
+        return {"export_workflows": export.view}
+
+    def in_list(self, request: HttpRequest) -> Iterable[Panel]:
+        from workflows.features.lists import export
+
+        if request.user.has_perm(EXPORT):
+            yield Panel("below", "admin/workflows/lists/export.html", {"most": export.MOST})
