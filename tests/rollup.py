@@ -25,6 +25,8 @@ def plain() -> Counts:
     for attempt in Attempt.objects.exclude(closed_at=None):
         of_type = types[attempt.workflow_id]
         counted[Metric.ATTEMPT, of_type, "", attempt.outcome, ""] += 1
+        if attempt.release:
+            counted[Metric.RELEASE, "", "", "", attempt.release] += 1
         for each in attempt.steps:
             metric = Metric.UNDO if each.get("undo") else Metric.STEP
             code = each.get("error_code") or each.get("error_class") or ""

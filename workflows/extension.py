@@ -88,6 +88,17 @@ class Note(NamedTuple):
     is_plain: bool = False
 
 
+class Mark(NamedTuple):
+    """What changed at a moment, for the chart of a cause; `tone` names its colour. Without the right to follow its
+    link a user does not see it.
+    """
+
+    at: datetime
+    told: str
+    tone: str
+    link: Link | None = None
+
+
 class Said(NamedTuple):
     """A feature's description of a workflow: `instead` of the engine's own sentence, or lines `below` it.
 
@@ -223,6 +234,10 @@ class Extension:
 
     def incident(self, cause: Cause, group: Group | None, request: HttpRequest) -> Iterable[Panel]:
         """Parts of the page of a cause: `standing`, or `below`. `group` has its failures, if any are left."""
+        return ()
+
+    def marks(self, cause: Cause, shown: str, now: datetime) -> Iterable[Mark]:
+        """What changed in the range `shown` up to `now` that may explain the failures of a cause."""
         return ()
 
     def charts(self, shown: str, now: datetime, causes: Collection[tuple[str, str, str]]) -> Mapping[Any, Chart]:

@@ -51,6 +51,7 @@ class Chart:
     top: str = ""
     axis: Sequence[tuple[float, str]] = ()
     targets: Sequence[Column] = ()
+    moments: Sequence[tuple[float, str]] = ()  # lines across: the place, and the tone
 
     @property
     def drawn(self) -> str:
@@ -76,6 +77,11 @@ class Chart:
 
         fine = [replace(each, url=link(at, 1).url) for at, each in enumerate(self.columns)]
         return replace(self, columns=fine, targets=[link(at, together) for at in range(0, len(fine), together)])
+
+    def marked(self, since: datetime, until: datetime, moments: Iterable[tuple[datetime, str]]) -> Self:
+        """The same chart, of that time, with a line at each of these moments, in its tone."""
+        places = [(_short(WIDTH * ((at - since) / (until - since))), tone) for at, tone in moments]
+        return replace(self, moments=places)
 
     @classmethod
     def draw(

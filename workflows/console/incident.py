@@ -5,7 +5,7 @@ How many failed and when, what has become of them, the money that they hold, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -26,7 +26,7 @@ from workflows.console.choosing import ALL
 from workflows.console.panels import by_place
 from workflows.console.ranges import Range
 from workflows.definition import definitions, wording_of_type
-from workflows.extension import installed
+from workflows.extension import Mark, installed
 from workflows.health import bounded, money_at_risk, recent_failures, states
 from workflows.health.bounded import Link
 from workflows.health.failures import Ends, Group, between, ends, unacknowledged
@@ -62,6 +62,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     times = recent_failures.interval_text(*shown.window(now))
     still = next(iter(between(*shown.window(now), cause)), None)
     ended = ends(*shown.window(now), cause)
+    marks = [mark for each in installed() for mark in each.marks(cause, shown.key, now) if _may_see(mark, request)]
     step = title_of(wording_of_type(cause.workflow_type), cause.step) or words.plain(cause.step)
     context = {
         **site.each_context(request),
@@ -72,7 +73,8 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "left": left,
         "these": f"these {failures.number_of(left)}" if left and left.number > 1 else "it",
         "rows": list(_rows(cause, left, still, shown, times)),
-        "trends": _trends(cause, shown, now),
+        "trends": _trends(cause, shown, now, marks),
+        "marks": [(each, links.to(each.link) if each.link else "") for each in reversed(marks)],
         "ended": _so_many(ended),
         "bars": _bars(cause, ended, times),
         "releases": _releases(cause, left, still, times),
@@ -175,10 +177,15 @@ def _releases(cause: Cause, left: Group | None, still: Group | None, times: str)
 # --- The chart ----------------------------------------------------------------------------------
 
 
-def _trends(cause: Cause, shown: Range, now: datetime) -> dict[str, Any]:
+def _may_see(mark: Mark, request: HttpRequest) -> bool:
+    return mark.link is None or request.user.has_perm(f"workflows.view_{mark.link.model}")
+
+
+def _trends(cause: Cause, shown: Range, now: datetime, marks: Iterable[Mark]) -> dict[str, Any]:
     """The context of `trends.html`; without charts if no feature counts."""
     found = [chart for each in installed() for chart in each.charts(shown.key, now, {cause}).values()]
-    drawn = [_linked(chart, cause, shown, now) for chart in found]
+    moments = [(each.at, each.tone) for each in marks]
+    drawn = [_linked(chart, cause, shown, now).marked(*shown.window(now), moments) for chart in found]
     urls = [(f"?{links.query(cause, range=each.key)}", each.label, each == shown) for each in ranges.RANGES]
     rows = list(zip(*(chart.columns for chart in drawn), strict=True))
     return {"ranges": urls, "range": shown, "charts": drawn, "rows": rows}

@@ -24,6 +24,7 @@ class Metric(models.TextChoices):
     ACTIVE = "active"  # the same workflows. Seconds: without waiting
     WAITING = "waiting"  # the same workflows. Seconds: for a person, a signal, a time, children, or a service
     ATTEMPT = "attempt"  # outcome
+    RELEASE = "release"  # attempts, by the release of their worker, as code; of all types
     CORRECTED = "corrected"  # attempts that were counted as vanished before it was known how they ended
     STEP = "step"  # step, outcome, code: what each attempt did. Seconds: of the step
     RERUN = "rerun"  # step: runs that repeat those of an earlier attempt of the workflow

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from workflows.extension import Extension, Panel
+from workflows.extension import Extension, Mark, Panel
 from workflows.features.trends.health import Promises, slow
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from workflows.console.charts import Chart
     from workflows.health.counts import Counts
+    from workflows.models.failure import Cause
 
 
 class TrendsExtension(Extension):
@@ -32,3 +33,8 @@ class TrendsExtension(Extension):
         from workflows.features.trends import page
 
         return page.of_failures(shown, now, causes)
+
+    def marks(self, cause: Cause, shown: str, now: datetime) -> Iterable[Mark]:
+        from workflows.features.trends import marks
+
+        return marks.of(cause, shown, now)

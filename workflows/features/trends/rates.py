@@ -17,6 +17,7 @@ from django.db import connection
 
 from workflows.models import StepOutcome
 from workflows.models.rollup import BOUNDS, PARKED, Grain, Metric
+from workflows.postgres.statements import fetch_all
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LABELS = ("workflow_type", "step", "outcome", "code")
@@ -65,6 +66,18 @@ def series(
 def totals(metrics: Collection[Metric], *, by: Collection[str] = LABELS, **only: str) -> list[Point]:
     """The totals of all time. They never go down, except `vanished` attempts of which more becomes known."""
     return _read(metrics, Grain.TOTAL, by, only, EPOCH, EPOCH + timedelta(days=1))
+
+
+def new_releases(since: datetime, until: datetime, grain: Grain) -> list[tuple[str, datetime]]:
+    """The releases whose first attempt ended in that time, with the start of its minute, hour or day."""
+    return [
+        (release, at)
+        for release, at in fetch_all(
+            """SELECT code, min(at) FROM workflows_rollup WHERE grain = %s AND metric = %s GROUP BY code
+               HAVING min(at) >= %s AND min(at) < %s ORDER BY 2, 1""",
+            [grain, Metric.RELEASE, since, until],
+        )
+    ]
 
 
 def _read(

@@ -213,12 +213,13 @@ _ATTEMPTS = f"""
            AND pg_visible_in_snapshot(closed_xid, %(seen)s::pg_snapshot)),
     ended AS (
         SELECT w.workflow_type, a.* FROM (
-            SELECT workflow_id, number, closed_at, CASE WHEN stands THEN outcome ELSE 'vanished' END AS outcome,
+            SELECT workflow_id, number, release, closed_at,
+                   CASE WHEN stands THEN outcome ELSE 'vanished' END AS outcome,
                    CASE WHEN stands THEN steps_in_short ELSE '' END AS in_short,
                    CASE WHEN stands THEN steps ELSE '[]' END AS in_full, false AS is_correction
               FROM closed
              UNION ALL
-            SELECT workflow_id, number, closed_at, outcome, steps_in_short, steps, true FROM corrected) a
+            SELECT workflow_id, number, release, closed_at, outcome, steps_in_short, steps, true FROM corrected) a
           JOIN workflows_workflow w ON w.id = a.workflow_id)"""  # noqa: S608 (ours)
 
 # Codes that stop a step before it calls its service: a brake, an open circuit, a cap. Nothing was refused.
@@ -261,6 +262,9 @@ _FACTS = rf"""
          UNION ALL
         SELECT closed_at, '{Metric.ATTEMPT}', workflow_type, '', 'vanished', '', -1, 0, NULL
           FROM ended WHERE is_correction
+         UNION ALL
+        SELECT closed_at, '{Metric.RELEASE}', '', '', '', release, 1, 0, NULL
+          FROM ended WHERE release <> '' AND NOT is_correction
          UNION ALL
         SELECT closed_at, '{Metric.CORRECTED}', workflow_type, '', '', '', 1, 0, NULL FROM ended WHERE is_correction
          UNION ALL

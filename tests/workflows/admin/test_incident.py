@@ -1,0 +1,53 @@
+"""The page of a cause: what changed meanwhile, and what became of retries."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from tests.workflows.admin.conftest import Login
+from tests.workflows.features.outages.services import open_circuit
+from workflows.console.links import incident
+from workflows.models import CircuitEvent, Pace
+from workflows.models.failure import Cause
+from workflows.models.rollup import Grain, Metric, Rollup
+
+CAUSE = Cause("parcel", "charge", "card_declined")
+
+
+def changed(name: str, kind: str, at: datetime, **fields: Any) -> None:
+    CircuitEvent.objects.create(service=name, kind=kind, at=at, reason="Because.", **fields)
+
+
+def test_its_chart_marks_new_releases_outages_and_holds(as_: Login) -> None:
+    now = timezone.now()
+    no_labels = {"workflow_type": "", "step": "", "outcome": "", "count": 1, "seconds": 0, "buckets": []}
+    for release, ago in ("r1", timedelta(days=3)), ("r1", timedelta(hours=2)), ("r2", timedelta(hours=1)):
+        for grain in Grain.MINUTE, Grain.HOUR:
+            Rollup.objects.create(grain=grain, metric=Metric.RELEASE, at=now - ago, code=release, **no_labels)
+    open_circuit("payments")
+    Pace.objects.create(key="queue:slow")
+    changed("payments", "opened", now - timedelta(hours=30))
+    changed("payments", "opened", now - timedelta(hours=5))
+    changed("payments", "tried", now - timedelta(hours=4))
+    changed(CAUSE.name, "opened", now - timedelta(hours=3))
+    changed("type:parcel", "held", now - timedelta(minutes=50), actor="ada")
+    changed("type:onboarding", "held", now - timedelta(minutes=40))
+    changed("queue:slow", "released", now - timedelta(minutes=30))
+    page = as_("support lead").get(incident(CAUSE, "24h")).context
+    assert [(mark.told, mark.tone) for mark, _ in page["marks"]] == [
+        ("Queue slow: released. Because.", "good"),
+        ("Parcel: held by ada. Because.", "wait"),
+        ("Release r2 is at work", "busy"),
+        ("This step was stopped. Because.", "bad"),
+        ("Service payments: down. Because.", "bad"),
+    ]
+    assert [url for _, url in page["marks"]][-1] == "/admin/workflows/service/payments/change/"
+    (chart,) = page["trends"]["charts"]
+    places = [x for x, _ in chart.moments]
+    assert places == sorted(places)
+    assert all(0 < x < 240 for x in places)
+    seen = [mark.told for mark, _ in as_("approver").get(incident(CAUSE, "7d")).context["marks"]]
+    assert seen == ["Release r2 is at work", "Release r1 is at work"], "without a right to services, none is named"
