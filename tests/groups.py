@@ -7,7 +7,7 @@ from importlib import import_module
 from django.db import connection
 
 GROUPS: dict[str, list[str]] = {}
-for _given in ("0003_groups", "0027_lists"):  # each migration that gives groups something
+for _given in ("0003_groups", "0028_lists"):  # each migration that gives groups something
     for _name, _codenames in import_module(f"workflows.migrations.{_given}").GROUPS.items():
         GROUPS[_name] = [*GROUPS.get(_name, []), *_codenames]
 

@@ -244,8 +244,10 @@ class Extension:
         """For each of these types, steps and codes: how often it failed, in the range `shown` up to `now`."""
         return {}
 
-    def choose(self, verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str) -> str:
+    def choose(self, verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str, cause: str = "") -> str:
         """Store a user's selection for a bulk verb of any feature: `rows`, a query for ids, as it is now.
+
+        `cause` is the name of the cause that all of these failed for.
 
         Returns the address of the page that previews the effect; empty if the feature stores no selections. Raises
         NotAllowed.

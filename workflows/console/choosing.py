@@ -32,6 +32,10 @@ class ChoosesMany(ConsoleAdmin):
         """The verbs that make sense for all rows that match the list's filters; none without a filter."""
         raise NotImplementedError
 
+    def cause_of(self, request: HttpRequest) -> str:
+        """The name of the cause of failures that the list's filters name; empty if they name none."""
+        return ""
+
     def get_actions(self, request: HttpRequest, action_location: object = None) -> Any:
         """The list's verbs as actions. Django 6.1 adds `action_location`; we have only one."""
         return {verb.name: (_ticked, verb.name, verb.label) for verb in self._permitted(request, self.bulk_verbs)}
@@ -57,16 +61,18 @@ class ChoosesMany(ConsoleAdmin):
         filters = [f"{title}: {label}" for title, label, _ in listed.chips]
         if listed.has_more:
             filters.append(f"{MOST:,} of them, for there are more")
-        return choose(self, request, verb, listed.all_ids(request)[:MOST], "; ".join(filters) or "all")
+        return choose(
+            self, request, verb, listed.all_ids(request)[:MOST], "; ".join(filters) or "all", self.cause_of(request)
+        )
 
 
 def choose(
-    admin: ConsoleAdmin, request: HttpRequest, verb: str, ids: QuerySet[Any, Any], chosen_by: str
+    admin: ConsoleAdmin, request: HttpRequest, verb: str, ids: QuerySet[Any, Any], chosen_by: str, cause: str = ""
 ) -> HttpResponse:
     """Store the choice, and redirect to its preview."""
     assert request.user.is_authenticated
     try:
-        stored = (each.choose(verb, ids, user=request.user, chosen_by=chosen_by) for each in installed())
+        stored = (each.choose(verb, ids, user=request.user, chosen_by=chosen_by, cause=cause) for each in installed())
         return HttpResponseRedirect(next(filter(None, stored)))
     except NotAllowed as refusal:
         admin.message_user(request, str(refusal), messages.WARNING)
@@ -78,4 +84,4 @@ def _ticked(admin: ChoosesMany, request: HttpRequest, queryset: QuerySet[Any]) -
     verb = request.POST["action"]
     if request.POST.get("select_across") == "1":
         return admin._choose_all(request, verb)
-    return choose(admin, request, verb, queryset.order_by().values("pk"), TICKED)
+    return choose(admin, request, verb, queryset.order_by().values("pk"), TICKED, admin.cause_of(request))

@@ -196,6 +196,10 @@ class WorkflowAdmin(ChoosesMany):
                 return each.choosable
         return ("run_now", "cancel") if request.GET.get("state") in UNDER_WAY else ()
 
+    def cause_of(self, request: HttpRequest) -> str:
+        cause = failures.cause_of(request) if filters.asks_for_failures(request) else None
+        return cause.name if cause else ""
+
     def why_nothing(self, row: Workflow) -> str:
         return operations.why_emptied(row)
 

@@ -5,6 +5,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from workflows.models.clock import ClockTimestamp
+from workflows.models.service import LONGEST_NAME
 
 
 class BulkOperation(models.Model):
@@ -21,6 +22,7 @@ class BulkOperation(models.Model):
     verb = models.CharField(max_length=20)  # the name of one of `operations.bulk_verbs`
     arguments = models.JSONField(db_default=models.Value({}, models.JSONField()))  # for the verb, besides the reason
     chosen_by = models.TextField()  # the filters of the selection, in words
+    cause = models.CharField(max_length=LONGEST_NAME, db_default="")  # of failures, if the choice names one: its name
     selected = models.PositiveIntegerField()  # how many items it has
     state = models.CharField(max_length=10, choices=State, db_default=State.DRAFT)
     reason = models.TextField(db_default="")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
 
+from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.features.outages.services import open_circuit
+from tests.workflows.operations.test_bulk import carry_out
 from workflows.console.links import incident
-from workflows.models import CircuitEvent, Pace
+from workflows.models import BulkOperation, CircuitEvent, Pace, Workflow
 from workflows.models.failure import Cause
 from workflows.models.rollup import Grain, Metric, Rollup
 
+REASON = {"reason": "It is mended.", "pace": "50"}
 CAUSE = Cause("parcel", "charge", "card_declined")
 
 
@@ -51,3 +55,31 @@ def test_its_chart_marks_new_releases_outages_and_holds(as_: Login) -> None:
     assert all(0 < x < 240 for x in places)
     seen = [mark.told for mark, _ in as_("approver").get(incident(CAUSE, "7d")).context["marks"]]
     assert seen == ["Release r2 is at work", "Release r1 is at work"], "without a right to services, none is named"
+
+
+def test_it_says_what_became_of_those_that_were_retried_from_there(as_: Login) -> None:
+    made = [rows.failed() for _ in range(4)]
+    rows.failed(current_step="reserve")
+    lead = as_("support lead")
+    left = lead.get(incident(CAUSE)).context["list_url"]
+    start = lead.post(left, {"bulk_all": "retry"}, follow=True)
+    assert "became" not in lead.get(incident(CAUSE)).content.decode(), "a draft has done nothing"
+    lead.post(start.wsgi_request.path, REASON)
+    carry_out(BulkOperation.objects.get())
+    done = Workflow.objects.filter(pk__in=[row.pk for row in made])
+    done.filter(pk=made[0].pk).update(status="COMPLETE", completed_at=timezone.now())
+    done.filter(pk=made[1].pk).update(status="FAILED", completed_at=timezone.now())
+    page = lead.get(incident(CAUSE)).content.decode()
+    shown = re.findall(r'<a class="count[^"]*" href="([^"]*)"><strong>(\d+)</strong> ([^<]*)</a>', page)
+    assert [(number, label) for _, number, label in shown] == [
+        ("4", "Retried"),
+        ("1", "Complete"),
+        ("2", "Under way"),
+        ("1", "Failed again"),
+    ]
+    for url, number, label in shown:
+        items = [item.row for item, _ in lead.get(url).context["items"]]
+        assert len(items) == int(number), label
+    assert items == [made[1].pk]
+    assert "became" not in as_("approver").get(incident(CAUSE)).content.decode(), "who may see no bulk operations"
+    assert "became" not in lead.get(incident(CAUSE._replace(step="reserve"))).content.decode()

@@ -21,7 +21,7 @@ from workflows.health import recent_failures, selecting
 from workflows.management.arguments import time_or_ago
 from workflows.management.workflow.subcommand import DONE, NOT_ALL, Subcommand, number
 from workflows.models import BulkItem, BulkOperation, State, Workflow
-from workflows.models.failure import of_code
+from workflows.models.failure import Cause, of_code
 from workflows.models.workflow import UNACKNOWLEDGED, is_parked_on
 from workflows.operations.bulk_verbs import BulkVerb, verbs
 from workflows.operations.guards import VIEW, VIEW_BULK, require
@@ -71,7 +71,9 @@ def _start(user: User, options: dict[str, Any], *, verb: BulkVerb) -> dict[str, 
     if options["stray"]:
         raise NotAllowed(f"This starts one by filters. To end bulk operation {options['stray'][0]}: bulk stop.")
     arms, chosen_by = _chosen(verb, options)
-    made = bulk.choose(verb.name, selecting.ids_of(arms), user=user, chosen_by=chosen_by)
+    given = [options[name] for name in ("type", "step", "code")] if verb.among == "failures" else [None]
+    cause = "" if None in given else Cause(*map(str, given)).name
+    made = bulk.choose(verb.name, selecting.ids_of(arms), user=user, chosen_by=chosen_by, cause=cause)
     pace = options["pace"] or bulk.usual_pace(verb.name)
     sentences = list(bulk_operations.of_start(made, user, pace=pace))
     if not options["dry_run"]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.urls import reverse
 
-from workflows.extension import Extension, InBar
+from workflows.extension import Extension, InBar, Panel
 from workflows.features.bulk import operations
 from workflows.features.bulk.verbs import VERBS
 from workflows.health.bounded import Link
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
     from django.contrib.auth.models import User
     from django.db.models import QuerySet
+    from django.http import HttpRequest
 
     from workflows.console.home import First
+    from workflows.health.failures import Group
     from workflows.management.workflow.subcommand import Subcommand
+    from workflows.models.failure import Cause
 
 
 class BulkExtension(Extension):
@@ -45,9 +48,14 @@ class BulkExtension(Extension):
 
         return (page,)
 
-    def choose(self, verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str) -> str:
-        made = operations.choose(verb, rows, user=user, chosen_by=chosen_by)
+    def choose(self, verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str, cause: str = "") -> str:
+        made = operations.choose(verb, rows, user=user, chosen_by=chosen_by, cause=cause)
         return reverse("admin:workflows_bulkoperation_start", args=[made.pk])
+
+    def incident(self, cause: Cause, group: Group | None, request: HttpRequest) -> Iterable[Panel]:
+        from workflows.features.bulk import of_cause
+
+        return of_cause.panels(cause, request)
 
     def first_lines(self, user: User) -> Sequence[First]:
         from workflows.features.bulk import page

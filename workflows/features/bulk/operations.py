@@ -64,10 +64,13 @@ DRAFTS_KEPT = timedelta(hours=12)
 # --- What people do -------------------------------------------------------------------------------------
 
 
-def choose(verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str, **arguments: Any) -> BulkOperation:
+def choose(
+    verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str, cause: str = "", **arguments: Any
+) -> BulkOperation:
     """Store the rows of a bulk operation: the ids that a query returns now. Nothing else happens yet.
 
-    `arguments` are what the verb needs to know of the choice: the `step` that failed. Raises NotAllowed for no row.
+    `cause` is the name of the one that all of them failed for. `arguments` are what the verb needs to know of the
+    choice: the `step` that failed. Raises NotAllowed for no row.
     """
     chosen = verbs()[verb]
     require(user, chosen.permission)
@@ -77,7 +80,7 @@ def choose(verb: str, rows: QuerySet[Any, Any], *, user: User, chosen_by: str, *
         forgotten = list(old.select_for_update(skip_locked=True).values_list("pk", flat=True))
         BulkOperation.objects.filter(pk__in=forgotten).delete()
         made = BulkOperation.objects.create(
-            verb=verb, arguments=arguments, chosen_by=chosen_by, selected=0, asked_by=user, pace=USUAL_PACE
+            verb=verb, arguments=arguments, chosen_by=chosen_by, cause=cause, selected=0, asked_by=user, pace=USUAL_PACE
         )
         try:
             sql, parameters = rows.query.get_compiler(connection=connection).as_sql()

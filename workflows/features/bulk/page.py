@@ -201,7 +201,7 @@ class BulkOperationAdmin(ConsoleAdmin):
             "standing": bulk_operations.sentence(row, counted, became),
             "ended": bulk_operations.results(row, became) or State(row.state).label,
             "dealt_with": row.selected - counted[Outcome.OPEN],
-            "counts": list(_counts(row, counted, became)),
+            "counts": list(counts_of(row, counted, became)),
             "chosen": urlencode(chosen),
             "whys": [(each, bulk_operations.label(row, of).lower(), why) for of, why, each in whys],
             "facts": facts(row),
@@ -259,7 +259,7 @@ def _items(row: BulkOperation, chosen: Mapping[str, str], after: str) -> QuerySe
 _TONES = {Outcome.OPEN: "wait", Outcome.DONE: "good", Outcome.SKIPPED: "wait", Outcome.FAILED: "bad"}
 
 
-def _counts(
+def counts_of(
     row: BulkOperation, counted: Mapping[str, int], became: Mapping[str, int]
 ) -> Iterator[tuple[str, str, str, int, str]]:
     """The counts of outcomes and results: the address's parameter and value, then label, number and tone."""
