@@ -71,6 +71,20 @@ class InBar(NamedTuple):
     also: str = ""
 
 
+class ToTell(NamedTuple):
+    """What waits for people, of which `features.notices` tells those with one of the `permissions`.
+
+    `rows` is a SELECT of a key, the workflow, and since when it waits; a row that leaves it is not told any more.
+    `code` is our own, and no type of a task. What `is_urgent` is told within a minute, at any hour.
+    """
+
+    topic: str
+    code: str
+    rows: str
+    permissions: Sequence[str]
+    is_urgent: bool = True
+
+
 class Panel(NamedTuple):
     """A part of a page; `place` names the position. The template gets the page's context and `context`."""
 
@@ -136,9 +150,8 @@ class Extension:
         """
         return ()
 
-    # Requests that wait for a second person, as SELECTs of a code of ours, the key, the workflow and since when.
-    # `features.notices` tells people of them.
-    wait_for_second: ClassVar[Sequence[str]] = ()
+    # What waits for people besides tasks.
+    to_tell: ClassVar[Sequence[ToTell]] = ()
 
     # Question types to answer within the hour, because money may be in doubt: words for one, and for many.
     urgent_questions: ClassVar[Mapping[str, tuple[str, str]]] = {}

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -27,7 +28,7 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine import lease
 from workflows.engine.compensation import UNDO_TASK_TYPE
 from workflows.health import counts, health
-from workflows.models import Chore, Correction, Effect, FollowUp
+from workflows.models import CaseNote, Chore, Correction, Effect, FollowUp
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("engine", _in_debug.__name__)]
 
@@ -135,6 +136,11 @@ STATES: dict[str, tuple[timedelta, Callable[[timedelta], object], str]] = {
     "an erasure is not decided": (DAY, lambda age: rows.erasure(boss(), asked_at=ago(age)), "1 erasure has waited"),
     "a correction is not decided": (DAY, asked_to_correct, "1 correction has waited"),
     "a pause is over its time": (MINUTE, lambda age: rows.paused(boss(), until=-age), "1 pause is over its time"),
+    "a lead has not seen to a case": (
+        DAY,
+        lambda age: CaseNote.objects.create(form_key=uuid4(), workflow_id=rows.failed().pk, lead_asked_at=ago(age)),
+        "1 request to a lead or a team has waited",
+    ),
     "a failure is nobody's": (DAY, lambda age: rows.failed(completed_at=ago(age)), "OnrampUnacknowledged"),
 }  # fmt: skip
 # Those that are told of at once, whatever their age.

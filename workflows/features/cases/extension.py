@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from workflows.extension import Extension, Note, Panel
+from workflows.extension import Extension, Note, Panel, ToTell
 from workflows.features.cases import operations
+from workflows.health.bounded import Link
 from workflows.health.needs_a_person import Source
+from workflows.health.undecided import Undecided
 from workflows.models import CaseNote
 from workflows.operations import guards
 
@@ -44,6 +46,24 @@ class CasesExtension(Extension):
             asks=lambda row: f"{row.actor} hands it to the team",
             whom="The team",
             team="team",
+        ),
+    )
+    to_tell = (
+        ToTell(
+            "lead.asked",
+            "whole_workflow",
+            "SELECT id, workflow_id, lead_asked_at FROM workflows_casenote WHERE lead_asked_at IS NOT NULL AND team = ''",
+            [guards.ASSIGN],
+            is_urgent=False,
+        ),
+    )
+    undecided = (
+        Undecided(
+            43,
+            "workflows_casenote WHERE lead_asked_at <= statement_timestamp() - interval '1 day'",
+            Link("workflow", filters=(("preset", "attention"),)),
+            "request to a lead or a team has waited for a day",
+            "requests to leads or teams have waited for a day",
         ),
     )
     empties = ("UPDATE workflows_casenote SET text = '', lead_asked_at = NULL WHERE workflow_id = ANY (%(ids)s)",)

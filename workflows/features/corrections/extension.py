@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from workflows.extension import Extension, Note, Stay
+from workflows.extension import Extension, Note, Stay, ToTell
 from workflows.health.bounded import Link
 from workflows.health.needs_a_person import Source
 from workflows.health.undecided import waiting_for_a_second_person
@@ -51,8 +51,13 @@ class CorrectionsExtension(Extension):
             "somebody has asked for a correction: approve the correction, or do not correct it",
         ),
     )
-    wait_for_second = (
-        "SELECT 'correction', id, workflow_id, asked_at FROM workflows_correction WHERE state = 'asked'",
+    to_tell = (
+        ToTell(
+            "second_person.wanted",
+            "correction",
+            "SELECT id, workflow_id, asked_at FROM workflows_correction WHERE state = 'asked'",
+            [guards.ASSIGN, guards.RESOLVE],
+        ),
     )
     empties = (
         "DELETE FROM workflows_originalpayload WHERE workflow_id = ANY (%(ids)s)",

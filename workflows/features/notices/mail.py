@@ -23,11 +23,11 @@ from django.core.validators import validate_email
 from django.db.models import Q, QuerySet
 from django.urls import NoReverseMatch, reverse
 
-from workflows.features.notices.waiting import SECOND
+from workflows.features.notices.waiting import SECOND, of_feature
 from workflows.features.outbox.destinations import Destination
 from workflows.features.outbox.sending import NO_ANSWER, SENT, UNTRIED, Outcome, Taken
 from workflows.models import ManualTask, MutedMail
-from workflows.models.manual_task import ASSIGN, PERMISSION_BACKEND, RESOLVE, able_to_decide
+from workflows.models.manual_task import ASSIGN, PERMISSION_BACKEND, able_to_decide
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.wording import length, plain
 
@@ -48,7 +48,7 @@ _WORDS = {
     "task.due_soon": ("A task is due within the hour", "{} tasks are due within the hour"),
     "task.overdue": ("A task is overdue", "{} tasks are overdue"),
     "reversal.failed": ("A reversal failed", "{} reversals failed"),
-    "lead.asked": ("A lead is asked for help", "A lead is asked for help with {} tasks"),
+    "lead.asked": ("A lead is asked for help", "A lead is asked for help {} times"),
     SECOND: ("A second person is wanted", "A second person is wanted for {} requests"),
 }
 
@@ -146,8 +146,8 @@ def _is_address(email: str) -> bool:
 
 
 def _able(topic: str, body: Mapping[str, Any], users: QuerySet[User]) -> QuerySet[User]:
-    if topic == SECOND:
-        return _with(ASSIGN, users) | _with(RESOLVE, users)
+    if found := of_feature(topic, body["code"]):
+        return reduce(or_, (_with(each, users) for each in found.permissions))
     if topic == "lead.asked":
         return _with(ASSIGN, users)
     if "whom" in body:
@@ -172,7 +172,9 @@ def subject(topic: str, body: Mapping[str, Any]) -> str:
 
 def text(topic: str, body: Mapping[str, Any]) -> str:
     """The message: ages and links, never a title, a reason or a value."""
-    model, keys = ("workflow", body["workflows"]) if topic == SECOND else ("manualtask", body["subjects"])
+    model, keys = (
+        ("workflow", body["workflows"]) if of_feature(topic, body["code"]) else ("manualtask", body["subjects"])
+    )
     rest = body["number"] - len(keys)
     lines = [f"{subject(topic, body)}."]
     lines += [f"The oldest has waited for {length(body['age_seconds'])}."] if body["age_seconds"] else []

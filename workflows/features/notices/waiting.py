@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from workflows.engine.compensation import UNDO_TASK_TYPE
-from workflows.extension import installed
+from workflows.extension import ToTell, installed
 from workflows.health.money_at_risk import urgent
 from workflows.postgres.statements import execute, fetch_all, literal
 
@@ -41,13 +41,21 @@ _TASKS = f"""
 
 def _waiting() -> str:
     """SQL for all that waits: topic, code, subject, workflow_id, team, whom, since."""
-    seconds = [
-        f"SELECT '{SECOND}', code, subject, workflow_id, '', NULL, since FROM ({each}) AS of_feature "  # noqa: S608 (ours)
-        "(code, subject, workflow_id, since)"
-        for extension in installed()
-        for each in extension.wait_for_second
+    others = [
+        f"SELECT '{each.topic}', '{each.code}', subject, workflow_id, '', NULL, since FROM ({each.rows}) AS of_feature "  # noqa: S608 (ours)
+        "(subject, workflow_id, since)"
+        for each in _to_tell()
     ]
-    return " UNION ALL ".join([_TASKS, *seconds])
+    return " UNION ALL ".join([_TASKS, *others])
+
+
+def _to_tell() -> list[ToTell]:
+    return [each for extension in installed() for each in extension.to_tell]
+
+
+def of_feature(topic: str, code: str) -> ToTell | None:
+    """What a feature says of what waits; None for a task."""
+    return next((each for each in _to_tell() if (each.topic, each.code) == (topic, code)), None)
 
 
 # An assignment that is over: if the task is assigned to them again, they are told again.
@@ -96,7 +104,8 @@ class Group(NamedTuple):
     @property
     def is_urgent(self) -> bool:
         """Whether money may be in doubt, or a call waits for a second person."""
-        return self.topic == SECOND or self.code in urgent()
+        found = of_feature(self.topic, self.code)
+        return found.is_urgent if found else self.code in urgent()
 
     def may_be_told(self, window: timedelta) -> bool:
         window = URGENT_WINDOW if self.is_urgent else window

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from workflows.extension import Extension, Note
+from workflows.extension import Extension, Note, ToTell
 from workflows.health.bounded import Link
 from workflows.health.needs_a_person import Source
 from workflows.health.undecided import Undecided
@@ -68,10 +68,15 @@ class TwoPeopleExtension(Extension):
             not_by="decided_by",
         ),
     )
-    wait_for_second = (
-        """SELECT 'confirmation', id, workflow_id, asked_at FROM workflows_confirmation c
-            WHERE state = 'asked' AND (task_id IS NULL OR EXISTS (
-                  SELECT FROM workflows_manualtask t WHERE t.id = c.task_id AND t.state = 'open'))""",
+    to_tell = (
+        ToTell(
+            "second_person.wanted",
+            "confirmation",
+            """SELECT id, workflow_id, asked_at FROM workflows_confirmation c
+                WHERE state = 'asked' AND (task_id IS NULL OR EXISTS (
+                      SELECT FROM workflows_manualtask t WHERE t.id = c.task_id AND t.state = 'open'))""",
+            [guards.ASSIGN, guards.RESOLVE],
+        ),
     )
     empties = (
         """UPDATE workflows_confirmation SET reason = '', state = CASE state WHEN 'asked' THEN 'stale' ELSE state END

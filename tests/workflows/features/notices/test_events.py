@@ -16,9 +16,10 @@ from pytest_django import Settings
 
 from tests.engine import do_chore
 from tests.workflows import rows
+from workflows.features.cases import operations as cases
 from workflows.features.notices import hooks, waiting
 from workflows.features.notices.checks import check_notices
-from workflows.models import Confirmation, Correction, ManualTask, Notice, OutboxEvent, Workflow
+from workflows.models import CaseNote, Confirmation, Correction, ManualTask, Notice, OutboxEvent, Workflow
 from workflows.sealing import whole
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,7 +29,8 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture(autouse=True)
-def destination(settings: Settings) -> None:
+def destination(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "AT_A_TIME", 60.0)  # one slice, also on a slow machine
     crm = {"url": "http://127.0.0.1:9/hooks", "secrets": [SECRET], "topics": ["*"]}
     settings.OUTBOX_DESTINATIONS = json.dumps({"crm": crm})
 
@@ -108,6 +110,7 @@ WAITS: dict[str, Callable[[Any], Any]] = {
     "lead.asked": lambda user: task(lead_asked_at=timezone.now()),
     "reversal.failed": lambda user: rows.open_task(rows.compensating(), task_type="undo_in_doubt", expires_at=later()),
     "second_person.wanted": lambda user: rows.to_confirm(user, rows.refunded()),
+    "lead.asked ": lambda user: cases.ask_lead(rows.failed().pk, user=user, reason="Her mother has paid, too."),
     "second_person.wanted ": lambda user: rows.asked_to_correct(),
 }
 
@@ -123,7 +126,7 @@ def test_each_thing_that_waits_for_people_has_a_topic(topic: str, admin_user: An
     assert found == [(topic.strip(), topic.strip() in ("reversal.failed", "second_person.wanted"))]
 
 
-def test_what_was_approved_before_it_is_told_wants_no_second_person(admin_user: Any) -> None:
+def test_what_was_approved_or_seen_to_before_it_is_told_wants_nobody(admin_user: Any) -> None:
     rows.to_confirm(admin_user, rows.refunded())
     answered = rows.unclear_charge()
     rows.to_confirm(admin_user, answered.workflow, answered)
@@ -131,6 +134,8 @@ def test_what_was_approved_before_it_is_told_wants_no_second_person(admin_user: 
     Confirmation.objects.filter(task=None).update(state="withdrawn")
     Correction.objects.update(state="withdrawn", decided_by=admin_user, proposed=None)
     ManualTask.objects.filter(pk=answered.pk).update(state="closed")
+    cases.ask_lead(rows.failed().pk, user=admin_user, reason="Her mother has paid, too.")
+    CaseNote.objects.update(lead_asked_at=None)
     assert topics() == []
 
 

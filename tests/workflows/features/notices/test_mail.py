@@ -21,6 +21,7 @@ from pytest_django import Settings
 
 from tests.engine import do_chore
 from tests.workflows import rows
+from workflows.features.cases import operations as cases
 from workflows.features.notices.checks import check_notices
 from workflows.features.notices.hours import Hours
 from workflows.features.notices.mail import Mail
@@ -71,7 +72,8 @@ def somebody(name: str, *permissions: str, team: str = "", **fields: Any) -> Use
 
 
 def send() -> None:
-    do_chore("tell of what waits")
+    while do_chore("tell of what waits").changed:  # a slow machine needs more slices
+        pass
     desk = destinations()["desk"]
     Relay(desk, Mail(desk), Event()).run(drain=True)
 
@@ -101,7 +103,11 @@ def test_to_whom_it_goes(inbox: Inbox) -> None:
     rows.open_task(rows.waiting(task=False), assignee=ada)
     rows.open_task(rows.waiting(task=False), lead_asked_at=timezone.now(), team="nobody is in it")
     rows.asked_to_correct()
+    case = rows.failed()
+    cases.ask_lead(case.pk, user=User.objects.create_superuser("root"), reason="Her mother has paid, too.")
     send()
+    [asked] = [mail for mail in inbox.got if b"whole workflow" in mail.content]
+    assert (asked.rcpt_tos, f"/workflow/{case.pk}/change/" in asked.content.decode()) == ([lead.email], True)
     got = {mail.content.decode().partition("Subject: ")[2].partition(":")[0]: mail.rcpt_tos for mail in inbox.got}
     assert got == {
         "A task is assigned to you": [ada.email],
