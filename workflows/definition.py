@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import cache, cached_property
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from django.conf import settings
@@ -209,6 +211,9 @@ class Step:
         return self.names[0]
 
 
+# The column's length. Bits of a number that is an id of something.
+LONGEST_LINKING_ID, _LONGEST_NUMBER = 200, 1024
+
 UNKNOWN_STEP = "(unknown)"
 
 
@@ -264,7 +269,7 @@ class WorkflowDefinition:
     - `context_class`: by default it has no fields, and steps return `{}` or None.
     - `retry`: the policy of steps without their own. `queue`: names the workers that run it.
     - `priority`: of the workflows that have not started, the highest goes first, except every tenth (`engine.lanes`).
-    - `linking_id`: the payload field (dotted if nested) that the intake copies to that column.
+    - `linking_id`: the payload field (dotted if nested) that the intake copies to that column: a text, or a number.
     - `search_keys`: the fields by which people find a workflow, by kind; the row stores hashes of them.
     - `business_key`: the fields that identify one piece of business. In a tenant only one workflow at a time may have
       the same values (`features.business_key`). A field that has a search key is normalised as there, others are plain
@@ -424,9 +429,18 @@ class WorkflowDefinition:
         return self.find_or_removed_step(self.wording.money.step).names if self.wording.money else ()
 
     def linking_id_in(self, payload: Mapping[str, Any]) -> str | None:
-        """The value of the `linking_id` field, or None if it is missing or too long; a step reports that."""
-        value = value_at(payload, self.linking_id)
-        return value if isinstance(value, str) and 0 < len(value) <= 200 else None
+        """The value of the `linking_id` field as text, or None if it is missing or too long; a step reports that."""
+        value = text_of(value_at(payload, self.linking_id))
+        return value if value and len(value) <= LONGEST_LINKING_ID else None
+
+    def unfit_fields(self, payload: Mapping[str, Any]) -> list[str]:
+        """The fields that a workflow is to be found or compared by, and cannot: objects, lists, a long linking id."""
+        fields = {self.linking_id, *self.business_key, *(key.field for key in self.search_keys.values())} - {""}
+        values = {field: value_at(payload, field) for field in fields}
+        unfit = {field for field, value in values.items() if value is not None and text_of(value) is None}
+        if len(text_of(values.get(self.linking_id)) or "") > LONGEST_LINKING_ID:
+            unfit.add(self.linking_id)
+        return sorted(unfit)
 
     def __repr__(self) -> str:
         return f"<WorkflowDefinition {self.name}: {len(self.steps)} steps>"
@@ -465,6 +479,22 @@ def value_at(payload: Any, field: str) -> Any:
         # The dict comes first: a check against the abstract class takes four times as long, for each field.
         payload = payload.get(name) if isinstance(payload, (dict, Mapping)) else None
     return payload
+
+
+def text_of(value: Any) -> str | None:
+    """A payload's value as the text that it is found by: a number as `7`, also for 7.0. None for what is no one value.
+
+    The primary key of a Django model is a number: taken for no value, its workflow would wait for ever, or run twice.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and value.bit_length() <= _LONGEST_NUMBER:  # str() refuses numbers of 4,300 digits
+        return str(value)
+    if isinstance(value, float) and isfinite(value):
+        return f"{Decimal(repr(value)).normalize():f}"
+    return None
 
 
 def money_in(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,8 +46,9 @@ def submit(
     The row belongs to no client of the API: no API key may read it or send it signals.
 
     Raises ImproperlyConfigured unless WORKFLOWS names the definition; KeyConflict; InputInvalid, which names fields but
-    no values; and ValueError for what cannot be stored. None of them aborts the transaction. If another transaction has
-    just stored the same key, the call waits for its end. Raises database errors as Django does.
+    no values; and ValueError for what cannot be stored, and for a linking id, a search key or part of a business key
+    that is an object or a list. None of them aborts the transaction. If another transaction has just stored the same
+    key, the call waits for its end. Raises database errors as Django does.
     """
     if not isinstance(definition, WorkflowDefinition):
         raise TypeError(f"submit takes the definition itself, and not of type {type(definition).__name__}.")
@@ -64,12 +65,17 @@ def submit(
     # Refuse what PostgreSQL cannot keep, in these as in the payload: its own refusal would abort the transaction.
     named = as_json({"key": key, "tenant": tenant})
     sent = headers or {}
+    document = document_of(as_json(payload))
+    if unfit := definition.unfit_fields(document.value):
+        raise ValueError(
+            f"A {definition.name} is found or compared by {', '.join(unfit)}: that is a text or a number, and not long."
+        )
     try:
         entry = start_here(
             definition,
             tenant=tenant,
             business_key=named["key"],
-            payload=document_of(as_json(payload)),
+            payload=document,
             idempotency_key=uuid4() if key is None else _key_of(definition, tenant, named["key"]),
             request_id=request_ids.of(sent) if sent else request_ids.current.get(),
             traceparent=trace_context.to_store(sent),

@@ -13,16 +13,21 @@ from pydantic import BaseModel
 from tests import engine
 from tests.engine import ENGINE, define, elsewhere, until_blocked, with_its_connections, work, worker
 from workflows.definition import Retry, WorkflowDefinition, definitions, workflow
-from workflows.models import SearchKeyHash, State, Workflow
+from workflows.models import BusinessKeyHash, SearchKeyHash, State, Workflow
 from workflows.search import normalise
 from workflows.search.search_keys import SearchKey
 from workflows.submissions import InputInvalid, KeyConflict, submit
+from workflows.waits import wait_for_time
 
 pytestmark = ENGINE
 
 
 class Order(BaseModel):
     number: int
+
+
+def wait(*, workflow: Workflow, context: Any) -> None:
+    wait_for_time(workflow, "tomorrow", timedelta(days=1))
 
 
 @pytest.fixture(autouse=True)
@@ -187,3 +192,24 @@ def test_a_function_becomes_a_definition_of_one_step() -> None:
     definitions.cache_clear()
     assert work(submit(send_receipt, {"order": 7})).status == "COMPLETE"
     assert called == [7]
+
+
+def test_a_number_is_a_linking_id_a_search_key_and_a_business_key() -> None:
+    define([wait], linking_id="order", search_keys={"order": SearchKey("order", normalise.plain)}, business_key="order")
+    row = send({"order": 7})
+    assert (row.linking_id, SearchKeyHash.objects.filter(workflow=row).count()) == ("7", 1)
+    work(row)
+    twin = send({"order": 7.0})
+    work(twin)
+    assert BusinessKeyHash.objects.filter(workflow=twin, role=BusinessKeyHash.Role.WAITING).exists()
+    run = send({"order": "7"})
+    work(run)
+    assert BusinessKeyHash.objects.filter(workflow=run, role=BusinessKeyHash.Role.WAITING).exists()
+
+
+@pytest.mark.parametrize("payload", [{"account": ["L-1"]}, {"account": "x" * 201}, {"email": {"of": "ada"}}])
+def test_what_could_not_be_found_by_its_fields_is_refused_without_its_values(payload: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"found or compared by {next(iter(payload))}: that is a text") as refused:
+        send(payload)
+    assert not any(word in str(refused.value) for word in ("L-1", "xx", "ada"))
+    assert not Workflow.objects.exists()

@@ -91,6 +91,7 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
         "history": [history.line(event, wording) for event in events[:EVENTS_SHOWN]],
         "older": events[EVENTS_SHOWN - 1].pk if len(events) > EVENTS_SHOWN else None,
         "linking_id": words.masked_tail(workflow.linking_id),
+        "links": definition is not None and bool(definition.linking_id) and workflow.emptied_at is None,
         "business_key": words.masked_tail(workflow.business_key),
         "payload": sent(definition, payload),
         "context": words.masked_fields(context),

@@ -5,6 +5,7 @@ It also writes hashes of business keys, with each workflow's role (`workflows.fe
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -174,7 +175,7 @@ def _fill_slice(below: int, size: int) -> tuple[int, int]:
     """Write the keys of up to `size` workflows below an id; return the last one's id, and how many keys were new."""
     known = definitions()
     fields = list(dict.fromkeys(field for definition in known.values() for field in _fields_of(definition)))
-    paths = [each.split(".") for each in fields for _ in range(2)]
+    paths = [each.split(".") for each in fields for _ in range(4)]
     with _limited():
         rows = fetch_all(_select(len(fields), _NEWEST), [*paths, below, size])
         keyed: list[tuple[bytes, int]] = []
@@ -182,7 +183,7 @@ def _fill_slice(below: int, size: int) -> tuple[int, int]:
         as_first_sent = fetch_all(_select(len(fields), _AS_FIRST_SENT), [*paths, [pk for pk, *_ in rows]])
         for pk, workflow_type, tenant, *texts in [*rows, *as_first_sent]:
             if definition := known.get(workflow_type):
-                found = dict(zip(fields, texts, strict=True))
+                found = {field: text and json.loads(text) for field, text in zip(fields, texts, strict=True)}
                 values = {kind: found[key.field] for kind, key in definition.search_keys.items()}
                 keyed += [(each, pk) for each in hashes_to_store(definition.search_keys, values)]
                 if business_key := business_key_of(definition, tenant, found):
@@ -211,9 +212,10 @@ _AS_FIRST_SENT = """(SELECT w.id, w.workflow_type, w.tenant, o.payload
 
 
 def _select(fields: int, rows: str) -> str:
-    """Select only the fields, cut beyond the usable length, because a payload may have 256 KB."""
-    text = f"left(payload #>> %s::text[], {LONGEST_TEXT + 1})"
-    field = f"CASE jsonb_typeof(payload #> %s::text[]) WHEN 'string' THEN {text} END"
+    """Select only the fields, as JSON, cut beyond the usable length, because a payload may have 256 KB."""
+    value, text = "payload #> %s::text[]", f"to_jsonb(left(payload #>> %s::text[], {LONGEST_TEXT + 1}))"
+    one = f"WHEN 'string' THEN {text} WHEN 'number' THEN {value} WHEN 'boolean' THEN {value}"
+    field = f"(CASE jsonb_typeof({value}) {one} END)::text"
     columns = ", ".join(["id", "workflow_type", "tenant", *[field] * fields])
     return f"SELECT {columns} FROM {rows}"  # noqa: S608 (ours)
 

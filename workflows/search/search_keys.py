@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.views.decorators.debug import sensitive_variables
 
-from workflows.definition import WorkflowDefinition, definitions, value_at
+from workflows.definition import WorkflowDefinition, definitions, text_of, value_at
 from workflows.sealing.envelopes import FROM_SECRET_KEY
 from workflows.search import normalise
 
@@ -51,11 +51,12 @@ class SearchKey:
         return self.field.split(".")
 
     def read(self, value: Any) -> Sequence[str]:
-        """The readings of a value; none if it is no text, or the author's code fails: no row is refused."""
-        if not isinstance(value, str) or len(value) > LONGEST_TEXT:
+        """The readings of a text or number; none of another value, or if the author's code fails: no row is refused."""
+        text = text_of(value)
+        if text is None or len(text) > LONGEST_TEXT:
             return []
         try:
-            return self.normalise(value)
+            return self.normalise(text)
         except Exception as error:  # its message may hold the value
             logger.warning("The search key %s cannot be normalised: %s", self.field, type(error).__name__)
             return []

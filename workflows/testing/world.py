@@ -12,6 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from workflows import operations
+from workflows.definition import definitions
 from workflows.effects import reconcile
 from workflows.engine import compensation
 from workflows.models import ManualTask, Wait, Workflow
@@ -71,6 +72,7 @@ class World:
             _answer(task, self.this, self.decide)
             return True
         if name := next((name for name in workflow.wake_on if name in self.signals), None):
+            _require_linking_id(workflow)
             signal = self.signals[name]
             payload = signal(workflow) if callable(signal) else signal
             store.send(source="testing", dedupe_key=str(uuid4()), name=name, workflow_id=workflow.pk, payload=payload)
@@ -79,6 +81,15 @@ class World:
             self.looked.add(wait.pk)
             return True
         return False
+
+
+def _require_linking_id(workflow: Workflow) -> None:
+    """Raise AssertionError for a workflow that should have a linking id: in production, no signal would reach it."""
+    field = definitions()[workflow.workflow_type].linking_id
+    assert workflow.linking_id or not field, (
+        f"The {workflow.workflow_type} waits for {workflow.waiting_for}, and has no linking id: its payload has no "
+        f"text or number of up to 200 characters at {field!r}. A signal to a linking id would never reach it."
+    )
 
 
 def _answer(task: ManualTask, this: Run, decide: Decide) -> None:

@@ -92,6 +92,12 @@ def test_a_signal_is_open_used_or_ignored_and_its_payload_is_not_shown(as_: Logi
     assert "link-4711" not in html
 
 
+def test_a_workflow_that_should_have_a_linking_id_and_has_none_says_so(as_: Login) -> None:
+    made = [rows.workflow(workflow_type="onboarding", linking_id=linking_id) for linking_id in (None, "7")]
+    told = [panel(page(as_("support"), row), "facts") for row in [*made, rows.workflow()]]
+    assert ["Linking id none" in told[0], "Linking id •••• " in told[1], "Linking id" in told[2]] == [True, True, False]
+
+
 def test_children_are_counted_by_status_and_linked_in_the_order_of_their_keys(as_: Login) -> None:
     row = rows.workflow()
     made = {

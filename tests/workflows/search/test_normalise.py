@@ -75,9 +75,12 @@ def test_what_is_no_phone_number_has_no_reading(text: str) -> None:
     assert normalise.phone("1")(text) == []
 
 
-@pytest.mark.parametrize(
-    "value", [None, 15550102323, True, ["+15550102323"], {"a": 1}, "a" * LONGEST_TEXT + "@example.com"]
-)
-def test_what_is_no_text_or_too_long_is_no_search_key(value: object) -> None:
+@pytest.mark.parametrize("value", [None, 0, True, ["+15550102323"], {"a": 1}, "a" * LONGEST_TEXT + "@example.com"])
+def test_what_is_no_one_value_or_too_long_is_no_search_key(value: object) -> None:
     assert SearchKey("x", normalise.email).read(value) == []
     assert SearchKey("x", normalise.phone()).read(value) == []
+
+
+def test_a_number_is_read_as_its_text() -> None:
+    assert SearchKey("x", normalise.phone()).read(15550102323) == ["15550102323"]
+    assert SearchKey("x", normalise.plain).read(7.0) == ["7"]

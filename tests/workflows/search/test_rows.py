@@ -13,16 +13,20 @@ from django.db import OperationalError, connection
 
 from tests import engine
 from tests.postgres import without_triggers
-from tests.workflows.search.test_search_keys import CANARY, KEYED, found, send
-from workflows.definition import definitions
+from tests.workflows.search.test_search_keys import CANARY, KEYED, found, send, step
+from workflows.definition import WorkflowDefinition, definitions
 from workflows.management import slices
 from workflows.management.commands import searchkeys
 from workflows.models import OriginalPayload, SearchKeyHash, Workflow
+from workflows.search import normalise
 from workflows.search import rows as search_key_rows
 from workflows.search.rows import begin, fill
-from workflows.search.search_keys import hashes_of
+from workflows.search.search_keys import SearchKey, hashes_of
 
 pytestmark = engine.ENGINE
+
+BY_NUMBER = {"email": SearchKey("patient.email", normalise.plain)}
+NUMBERED = WorkflowDefinition(name="numbered", steps=[step], context_class=engine.Context, search_keys=BY_NUMBER)
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +35,7 @@ def known(engine: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Itera
     settings.WORKFLOWS = [
         "tests.workflows.search.test_search_keys.KEYED",
         "tests.workflows.search.test_search_keys.PLAIN",
+        "tests.workflows.search.test_rows.NUMBERED",
     ]
     settings.SEARCH_KEYS = ["the-old-one"]
     monkeypatch.setattr(search_key_rows, "SLICE", 3)
@@ -218,3 +223,16 @@ def test_keys_of_a_type_that_is_unknown_here_stay_and_are_told(settings: Any) ->
     with without_triggers():
         Workflow.objects.filter(pk=mine).delete()
     assert "2 search keys of other keys are removed" in run("rotate")
+
+
+def test_numbers_and_truth_values_are_filled_in_as_they_are_stored_at_entry() -> None:
+    sent = ["7", "7.0", "1e3", "12.50", "true", '"7"', "null", "[7]", "{}", "123456789012345678901234567890"]
+    for value in sent:
+        send(f'{{"patient": {{"email": {value}}}}}', definition=NUMBERED)
+    at_entry = sorted(SearchKeyHash.objects.values_list("hash", "workflow_id"))
+    assert len(at_entry) == 7
+    with without_triggers():
+        SearchKeyHash.objects.all().delete()
+    for _ in fill(begin()):
+        pass
+    assert sorted(SearchKeyHash.objects.values_list("hash", "workflow_id")) == at_entry

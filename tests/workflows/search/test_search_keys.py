@@ -87,7 +87,7 @@ def test_a_workflow_that_is_started_by_its_business_key_has_them_too() -> None:
 def test_what_cannot_be_normalised_gets_no_key_and_is_taken_as_any_other() -> None:
     for payload in (
         '{"patient": null}',
-        '{"patient": {"email": 1, "phone": 15550102323}}',
+        '{"patient": {"email": 1, "phone": 5}}',
         '{"patient": {"email": ["a@example.com"], "phone": "none"}}',
         '{"patient": {"email": "%s"}}' % ("a" * 1000 + "@example.com"),
     ):

@@ -135,3 +135,11 @@ def test_the_row_is_as_a_submission_makes_it() -> None:
     workflow = testing.run(linked, PAYLOAD).workflow
     assert workflow.linking_id == "A-1"
     assert workflow.expires_at is not None
+
+
+def test_a_workflow_that_no_signal_to_its_linking_id_would_reach_fails_the_test() -> None:
+    linked = WorkflowDefinition(name="order", context_class=OrderContext, steps=[pay], linking_id="order.number")
+    paid: testing.Signals = {"payment.confirmed": {"by": "card"}}
+    with pytest.raises(AssertionError, match=r"no linking id: its payload has no text or number .* at 'order.number'"):
+        testing.run(linked, {"order": {"id": 7}}, signals=paid)
+    assert testing.run(linked, {"order": {"number": 7}}, signals=paid).status == "COMPLETE"

@@ -64,7 +64,7 @@ def differing_fields(definition: WorkflowDefinition, own: Payload, other: Payloa
 
 
 def _read(definition: WorkflowDefinition, payload: Payload, field: str) -> str:
-    """A field's value as its search key reads it, or as plain text; empty if it is missing or not text."""
+    """A field's value as its search key reads it, or as plain text; empty if it is missing."""
     return next(iter(key_of(definition, field).read(value_at(payload, field))), "")
 
 

@@ -153,7 +153,7 @@ def test_of_three_the_third_goes_on_when_the_first_two_have_failed() -> None:
         (MIND, {}),
         ({"program": "body"}, {}),
         ({**PATIENT, "program": " "}, {}),
-        ({**PATIENT, "program": 5}, {}),
+        ({**PATIENT, "program": [5]}, {}),
         ({**PATIENT, "patient": {"email": "nobody"}}, {}),
         (PATIENT, {"tenant": "another"}),
     ],
@@ -279,7 +279,7 @@ def test_when_it_was_accepted_counts_and_not_when_a_worker_takes_it_up() -> None
         ({"first_name": "Joan", "born": "2011-05-06"}, "complete"),
         ({"first_name": "Jnae"}, "waiting"),
         ({"born": "2011-05-06"}, "waiting"),
-        ({"first_name": 5, "born": "2011-05-06"}, "waiting"),
+        ({"first_name": ["Joan"], "born": "2011-05-06"}, "waiting"),
         ({"first_name": " jane"}, "failed duplicate_of"),
     ],
 )
