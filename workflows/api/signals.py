@@ -112,4 +112,6 @@ def _store(send: Callable[[], bool], *, reused: Problem) -> HttpResponse:
         stored = query_in_time(send)
     except store.DedupeKeyReused:
         raise reused from None
+    except store.UnknownWorkflow:  # retention has deleted it since its key was looked up
+        raise NoSuchWorkflow from None
     return JsonResponse({"replayed": not stored}, status=202)

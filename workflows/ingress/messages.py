@@ -93,6 +93,8 @@ def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool
         return send(dedupe_key=given) if given else _send_by_position(message, send)
     except store.DedupeKeyReused:
         raise InputRefused("message_id_reused", "Another message with this id says something else.") from None
+    except store.UnknownWorkflow:
+        raise signal_bodies.NoSuchWorkflow from None
     except (DataError, IntegrityError):
         raise InputRefused("not_storable", "It is JSON, but PostgreSQL cannot keep it.") from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -135,11 +135,22 @@ def rehearsed() -> Iterator[None]:
         transaction.set_rollback(True)
 
 
+# A refusal is recorded although the caller's transaction is rolled back, and only what is committed wakes a worker.
+NESTED = (
+    "An operation commits what it does: call it outside of transaction.atomic(); if ATOMIC_REQUESTS is on, in a view "
+    "with @transaction.non_atomic_requests."
+)
+
+
 @contextmanager
 def short_transaction(busy: str = BUSY) -> Iterator[None]:
     """An operation's own transaction. Raises NotAllowed with the sentence `busy` instead of waiting long for a row."""
     try:
-        with transaction.atomic(durable=_bulk.get() is None):
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(transaction.atomic(durable=_bulk.get() is None))
+            except RuntimeError as nested:
+                raise RuntimeError(NESTED) from nested
             with connection.cursor() as cursor:
                 cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
             yield

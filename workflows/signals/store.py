@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from django.db import connection, transaction
 
+from workflows.definition import LONGEST_LINKING_ID, text_of
 from workflows.errors import WorkflowCancelled
+from workflows.models import Workflow
 from workflows.postgres.jsonb import Document, document_of
 from workflows.postgres.statements import execute, fetch_one
 from workflows.signals import waking
@@ -36,6 +39,10 @@ class DedupeKeyReused(Exception):
     """The source has already used this key for another signal."""
 
 
+class UnknownWorkflow(ValueError):
+    """No workflow has this id: it never had, or retention has deleted it."""
+
+
 def is_name(text: str) -> bool:
     """Whether a signal from outside may have this name, and a step may wait for it."""
     return bool(SIGNAL_NAME.fullmatch(text)) and text != CANCEL_SIGNAL
@@ -47,16 +54,26 @@ def send(
     dedupe_key: str,
     name: str,
     workflow_id: int | None = None,
-    linking_id: str | None = None,
+    linking_id: str | int | None = None,
     payload: Mapping[str, Any] | Document,
     sent_at_ms: int | None = None,
 ) -> bool:
-    """Store a signal, commit, and wake the workflows that it is for. Returns False if it was already stored.
+    """Store a signal and wake the workflows that it is for. Returns False if it was already stored.
 
-    Must not be called in a transaction, because only a committed signal can wake. If waking fails, the signal is stored
-    nevertheless, and maintenance wakes the row. Raises DedupeKeyReused.
+    In a transaction of the caller's it is stored with what the caller writes, or not at all, and wakes after the
+    commit, because only a committed signal can wake. If waking fails, maintenance wakes the row.
+
+    - `source` (up to 150 characters) and `dedupe_key` (up to 200) identify the signal; `name` is what a wait asks for.
+    - `workflow_id` or `linking_id` says whom it is for: one of them. A linking id may have no workflow yet.
+
+    Raises UnknownWorkflow, DedupeKeyReused, and ValueError for another address or a payload that is not JSON; neither
+    these nor database errors abort the transaction. False also means that retention has emptied the workflow.
     """
-    with transaction.atomic(durable=True):
+    if linking_id is not None and not 0 < len(linking_id := text_of(linking_id) or "") <= LONGEST_LINKING_ID:
+        raise ValueError(f"A linking id is a text or number of 1 to {LONGEST_LINKING_ID} characters.")
+    if (workflow_id is None) == (linking_id is None):
+        raise ValueError("A signal is for one workflow, or for a linking id: say workflow_id=... or linking_id=... .")
+    with transaction.atomic():
         signal_id = store(
             source=source,
             dedupe_key=dedupe_key,
@@ -66,11 +83,14 @@ def send(
             payload=payload,
             sent_at_ms=sent_at_ms,
         )
-    if signal_id is None:
-        return False
+        if signal_id is not None:
+            transaction.on_commit(partial(_wake_for, signal_id))
+    return signal_id is not None
+
+
+def _wake_for(signal_id: int) -> None:
     with leave_the_rest_to_maintenance():
         waking.wake_for(signal_id)
-    return True
 
 
 def store(
@@ -87,8 +107,8 @@ def store(
 
     The caller commits, then wakes. A signal to a finished workflow is stored as ignored, except a request to cancel:
     the history will say that it came too late. A signal to an emptied workflow is not stored, and None is returned,
-    because nothing may bring its content back. Raises DedupeKeyReused when the key was used for another signal; a
-    signal with another `sent_at_ms` is another.
+    because nothing may bring its content back. Raises UnknownWorkflow, and DedupeKeyReused when the key was used for
+    another signal; a signal with another `sent_at_ms` is another.
     """
     document = payload if isinstance(payload, Document) else document_of(payload)
     signal = {
@@ -113,7 +133,9 @@ def store(
            SELECT %(source)s, %(dedupe_key)s, %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL},
                   %(sent_at_ms)s::bigint, CASE WHEN w.finished THEN clock_timestamp() END, w.finished
              FROM (SELECT count(*) > 0, count(emptied_at) = 0 FROM finished) w (finished, keeps_content)
-            WHERE w.keeps_content
+            WHERE w.keeps_content AND (
+                  %(workflow_id)s::bigint IS NULL
+                  OR EXISTS (SELECT FROM workflows_workflow WHERE id = %(workflow_id)s))
            ON CONFLICT (source, dedupe_key) DO NOTHING RETURNING id""",  # noqa: S608 (ours)
         signal,
     )
@@ -128,7 +150,9 @@ def store(
         signal,
     )
     if same == (False,):
-        raise DedupeKeyReused
+        raise DedupeKeyReused("The source has already used this dedupe_key for another signal.")
+    if same is None and workflow_id is not None and not Workflow.objects.filter(pk=workflow_id).exists():
+        raise UnknownWorkflow(f"There is no workflow {workflow_id}.")
     return None
 
 

@@ -94,6 +94,7 @@ def test_what_a_workflow_that_has_ended_is_told_is_stored_as_ignored(
 # --- API clients --------------------------------------------------------------------------------------
 
 
+@pytest.mark.django_db(transaction=True)
 def test_an_api_client_tells_any_workflow_whose_key_it_knows(client: Client, key: str) -> None:
     workflow = waiting(submitted_by="another")
     response = tell(client, key, workflow.key, {"name": "parcel.delivered", "payload": {"at": "noon"}})

@@ -18,6 +18,7 @@ from workflows.models import Signal
 pytestmark = pytest.mark.django_db
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_webhook_becomes_a_signal_for_its_linking_id_and_wakes_who_waits(client: Client, secret: str) -> None:
     workflow = waiting(linking_id="acc-1")
     response = deliver(client, secret, DELIVERED)
@@ -101,6 +102,7 @@ def test_an_id_that_cannot_be_kept_is_400(client: Client, secret: str) -> None:
     assert not Signal.objects.exists()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_webhook_may_name_the_workflow_by_its_key(client: Client, secret: str) -> None:
     workflow = waiting()
     body = {"name": "parcel.delivered", "workflow": workflow.key.upper(), "linking_id": None, "payload": None}

@@ -5,6 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
+from django.utils import timezone
 
 from tests import engine
 from tests.engine import define, do_maintenance, kinds, make_due, submit, work, worker
@@ -196,3 +198,56 @@ def test_words_that_no_row_could_hold_fail_the_step() -> None:
     words.append("a\x00parcel")
     make_due(workflow)
     assert work(workflow).status == "FAILED"
+
+
+# --- Sent from somebody's own code ----------------------------------------------------------------------------------
+
+
+def test_in_the_senders_transaction_it_is_stored_and_wakes_with_the_commit_or_not_at_all() -> None:
+    define([await_signals("paid")])
+    workflow = work(submit(linking_id="7"))
+    for is_kept in (False, True):
+        with transaction.atomic():
+            assert store.send(source="shop", dedupe_key="1", name="paid", linking_id=7, payload={"n": 3})
+            workflow.refresh_from_db()
+            assert workflow.invisible_until > timezone.now(), "only a committed signal can wake"
+            transaction.set_rollback(not is_kept)
+        assert Signal.objects.exists() == is_kept
+    assert work(workflow).context["number"] == 3, "it was woken"
+
+
+def test_a_step_tells_another_workflow_when_its_own_attempt_is_committed() -> None:
+    def tells(*, workflow: Workflow, context: Any) -> None:
+        other = workflow.payload.get("tells")
+        if other:
+            store.send(source="step", dedupe_key=str(workflow.pk), name="paid", workflow_id=other, payload={"n": 3})
+
+    mended = [True]
+    define([tells, Step(fail_until(mended), name="mended"), Step(await_signals("paid"), name="waits")])
+    waiting = work(submit())
+    mended.clear()
+    sender = work(submit({"tells": waiting.pk}))
+    assert not Signal.objects.exists(), "its attempt failed"
+    mended.append(True)
+    tell(sender, "paid")
+    make_due(sender)
+    assert work(sender).status == "COMPLETE"
+    assert work(waiting).context["number"] == 3
+
+
+@pytest.mark.parametrize(
+    ("address", "refusal"),
+    [
+        ({}, "workflow_id=... or linking_id="),
+        ({"workflow_id": 1, "linking_id": "a"}, "workflow_id=... or linking_id="),
+        ({"linking_id": ""}, "A linking id is"),
+        ({"linking_id": "a" * 201}, "A linking id is"),
+        ({"linking_id": []}, "A linking id is"),
+        ({"workflow_id": 0}, "There is no workflow 0."),
+    ],
+)
+def test_an_address_that_reaches_nobody_is_refused_and_aborts_no_transaction(address: Any, refusal: str) -> None:
+    with transaction.atomic():
+        with pytest.raises(ValueError, match=refusal):
+            store.send(source="shop", dedupe_key="1", name="paid", payload={}, **address)
+        assert not Signal.objects.exists()

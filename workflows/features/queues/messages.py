@@ -6,8 +6,7 @@ A submission that a queue's door has refused enters through the door again; the 
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workflows.errors import NotAllowed
 from workflows.ingress.messages import Arrived, deliver
@@ -15,7 +14,6 @@ from workflows.models import UndeliveredMessage
 from workflows.models.undelivered_message import REFUSED
 from workflows.operations.guards import (
     SETTLE,
-    after_commit,
     record_for,
     require,
     require_reason,
@@ -23,7 +21,6 @@ from workflows.operations.guards import (
 )
 from workflows.postgres.jsonb import InputRefused
 from workflows.postgres.statements import execute
-from workflows.signals import store, waking
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -85,7 +82,7 @@ def empty(ids: Collection[int]) -> None:
 
 def _deliver(row: UndeliveredMessage) -> None:
     try:
-        deliver(Arrived.kept(row), send=_send)
+        deliver(Arrived.kept(row))
     except InputRefused as refusal:
         raise NotAllowed(f"It still cannot be delivered. {refusal}") from None
 
@@ -97,19 +94,6 @@ def _locked(message_id: int) -> UndeliveredMessage:
     if row.state != State.OPEN:
         raise NotAllowed(f"It is {State(row.state).label.lower()} already.")
     return row
-
-
-def _send(**signal: Any) -> bool:
-    """Store a signal in the operation's transaction, and wake its workflows after the commit."""
-    signal_id = store.store(**signal)
-    if signal_id is not None:
-        after_commit(partial(_wake_for, signal_id))
-    return signal_id is not None
-
-
-def _wake_for(signal_id: int) -> None:
-    with waking.leave_the_rest_to_maintenance():
-        waking.wake_for(signal_id)
 
 
 def _settle(row: UndeliveredMessage, state: State, user: User, reason: str) -> None:
