@@ -133,7 +133,7 @@ class Ledger:
             raise
         except BaseException as error:
             in_time = monotonic() < out_of_time_at
-            nothing_happened = in_time and _says_that_nothing_happened(error, repeats_a_doubt)
+            nothing_happened = in_time and says_that_nothing_happened(error, repeats_a_doubt)
             self.rows.record_outcome(effect, NOT_DONE if nothing_happened else UNKNOWN, error=describe(error))
             raise
         finally:
@@ -167,7 +167,7 @@ class Ledger:
             return None if result is None else as_json(result)
 
 
-def _says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> bool:
+def says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> bool:
     """Whether the error shows that the call did not happen: a StepError is a refusal, a RetryableStepError was not
     sent.
 

@@ -24,7 +24,7 @@
 
 The engine is real: rows, claims, savepoints, ledger and attempt log, so tests need real transactions. They wait for no
 time: rescheduled workflows become due, and times are moved back. `decide` answers the questions to people, as the user
-"testing", or "another" for four eyes.
+"testing", or "another" for four eyes; what takes two people is confirmed by the other one.
 
 Each test raises AssertionError if a step runs twice and asks for an idempotency key (`key_for`) each time, unless it is
 `once`: it may have made its call twice. `Step(..., repeatable=True)` says that this does no harm. A `once` step that
@@ -32,9 +32,10 @@ asks for its key and returns None also fails the test: nobody can know whether i
 """
 
 from workflows.testing.matrix import boundaries, check_compensation, every_crash, every_failure, failures
+from workflows.testing.people import Decide
 from workflows.testing.run import Crash, Failure, Run, databases, run
 from workflows.testing.services import limited, slow, unavailable
-from workflows.testing.world import Decide, Signals
+from workflows.testing.world import Signals
 
 __all__ = [
     "Crash",

@@ -1,4 +1,4 @@
-"""Finds steps that may have made a call twice."""
+"""Finds steps that may have made a call twice, and remembers what became of each call."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ class Keys:
     """Records which runs of steps asked for an idempotency key. `repeatable` steps are not watched.
 
     Such a run may have made its call, whatever its outcome. A thread that a step starts counts for the running step.
+
+    `happened` and `unclear` are by the key of a `once` step's call: its result, and why nobody knows of it. A call that
+    is in neither was not made.
     """
 
     def __init__(self) -> None:
         self.runs = count()
         self.running: dict[int, tuple[str, str, int, int]] = {}  # workflow -> definition, step, workflow, run
         self.asked: set[tuple[str, str, int, int]] = set()
+        self.happened: dict[str, Mapping[str, Any]] = {}
+        self.unclear: dict[str, str] = {}
 
     def counted(self, definition: WorkflowDefinition) -> WorkflowDefinition:
         """The definition with every step watched that is not `repeatable`."""
@@ -40,12 +45,26 @@ class Keys:
         def function(*, workflow: Workflow, context: Any) -> Mapping[str, Any] | None:
             self.running[workflow.pk] = (definition.name, step.name, workflow.pk, next(self.runs))
             try:
-                return step.function(workflow=workflow, context=context)
+                return self._remembered(step, workflow, context)
             finally:
                 del self.running[workflow.pk]
 
         function.__name__ = step.name
         return function
+
+    def _remembered(self, step: Step, workflow: Workflow, context: Any) -> Mapping[str, Any] | None:
+        in_use = effects.keys_in_use.get(workflow.pk)
+        try:
+            result = step.function(workflow=workflow, context=context)
+            if in_use and result is not None:
+                self.happened[in_use.key] = result
+            elif in_use and in_use.requested:
+                self.unclear[in_use.key] = "returned None after it had asked for its idempotency key"
+        except BaseException as error:
+            if in_use and not ledger.says_that_nothing_happened(error, repeats_a_doubt=False):
+                self.unclear[in_use.key] = f"raised {type(error).__name__} ({error})"
+            raise
+        return result
 
     @contextmanager
     def asked_for(self) -> Iterator[None]:

@@ -12,8 +12,9 @@ from workflows.models import Effect, Workflow
 if TYPE_CHECKING:
     import pytest
 
+from workflows.testing.people import Decide, say_yes
 from workflows.testing.run import Failure, Run, run
-from workflows.testing.world import Decide, Signals
+from workflows.testing.world import Signals
 
 
 def failures(definition: WorkflowDefinition) -> list[Failure]:
@@ -56,7 +57,7 @@ def check_compensation(
     payload: Mapping[str, Any],
     failure: Failure,
     *,
-    decide: Decide = lambda task: True,
+    decide: Decide = say_yes,
     signals: Signals | None = None,
     children: Sequence[WorkflowDefinition] = (),
 ) -> Run:

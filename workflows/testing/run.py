@@ -22,7 +22,8 @@ from workflows.sealing import payloads
 from workflows.state import attempt_log
 from workflows.stop_flag import Flag
 from workflows.testing.keys import Keys
-from workflows.testing.world import Decide, Signals, World, let_time_pass
+from workflows.testing.people import Decide, answer, say_yes
+from workflows.testing.world import Signals, World, let_time_pass
 
 
 class Crash(ClaimLost):
@@ -101,7 +102,7 @@ def run(
     *,
     failure: Failure | None = None,
     crash: str = "",
-    decide: Decide = lambda task: True,
+    decide: Decide = say_yes,
     signals: Signals | None = None,
     overdue: Collection[str] = (),
     children: Sequence[WorkflowDefinition] = (),
@@ -109,15 +110,17 @@ def run(
     """Run a new workflow until it is COMPLETE or FAILED, or waits for something that this test does not send.
 
     `failure` makes a step fail for good, and `crash` crashes the worker once at a boundary (one of `boundaries`).
-    `decide` answers questions, except whether a call happened, which is answered truthfully. `signals` are sent when
-    the workflow waits for them: name -> payload, or a function of the workflow that makes it. The waits named in
-    `overdue` ("payment of *") get no answer, and their deadlines pass. Times pass at once, and a wait with a `look`
-    looks twice. `children` are the definitions of the workflows that this one starts; they run and are answered in the
-    same way.
+    `decide` answers questions, yes by default. Whether a call happened (the task type "effect_in_doubt") is answered as
+    it was: its step returned, or never started. Of a step that raised, or ran out of time, only `decide` can say. What
+    takes two people is confirmed by a second one. `signals` are sent when the workflow waits for them: name -> payload,
+    or a function of the workflow that makes it. The waits named in `overdue` ("payment of *") get no answer, and their
+    deadlines pass. Times pass at once, and a wait with a `look` looks twice. `children` are the definitions of the
+    workflows that this one starts; they run and are answered in the same way.
 
-    Raises AssertionError for an undo that failed three times; for a step that ran twice and asked for an idempotency
-    key each time, unless it is `once` or `repeatable`; and for a `once` step, or its lookup, that returned other fields
-    than its `returns` says.
+    Raises AssertionError for an undo that failed three times; for a call of which neither the test nor `decide` knows
+    whether it happened; for an answer that the console would refuse; for a step that ran twice and asked for an
+    idempotency key each time, unless it is `once` or `repeatable`; and for a `once` step, or its lookup, that returned
+    other fields than its `returns` says.
     """
     if connection.in_atomic_block:
         raise RuntimeError("A worker commits; give the test real transactions: pytestmark = testing.databases().")
@@ -133,8 +136,8 @@ def run(
     )
     workflow.refresh_from_db()
     this = Run(definition, workflow)
-    world = World(this, decide, signals or {}, overdue)
     keys = Keys()
+    world = World(this, lambda task: answer(task, decide, keys), signals or {}, overdue)
     watched = _watched(keys.counted(definition), this, failure)
     run_here = [watched, *(_on_queue(keys.counted(child), queue) for child in children)]
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The outside world of a test: people who answer, sources of signals, and time."""
+"""The outside world of a test: sources of signals, and time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ from uuid import uuid4
 from django.db import connection
 from django.utils import timezone
 
-from workflows import operations
 from workflows.definition import definitions
-from workflows.effects import reconcile
-from workflows.engine import compensation
 from workflows.models import ManualTask, Wait, Workflow
 from workflows.signals import store
 
 if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
     from workflows.testing.run import Run
 
 # After so many runs a workflow counts as one that never finishes.
@@ -29,17 +24,17 @@ MOST_RUNS = 200
 # Codes of a question whose team or user does not exist.
 NOBODY_TO_ASK = ("team_unknown", "assignee_unknown", "requester_unknown")
 
-# What `decide` returns for a task: no, yes, or yes with the answer's fields.
-Decide = Callable[[ManualTask], bool | Mapping[str, Any]]
 Signals = Mapping[str, Mapping[str, Any] | Callable[[Workflow], Mapping[str, Any]]]
 
 
 class World:
-    """Answers tasks, sends signals, and lets deadlines pass. `this` is the watched run."""
+    """Lets tasks be answered, sends signals, and lets deadlines pass. `this` is the watched run."""
 
-    def __init__(self, this: Run, decide: Decide, signals: Signals, overdue: Collection[str]) -> None:
+    def __init__(
+        self, this: Run, answer: Callable[[ManualTask], None], signals: Signals, overdue: Collection[str]
+    ) -> None:
         self.this = this
-        self.decide = decide
+        self.answer = answer
         self.signals = signals
         self.overdue = overdue
         self.runs: Counter[int] = Counter()
@@ -56,7 +51,7 @@ class World:
             if self._can_go_on(workflow):
                 self.runs[workflow.pk] += 1
                 if self.runs[workflow.pk] > MOST_RUNS:
-                    raise AssertionError(f"{self.this} does not come to rest")
+                    raise AssertionError(f"{self.this} does not come to rest: it has run {MOST_RUNS} times")
                 return workflow
         return None
 
@@ -69,7 +64,7 @@ class World:
             Workflow.objects.filter(pk=workflow.pk).update(invisible_until=wait.deadline)
             return True
         if task := ManualTask.objects.open().filter(workflow=workflow.pk).first():
-            _answer(task, self.this, self.decide)
+            self.answer(task)
             return True
         if name := next((name for name in workflow.wake_on if name in self.signals), None):
             _require_linking_id(workflow)
@@ -90,32 +85,6 @@ def _require_linking_id(workflow: Workflow) -> None:
         f"The {workflow.workflow_type} waits for {workflow.waiting_for}, and has no linking id: its payload has no "
         f"text or number of up to 200 characters at {field!r}. A signal to a linking id would never reach it."
     )
-
-
-def _answer(task: ManualTask, this: Run, decide: Decide) -> None:
-    decision: bool | Mapping[str, Any]
-    if task.task_type == compensation.UNDO_TASK_TYPE:
-        raise AssertionError(f"{task.question} {dict(task.facts)['The last error']}")
-    if task.task_type == reconcile.DOUBT_TASK_TYPE and task.workflow_id == this.workflow.pk:
-        name = task.wait.name.removeprefix("effect:").rpartition(":")[0]
-        step = this.definition.find_step(name)
-        result = this.results.get(step.name) if step else None
-        decision = False if result is None else result
-    else:
-        decision = decide(task)
-    user = _user("another" if task.four_eyes else "testing")
-    if decision is False:
-        operations.reject(task.pk, user=user, reason="In a test.")
-    else:
-        answer = dict(decision) if isinstance(decision, Mapping) else None
-        operations.approve(task.pk, user=user, reason="In a test.", answer=answer)
-
-
-def _user(name: str) -> User:
-    from django.contrib.auth import get_user_model
-
-    known: dict[str, Any] = {get_user_model().USERNAME_FIELD: name, "is_superuser": True}
-    return get_user_model().objects.get_or_create(**known)[0]
 
 
 def let_time_pass(workflow: Workflow) -> None:

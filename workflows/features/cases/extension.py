@@ -52,7 +52,8 @@ class CasesExtension(Extension):
         ToTell(
             "lead.asked",
             "whole_workflow",
-            "SELECT id, workflow_id, lead_asked_at FROM workflows_casenote WHERE lead_asked_at IS NOT NULL AND team = ''",
+            """SELECT id, workflow_id, lead_asked_at FROM workflows_casenote
+                WHERE lead_asked_at IS NOT NULL AND team = ''""",
             [guards.ASSIGN],
             is_urgent=False,
         ),
