@@ -69,9 +69,10 @@ def send(
     Raises UnknownWorkflow, DedupeKeyReused, and ValueError for another address or a payload that is not JSON; neither
     these nor database errors abort the transaction. False also means that retention has emptied the workflow.
     """
-    if linking_id is not None and not 0 < len(linking_id := text_of(linking_id) or "") <= LONGEST_LINKING_ID:
+    address = None if linking_id is None else text_of(linking_id) or ""
+    if address is not None and not 0 < len(address) <= LONGEST_LINKING_ID:
         raise ValueError(f"A linking id is a text or number of 1 to {LONGEST_LINKING_ID} characters.")
-    if (workflow_id is None) == (linking_id is None):
+    if (workflow_id is None) == (address is None):
         raise ValueError("A signal is for one workflow, or for a linking id: say workflow_id=... or linking_id=... .")
     with transaction.atomic():
         signal_id = store(
@@ -79,7 +80,7 @@ def send(
             dedupe_key=dedupe_key,
             name=name,
             workflow_id=workflow_id,
-            linking_id=linking_id,
+            linking_id=address,
             payload=payload,
             sent_at_ms=sent_at_ms,
         )
