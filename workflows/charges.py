@@ -45,7 +45,8 @@ _NOT_HELD = (ChargeState.NOTHING, ChargeState.NEVER, ChargeState.REFUNDED)
 class Charge:
     """A call that charges, and the undo that gives the money back if that was started.
 
-    `reference` identifies the charge; empty if it is not known. `is_reversible`: it is undone if the workflow fails.
+    `reference` identifies the charge; empty if it is not known. `is_reversible`: it is undone if the workflow fails; of
+    a charge by hand a person is asked then.
     """
 
     call: Effect
@@ -90,7 +91,8 @@ def _judge(definition: WorkflowDefinition, call: Effect, undo: Effect | None, re
     field, result = definition.wording.money.reference, call.result
     named = (result or {}).get(field)
     reference = "" if named is None else str(named)
-    is_reversible = call.state != State.KEPT and is_to_be_undone(definition, call.step, call.has_undo)
+    is_ours = call.state != State.KEPT and not call.by_hand
+    is_reversible = is_ours and is_to_be_undone(definition, call.step, call.has_undo)
     state = ChargeState.NOTHING
     match call.state:
         case State.INTENT | State.UNKNOWN:
@@ -138,7 +140,7 @@ UNCLEAR = f"""({_MAY_CHARGE} AND (e.state IN ('intent', 'unknown')
                OR e.state IN ('done', 'kept') AND NOT {_IS_NAMED} AND {_SAYS_NOTHING}))"""
 HELD = f"({_MAY_CHARGE} AND (e.state IN ('intent', 'unknown') OR e.state IN ('done', 'kept') AND {_CHARGED}))"
 REFUNDED = f"({_MAY_CHARGE} AND e.state = 'undone' AND {_CHARGED})"
-REVERSIBLE = "(e.state <> 'kept' AND (e.has_undo OR coalesce(charge.is_reversible, false)))"
+REVERSIBLE = "(e.state <> 'kept' AND e.by_hand = '' AND (e.has_undo OR coalesce(charge.is_reversible, false)))"
 
 # A failed workflow that still holds money, or has a call that a person left as it is. Nothing may repeat it, and its
 # ledger stays. No EXISTS: next to an OR, PostgreSQL would read the whole ledger for it.

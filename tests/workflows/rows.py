@@ -178,6 +178,41 @@ def to_confirm(by: User, row: Workflow, task: ManualTask | None = None) -> Confi
     return Confirmation.objects.create(workflow=row, task=task, asked_by=by, **said)
 
 
+def not_made(step: str = "enroll_in_program", **fields: Any) -> Workflow:
+    """An onboarding that has failed at a call, which was refused."""
+    row = failed(**{"workflow_type": "onboarding", "current_step": step, **fields})
+    Effect.objects.create(
+        workflow=row, step=step, state="not_done", idempotency_key=f"{row.key}:{step}", attempt=1, settled_by="call"
+    )
+    return row
+
+
+def by_hand(by: User, row: Workflow | None = None) -> Confirmation:
+    """What `by` says was charged by hand, and nobody has confirmed."""
+    row = row or not_made("execute_checkout")
+    said = {"reference": "pos-77", "result": {"charge_id": "pos-77", "payment_status": "paid"}}
+    return Confirmation.objects.create(
+        workflow=row, decision="by_hand", answer=said, reason="Paid at the desk.", asked_by=by
+    )
+
+
+def made_by_hand(by: User, **fields: Any) -> Workflow:
+    """An onboarding that goes on with an enrolment that was made by hand."""
+    row = workflow(**{"workflow_type": "onboarding", "invisible_until": Now() + timedelta(hours=1), **fields})
+    Effect.objects.create(
+        workflow=row,
+        step="enroll_in_program",
+        generation=2,
+        state="done",
+        by_hand="en-77",
+        result={"enrollment_id": "en-77"},
+        settled_by=by.get_username(),
+        idempotency_key=f"{row.key}:enroll_in_program:2",
+        attempt=1,
+    )
+    return row
+
+
 def hours_pass(hours: int, of: Confirmation | None = None) -> None:
     """What waits for a second person, or this, was asked for so much earlier; else the database sets that time."""
     with without_triggers():

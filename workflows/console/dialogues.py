@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django import forms
 
 from workflows import operations
 from workflows.console.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
-from workflows.console.base import KEPT, reason_field
+from workflows.console.base import KEPT, read_once, reason_field
 from workflows.definition import wording_of_type
-from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE, effect_in_question
 from workflows.engine import undo_question
 from workflows.engine.compensation import LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.extension import installed
-from workflows.models import ManualTask
+from workflows.models import Effect, ManualTask
 from workflows.telling.words import SAID
 
 
@@ -117,7 +117,27 @@ def of_features() -> dict[str, Dialogue]:
     return {task_type: words for each in installed() for task_type, words in each.dialogues().items()}
 
 
+# The reversal of a call that a person has made by hand: nothing is called without a lookup that finds it.
+OF_BY_HAND = replace(
+    DIALOGUES[UNDO_TASK_TYPE],
+    reject="Look again",
+    consequences="Settled, what was done before it is reversed next. Else it is looked for in its system, and reversed "
+    "there only if it is found as it was said; if not, it is asked again.",
+)
+
+
+def _is_by_hand(task: ManualTask) -> bool:
+    def read() -> bool:
+        step, generation = effect_in_question(task.wait.name)
+        calls = Effect.objects.filter(workflow=task.workflow_id, step=step, generation=generation, undo=False)
+        return calls.exclude(by_hand="").exists()
+
+    return read_once(task, "of_by_hand", read)
+
+
 def dialogue_for(task: ManualTask) -> Dialogue:
+    if task.task_type == UNDO_TASK_TYPE and _is_by_hand(task):
+        return OF_BY_HAND
     return {**DIALOGUES, **of_features()}.get(task.task_type, APPROVAL)
 
 

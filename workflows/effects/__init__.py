@@ -26,7 +26,8 @@ class KnownEffect(NamedTuple):
 
     `undoes` is the id of the effect that this undo undoes. `undo_failures` counts failures of the effect's own undo,
     without those at an unavailable service (`undo_unavailable`). `asked_if_gone`: a person was asked whether the step
-    was removed on purpose. `call_number` grows from call to call, whatever the clock says.
+    was removed on purpose. `call_number` grows from call to call, whatever the clock says. `by_hand` is the reference
+    of a call that a person has made outside: its key was never sent, and a person has said its result.
     """
 
     id: int
@@ -45,6 +46,7 @@ class KnownEffect(NamedTuple):
     error_code: str = ""
     asked_if_gone: bool = False
     call_number: int = 0
+    by_hand: str = ""
     undoes: int | None = None
 
     @property

@@ -359,7 +359,7 @@ def _load(workflow: Workflow) -> dict[str, KnownEffect]:
                   EXISTS (SELECT FROM workflows_wait w
                            WHERE w.workflow_id = e.workflow_id AND w.name = 'undeclared:' || e.step || ':asked'
                              AND NOT w.superseded),
-                  call_number
+                  call_number, by_hand
              FROM workflows_effect e WHERE workflow_id = %s AND NOT undo ORDER BY generation""",
         [workflow.pk],
     )

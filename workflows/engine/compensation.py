@@ -4,6 +4,9 @@ See docs/internals/ledger.md, "Undoing". A question to a person about an undo ma
 service is back after an outage, the engine calls the step's `lookup` if the call is in doubt, or its `undo_lookup` if
 the undo has failed. An effect that turns out to be undone becomes UNDONE. An effect that still stands, and whose undo
 failed only because of an outage, is undone now, but only once. Otherwise the question stays.
+
+What a person did by hand is undone only if the step's `lookup` finds it as that person has said it: an undo under a
+wrong reference would give another patient's money back. Otherwise a person is asked.
 """
 
 from __future__ import annotations
@@ -17,7 +20,16 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from workflows import waits
-from workflows.definition import Step, Undo, WorkflowDefinition, definitions, is_to_be_undone, removed_step, undo_of
+from workflows.definition import (
+    Lookup,
+    Step,
+    Undo,
+    WorkflowDefinition,
+    definitions,
+    is_to_be_undone,
+    removed_step,
+    undo_of,
+)
 from workflows.effects import DONE, MAY_HAVE_HAPPENED, NOT_DONE, KnownEffect
 from workflows.effects.ledger import Ledger
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, DOUBT_TIMEOUT, LOOK_EVERY, Unsettled, found_by
@@ -194,7 +206,7 @@ class _Compensation:
                 effect, Failures(MAX_UNDO_FAILURES), describe_engine_error(give_up)
             )
         # The person comes first: otherwise a call that cannot be reconciled would be tried for ever, unseen.
-        while not step.undo or self._has_failed_too_often(effect):
+        while not step.undo or self._has_failed_too_often(effect) or self._is_unknown_to_us(step, effect):
             effect = self._ask_or_find_out(step, effect)
             if effect.state not in MAY_HAVE_HAPPENED:
                 return effect.state
@@ -221,6 +233,24 @@ class _Compensation:
 
     def _has_failed_too_often(self, effect: KnownEffect) -> bool:
         return retry_budget.is_spent(self.ledger.rows.failures_of_undo(effect), allowed=MAX_UNDO_FAILURES)
+
+    def _is_unknown_to_us(self, step: Step, effect: KnownEffect) -> bool:
+        """Whether a person did it by hand, and the lookup does not find it. The answer to the question comes first."""
+        if not effect.by_hand:
+            return False
+        if not step.lookup or not step.returns or waits.is_asked(self.workflow, _question(effect)):
+            return True
+        found = self._found_by("lookup", step, step.lookup, effect) or {}
+        return any(name not in found or found[name] != (effect.result or {}).get(name) for name in step.returns)
+
+    def _found_by(self, what: str, step: Step, lookup: Lookup, effect: KnownEffect) -> dict[str, Any] | None:
+        result = call_in_time(
+            step, self.attempt, lookup, workflow=self.workflow, context=self._context(), effect=effect
+        )
+        with attempt_log.attribute_to_step(self.attempt):
+            found = found_by(what, step, result)
+        ensure_sound(f"The {what} of {step.name}", self.attempt)
+        return found
 
     def _call(self, step: Step, undo: Undo, effect: KnownEffect) -> None:
         arguments = {"workflow": self.workflow, "context": self._context(), "effect": effect}
@@ -271,20 +301,17 @@ class _Compensation:
         either.
         """
         rows, reconciler, question = self.ledger.rows, self.ledger.reconciler, _question(effect)
-        lookup, context = step.undo_lookup, self._context()
+        lookup = step.undo_lookup
         if effect.state != Effect.State.DONE:
             assert step.lookup is not None
-            found = reconciler.find(step, step.lookup, context, effect)
+            found = reconciler.find(step, step.lookup, self._context(), effect)
             ensure_sound(f"The lookup of {step.name}", self.attempt)
             if not waits.withdraw_unanswered(self.workflow, question):
                 return None
             # The failures are reset first: a retry may make this very call, and its undo has not failed.
             return reconciler.record_found(rows.set_undo_failures(effect, NONE), found)
         assert lookup is not None
-        result = call_in_time(step, self.attempt, lookup, workflow=self.workflow, context=context, effect=effect)
-        with attempt_log.attribute_to_step(self.attempt):
-            result = found_by("undo_lookup", step, result)
-        ensure_sound(f"The lookup of the undo of {step.name}", self.attempt)
+        result = self._found_by("undo_lookup", step, lookup, effect)
         if result is None and not self._may_be_undone_now(effect):
             return None
         if not waits.withdraw_unanswered(self.workflow, question, even_claimed=result is not None):
@@ -308,11 +335,15 @@ class _Compensation:
         failures = effect.undo_failures + effect.undo_unavailable
         why = f"failed {failures} times" if step.undo else "is not in this release"
         titled = words_for_step(self.definition.wording, step.name).titled
+        said = f"The {'lookup' if is_lookup else 'reversal'} of {titled} {why}."
+        if effect.by_hand and not failures:
+            said = f"{titled} was done by hand."
         answer = waits.ask(
             self.workflow,
             _question(effect),
-            question=f"The {'lookup' if is_lookup else 'reversal'} of {titled} {why}. Has someone reversed it?",
+            question=f"{said} Has someone reversed it?",
             facts={
+                **({"Done by hand, under the reference": effect.by_hand} if effect.by_hand else {}),
                 "What we know of the call": Effect.State(effect.state).label,
                 "The last error": effect.error or "none",
                 "Idempotency key of the call": effect.idempotency_key,
@@ -345,8 +376,11 @@ class _Compensation:
 
 
 def _may_answer_itself(step: Step, effect: KnownEffect) -> bool:
-    """Whether a lookup may answer the question about an effect. Never if it has killed its workers."""
-    if effect.error_code in (DEATHS_TASK_TYPE, LOSSES_TASK_TYPE):
+    """Whether a lookup may answer the question about an effect.
+
+    Never if it has killed its workers, nor of what was done by hand: its reference may be another patient's.
+    """
+    if effect.by_hand or effect.error_code in (DEATHS_TASK_TYPE, LOSSES_TASK_TYPE):
         return False
     return bool(step.undo and (step.undo_lookup if effect.state == Effect.State.DONE else step.lookup))
 

@@ -15,6 +15,7 @@ from workflows.features.bulk.extension import BulkExtension
 from workflows.features.bulk.hooks import Bulk
 from workflows.features.business_key.extension import BusinessKeyExtension
 from workflows.features.business_key.hooks import BusinessKey
+from workflows.features.by_hand.extension import ByHandExtension
 from workflows.features.cases.extension import CasesExtension
 from workflows.features.cases.hooks import Cases
 from workflows.features.corrections.extension import CorrectionsExtension
@@ -71,6 +72,7 @@ EXTENSIONS: tuple[Extension, ...] = (
     NoticesExtension(),
     CorrectionsExtension(),
     TwoPeopleExtension(),
+    ByHandExtension(),
     BusinessKeyExtension(),
     BulkExtension(),
     RetentionExtension(),

@@ -42,6 +42,8 @@ class Effect(models.Model):
     attempt = models.BigIntegerField()
     attempt_token = models.UUIDField(null=True)
     result = models.JSONField(null=True)  # what the step returned
+    # The reference of a call that a person has made outside; its key was never sent. Empty for our own calls.
+    by_hand = models.CharField(max_length=200, db_default="")
     error_class = models.CharField(max_length=200, db_default="")
     error_code = models.CharField(max_length=100, db_default="")
     error_message = models.TextField(db_default="")
@@ -63,6 +65,11 @@ class Effect(models.Model):
             models.UniqueConstraint(name="effect_unique_call", fields=["workflow", "step", "generation", "undo"]),
             models.CheckConstraint(
                 name="effect_done_has_a_result", condition=~models.Q(state="done") | models.Q(result__isnull=False)
+            ),
+            # Our key is never sent for what was done by hand.
+            models.CheckConstraint(
+                name="effect_by_hand_is_not_called",
+                condition=models.Q(by_hand="") | models.Q(undo=False, state__in=["done", "undone", "kept"]),
             ),
         ]
 

@@ -52,6 +52,7 @@ class Event(models.Model):
         CONFIRMATION_REFUSED = "confirmation_refused", "Not confirmed"
         CONFIRMATION_WITHDRAWN = "confirmation_withdrawn", "Withdrawn before it was confirmed"
         REVIEWED = "reviewed", "Reviewed"
+        BY_HAND = "by_hand", "Done by hand"
         CORRECTION_ASKED = "correction_asked", "Correction asked for"
         CORRECTED = "corrected"
         CORRECTION_REFUSED = "correction_refused", "Correction refused"
@@ -72,7 +73,7 @@ class Event(models.Model):
         COMPENSATED = "compensated", "Reversed"
 
     # A person has let a finished workflow run again.
-    RUN_AGAIN = (Kind.RETRIED, Kind.CORRECTED, Kind.NOT_A_DUPLICATE)
+    RUN_AGAIN = (Kind.RETRIED, Kind.CORRECTED, Kind.NOT_A_DUPLICATE, Kind.BY_HAND)
     # A new run starts, or a compensation, or a deferred step's tries: earlier attempts, with their ends and durations,
     # say nothing about it.
     STARTS_RUN = (*RUN_AGAIN, Kind.COMPENSATING, Kind.FOLLOW_UP_ASKED)

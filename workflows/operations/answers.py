@@ -24,7 +24,7 @@ def answer_model(task: ManualTask) -> type[BaseModel] | None:
     """The model that an approval fills in; None if yes is enough, or no result is declared. Raises NotAllowed."""
     if task.task_type == DOUBT_TASK_TYPE:
         definition, step = _step_in_doubt(task)
-        return None if step.returns is None else answer_models.result_model(definition.context_class, step.returns)
+        return result_model(definition, step)
     if task.task_type == compensation.UNDO_TASK_TYPE:
         return answer_models.DealtWith
     if not task.answer_model:
@@ -36,6 +36,11 @@ def answer_model(task: ManualTask) -> type[BaseModel] | None:
             f"This release does not have what the answer is checked by ({task.answer_model}): try again with the "
             "release that asked."
         ) from None
+
+
+def result_model(definition: WorkflowDefinition, step: Step) -> type[BaseModel] | None:
+    """The model of what a step returns; None if that is not declared."""
+    return None if step.returns is None else answer_models.result_model(definition.context_class, step.returns)
 
 
 def _step_in_doubt(task: ManualTask) -> tuple[WorkflowDefinition, Step]:
@@ -54,7 +59,7 @@ def checked(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str, Any
         return _checked_decision(task, answer or {})
     model = answer_model(task)
     if task.task_type == DOUBT_TASK_TYPE:
-        return _checked_result(task, model, answer)
+        return checked_result(*_step_in_doubt(task), answer)
     if model is None:
         return dict(answer) if answer else None
     if answer is None:
@@ -99,11 +104,12 @@ def _validated(model: type[BaseModel], answer: Mapping[str, Any]) -> dict[str, A
         raise NotAllowed(str(error)) from None
 
 
-def _checked_result(
-    task: ManualTask, model: type[BaseModel] | None, answer: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """A call's result as a person gives it. It must have all that the step returns: later steps and undos need it."""
-    definition, step = _step_in_doubt(task)
+def checked_result(definition: WorkflowDefinition, step: Step, answer: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A call's result as a person gives it. It must have all that the step returns: later steps and undos need it.
+
+    Raises NotAllowed.
+    """
+    model = result_model(definition, step)
     known = (model or definition.context_class).model_fields
     if not isinstance(answer, Mapping):
         fields = ", ".join(known) if model and known else "an object, {} if that was nothing"
@@ -140,21 +146,27 @@ def for_history(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str,
     of_undo, (step, _) = task.task_type == compensation.UNDO_TASK_TYPE, effect_in_question(task.wait.name)
     if answer is None:
         return {"step": step, "said": "try_again" if of_undo else "did_not_happen"}
-    definition = definitions().get(task.workflow.workflow_type)
-    payload = Workflow.objects.values_list("payload", flat=True).get(pk=task.workflow_id)
-    private = private_part(payload, definition.public_fields if definition else ())
     if of_undo and answer["kept"]:
         return {"step": step, "said": "left_as_it_is"}
     if of_undo and answer["never_happened"]:
         return {"step": step, "said": said_of_never(task)}
     if of_undo:
-        return {"step": step, "said": "undone_by_hand", "reference": masked_reference(answer["reference"], private)}
+        return {"step": step, "said": "undone_by_hand", **shown(task.workflow_id, reference=answer["reference"])}
+    return {"step": step, "said": "happened", **shown(task.workflow_id, result=answer)}
+
+
+def shown(workflow_id: int, *, result: Mapping[str, Any] | None = None, reference: str = "") -> dict[str, Any]:
+    """The part of a call's result, or of a reference, that may be shown: `fields`, and `reference`."""
+    payload, workflow_type = Workflow.objects.values_list("payload", "workflow_type").get(pk=workflow_id)
+    definition = definitions().get(workflow_type)
+    private = private_part(payload, definition.public_fields if definition else ())
     known = definition.context_class.model_fields if definition else {}
     fields = {
         name: str(value) if answer_models.is_choice(known[name]) else masked_reference(value, private)
-        for name, value in answer.items()
+        for name, value in (result or {}).items()
     }
-    return {"step": step, "said": "happened", "fields": fields}
+    told: dict[str, Any] = {} if result is None else {"fields": fields}
+    return told | ({"reference": masked_reference(reference, private)} if reference else {})
 
 
 def recorded_answer(task: ManualTask) -> dict[str, Any]:

@@ -6,6 +6,7 @@
 | of its refund in doubt, try it again | the money may be paid back twice |
 | of a charge that was refunded, retry the workflow | the card is charged again |
 | of a step that this release lacks, go on | the step may be the charge, renamed |
+| that the charge was made by hand (`features.by_hand`) | the books have no other word for that money |
 
 What the first one says is kept as a `Confirmation`, and nothing happens. The second one sees the same page, and
 confirms it or not; only a confirmation carries it out. That it happened, or that it stays as it is, takes one person:
@@ -34,14 +35,14 @@ from workflows.models.clock import ClockTimestamp
 from workflows.models.confirmation import ALONE_AFTER
 from workflows.models.manual_task import PERMISSION_BACKEND, able_to_decide
 from workflows.operations import payments
-from workflows.operations.guards import CANCEL_PAID, RETRY, record_event, stated, why_not_second
+from workflows.operations.guards import CANCEL_PAID, RESOLVE, RETRY, record_event, stated, why_not_second
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 # The minimum age of the second account: nobody makes one just for this.
 YOUNGEST = timedelta(hours=24)
-RETRIED = "retry"
+RETRIED, BY_HAND = "retry", "by_hand"
 ASKED = "Nothing happens yet: another user has to confirm it."
 GONE = "Nobody asks for that any more, or somebody has decided it: look at it again."
 State = Confirmation.State
@@ -93,10 +94,23 @@ def is_needed_to_retry(*workflow_ids: int) -> set[int]:
 # --- Asking, and deciding ------------------------------------------------------------------------------
 
 
-def open_of(workflow_id: int, task_id: int | None = None) -> Confirmation | None:
-    """What waits for a second person: the answer to this task, or without a task the retry of this workflow."""
-    rows = Confirmation.objects.open().filter(workflow=workflow_id, task=task_id)
+def open_of(workflow_id: int, task_id: int | None = None, decision: str = RETRIED) -> Confirmation | None:
+    """What waits for a second person: the answer to this task, or without a task this decision about the workflow."""
+    rows = Confirmation.objects.open().filter(_is_about(task_id, decision), workflow=workflow_id)
     return rows.select_related("asked_by").first()
+
+
+def _is_about(task_id: int | None, decision: str) -> Q:
+    return Q(task=task_id) if task_id else Q(task=None, decision=decision)
+
+
+def said_by_hand(workflow_id: int) -> str:
+    """Why nothing else starts a workflow again: somebody says that its call was made by hand. Empty if nobody does."""
+    if not (asked := open_of(workflow_id, decision=BY_HAND)):
+        return ""
+    return (
+        f"{asked.asked_by.get_username()} has said that its call was made by hand: confirm that, or do not confirm it."
+    )
 
 
 def ask(
@@ -110,7 +124,7 @@ def ask(
     **told: Any,
 ) -> str:
     """Keep what `user` says until a second person confirms it; return a sentence. The caller has locked the row."""
-    if asked := open_of(workflow_id, task):
+    if asked := open_of(workflow_id, task, decision):
         raise NotAllowed(f"{asked.asked_by.get_username()} has said so since you looked: look at it again.")
     Confirmation.objects.drop(workflow_id)
     Confirmation.objects.create(
@@ -166,9 +180,9 @@ def review(workflow_id: int, *, user: User, seen: Collection[int], reason: str) 
     record_event(workflow_id, Event.Kind.REVIEWED, user, reason=reason, first=asked.asked_by.get_username())
 
 
-def find(seen: Collection[int], workflow_id: int, task_id: int | None = None) -> Confirmation:
-    """The confirmation that the user was shown, of this task or of the workflow's retry. Raises NotAllowed if none."""
-    rows = Confirmation.objects.select_related("asked_by").filter(workflow=workflow_id, task=task_id)
+def find(seen: Collection[int], workflow_id: int, task_id: int | None = None, decision: str = RETRIED) -> Confirmation:
+    """The confirmation that the user was shown, of this task, or of this decision. Raises NotAllowed if none."""
+    rows = Confirmation.objects.select_related("asked_by").filter(_is_about(task_id, decision), workflow=workflow_id)
     if task_id is None:
         rows = rows.open()
     found = rows.filter(pk__in=seen).first()
@@ -179,7 +193,7 @@ def find(seen: Collection[int], workflow_id: int, task_id: int | None = None) ->
 
 def has_confirmed_retry(workflow_id: int) -> bool:
     """Whether the retry of this workflow was confirmed since its end."""
-    confirmed = Confirmation.objects.filter(workflow=workflow_id, task=None, state=State.CONFIRMED)
+    confirmed = Confirmation.objects.filter(_is_about(None, RETRIED), workflow=workflow_id, state=State.CONFIRMED)
     ended = Workflow.objects.filter(pk=workflow_id).values("completed_at")
     return confirmed.filter(decided_at__gte=Subquery(ended)).exists()
 
@@ -220,10 +234,16 @@ def why_not_review(asked: Confirmation, user: User) -> str:
 
 
 def able(asked: Confirmation) -> QuerySet[User]:
-    """The users who may say such a thing: those who may decide the task; of a retry, those who may charge again."""
+    """The users who may say such a thing: those who may decide the task; of a retry, those who may charge again.
+
+    Of a call by hand, those who may say what became of a call, and charge again.
+    """
     if asked.task is not None:
         return able_to_decide(asked.task)
-    return able_to_charge_again()
+    if asked.decision != BY_HAND:
+        return able_to_charge_again()
+    resolve = get_user_model().objects.with_perm(RESOLVE, backend=PERMISSION_BACKEND)
+    return able_to_charge_again().filter(pk__in=resolve.values("pk"))
 
 
 def able_to_charge_again() -> QuerySet[User]:

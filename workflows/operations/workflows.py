@@ -125,7 +125,12 @@ def _retry(workflow: Workflow, user: User, reason: str, *, begun: bool = True, *
 
 
 def start_again(workflow: Workflow, *, begun: bool = True) -> None:
-    """Start a FAILED workflow again from its first step, in an operation's transaction that has locked the row."""
+    """Start a FAILED workflow again from its first step, in an operation's transaction that has locked the row.
+
+    Raises NotAllowed while somebody says that its call was made by hand: it would be made a second time.
+    """
+    if refusal := two_people.said_by_hand(workflow.pk):
+        raise NotAllowed(refusal)
     Correction.objects.drop(workflow.pk)
     Confirmation.objects.drop(workflow.pk)
     reopening.reopen(workflow, begun=begun)
@@ -149,7 +154,8 @@ def why_not_retry(workflow_id: int, user: User) -> str:
 
 def _why_not_this_user(workflow_id: int, user: User) -> str:
     refused = (each.why_not_retry(workflow_id) for each in extension.installed())
-    return next(filter(None, refused), "") or why_not_charge_again(workflow_id, user)
+    own = two_people.said_by_hand(workflow_id) or next(filter(None, refused), "")
+    return own or why_not_charge_again(workflow_id, user)
 
 
 def why_not_charge_again(workflow_id: int, user: User) -> str:

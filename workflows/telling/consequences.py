@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from django.db.models import QuerySet
@@ -52,9 +52,10 @@ class Calls:
         """The titles of the steps whose calls are in one of these states."""
         return [self._title(effect.step) for effect in self.latest if effect.state in states]
 
-    def to_be_undone(self) -> list[Effect]:
-        """The calls that happened and that can be undone."""
-        return [effect for effect in self.on_record() if self._is_to_be_undone(effect)]
+    def to_be_undone(self, *, by_hand: bool = False) -> list[Effect]:
+        """The calls that happened and that can be undone; or, of those, what a person has done by hand."""
+        found = [effect for effect in self.on_record() if self._is_to_be_undone(effect)]
+        return [effect for effect in found if bool(effect.by_hand) == by_hand]
 
     def to_stay(self) -> list[Effect]:
         """The calls that happened, or that a person left as they are, and that nothing undoes."""
@@ -68,11 +69,14 @@ class Calls:
         """The calls that may or may not have happened."""
         return list(filter(is_unclear, self.latest))
 
-    def not_made(self) -> list[str]:
-        """The titles of the steps whose call was not made: the next run makes it, if the step applies."""
+    def not_made(self, by_hand: Collection[str] = ()) -> list[str]:
+        """The titles of the steps whose call was not made: the next run makes it, if the step applies.
+
+        Without the step that has one of the names `by_hand`.
+        """
         if self.definition is None:
             return []
-        made = {effect.step for effect in [*self.on_record(), *self.unclear()]}
+        made = {effect.step for effect in [*self.on_record(), *self.unclear()]} | {*by_hand}
         steps = [step for step in self.definition.steps if step.once and not made.intersection(step.names)]
         return [words_for_step(self.wording, step.name).title for step in steps]
 
@@ -86,8 +90,8 @@ class Calls:
         return effect.state != KEPT and is_to_be_undone(self.definition, effect.step, effect.has_undo)
 
 
-def of_retry(workflow: Workflow) -> Iterator[str]:
-    """What a retry of this workflow does, in sentences."""
+def of_retry(workflow: Workflow, *, by_hand: Collection[str] = ()) -> Iterator[str]:
+    """What a retry of this workflow does, in sentences. `by_hand`: the names of a step whose call a person has made."""
     calls = Calls.of(workflow)
     code = words_for_code(calls.wording, workflow.last_error_code)
     on_record, unclear = calls.titles_of(calls.on_record()), calls.titles_of(calls.unclear())
@@ -104,9 +108,9 @@ def of_retry(workflow: Workflow) -> Iterator[str]:
         yield f"We don't know yet whether this went through; it is checked automatically: {_list(unclear)}."
     if again:
         yield f"Reversed before, and done again: {_list(again)}."
-    if rest := [title for title in calls.not_made() if title not in again]:
+    if rest := [title for title in calls.not_made(by_hand) if title not in again]:
         yield f"Made where it applies: {_list(rest)}."
-    if not code.passing and not workflow.cancelled_at:
+    if not code.passing and not workflow.cancelled_at and not by_hand:
         yield f"Why it failed: {code.staff} A retry alone may not fix that."
     yield QUESTIONS
 
@@ -115,15 +119,17 @@ def of_cancel(workflow: Workflow) -> Iterator[str]:
     """What cancelling this workflow does, in sentences."""
     calls = Calls.of(workflow)
     undone, stays = calls.titles_of(calls.to_be_undone()), calls.titles_of(calls.to_stay())
-    unclear = calls.titles(*IN_DOUBT)
+    unclear, by_hand = calls.titles(*IN_DOUBT), calls.titles_of(calls.to_be_undone(by_hand=True))
     yield "It is cancelled at once; if a worker is running it, before its next step. If none is left, it completes."
     held = payments.held(workflow.pk)
-    if not (undone or stays or unclear or held):
+    if not (undone or stays or unclear or by_hand or held):
         yield "No call that would have to be reversed is on record."
     if returned := [each for each in held if each.is_reversible and not each.is_unclear]:
         yield f"{payments.sum_of(returned)} is given back."
     if undone:
         yield f"Reversed: {_list(undone)}."
+    if by_hand:
+        yield f"Done by hand, so that a person is asked to reverse it, unless its system finds it: {_list(by_hand)}."
     if unclear:
         yield f"Unclear: {_list(unclear)}. That is found out, and what happened is reversed where it can be."
     if stays:

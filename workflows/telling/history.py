@@ -88,6 +88,8 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
         case Kind.ACKNOWLEDGED | Kind.NOT_DEALT_WITH if detail.get("steps"):
             names = [str(name) for name in detail["steps"]]
             return _joined(": ", ", ".join(title_of(wording, name) for name in names), reason), ", ".join(names)
+        case Kind.BY_HAND:
+            return _joined("\n", _joined(": ", title, words.answered(detail, wording)), reason), step
         case Kind.CORRECTED | Kind.CORRECTION_LAPSED:
             asked = f"Asked for by {detail.get('asked_by', '?')}"
             return _joined("\n", _corrected(detail), _joined(": ", asked, reason), str(detail.get("note") or "")), ""

@@ -24,6 +24,7 @@ from workflows.telling import words
 from workflows.telling.patient import payload_at
 from workflows.wording import Money
 
+State = Effect.State
 NOTHING = "Nothing has been charged."
 UNKNOWN_HERE = "This release does not know the type, nor what its calls have charged."
 
@@ -50,6 +51,10 @@ def _sentence(charge: Charge, money: Money, payload: Mapping[str, Any], private:
     if charge.state == ChargeState.NEVER:
         return f"{what} was not charged: {call.settled_by} said so at {words.clock(call.settled_at)}."
     at = words.clock(call.begun_at)
+    if call.by_hand:
+        reference = masked_reference(charge.reference or call.by_hand, private)
+        said = f", as {call.settled_by} said at {at}" if call.state == State.DONE else f", as was said at {at}"
+        return f"{what} charged by hand{said}, {reference}{_since(charge, money, private)}."
     if charge.state == ChargeState.UNCLEAR:
         return f"Unclear: {what} may have been charged at {at}."
     named = f", {masked_reference(charge.reference, private)}" if charge.reference else ""

@@ -137,10 +137,11 @@ def _charges_of(workflow: Workflow, definition: WorkflowDefinition) -> tuple[Seq
     effects = list(rows.annotate(amount=Cast(amount, JSONField()), call=Cast(call, JSONField())))
     for effect in effects:
         effect.result, effect.settled_by = effect.call["result"], effect.call["settled_by"]
+        effect.by_hand = effect.call["by_hand"]
     return effects, amounts.known(*(effects[0].amount or (None, None))) if effects else ""
 
 
-# Without its result, the message of its error, and who settled it.
+# Without its result, the message of its error, its reference if it was made by hand, and who settled it.
 _OF_A_CALL = (
     *("workflow_id", "step", "generation", "undo", "state", "has_undo", "undo_failures", "undo_unavailable"),
     "begun_at",
@@ -180,6 +181,8 @@ def _so_far(charges: Sequence[Charge], amount: str, state: State, aim: str) -> s
 
 def _charged(charge: Charge, amount: str, *, is_over: bool) -> str:
     on = words.day(charge.call.begun_at)
+    if charge.call.by_hand:
+        return f"Your payment{amount and f' of{amount}'} has been on our books since {on}."
     if not charge.is_unclear:
         return f"Your card was charged{amount} on {on}."
     finds_out = charge.state == ChargeState.UNCLEAR and not is_over
@@ -209,6 +212,8 @@ def _in_the_end(charges: Sequence[Charge], workflow: Workflow, *, asked: bool) -
         if asked:
             return REFUND_ASKED
         return REFUND_DELAYED if is_late or ChargeState.REFUND_FAILED in told else BEING_REFUNDED
+    if workflow.compensating and any(each.is_held and each.call.by_hand for each in charges):
+        return REFUND_ASKED
     if ChargeState.UNCLEAR_LEFT in told:
         return UNCLEAR_LEFT
     if ChargeState.REFUND_UNCLEAR_LEFT in told:

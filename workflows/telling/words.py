@@ -76,6 +76,7 @@ SAID = {
     "try_again": "To be tried again",
     "reverse": "To be reversed",
     "retry": "To be retried, and not reversed",
+    "by_hand": "Done by hand",
 }
 
 
@@ -113,9 +114,9 @@ def answered(detail: Mapping[str, Any], wording: Wording) -> str:
     fields = detail.get("fields") or {}
     if isinstance(fields, str):  # deleted
         return fields
-    named = fields if isinstance(fields, Mapping) else {}
+    named = dict(fields) if isinstance(fields, Mapping) else {}
     if detail.get("reference"):
-        named = {"reference": detail["reference"]}
+        named["reference"] = detail["reference"]
     return ", ".join(f"{label_of_result(wording, name)} {value}" for name, value in sorted(named.items()))
 
 

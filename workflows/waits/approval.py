@@ -209,6 +209,13 @@ def is_answered(workflow: Workflow, name: str) -> bool:
     return bool(attempt_log.execute(sql, [workflow_id, name]))
 
 
+def is_asked(workflow: Workflow, name: str) -> bool:
+    """Whether the question stands: asked, and perhaps answered, and not withdrawn."""
+    workflow_id = attempt_log.attempt_of(workflow).workflow_id
+    sql = "SELECT 1 FROM workflows_wait WHERE workflow_id = %s AND name = %s AND NOT superseded"
+    return bool(attempt_log.execute(sql, [workflow_id, name]))
+
+
 def was_withdrawn(workflow: Workflow, name: str) -> bool:
     """Whether a question of this name was withdrawn before."""
     workflow_id = attempt_log.attempt_of(workflow).workflow_id

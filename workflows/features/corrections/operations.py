@@ -33,6 +33,7 @@ from workflows.errors import NotAllowed
 from workflows.features.business_key import duplicates
 from workflows.models import Correction, Effect, Event, State, Workflow, correction
 from workflows.models.clock import ClockTimestamp
+from workflows.operations import two_people
 from workflows.operations.guards import (
     CORRECT,
     lock_workflow,
@@ -239,6 +240,8 @@ def why_not_correct(workflow: Workflow, user: User, *, is_asked: bool = False) -
     if not is_asked and (asked := open_correction(workflow.pk)):
         name = asked.asked_by.get_username()
         return f"{name} has asked for a correction already: approve the correction, or do not correct it."
+    if by_hand := two_people.said_by_hand(workflow.pk):
+        return by_hand
     if unclear := _unclear(workflow):
         return f"It is unclear whether {unclear} was done: retry it first. A retry finds it out, or asks a person."
     return _why_not_beside_another(workflow, workflow.payload)

@@ -16,7 +16,7 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Extract, Now
 from pydantic_core import to_json
 
@@ -36,6 +36,16 @@ AGES = {
 }
 # Leaves out calls that a person accepted without knowing whether they happened.
 HAPPENED = Q(state__in=(DONE, UNDONE)) | Q(state=KEPT, result__isnull=False)
+# What people have done outside: no service knows our keys of it. A reversal of ours is compared all the same.
+OURS = Q(by_hand="") & ~(
+    Q(undo=True)
+    & ~Q(settled_by__in=("call", "lookup"))
+    & Exists(
+        Effect.objects.filter(
+            workflow=OuterRef("workflow"), step=OuterRef("step"), generation=OuterRef("generation"), undo=False
+        ).exclude(by_hand="")
+    )
+)
 
 Progress = Callable[[str], None]
 
@@ -126,7 +136,7 @@ class _Comparison:
         ids = [id for id, _ in workflows.values()]
         effects = Effect.objects.filter(workflow__in=ids)
         states = dict(effects.values_list("idempotency_key", "state"))
-        happened = set(effects.filter(HAPPENED).values_list("idempotency_key", flat=True))
+        happened = set(effects.filter(HAPPENED, OURS).values_list("idempotency_key", flat=True))
         spent = SpentKey.objects.filter(idempotency_key__in=submissions - workflows.keys())
         deleted = {str(key) for key in spent.values_list("idempotency_key", flat=True)}
         for call, submission in calls:
@@ -145,7 +155,7 @@ class _Comparison:
 
     def what_the_ledger_knows(self) -> Iterator[Difference]:
         happened = Effect.objects.filter(
-            HAPPENED, workflow__workflow_type=self.definition.name, begun_at__gte=self.since
+            *(HAPPENED, OURS), workflow__workflow_type=self.definition.name, begun_at__gte=self.since
         )
         last = count = 0
         while batch := list(happened.filter(pk__gt=last).order_by("pk")[:BATCH]):

@@ -11,15 +11,21 @@ from workflows.health.needs_a_person import Source
 from workflows.health.undecided import Undecided
 from workflows.models import Confirmation
 from workflows.operations import guards
+from workflows.operations.two_people import BY_HAND
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+    from django.db.models import QuerySet
 
     from workflows.console.base import Verb
     from workflows.models import Workflow
 
 _HERE = Link("workflow", filters=(("preset", "attention"),))
 WHOM = "Support leads and engineers"
+
+
+def _without_task() -> QuerySet[Confirmation]:
+    return Confirmation.objects.filter(state=Confirmation.State.ASKED, task=None)
 
 
 class TwoPeopleExtension(Extension):
@@ -29,8 +35,8 @@ class TwoPeopleExtension(Extension):
             """workflows_confirmation WHERE state = 'asked' AND task_id IS NULL
                AND asked_at <= statement_timestamp() - interval '1 day'""",
             _HERE,
-            "retry has waited for a second person for a day",
-            "retries have waited for a second person for a day",
+            "retry, or call made by hand, has waited for a second person for a day",
+            "retries, or calls made by hand, have waited for a second person for a day",
         ),
         Undecided(
             42,
@@ -46,12 +52,25 @@ class TwoPeopleExtension(Extension):
             kind="confirmation",
             label="Retry to confirm",
             model=Confirmation,
-            rows=lambda: Confirmation.objects.filter(state=Confirmation.State.ASKED, task=None),
+            rows=lambda: _without_task().exclude(decision=BY_HAND),
             since="asked_at",
             columns=("asked_at",),
             asks=lambda row: "Charge again what was refunded?",
             whom=WHOM,
             permissions=(guards.CANCEL_PAID,),
+            not_by="asked_by",
+        ),
+        Source(
+            number=9,
+            kind="by_hand",
+            label="Done by hand, to confirm",
+            model=Confirmation,
+            rows=lambda: _without_task().filter(decision=BY_HAND),
+            since="asked_at",
+            columns=("asked_at",),
+            asks=lambda row: "Was its call made by hand?",
+            whom=WHOM,
+            permissions=(guards.RESOLVE,),
             not_by="asked_by",
         ),
         Source(
@@ -79,7 +98,8 @@ class TwoPeopleExtension(Extension):
         ),
     )
     empties = (
-        """UPDATE workflows_confirmation SET reason = '', state = CASE state WHEN 'asked' THEN 'stale' ELSE state END
+        """UPDATE workflows_confirmation
+              SET reason = '', answer = NULL, state = CASE state WHEN 'asked' THEN 'stale' ELSE state END
             WHERE workflow_id = ANY (%(ids)s)""",
     )
     belongs = ("workflows_confirmation WHERE workflow_id",)

@@ -26,7 +26,7 @@ def _open(row: Workflow) -> Confirmation | None:
 
 def _retry(row: Workflow) -> Confirmation | None:
     asked = _open(row) if row.status == Workflow.Status.FAILED else None
-    return asked if asked and asked.task_id is None else None
+    return asked if asked and asked.decision == two_people.RETRIED else None
 
 
 def _unreviewed(row: Workflow) -> list[Confirmation]:
@@ -101,7 +101,10 @@ def notes(row: Workflow) -> Iterable[Note]:
     """What waits for a second person, and what a lead has confirmed alone."""
     if asked := _open(row):
         name, reason = asked.asked_by.get_username(), words.ended(asked.reason)
-        if asked.task is None:
+        if asked.decision == two_people.BY_HAND:
+            text = f"{name} has said that its call was made by hand: {reason}"
+            yield Note(f"{text} Nothing happens until another user confirms it.")
+        elif asked.task is None:
             yield Note(f"{name} asks to retry it, which charges again: {reason} Another user has to confirm it.")
         else:
             said = words.SAID.get(operations.said(asked.task, asked).get("said", ""), "Go on")

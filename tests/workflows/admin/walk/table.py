@@ -27,7 +27,7 @@ from tests.workflows.admin.walk.scene import CANARY, PASSWORD, ROLES, Scene
 from workflows import operations
 from workflows.features.cases.operations import acknowledged, asking, handed
 from workflows.features.pauses.operations import seen_of
-from workflows.models import Confirmation, Correction, ManualTask, Pause, Workflow
+from workflows.models import Confirmation, Correction, Effect, ManualTask, Pause, Workflow
 
 #                                                       GET               POST
 #                                                       R SLAEOU M G CN   R SLAEOU M G CN
@@ -79,6 +79,10 @@ workflows_workflow_approve_correction to-correct       | > -p-p-- - - ss | > -A-
 workflows_workflow_close_correction to-correct         | p -p-p-- - - ss | A -A-A-- - - ss
 workflows_workflow_confirm_retry to-confirm            | p >p-p-- - - ss | A >A-A-- - - ss
 workflows_workflow_do_not_confirm_retry to-confirm     | p pp-p-- - - ss | A AA-A-- - - ss
+workflows_workflow_by_hand not-made                    | p -p-p>- - - ss | A -A-A>- - - ss
+workflows_workflow_confirm_by_hand to-confirm-by-hand  | p -p-p>- - - ss | A -A-A>- - - ss
+workflows_workflow_do_not_confirm_by_hand to-confirm-by-hand | p -p-pp- - - ss | A -A-AA- - - ss
+workflows_workflow_not_by_hand made-by-hand            | p -p-pp- - - ss | A -A-AA- - - ss
 workflows_workflow_review_alone alone                  | p -p-p-p - - ss | A -A-A-A - - ss
 workflows_workflow_place_hold settled                  | p -p---p - - ss | A -A---A - - ss
 workflows_workflow_ask_erasure settled                 | p -p---- - - ss | A -A---- - - ss
@@ -293,6 +297,15 @@ def _what_was_said(scene: Scene, row: str) -> dict[str, Any]:
     return {"seen": [Confirmation.objects.get(**about).pk], **REASON}
 
 
+def _made_by_hand(scene: Scene) -> dict[str, Any]:
+    seen = operations.ended_at(Workflow.objects.get(pk=scene.args["not-made"]))
+    return {"reference": "en-77", "answer-enrollment_id": "en-77", "seen": seen, **REASON}
+
+
+def _call_by_hand(scene: Scene) -> dict[str, Any]:
+    return {"seen": [Effect.objects.get(workflow=scene.args["made-by-hand"]).pk], **REASON}
+
+
 def _next_year() -> dict[str, Any]:
     return {"until": f"{timezone.now() + timedelta(days=365):%Y-%m-%d}", **REASON}
 
@@ -330,6 +343,8 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
         for url, row in {
             "workflow_confirm_retry": "to-confirm",
             "workflow_do_not_confirm_retry": "to-confirm",
+            "workflow_confirm_by_hand": "to-confirm-by-hand",
+            "workflow_do_not_confirm_by_hand": "to-confirm-by-hand",
             "workflow_review_alone": "alone",
             "manualtask_confirm": "to-confirm-answer",
             "manualtask_do_not_confirm": "to-confirm-answer",
@@ -339,6 +354,8 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
         f"workflows_workflow_acknowledge {row}": (lambda scene, row=row: _what_is_left(scene, row))
         for row in ("failed", "given-up")
     },
+    "workflows_workflow_by_hand": _made_by_hand,
+    "workflows_workflow_not_by_hand": _call_by_hand,
     "workflows_workflow_reveal": {"fields_asked": ["patient.phone"], **REASON},
     "workflows_workflow_follow_up": {"step": "thank", **REASON},
     "workflows_manualtask_decide": {"decision": "approve", **REASON},

@@ -28,6 +28,8 @@ With --adopt it writes the calls that the ledger has lost on it, as unclear, and
 them up. Without that, it makes them again, under the same key: a service that has forgotten the key
 performs the call a second time. A call whose reversal is lost, too, is left to you: cancel its workflow.
 
+What people have done by hand is left out: no service knows it by a key of ours.
+
 Stop the workers first, or calls that they have just made are listed.
 
 It ends with 0 when nothing differs, and with 1 when something does, or could not be compared.
