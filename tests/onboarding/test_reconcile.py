@@ -186,6 +186,22 @@ def test_a_call_that_only_the_ledger_knows(run: Run) -> None:
     assert ("not_at_service", "undo execute_checkout", "done") in reconcile()
 
 
+def test_what_was_done_by_hand_is_left_out_unless_a_service_has_our_key_of_it(run: Run) -> None:
+    workflow = run(Kind.PROGRAM_FULL)
+    calls = Effect.objects.filter(workflow=workflow)
+    made = {"step": "enroll_in_program", "generation": 2, "attempt": 1, "result": {"enrollment_id": "en-77"}}
+    key = f"{workflow.key}:enroll_in_program:2"
+    calls.create(workflow=workflow, state="undone", by_hand="en-77", idempotency_key=key, settled_by="ada", **made)
+    assert reconcile() == []
+    calls.create(workflow=workflow, state="done", undo=True, idempotency_key=f"{key}:undo", settled_by="ada", **made)
+    assert reconcile() == []
+    calls.filter(undo=True, generation=2).update(settled_by="call")
+    assert reconcile() == [("not_at_service", "undo enroll_in_program", "done")]
+    calls.filter(generation=2).delete()
+    calls.filter(step="execute_checkout", undo=False).update(by_hand="pos-77")
+    assert reconcile() == [("other_state", "execute_checkout", "undone")]
+
+
 def test_a_charge_that_somebody_has_refunded_at_the_service(run: Run, twin: None) -> None:
     workflow = run(Kind.NET_NEW)
     payments.refund(workflow.context["charge_id"], idempotency_key=str(uuid4()))

@@ -101,10 +101,18 @@ def _until(row: Any, choice: int) -> Arguments:
     return {"until": until, "reason": WHY, **held}
 
 
+def _by_hand(row: Workflow, choice: int) -> Arguments | None:
+    """An enrolment that its own people have made. Of a charge the bank's book would have to know."""
+    if row.current_step != "enroll":
+        return None
+    return {"reference": "en_hand", "result": {"enrollment_id": f"en_hand_{row.pk}"}, "reason": WHY}
+
+
 ARGUMENTS: Mapping[str, Callable[[Any, int], Arguments | None]] = {
     "correct": _values,
     "approve_correction": _same_values,
     "follow_up": _deferred,
+    "by_hand": _by_hand,
     "place_hold": _until,
     "extend": _until,
     "approve": lambda row, choice: {},
@@ -152,6 +160,8 @@ class Answers:
 
     def _of_an_undo(self) -> Iterator[tuple[str, Callable[[User], None]]]:
         entry = self._entry()
+        if self._effect().by_hand:
+            entry = Entry("by hand", [], self.clinic.turn)  # in no book of the clinic
         yield "try again", self._no
         yield "left as it is", self._yes({"kept": True})
         if entry:

@@ -114,8 +114,6 @@ def _lock(workflow_id: int) -> Workflow:
     require_status(
         workflow, state, Workflow.Status.FAILED, "of a failed workflow a call can be said to be made by hand"
     )
-    # A worker that has lost the row may be writing to one of these effects. Its write is then visible below.
-    list(Effect.objects.filter(workflow=workflow_id).order_by("pk").select_for_update(no_key=True).values("pk"))
     return workflow
 
 
@@ -237,7 +235,6 @@ def retract(workflow_id: int, *, user: User, reason: str, seen: Collection[int])
     require_reason(reason, "what is retracted")
     with short_transaction():
         workflow, _ = lock_workflow(workflow_id)
-        list(Effect.objects.filter(workflow=workflow_id).order_by("pk").select_for_update(no_key=True).values("pk"))
         made = Effect.objects.filter(workflow=workflow_id, pk__in=seen, state=DONE).exclude(by_hand="").first()
         if made is None:
             raise NotAllowed("It does not stand as made by hand any more: look at it again.")

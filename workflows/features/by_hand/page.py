@@ -94,8 +94,8 @@ def _of_going_on(row: Workflow, call: Call) -> Iterator[str]:
     yield from consequences.of_retry(row, by_hand=call.step.names)
     if call.step.undo:
         yield (
-            "If the workflow fails later, or is cancelled, a person is asked to reverse it by hand. It is reversed "
-            "automatically only if the other system is asked, and has it under what you say here."
+            "If the workflow fails later, or is cancelled, a person is asked to reverse it by hand. Onramp reverses it "
+            "by itself only where it can look it up, and finds it exactly as it is said here."
         )
 
 

@@ -8,6 +8,7 @@ from workflows import operations
 from workflows.console import links
 from workflows.console.base import Verb, read_once
 from workflows.console.confirming import ConfirmForm
+from workflows.definition import titled_step
 from workflows.extension import Note
 from workflows.models import Confirmation, Workflow
 from workflows.operations import two_people
@@ -102,7 +103,8 @@ def notes(row: Workflow) -> Iterable[Note]:
     if asked := _open(row):
         name, reason = asked.asked_by.get_username(), words.ended(asked.reason)
         if asked.decision == two_people.BY_HAND:
-            text = f"{name} has said that its call was made by hand: {reason}"
+            titled = titled_step(row.workflow_type, row.current_step)
+            text = f"{name} has said that {titled} was made by hand: {reason}"
             yield Note(f"{text} Nothing happens until another user confirms it.")
         elif asked.task is None:
             yield Note(f"{name} asks to retry it, which charges again: {reason} Another user has to confirm it.")

@@ -24,9 +24,10 @@ from workflows.errors import NotAllowed
 from workflows.features.by_hand import operations as by_hand
 from workflows.features.retention import content
 from workflows.features.retention.unsettled import why_they_stay
-from workflows.models import Confirmation, Effect, Event, ManualTask, Workflow
+from workflows.models import Attempt, Confirmation, Effect, Event, ManualTask, Workflow
 from workflows.operations.payments import held
 from workflows.operations.two_people import GONE, has_confirmed_retry
+from workflows.operations.workflows import start_again
 from workflows.telling import patient
 from workflows.telling.money import money_line
 from workflows.waits import require_approval
@@ -125,6 +126,12 @@ def test_what_is_not_confirmed_leaves_the_workflow_failed(till: Till, carla: Use
     operations.retry(row.pk, user=dan)
     assert to_rest(row).status == "COMPLETE"
     assert states() == {"pay 1": "done"}
+
+
+def test_nothing_else_starts_a_workflow_whose_call_somebody_says_was_made(till: Till, carla: User) -> None:
+    row = till.declined(two_people=True)
+    say(row, carla)
+    refused("carla has said that its call was made by hand", lambda: start_again(row))
 
 
 def test_a_confirmed_call_by_hand_confirms_no_retry(till: Till, carla: User, dan: User) -> None:
@@ -284,6 +291,21 @@ def test_a_lookup_that_finds_something_else_lets_nothing_be_reversed(
     assert len(till.refunded) == 1
 
 
+def test_a_step_that_returns_nothing_is_found_by_nobody(till: Till, carla: User) -> None:
+    till.found = {}
+    row = till.declined(fail, undo=till.refund, lookup=till.look, returns=())
+    say(row, carla, result={})
+    assert (again(again(row)).waiting_for, till.refunded) == ("“Pay” was done by hand. Has someone reversed it?", [])
+
+
+def test_an_answer_counts_while_the_lookup_fails(till: Till, carla: User) -> None:
+    row = again(undoing(till, carla, lookup=till.look))
+    till.declines_looks = True
+    operations.approve(ManualTask.objects.get().pk, user=carla, reason="Paid out.", answer=BY_HAND)
+    row = again(row)
+    assert (row.status, states()["pay 2"]) == ("FAILED", "undone pos-77")
+
+
 def test_after_it_was_reversed_a_retry_charges_again_under_a_new_key(till: Till, carla: User) -> None:
     row = again(undoing(till, carla))
     operations.approve(ManualTask.objects.get().pk, user=carla, reason="Paid out.", answer=BY_HAND)
@@ -343,6 +365,15 @@ def test_an_answered_reversal_is_retracted_first(till: Till, carla: User) -> Non
     row = again(undoing(till, carla))
     operations.approve(ManualTask.objects.get().pk, user=carla, reason="Paid out.", answer=BY_HAND)
     refused("that answer can be retracted first", lambda: retract(row, carla))
+
+
+def test_what_a_worker_has_in_hand_or_has_started_stands(till: Till, carla: User) -> None:
+    row = again(undoing(till, carla))
+    Attempt.objects.filter(workflow=row, number=3).update(closed_at=None, outcome="")
+    refused("A worker was at it a moment ago", lambda: retract(row, carla))
+    Attempt.objects.filter(workflow=row, number=3).delete()
+    submit(parent=row, child_key="x", parent_wait="x")
+    refused("Other workflows were started by it since", lambda: retract(row, carla))
 
 
 def test_a_workflow_that_failed_meanwhile_stays_failed(till: Till, carla: User) -> None:

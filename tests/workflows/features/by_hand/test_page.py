@@ -53,6 +53,7 @@ def test_it_is_offered_only_where_it_holds_and_refused_with_a_sentence(as_: Logi
         (rows.failed(), "is on record|makes no call|was not tried|does not declare"),
         (rows.complete(), "has failed by itself"),
         (rows.not_made(cancelled_at=timezone.now()), "has failed by itself"),
+        (rows.not_made(payload={}, emptied_at=timezone.now()), "was deleted"),
     ):
         assert page(row, "by_hand") not in engineer.get(page(row)).content.decode()
         assert re.search(why, engineer.get(page(row, "by_hand"), follow=True).content.decode())
@@ -65,7 +66,7 @@ def test_a_second_person_sees_what_was_said(as_: Login, boss: User) -> None:
     lead = as_("support lead")
     User.objects.update(date_joined=timezone.now() - timedelta(days=2))
     html = lead.get(page(row)).content.decode()
-    assert "boss has said that its call was made by hand: Paid at the desk." in html
+    assert "boss has said that “Charge the card” was made by hand: Paid at the desk." in html
     assert page(row, "confirm_by_hand") in html
     assert page(row, "by_hand") not in html
     assert "confirm that, or do not confirm it" in html  # in place of Retry
@@ -81,3 +82,17 @@ def test_it_is_retracted_on_the_page(as_: Login, boss: User) -> None:
     form = {"seen": [Effect.objects.get().pk], "reason": "Another patient."}
     html = lead.post(page(row, "not_by_hand"), form, follow=True).content.decode()
     assert "It is retracted; the workflow has failed again." in html
+
+
+def test_the_question_of_its_reversal_only_looks_again(as_: Login, boss: User) -> None:
+    row = rows.made_by_hand(boss, compensating=True)
+    Effect.objects.update(generation=1)
+    row.refresh_from_db()
+    question = {"task_type": "undo_in_doubt", "team": "operations", "expires_at": row.invisible_until}
+    task = rows.open_task(row, about="enroll_in_program", **question)
+    html = as_("support lead").get(f"/admin/workflows/manualtask/{task.pk}/change/").content.decode()
+    assert ("Look again" in html, "Try again" in html, "reversed there only if it is found" in html) == (
+        True,
+        False,
+        True,
+    )

@@ -28,6 +28,7 @@ class Till:
         self.refunded: list[str] = []
         self.declines = True
         self.found: dict[str, Any] | None = None
+        self.declines_looks = False
 
     def pay(self, *, workflow: Workflow, context: Any) -> dict[str, Any]:
         self.charged.append(key_for(workflow, "pay"))
@@ -40,6 +41,8 @@ class Till:
         return {}
 
     def look(self, *, workflow: Workflow, context: Any, effect: KnownEffect) -> Mapping[str, Any] | None:
+        if self.declines_looks:
+            raise StepError("No.", code="no_answer")
         return self.found if effect.by_hand == "pos-77" else None
 
     def step(self, **policy: Any) -> Step:
