@@ -215,7 +215,7 @@ def assign(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "form": form,
         "back": links.incident(cause),
     }
-    return TemplateResponse(request, "admin/workflows/assign_failures.html", context)
+    return TemplateResponse(request, "admin/workflows/of_cause.html", context)
 
 
 def cause_of(request: HttpRequest) -> Cause | None:

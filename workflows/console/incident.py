@@ -12,7 +12,7 @@ from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -30,7 +30,7 @@ from workflows.extension import Mark, installed
 from workflows.health import bounded, money_at_risk, recent_failures, states
 from workflows.health.bounded import Link
 from workflows.health.failures import Ends, Group, between, ends, unacknowledged
-from workflows.models import State, Workflow
+from workflows.models import Event, State, Workflow
 from workflows.models.failure import Cause, of_code
 from workflows.models.workflow import UNACKNOWLEDGED, is_parked_on
 from workflows.telling import words
@@ -78,6 +78,8 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "ended": _so_many(ended),
         "bars": _bars(cause, ended, times),
         "releases": _releases(cause, left, still, times),
+        "services": _services(left or still, request),
+        "asked": len(left.newest) if left else len(still.newest) if still else 0,
         "list_url": links.failures_of(cause),
         "assign_url": f"{reverse('admin:assign_failures')}?{links.query(cause)}" if left else "",
         "assigns_causes": request.user.has_perm(operations.ACKNOWLEDGE),
@@ -172,6 +174,16 @@ def _releases(cause: Cause, left: Group | None, still: Group | None, times: str)
         (each.release or "none", f"{each.number:,}", each, links.failures_of(cause, of, release=each.release))
         for each in group.releases
     ]
+
+
+def _services(group: Group | None, request: HttpRequest) -> list[tuple[str, int, str]]:
+    """The services that the newest of these have waited for: name, how many of them, and its page."""
+    if group is None or not request.user.has_perm("workflows.view_service"):
+        return []
+    waited = Event.objects.filter(workflow__in=group.newest, kind=Event.Kind.PARKED).exclude(detail__has_key="mend")
+    found = waited.order_by().values_list("detail__service").annotate(number=Count("workflow", distinct=True))
+    named = [(name, number) for name, number in found if name]
+    return [(name, number, links.to(Link("service", pk=name))) for name, number in sorted(named)]
 
 
 # --- The chart ----------------------------------------------------------------------------------

@@ -91,6 +91,7 @@ class CircuitEvent(models.Model):
         RELEASED = "released"
         PACED = "paced"
         CAPPED = "capped"
+        NOTED = "noted", "Note"  # what a user has written about a cause, for colleagues
 
     # By name, because the history outlives the row. For a `Pace` its key.
     service = models.CharField(max_length=LONGEST_NAME)

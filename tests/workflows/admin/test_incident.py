@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from html import unescape
 from typing import Any
 
 from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
+from tests.workflows.features.brake.causes import open_cause
 from tests.workflows.features.outages.services import open_circuit
 from tests.workflows.operations.test_bulk import carry_out
-from workflows.console.links import incident
+from workflows.console.links import incident, query
 from workflows.models import BulkOperation, CircuitEvent, Pace, Workflow
 from workflows.models.failure import Cause
 from workflows.models.rollup import Grain, Metric, Rollup
@@ -83,3 +85,40 @@ def test_it_says_what_became_of_those_that_were_retried_from_there(as_: Login) -
     assert items == [made[1].pk]
     assert "became" not in as_("approver").get(incident(CAUSE)).content.decode(), "who may see no bulk operations"
     assert "became" not in lead.get(incident(CAUSE._replace(step="reserve"))).content.decode()
+
+
+def test_colleagues_leave_notes_on_a_cause(as_: Login) -> None:
+    rows.failed()
+    support, auditor = as_("support"), as_("auditor")
+    add = f"/admin/incident-note/?{query(CAUSE)}"
+    assert add in unescape(support.get(incident(CAUSE)).content.decode())
+    for text in "The bank mends it <by> noon.", "The bank mends it <by> noon.", "It is mended.":
+        assert support.post(add, {"reason": text}, follow=True).wsgi_request.path == "/admin/incident/"
+    assert support.post(add, {"reason": " "}).status_code == 200
+    page = auditor.get(incident(CAUSE)).content.decode()
+    told = re.findall(r'<div class="told">([^<]*)</div>', page)
+    assert told == ["It is mended.", "The bank mends it &lt;by&gt; noon."], "sent twice, it is one note"
+    assert "Add a note" not in page
+    assert auditor.post(add, {"reason": "Mine."}).status_code == 403
+    assert "It is mended." not in support.get(incident(CAUSE._replace(code="lost"))).content.decode()
+
+
+def test_it_names_the_services_that_its_workflows_waited_for(as_: Login) -> None:
+    first, second = rows.failed(), rows.failed()
+    for row, service in (first, "payments"), (first, "payments"), (second, "payments"), (second, "mail"):
+        rows.event(row, "parked", step="charge", detail={"service": service})
+    rows.event(first, "parked", step="charge", detail={"service": CAUSE.name, "mend": "a deploy"})
+    rows.event(rows.failed(last_error_code="lost"), "parked", detail={"service": "insurer"})
+    services = as_("support lead").get(incident(CAUSE)).context["services"]
+    assert [(name, number) for name, number, _ in services] == [("mail", 1), ("payments", 2)]
+    assert as_("approver").get(incident(CAUSE)).context["services"] == []
+
+
+def test_it_says_that_its_brake_is_on_and_what_is_parked(as_: Login) -> None:
+    cause = open_cause()
+    rows.parked(parked_on=cause.name)
+    of = Cause("onboarding", cause.step, cause.code)
+    page = as_("support lead").get(incident(of))
+    assert "1 workflow waits for the mend." in page.content.decode()
+    assert [(row.label, row.number) for row in page.context["rows"]] == [("Parked here, until it is mended", "1")]
+    assert "waits for the mend." not in as_("approver").get(incident(of)).content.decode()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from workflows.extension import Extension
+from workflows.extension import Extension, Panel
 from workflows.features.brake import health
+from workflows.features.outages import health as outages
 from workflows.features.outages.health import SEE_SERVICES
 from workflows.health.bounded import Link
 
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from django.contrib.auth.models import User
+    from django.http import HttpRequest
 
     from workflows.console.workflow_filters import OfFeature
+    from workflows.health.failures import Group
+    from workflows.models.failure import Cause
 
 
 class BrakeExtension(Extension):
@@ -35,6 +39,15 @@ class BrakeExtension(Extension):
 
         braked = health.braked() if user.has_perm(SEE_SERVICES) else []
         return [(cause_page.sentence(row), Link("service", pk=row.pk)) for row in braked]
+
+    def incident(self, cause: Cause, group: Group | None, request: HttpRequest) -> Iterable[Panel]:
+        from workflows.console import links
+        from workflows.features.brake import cause_page  # as above
+
+        row = outages.standing(cause.name) if request.user.has_perm(SEE_SERVICES) else None
+        if row and row.service.is_cause and row.is_in_trouble:
+            told = {"braked": cause_page.sentence(row), "braked_url": links.to(Link("service", pk=row.pk))}
+            yield Panel("standing", "admin/workflows/brake/incident.html", told)
 
     def figures(self, at: datetime) -> health.Causes:
         return health.Causes(health.standings())

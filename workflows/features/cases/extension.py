@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension, Note, Panel, ToTell
@@ -15,10 +15,14 @@ from workflows.operations import guards
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+    from django.http import HttpRequest
+    from django.http.response import HttpResponseBase
 
     from workflows.console.base import Verb
+    from workflows.health.failures import Group
     from workflows.management.workflow.subcommand import Subcommand
     from workflows.models import Workflow
+    from workflows.models.failure import Cause
 
 
 class CasesExtension(Extension):
@@ -89,3 +93,13 @@ class CasesExtension(Extension):
         from workflows.features.cases import page
 
         return page.panels(workflow)
+
+    def incident(self, cause: Cause, group: Group | None, request: HttpRequest) -> Iterable[Panel]:
+        from workflows.features.cases import of_cause
+
+        return of_cause.panels(cause, request)
+
+    def views(self) -> Mapping[str, Callable[..., HttpResponseBase]]:
+        from workflows.features.cases import of_cause
+
+        return {"incident_note": of_cause.view}

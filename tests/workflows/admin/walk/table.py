@@ -42,6 +42,7 @@ audit                                                  | p -----p - - ss | x xxx
 audit_export                                           | x xxxxxx x x ss | p -----p - - ss
 incident                                               | 0 000000 - - ss | x xxxxxx x x ss
 export_workflows                                       | x xxxxxx x x ss | p -p-p-p - - ss
+incident_note                                          | 0 00-0-- - - ss | 0 00-0-- - - ss
 assign_failures                                        | 0 00-0-- - - ss | 0 00-0-- - - ss
 login                                                  | > >>>>>> > > pp | A AAAAAA A A pp
 logout                                                 | x xxxxxx x x >> | p pppppp p p >s
