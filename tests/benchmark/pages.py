@@ -71,7 +71,7 @@ OTHERS = {
     "home": "",
     "find": "find/",
     **{f"failures{named}": f"failures/{query}" for named, query in {"": "", ", 24 hours": "?show=24h"}.items()},
-    "incident": "incident/?workflow_type=onboarding&step=enroll_in_program&code=program_full",
+    "incident": "incident/?workflow_type=onboarding&step=execute_checkout&code=card_declined",
     **{f"list: {name}": f"workflows/{name}/" for name in ("service", "workerprocess", "undeliveredmessage", "apikey")},
     "list: undeliveredmessage, last page": "workflows/undeliveredmessage/?before=end",
     "list: bulkoperation": "workflows/bulkoperation/",

@@ -24,7 +24,9 @@ from tests.workflows.admin.tasks import task
 from tests.workflows.admin.walk.scene import PASSWORD, TASKS, Scene
 from tests.workflows.admin.walk.table import lines
 from tests.workflows.admin.walk.urls import address
+from workflows.console.links import query
 from workflows.models import ManualTask
+from workflows.models.failure import Cause
 from workflows.telling.words import TASK_TYPES
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
@@ -199,6 +201,8 @@ def test_axe_finds_nothing_on_any_page(browser: Any, server: Gunicorn, part: str
         of_a_part |= {name: of(ManualTask.objects.get(pk=scene.args[name])) for name in TASKS}
         of_a_part |= {kind: of(task(task_type=kind)) for kind in TASK_TYPES}
     else:
+        cause = query(Cause("parcel", "charge", "card_declined"))
+        of_a_part |= {each: f"/admin/{each}/?{cause}" for each in ("incident", "incident-note")}
         of_a_part |= {"trouble": trouble(), "step-up": "/admin/confirm/"}
     decisions = {"unclear-call": press("It happened"), "failed-reversal": press("It is settled"), "everything": unfold}
     with looking(browser, server, listen, scene.sign_in("superuser")) as page_of:

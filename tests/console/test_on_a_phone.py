@@ -50,6 +50,7 @@ LISTS: dict[str, Callable[[Any], None] | None] = {
     "/admin/workflows/manualtask/": None,
     "/admin/workflows/manualtask/?state=all": None,
     "/admin/needs-a-person/": None,
+    "/admin/incident/?workflow_type=parcel&step=charge&code=card_declined": None,
     "/admin/workflows/bulkoperation/": None,
     "/admin/workflows/service/": None,
     "/admin/workflows/pace/": None,

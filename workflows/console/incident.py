@@ -33,6 +33,7 @@ from workflows.health.failures import Ends, Group, between, ends, unacknowledged
 from workflows.models import Event, State, Workflow
 from workflows.models.failure import Cause, of_code
 from workflows.models.workflow import UNACKNOWLEDGED, is_parked_on
+from workflows.operations.bulk_verbs import MOST
 from workflows.telling import words
 from workflows.telling.steps import title_of
 from workflows.wording import words_for_code
@@ -71,7 +72,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "standing": " ".join(_told(cause, left)),
         "tone": "failed" if left else "good",
         "left": left,
-        "these": f"these {failures.number_of(left)}" if left and left.number > 1 else "it",
+        "these": _these(left) if left else "",
         "rows": list(_rows(cause, left, still, shown, times)),
         "trends": _trends(cause, shown, now, marks),
         "marks": [(each, links.to(each.link) if each.link else "") for each in reversed(marks)],
@@ -110,6 +111,13 @@ def _told(cause: Cause, left: Group | None) -> Iterator[str]:
         yield f"{shown.number} workflows have failed and are not acknowledged: the first at {first}, the last at"
         yield f"{words.clock(left.last)}."
     yield f"{shown.advice} Whose: {shown.whose}."
+
+
+def _these(left: Group) -> str:
+    """What a button does it to; a bulk operation takes so many at the most."""
+    if left.number > MOST:
+        return f"{MOST:,} of these"
+    return f"these {left.number:,}" if left.number > 1 else "it"
 
 
 def _so_many(ended: Ends) -> str:

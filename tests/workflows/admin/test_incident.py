@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from html import unescape
 from typing import Any
 
+import pytest
 from django.utils import timezone
 
 from tests.workflows import rows
@@ -122,3 +123,11 @@ def test_it_says_that_its_brake_is_on_and_what_is_parked(as_: Login) -> None:
     assert "1 workflow waits for the mend." in page.content.decode()
     assert [(row.label, row.number) for row in page.context["rows"]] == [("Parked here, until it is mended", "1")]
     assert "waits for the mend." not in as_("approver").get(incident(of)).content.decode()
+
+
+def test_a_button_takes_no_more_than_a_bulk_operation_does(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    [rows.failed() for _ in range(3)]
+    support = as_("support")
+    assert "Retry these 3<" in support.get(incident(CAUSE)).content.decode()
+    monkeypatch.setattr("workflows.console.incident.MOST", 2)
+    assert "Retry 2 of these<" in support.get(incident(CAUSE)).content.decode()
