@@ -73,6 +73,19 @@ def test_it_is_with_one_team_and_a_lead_who_is_asked_stays_asked(boss: User) -> 
     assert not CaseNote.objects.filter(lead_asked_at__isnull=False).exists()
 
 
+def test_only_the_team_or_a_lead_says_that_it_is_seen_to(boss: User) -> None:
+    eve, sue, lead = (User.objects.create_user(name, is_staff=True) for name in ("eve", "sue", "lead"))
+    for user, group in ((eve, "engineer"), (sue, "support"), (lead, "support lead")):
+        user.groups.set(Group.objects.filter(name=group))
+    for member in (eve, lead):
+        row = rows.failed()
+        cases.hand_to_team(row.pk, user=boss, team="engineer", reason=WHY)
+        seen = [cases.handed().get().pk]
+        with pytest.raises(NotAllowed, match="It is with the team engineer, and you are not in it"):
+            cases.team_has_seen(row.pk, user=sue, reason="", seen=seen)
+        cases.team_has_seen(row.pk, user=member, reason="", seen=seen)
+
+
 def test_nobody_hands_it_to_a_team_that_could_not_act(boss: User) -> None:
     row, nobody = rows.failed(), User.objects.create_user("nobody", is_staff=True)
     nobody.groups.set(Group.objects.filter(name="auditor"))

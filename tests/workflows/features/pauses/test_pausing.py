@@ -170,6 +170,14 @@ def test_it_is_refused(make: Callable[[], Workflow], time: timedelta, refusal: s
     assert not Pause.objects.exists()
 
 
+def test_what_is_not_paused_any_more_is_not_resumed() -> None:
+    row = rows.retrying()
+    pause(row)
+    Workflow.objects.filter(pk=row.pk).update(waiting_for="")
+    with pytest.raises(NotAllowed, match="It is not paused any more"):
+        resume(row)
+
+
 def test_its_expiry_ends_the_pause() -> None:
     define([await_signals("paid")], expires_after=timedelta(days=1))
     workflow = work(submit(expires_at=in_(2 * HOUR)))
