@@ -16,6 +16,7 @@ from workflows.effects import DONE, IN_DOUBT, MAY_HAVE_HAPPENED, NOT_DONE, Known
 from workflows.effects.rows import EffectRows
 from workflows.errors import RetryableStepError, StepError
 from workflows.models import Effect, Workflow
+from workflows.models.workflow import PAUSED
 from workflows.postgres.jsonb import as_json
 from workflows.state import attempt_log, transitions
 from workflows.timeouts import call_within
@@ -323,13 +324,14 @@ def make_answerable_due(queue: str) -> int:
     questions = [(kind, f"effect:{name}") for kind, step, name in steps if step.lookup]
     questions += [(kind, f"undo:{name}") for kind, step, name in steps if step.undo_lookup]
     return transitions.make_due_where(
-        """w.queue = %(queue)s AND w.invisible_until > statement_timestamp() + %(look_every)s::interval
+        f"""w.queue = %(queue)s AND w.waiting_for <> '{PAUSED}'
+           AND w.invisible_until > statement_timestamp() + %(look_every)s::interval
            AND (w.id, w.workflow_type) IN (
             SELECT t.workflow_id, known.type
               FROM workflows_manualtask t JOIN workflows_wait q ON q.id = t.wait_id
               JOIN unnest(%(types)s::text[], %(names)s::text[]) AS known(type, name)
                 ON known.name = regexp_replace(q.name, ':[0-9]+$', '')
-             WHERE t.state = 'open')""",
+             WHERE t.state = 'open')""",  # noqa: S608 (ours)
         {
             "queue": queue,
             "look_every": LOOK_EVERY,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from workflows.engine.turns import Turns
 from workflows.models import Workflow
 from workflows.models.pace import Key, Scope
+from workflows.models.workflow import PAUSED
 from workflows.postgres.places import taking
 from workflows.postgres.round_trips import session_of
 from workflows.postgres.skip_scan import skip_scan
@@ -62,7 +63,8 @@ _LANES = f"""
 
 
 # A workflow whose worker was lost before it decided still counts as not started, because a death writes nothing.
-_LEFT = f"""NOT w.begun AND EXISTS (SELECT FROM workflows_pace WHERE held_until > clock_timestamp()) AND w.id IN (
+_LEFT = f"""NOT w.begun AND w.waiting_for <> '{PAUSED}'
+    AND EXISTS (SELECT FROM workflows_pace WHERE held_until > clock_timestamp()) AND w.id IN (
     SELECT workflow_id FROM (
         SELECT DISTINCT ON (workflow_id) workflow_id, outcome
           FROM (SELECT id, workflow_id, outcome FROM workflows_attempt ORDER BY closed_xid DESC LIMIT {NEWEST}) newest

@@ -19,6 +19,8 @@ from tests.workflows.engine.test_cancellation_requests import gate, run
 from tests.workflows.waits.approvals import ask, boss
 from tests.workflows.waits.signals import await_signals, fail_until, tell
 from workflows import operations
+from workflows.definition import Step
+from workflows.effects import reconcile
 from workflows.errors import NotAllowed
 from workflows.features.cases import operations as cases
 from workflows.features.pauses import operations as pauses
@@ -146,11 +148,26 @@ def test_while_a_call_is_unclear_it_is_not_paused() -> None:
         assert elsewhere(lambda: do_chore("keep up with pauses").changed) == changed
 
 
-def test_what_its_worker_left_behind_is_closed() -> None:
-    row = rows.running()
+def test_what_its_worker_left_behind_is_closed_and_it_does_not_go_on_for_that() -> None:
+    row = rows.running(begun=False)
+    rows.held_queue()
     pause(row)
     assert Attempt.objects.get(workflow=row).outcome == "vanished"
+    assert elsewhere(lambda: do_chore("go on").changed) == 0
     assert Workflow.objects.with_state().get(pk=row.pk).state == "waiting"
+    Workflow.objects.filter(pk=row.pk).update(waiting_for="")
+    assert elsewhere(lambda: do_chore("go on").changed) == 1
+
+
+def test_a_release_with_a_lookup_leaves_it_paused() -> None:
+    define([Step(CHARGE.function, once=True, name="charge", lookup=lambda **_: None)])
+    row = rows.waiting(task=False, workflow_type="test")
+    rows.open_task(row, task_type="effect_in_doubt")
+    row.effects.update(state="done", result={})
+    pause(row)
+    assert reconcile.make_answerable_due("default") == 0
+    Workflow.objects.filter(pk=row.pk).update(waiting_for="")
+    assert reconcile.make_answerable_due("default") == 1
 
 
 @pytest.mark.parametrize(
