@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,9 +21,10 @@ TYPED = "until"
 class HoldForm(ReasonForm):
     """No choice is preset. A typed time has to be confirmed once, with its end in both time zones.
 
-    `what` is `done` until then, in the words of refusals.
+    `what` is `done` until then, in the words of refusals. `minutes` has the choices.
     """
 
+    minutes: Mapping[str, str] = MINUTES
     what, done = "a service", "held"
     how_long = forms.ChoiceField(label="Hold it for", widget=forms.RadioSelect, required=False)
     until = TimeField(label="Until", required=False)
@@ -31,7 +33,7 @@ class HoldForm(ReasonForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        ends = [(key, f"{label}, until {times.both(_in(key))}") for key, label in MINUTES.items()]
+        ends = [(key, f"{label}, until {times.both(_in(key))}") for key, label in self.minutes.items()]
         self.fields["how_long"].choices = [*ends, (TYPED, "Until another time")]  # type: ignore[attr-defined]
         most = LONGEST_HOLD.days
         self.fields["until"].help_text = f"By the clock of {times.zone()}. At most {most} days from now."
@@ -42,9 +44,9 @@ class HoldForm(ReasonForm):
         key, typed, read = cleaned.pop("how_long", ""), cleaned.pop("until", None), cleaned.pop("read", "")
         if self.errors:
             return cleaned
-        if key in MINUTES and typed:
+        if key in self.minutes and typed:
             self.add_error("until", "Choose one: so many minutes, or a time.")
-        elif key in MINUTES:
+        elif key in self.minutes:
             cleaned["until"] = _in(key)
         elif typed is None:
             self.add_error("until" if key else "how_long", "Say until when.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.contrib import admin
@@ -35,6 +35,7 @@ def _seen(row: Workflow) -> list[int]:
 
 class PauseForm(HoldForm):
     what, done = "a workflow", "paused"
+    minutes: Mapping[str, str] = {"60": "1 hour", "240": "4 hours", "1440": "1 day"}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
