@@ -37,14 +37,15 @@ LIST = "/admin/workflows/workflow/"
 NUMBERS = count()
 
 
-CASE = ["Add a note", "Ask a lead"]
+CASE = ["Add a note", "Ask a lead", "Hand to team"]
+UNDER_WAY = [*CASE, "Pause this one"]
 OFFERED: list[tuple[str, Callable[[], Workflow], list[str]]] = [
     ("support", rows.failed, ["Retry", "Acknowledge", *CASE]),
     ("support", rows.cancelled, ["Retry", *CASE]),
-    ("support", rows.retrying, ["Run now", "Cancel", *CASE]),
-    ("support", rows.waiting, ["Cancel", *CASE]),
-    ("support", rows.running, ["Cancel", *CASE]),
-    ("support", rows.workflow, ["Cancel", *CASE]),
+    ("support", rows.retrying, ["Run now", "Cancel", *UNDER_WAY]),
+    ("support", rows.waiting, ["Cancel", *UNDER_WAY]),
+    ("support", rows.running, ["Cancel", *UNDER_WAY]),
+    ("support", rows.workflow, ["Cancel", *UNDER_WAY]),
     ("support", rows.compensating, CASE),
     ("support", rows.complete, ["Add a note"]),
     ("support", rows.left_undone, ["Run again", "Add a note"]),

@@ -114,7 +114,6 @@ def said(row: Workflow) -> Said:
 class PausedFilter(OfFeature):
     title = "pause"
     parameter_name = "paused"
-    choosable = ("cancel",)
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
         return [("yes", "Paused by a person")]
