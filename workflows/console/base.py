@@ -22,6 +22,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from workflows import operations
+from workflows.console.looks import BACKGROUND
 from workflows.console.paging import KeysetList, is_number
 from workflows.errors import NotAllowed
 from workflows.telling import words
@@ -34,9 +35,6 @@ else:
 
 
 T = TypeVar("T")
-
-# The header of requests by which a page updates itself: see static/workflows/workflow.js.
-BACKGROUND = "X-Background"
 
 KEPT = "Kept in the history, with your name. No patient data, please."
 

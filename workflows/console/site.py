@@ -12,6 +12,7 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import path
 
+from workflows.console import looks
 from workflows.console.non_atomic import non_atomic
 from workflows.extension import installed
 from workflows.health import bounded, counts
@@ -34,13 +35,23 @@ class ConsoleSite(admin.AdminSite):
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         from workflows.console import navigation  # as below
 
+        if looks.BACKGROUND in request.headers:
+            return {
+                "base_template": "admin/workflows/background.html",
+                "has_permission": True,
+                "look": looks.seen_now(request),
+            }
         is_staff = self.has_permission(request)
         bar = navigation.bar(request) if is_staff else []
         asked = installed() if is_staff and request.user.has_perm("workflows.view_workflow") else ()
         context = super().each_context(request)
         more = navigation.more(context["available_apps"], bar)
         banners = [told for each in asked for told in each.banners()]
-        return {**context, "navigation": bar, "more_pages": more, "banners": banners}
+        more_told = {"navigation": bar, "more_pages": more, "banners": banners}
+        return {**context, **more_told, "look": looks.seen_now(request) if is_staff else ""}
+
+    def admin_view(self, view: Callable[..., HttpResponseBase], cacheable: bool = False) -> Any:
+        return super().admin_view(looks.unless_seen(view), cacheable)
 
     def get_urls(self) -> list[Any]:
         from workflows.console import failures, find, help, incident, needs_a_person  # these pages need this site

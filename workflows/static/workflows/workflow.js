@@ -1,4 +1,4 @@
-/* The page of a workflow: copy a text, keep the page up to date until the workflow is at rest, and tell when it is. */
+/* Pages that look again: they are kept up to date, that of a workflow until it is at rest. It copies a text, and tells when it is at rest. */
 "use strict";
 
 (() => {
@@ -10,6 +10,7 @@
 
   const live = () => document.getElementById("live");
   const isAtRest = () => live().dataset.atRest === "yes";
+  const every = () => Number(live().dataset.every) || EVERY;
 
   document.documentElement.classList.add("has-script");
 
@@ -58,11 +59,12 @@
   async function refresh() {
     try {
       const answer = await fetch(window.location.href, {
-        headers: { "X-Background": "1" }, // no sign of life of the person
+        // No sign of life of the person. What the page has seen is not made again.
+        headers: { "X-Background": "1", ...(live().dataset.look && { "X-Seen": live().dataset.look }) },
         credentials: "same-origin",
         redirect: "error",
       });
-      if (answer.ok) {
+      if (answer.status === 200 && !isTyping()) {
         replace(new DOMParser().parseFromString(await answer.text(), "text/html"));
       }
     } catch {
@@ -73,7 +75,11 @@
 
   function replace(page) {
     const fresh = page.getElementById("live");
-    if (!fresh || fresh.innerHTML === shown) {
+    if (!fresh) {
+      return;
+    }
+    if (fresh.dataset.look) live().dataset.look = fresh.dataset.look;
+    if (fresh.innerHTML === shown) {
       return;
     }
     shown = fresh.innerHTML;
@@ -86,6 +92,8 @@
         each.open = open.get(each.dataset.key);
       }
     }
+    const ticked = new Set([...live().querySelectorAll("input:checked")].map(named));
+    for (const each of fresh.querySelectorAll("input[type=checkbox]")) each.checked = ticked.has(named(each));
     const focused = focusedBy();
     live().replaceWith(document.importNode(fresh, true));
     const title = page.querySelector("#content h1");
@@ -104,6 +112,14 @@
     if (isAtRest() && notifies) {
       new Notification(`${live().dataset.what}: ${live().dataset.state}`);
     }
+  }
+
+  const named = (box) => `${box.name}=${box.value}`;
+
+  /* What somebody is about to send is left as it is. */
+  function isTyping() {
+    const at = document.activeElement;
+    return live().contains(at) && at.matches("input:not([type=checkbox]), select, textarea");
   }
 
   /* A selector that finds what has the focus in the next page, too. */
@@ -125,13 +141,14 @@
   function next() {
     window.clearTimeout(timer);
     if (!isAtRest()) {
-      timer = window.setTimeout(refresh, document.hidden ? EVERY_HIDDEN : EVERY);
+      timer = window.setTimeout(refresh, document.hidden ? EVERY_HIDDEN : every());
     }
   }
 
   document.addEventListener("DOMContentLoaded", () => {
+    if (!live()) return; // this user's page has nothing to look at
     shown = live().innerHTML;
     next();
+    document.addEventListener("visibilitychange", next);
   });
-  document.addEventListener("visibilitychange", next);
 })();

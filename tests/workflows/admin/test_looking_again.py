@@ -1,0 +1,72 @@
+"""Pages that look again: a look that has seen all of it costs one statement, and one that has not gets the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login, ours
+from tests.workflows.admin.tasks import task, url
+from tests.workflows.features.outages.services import open_circuit
+from workflows.console import looks
+from workflows.models import Pace
+
+LOOK = {looks.BACKGROUND: "1"}
+PAGES: dict[str, Callable[[], Any]] = {
+    "": task,
+    "needs-a-person/": rows.failed,
+    "workflows/manualtask/": lambda: rows.event(rows.workflow(), "noted", actor="ada"),
+    "workflows/service/": lambda: open_circuit("payments"),
+    "workflows/pace/": lambda: Pace.objects.create(key="queue:slow", held_until=timezone.now()),
+    "workflows/workerprocess/": lambda: rows.worker(1),
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No turn of the clock during a test."""
+    monkeypatch.setattr(looks, "LOOKS", {name: sql.replace(" / ", " / 1e12 / ") for name, sql in looks.LOOKS.items()})
+
+
+def look(client: Client, at: str, seen: str) -> Any:
+    return client.get(f"/admin/{at}", headers={**LOOK, looks.SEEN: seen})
+
+
+@pytest.mark.parametrize("at", PAGES)
+def test_a_look_gets_the_page_only_if_something_has_changed(as_: Login, at: str) -> None:
+    client = as_("superuser")
+    page = client.get(f"/admin/{at}")
+    seen = page.context["look"]
+    assert f'data-look="{seen}"' in page.content.decode()
+    assert (look(client, at, seen).status_code, look(client, at, seen).content) == (204, b"")
+    PAGES[at]()
+    answer = look(client, at, seen)
+    assert (answer.status_code, answer.context["look"] == seen) == (200, False)
+    html = answer.content.decode()
+    assert 'id="live"' in html
+    assert "<nav" not in html.split('id="live"')[0], "the bar stays"
+    assert look(client, at, answer.context["look"]).status_code == 204
+
+
+def test_a_look_reads_whose_session_it_is_and_what_has_changed(as_: Login) -> None:
+    client = as_("superuser")
+    seen = client.get("/admin/").context["look"]
+    with CaptureQueriesContext(connection) as captured:
+        assert look(client, "", seen).status_code == 204
+    assert ours(captured) == 1, "the user; what has changed is read beside Django"
+
+
+def test_a_look_leaves_a_message_to_the_user(as_: Login) -> None:
+    client = as_("superuser")
+    row = task()
+    client.post(url(row, "claim"))
+    assert look(client, "needs-a-person/", "nothing").status_code == 200
+    said = [str(each) for each in client.get("/admin/needs-a-person/").context["messages"]]
+    assert said == ["It is yours."]
