@@ -109,7 +109,7 @@ class Verb:
     name do not make a sentence; `{}` is that name. `form` asks for the operation's arguments. `dangerous`: it takes
     something away from a patient, and looks like it. `main`: what the row most likely needs; the first one possible is
     the page's primary button. `rare`: a link instead of a button. `permission`: one of several is enough. `shows`: the
-    answer to the POST shows what the operation returns, with this sentence below.
+    answer to the POST shows what the operation returns, with this sentence below. `key`: of the keyboard, for its page.
     """
 
     slug: str
@@ -127,6 +127,7 @@ class Verb:
     rare: bool = False
     main: bool = False
     shows: str = ""
+    key: str = ""
 
     def is_for(self, user: Any) -> bool:
         permissions = (self.permission,) if isinstance(self.permission, str) else self.permission

@@ -56,6 +56,7 @@ def _said(row: ManualTask, asked: Confirmation) -> str:
 
 CONFIRM = Verb(
     slug="confirm",
+    key="a",
     main=True,
     label="Confirm it",
     permission=operations.MAY_DECIDE,
@@ -70,6 +71,7 @@ CONFIRM = Verb(
 )
 DO_NOT = Verb(
     slug="do_not_confirm",
+    key="r",
     label="Do not confirm it",
     permission=operations.MAY_DECIDE,
     operation=operations.do_not_confirm,

@@ -193,6 +193,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         assigns = open_to_decide and request.user.has_perm(operations.ASSIGN)
         refusal = operations.why_not_decide(row, request.user) if may else ""
         decides = may and not refusal
+        following = next_task.after(request, row) if decides and dialogue_for(row) is APPROVAL else None
         asks_lead = open_to_decide and ASK_LEAD.is_for(request.user)
 
         def url_if(offered: bool, page: str) -> str:
@@ -221,7 +222,8 @@ class ManualTaskAdmin(ConsoleAdmin):
             **(self._forms(row) if decides else {}),
             **(_retry(row, request.user) if decides else {}),
             # Answers about calls are looked up one by one, so no next task is offered.
-            "next": next_task.after(request, row) if decides and dialogue_for(row) is APPROVAL else None,
+            "next": following,
+            "skip_url": self.url_of("change", following.first) + next_task.query(request) if following else "",
             "next_url": self.url_of("decide", row) + next_task.query(request, next="1"),
             "undo_url": url_if(undoing.can_undo(row.pk, request.user), "undo"),
             "final": UNDOABLE if row.undoable else dialogue_for(row).final,

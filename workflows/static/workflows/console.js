@@ -1,19 +1,55 @@
-// The keyboard of the console, and the zone of its times: `/` goes to the box that finds, Escape leaves it; after an error the field at fault has it.
+// The keyboard of the console, and the zone of its times. After an error the field at fault has the focus.
 "use strict";
 
+// None of the keys decides: `a` and `r` open a page, or go to the button, which somebody then presses.
+const KEYS = {
+  "?": () => show(document.getElementById("keys")),
+  "/": () => find(document.querySelector("[data-find]")),
+  j: () => step(1),
+  k: () => step(-1),
+  a: () => act("[data-key~=a]"),
+  r: () => act("[data-key~=r]"),
+  n: () => act("[data-key~=n], #content a[rel=next]"),
+};
+
 document.addEventListener("keydown", (event) => {
-  const box = document.querySelector("[data-find]");
-  if (!box) return;
-  if (event.key === "Escape" && document.activeElement === box) {
-    box.blur();
-    return;
-  }
-  const typing = event.target.closest("input, textarea, select, [contenteditable]");
-  if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  event.preventDefault(); // or the slash would be typed into it
+  if (event.key === "Escape" && event.target.matches("[data-find]")) event.target.blur();
+  const typing = event.target.closest("input:not([type=checkbox], [type=submit]), textarea, select, [contenteditable], dialog");
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(KEYS, event.key)) return;
+  if (KEYS[event.key]()) event.preventDefault(); // or it would be typed into the field that has the focus now
+});
+
+function show(dialog) {
+  if (dialog) dialog.showModal();
+  return dialog;
+}
+
+function find(box) {
+  if (!box) return false;
   box.focus();
   box.select();
-});
+  return true;
+}
+
+/* To the next row of the page, or the one before. */
+function step(by) {
+  const rows = [...document.querySelectorAll("#content :is(tbody tr :is(th, .field-number) a, .needs-me li > a)")].filter((each) => each.offsetParent);
+  const at = rows.findIndex((each) => each === document.activeElement || each.closest("tr, li").contains(document.activeElement));
+  const next = rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : at + by];
+  if (next) next.focus();
+  return next;
+}
+
+/* A link is followed; a button gets the focus. On a list the row with the focus is opened. */
+function act(selector) {
+  const found = document.querySelector(selector);
+  if (found && found.matches("a")) found.click();
+  else if (found) found.focus();
+  else if (selector !== "[data-key~=n], #content a[rel=next]" && document.activeElement.matches("#content tbody a, .needs-me a")) document.activeElement.click();
+  return found;
+}
+
+document.addEventListener("click", ({ target }) => target.matches("[data-keys]") && show(document.getElementById("keys")));
 
 // The admin's script gives these a name, and no role that may have one.
 window.addEventListener("load", () => {
