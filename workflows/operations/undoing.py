@@ -111,7 +111,8 @@ def _hold(task: ManualTask, payload: Mapping[str, Any]) -> bool:
                             WHERE w.id = t.workflow_id
                               AND (w.expires_at > clock_timestamp() + interval '{MARGIN} s') IS NOT FALSE)
                AND EXISTS (SELECT FROM workflows_chore
-                            WHERE name = %(chore)s AND set_aside_at IS NULL AND failing_since IS NULL)""",  # noqa: S608 (ours)
+                            WHERE name = %(chore)s AND set_aside_at IS NULL AND failing_since IS NULL
+                              AND due_at > clock_timestamp() - interval '{MARGIN} s')""",  # noqa: S608 (ours)
         {"payload": json.dumps(payload), "task": task.pk, "chore": CHORE},
     )
     return held == 1
