@@ -18,6 +18,7 @@ ROOMS = {
     "Deferred steps": "followup",
     "Cases": "casenote",
     "Pauses": "pause",
+    "Lists": "savedview",
     "Corrections": "correction originalpayload",
     "Two people": "confirmation",
     "Bulk operations": "bulkoperation bulkitem",

@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from workflows import times
-from workflows.console import dialogues, paging
+from workflows.console import dialogues, paging, time_filters
 from workflows.console.time_filters import EndedFilter
 from workflows.definition import definitions
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
@@ -109,7 +109,13 @@ class PresetFilter(paging.Filter):
                 return queryset.filter(status="PENDING", pk__in=Wait.objects.overdue().values("workflow_id"))
             case "decision":
                 return queryset.filter(status="PENDING", pk__in=ManualTask.objects.open().values("workflow_id"))
-        return queryset
+        return queryset.none() if self.value() else queryset  # of an old link: all would be what nobody has asked for
+
+    @property
+    def told(self) -> str:
+        """The sentence above a list whose address names an urgency that there is not."""
+        known = [name for name, _ in self.lookup_choices]
+        return "" if not self.value() or self.value() in known else time_filters.UNKNOWN
 
     def arms(self, request: HttpRequest, rows: QuerySet[Workflow]) -> list[QuerySet[Workflow]]:
         if self.value() == "attention":

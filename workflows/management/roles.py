@@ -66,6 +66,7 @@ RIGHTS = {
     "workflows_pause": Rights("rwd", "rawd"),
     "workflows_rollup": Rights("rawd", "r"),
     "workflows_rollupprogress": Rights("raw", "r"),
+    "workflows_savedview": Rights("", "rawd"),
     "workflows_search": Rights("rd", "ra"),
     "workflows_searchkey": Rights("rawd", "rawd"),
     "workflows_service": Rights("rawd", "raw"),

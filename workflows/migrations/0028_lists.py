@@ -1,11 +1,18 @@
-"""Lists as files: a permission, for support leads, engineers and auditors, and a line of the audit for each."""
+"""Lists as files, and filters of the list that are saved under a name: tables, and who may."""
 
 from importlib import import_module
 from typing import Any
 
+from django.conf import settings
 from django.db import migrations, models
 
-GROUPS = {name: ["export_workflow"] for name in ("support lead", "engineer", "auditor")}
+from workflows.models.clock import ClockTimestamp
+
+GROUPS = {
+    "support lead": ["export_workflow", "share_savedview"],
+    "engineer": ["export_workflow", "share_savedview"],
+    "auditor": ["export_workflow"],
+}
 
 
 def give(apps: Any, schema_editor: Any) -> None:
@@ -17,7 +24,10 @@ def give(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("workflows", "0027_tasks_for_you")]
+    dependencies = [
+        ("workflows", "0027_tasks_for_you"),
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
+    ]
 
     operations = [
         migrations.AlterModelOptions(
@@ -48,6 +58,43 @@ class Migration(migrations.Migration):
                 ],
                 max_length=10,
             ),
+        ),
+        migrations.CreateModel(
+            name="SavedView",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=60)),
+                ("query", models.CharField(max_length=1000)),
+                ("team", models.CharField(db_default="", max_length=150)),
+                ("saved_by", models.CharField(max_length=150)),
+                ("saved_at", models.DateTimeField(db_default=ClockTimestamp())),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=models.CASCADE,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+            ],
+            options={
+                "default_permissions": (),
+                "permissions": [
+                    ("share_savedview", "Can save a view of the list of workflows for a team, and delete a team's")
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        name="saved_view_is_somebodys", condition=models.Q(owner=None) ^ models.Q(team="")
+                    ),
+                    models.UniqueConstraint(
+                        name="saved_view_of_owner", fields=["owner", "name"], condition=~models.Q(owner=None)
+                    ),
+                    models.UniqueConstraint(
+                        name="saved_view_of_team", fields=["team", "name"], condition=~models.Q(team="")
+                    ),
+                ],
+            },
         ),
         migrations.RunPython(give, migrations.RunPython.noop),
     ]

@@ -22,6 +22,7 @@ from workflows.models.outbox_event import OutboxEvent
 from workflows.models.pace import Pace
 from workflows.models.pause import Pause
 from workflows.models.rollup import Rollup, RollupProgress
+from workflows.models.saved_view import SavedView
 from workflows.models.search import Search, SearchKeyHash
 from workflows.models.service import CircuitEvent, Service
 from workflows.models.side_process import SideProcess
@@ -61,6 +62,7 @@ __all__ = [
     "Pause",
     "Rollup",
     "RollupProgress",
+    "SavedView",
     "Search",
     "SearchKeyHash",
     "Service",

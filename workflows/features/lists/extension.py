@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 class ListsExtension(Extension):
     def views(self) -> Mapping[str, Callable[..., HttpResponseBase]]:
-        from workflows.features.lists import export
+        from workflows.features.lists import export, views
 
-        return {"export_workflows": export.view}
+        return {"export_workflows": export.view, "saved_views": views.view}
 
     def in_list(self, request: HttpRequest) -> Iterable[Panel]:
-        from workflows.features.lists import export
+        from workflows.features.lists import export, views
 
+        yield Panel("above", "admin/workflows/lists/above.html", {"views": views.links(request)})
         if request.user.has_perm(EXPORT):
             yield Panel("below", "admin/workflows/lists/export.html", {"most": export.MOST})

@@ -41,6 +41,7 @@ left_undone                                            | p pppppp - - ss | A AA-
 audit                                                  | p -----p - - ss | x xxxxxx x x ss
 audit_export                                           | x xxxxxx x x ss | p -----p - - ss
 incident                                               | 0 000000 - - ss | x xxxxxx x x ss
+saved_views                                            | p pppppp - - ss | A AAAAAA - - ss
 export_workflows                                       | x xxxxxx x x ss | p -p-p-p - - ss
 incident_note                                          | 0 00-0-- - - ss | 0 00-0-- - - ss
 assign_failures                                        | 0 00-0-- - - ss | 0 00-0-- - - ss
@@ -321,6 +322,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "left_undone": {"workflow_type": "parcel", "step": "thank", "code": "gone"},
     "login": {"username": "you", "password": PASSWORD},
     "mail": {"mail": "off"},
+    "saved_views": {"name": "Mine", "query": "state=failed"},
     "sessions": {"session": "others"},
     "password_change": {"old_password": PASSWORD, "new_password1": NEW_PASSWORD, "new_password2": NEW_PASSWORD},
     "workflows_workflow_changelist": _retry_ticked,
