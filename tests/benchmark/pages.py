@@ -35,7 +35,6 @@ DEEP_LISTS = {
     "state=parked": "status = 'PENDING' AND parked_on <> ''",
     "state=complete": "status = 'COMPLETE'",
     "state=failed": "status = 'FAILED' AND cancelled_at IS NULL",
-    "preset=attention": "status = 'FAILED' AND cancelled_at IS NULL",
     f"workflow_type={COMMON}": f"workflow_type = '{COMMON}'",
     f"workflow_type={MEDIUM}": f"workflow_type = '{MEDIUM}'",
     "parked_on=payments": "status = 'PENDING' AND parked_on = 'payments'",
@@ -43,11 +42,11 @@ DEEP_LISTS = {
 _CAUSE = f"workflow_type={COMMON}&step={STEP}&code={CODE}"
 LISTS = (
     *("state=queued", "state=running", "state=compensating", "state=cancelled"),
-    *("preset=failed-today", "preset=decision", f"workflow_type={RARE}", f"workflow_type={ABSENT}"),
+    *("failed=today", f"workflow_type={RARE}", f"workflow_type={ABSENT}"),
     *("parked_on=nowhere", f"parked_on=payments&workflow_type={RARE}"),
     *(f"workflow_type={COMMON}&state=failed", f"workflow_type={MEDIUM}&state=cancelled"),
     *(f"workflow_type={RARE}&state={state}" for state in ("failed", "complete", "queued")),
-    *(f"workflow_type={RARE}&preset={preset}" for preset in ("failed-today", "attention")),
+    f"workflow_type={RARE}&failed=today",
     f"workflow_type={ABSENT}&state=failed",
     *(f"ended=2000-01-01T00:00:00.0Z/2100-01-01T00:00:00.0Z{of}" for of in ("", f"&{_CAUSE}")),
     *(f"code={CODE}", f"state=failed&code={CODE}", f"preset=unacknowledged&{_CAUSE}", f"state=failed&{_CAUSE}"),

@@ -28,7 +28,7 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine import lease
 from workflows.engine.compensation import UNDO_TASK_TYPE
 from workflows.health import counts, health
-from workflows.models import CaseNote, Chore, Correction, Effect, FollowUp
+from workflows.models import CaseNote, Chore, Confirmation, Correction, Effect, FollowUp
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("engine", _in_debug.__name__)]
 
@@ -67,6 +67,16 @@ def asked_to_correct(age: timedelta) -> None:
     row = rows.asked_to_correct()
     with without_triggers():
         Correction.objects.filter(pk=row.pk).update(asked_at=ago(age))
+
+
+def case_note(age: timedelta, **fields: Any) -> None:
+    CaseNote.objects.create(form_key=uuid4(), workflow_id=rows.failed().pk, lead_asked_at=ago(age), **fields)
+
+
+def made_by_hand(age: timedelta) -> None:
+    row = rows.to_confirm(boss(), rows.failed())
+    with without_triggers():
+        Confirmation.objects.filter(pk=row.pk).update(decision="by_hand", asked_at=ago(age))
 
 
 def deferred_step(age: timedelta) -> None:
@@ -136,11 +146,9 @@ STATES: dict[str, tuple[timedelta, Callable[[timedelta], object], str]] = {
     "an erasure is not decided": (DAY, lambda age: rows.erasure(boss(), asked_at=ago(age)), "1 erasure has waited"),
     "a correction is not decided": (DAY, asked_to_correct, "1 correction has waited"),
     "a pause is over its time": (MINUTE, lambda age: rows.paused(boss(), until=-age), "1 pause is over its time"),
-    "a lead has not seen to a case": (
-        DAY,
-        lambda age: CaseNote.objects.create(form_key=uuid4(), workflow_id=rows.failed().pk, lead_asked_at=ago(age)),
-        "1 request to a lead or a team has waited",
-    ),
+    "a lead has not seen to a case": (DAY, case_note, "1 request to a lead has waited"),
+    "a team has not seen to a case": (DAY, lambda age: case_note(age, team="billing"), "1 workflow handed to a team has"),
+    "a call made by hand is not confirmed": (DAY, made_by_hand, "1 call made by hand has waited"),
     "a failure is nobody's": (DAY, lambda age: rows.failed(completed_at=ago(age)), "OnrampUnacknowledged"),
 }  # fmt: skip
 # Those that are told of at once, whatever their age.

@@ -17,8 +17,9 @@ def to(link: Link) -> str:
     """The address of the page, or list, that a link names."""
     if link.pk:
         return reverse(f"admin:workflows_{link.model}_change", args=[quote(link.pk)])
-    url = reverse(f"admin:workflows_{link.model}_changelist")
-    filters = (*link.filters, *([("whose", "all")] if link.model == "manualtask" else []))  # counts are of all tasks
+    url = reverse(f"admin:{link.page or f'workflows_{link.model}_changelist'}")
+    is_queue = link.model == "manualtask" or link.page == "needs_a_person"
+    filters = (*link.filters, *([("whose", "all")] if is_queue else []))  # counts are of all, not of the user's
     return f"{url}?{urlencode(filters)}" if filters else url
 
 

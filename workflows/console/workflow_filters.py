@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
-from functools import reduce
-from operator import or_
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
-from django.utils import timezone
 
-from workflows import times
-from workflows.console import dialogues, paging, time_filters
+from workflows.console import paging, time_filters
 from workflows.console.time_filters import EndedFilter
 from workflows.definition import definitions
-from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
-from workflows.engine import unreadable
-from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.extension import installed
 from workflows.health import counts, late, money_at_risk, recent_failures, selecting
-from workflows.models import ManualTask, State, Wait, Workflow
+from workflows.models import State, Wait, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import AWAITS_RELEASE, UNACKNOWLEDGED
 from workflows.telling import words
@@ -45,56 +37,24 @@ class StateFilter(paging.Filter):
         return selecting.arms_in_state(rows, self.value() or "") if self.value() else [rows]
 
 
-# The engine's own questions: something went wrong, and only a person can decide how to go on.
-ENGINE_TASK_TYPES = (
-    DOUBT_TASK_TYPE,
-    UNDO_TASK_TYPE,
-    UNDECLARED_TASK_TYPE,
-    DEATHS_TASK_TYPE,
-    LOSSES_TASK_TYPE,
-    unreadable.TASK_TYPE,
-)
-
-
-def _needing_attention() -> tuple[Q, ...]:
-    """Failed, being undone, failing for at least the third time in a row, or with a question from the engine."""
-    types = [*ENGINE_TASK_TYPES, *dialogues.of_features()]
-    asked = ManualTask.objects.filter(state=ManualTask.State.OPEN, task_type__in=types)
-    return (
-        Q(status="FAILED", cancelled_at=None),
-        Q(status="PENDING", compensating=True),
-        Q(status="PENDING", retry_count__gte=3),
-        Q(status="PENDING", pk__in=asked.values("workflow_id")),
-    )
-
-
-class PresetFilter(paging.Filter):
-    """The most frequent questions about workflows."""
+class PresetFilter(admin.SimpleListFilter):
+    """Frequent questions about workflows. What stands still until somebody acts is on “Needs a person” alone."""
 
     title = "urgency"
     parameter_name = "preset"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
         return [
-            ("attention", "Needs attention"),
-            ("failed-today", "Failed today"),
             ("unacknowledged", "Failed and not acknowledged"),
             (counts.UNKNOWN_TYPE, "Waits for a release that knows its type"),
             (counts.LATE_DEFERRED, "Deferred step that no worker takes"),
             (counts.UNCLEAR, "Perhaps charged, and not known for an hour"),
             (counts.HOLDING, "Failed, holds money and not acknowledged"),
-            ("decision", "Needs a decision"),
             (counts.OVERDUE_WAIT, "Waits, and it is overdue"),
         ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         match self.value():
-            case "attention":
-                return queryset.filter(reduce(or_, _needing_attention()))
-            case "failed-today":
-                today = timezone.localdate()
-                since, until = times.start_of(today), times.start_of(today + timedelta(days=1))
-                return recent_failures.failed_between(queryset, since, until)
             case "unacknowledged":
                 return queryset.filter(UNACKNOWLEDGED)
             case counts.UNKNOWN_TYPE:
@@ -107,8 +67,6 @@ class PresetFilter(paging.Filter):
                 return queryset.filter(UNACKNOWLEDGED, pk__in=money_at_risk.standing_charges())
             case counts.OVERDUE_WAIT:
                 return queryset.filter(status="PENDING", pk__in=Wait.objects.overdue().values("workflow_id"))
-            case "decision":
-                return queryset.filter(status="PENDING", pk__in=ManualTask.objects.open().values("workflow_id"))
         return queryset.none() if self.value() else queryset  # of an old link: all would be what nobody has asked for
 
     @property
@@ -116,11 +74,6 @@ class PresetFilter(paging.Filter):
         """The sentence above a list whose address names an urgency that there is not."""
         known = [name for name, _ in self.lookup_choices]
         return "" if not self.value() or self.value() in known else time_filters.UNKNOWN
-
-    def arms(self, request: HttpRequest, rows: QuerySet[Workflow]) -> list[QuerySet[Workflow]]:
-        if self.value() == "attention":
-            return [rows.filter(condition) for condition in _needing_attention()]
-        return [self.queryset(request, rows)]
 
 
 class UnexpectedFilter(admin.SimpleListFilter):
@@ -215,7 +168,7 @@ def asks_for_failures(request: HttpRequest) -> bool:
     """Whether the list shows only failures, in the order of their index. Few other rows have a code."""
     asked = request.GET
     return (
-        asked.get("preset") in ("failed-today", "unacknowledged", counts.HOLDING)
+        asked.get("preset") in ("unacknowledged", counts.HOLDING)
         or asked.get("state") == State.FAILED
         or recent_failures.interval(asked.get("failed", "")) is not None
         or (bool(OF_FAILURES & {*asked}) and not {"state", "preset", "ended"} & {*filter(asked.get, asked)})

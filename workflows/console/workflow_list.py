@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +10,7 @@ from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -96,6 +97,12 @@ def _if_it_does_not_help(row: Workflow) -> str:
     return f"It has failed {row.retry_count} times in a row; should it fail again, that counts."
 
 
+# Where that is now which the list was once asked for: people have kept the addresses.
+MOVED: dict[str, Callable[[], str]] = {
+    "attention": lambda: reverse("admin:needs_a_person"),
+    "decision": lambda: reverse("admin:needs_a_person"),
+    "failed-today": lambda: f"{reverse('admin:workflows_workflow_changelist')}?failed=today",
+}
 # The states in which a workflow can be cancelled, or run now.
 UNDER_WAY = (State.QUEUED, State.RUNNING, State.RETRYING, State.WAITING, State.PARKED)
 ENDED = (State.COMPLETE, State.FAILED, State.CANCELLED)
@@ -162,6 +169,8 @@ class WorkflowAdmin(ChoosesMany):
             raise PermissionDenied
         if time_filters.OF in request.GET:
             return self._with_days(request)
+        if moved := MOVED.get(request.GET.get("preset", "")):
+            return HttpResponseRedirect(moved())
         cause = failures.cause_of(request)
         parts = panels.by_place(panel for each in installed() for panel in each.in_list(request))
         context = {"incident": links.incident(cause) if cause else "", "panels": parts, **(extra_context or {})}

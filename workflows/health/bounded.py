@@ -32,11 +32,15 @@ def counting_to(number: int) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A page of the console: the list of `model` with `filters`, or the row `pk`."""
+    """A page of the console: the list of `model` with `filters`, the row `pk`, or in its place the `page` of this name.
+
+    Whoever may see the model may follow it.
+    """
 
     model: str
     pk: str = ""
     filters: tuple[tuple[str, str], ...] = ()
+    page: str = ""
 
 
 @dataclass(frozen=True, slots=True)

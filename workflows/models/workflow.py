@@ -313,8 +313,6 @@ class Workflow(models.Model):
                 fields=["id"],
                 condition=Q(status="PENDING", parked_on="", waiting_for="", retry_count__gt=0),
             ),
-            # console.workflow_list.PresetFilter, "attention": includes workflows that are parked or wait.
-            models.Index(name="workflow_failing", fields=["id"], condition=Q(status="PENDING", retry_count__gte=3)),
             # in_state(): parked; console.workflow_list.ParkedFilter.
             models.Index(name="workflow_parked_newest", fields=["parked_on", "id"], condition=PARKED),
             # health.counts.failed_between; health.failures.between. The index has all that they read.

@@ -104,7 +104,6 @@ RARE = (
     "?state=cancelled",
     "?workflow_type=rare&state=failed",
     "?workflow_type=rare&state=queued",
-    "?workflow_type=rare&preset=attention",
     "?parked_on=payments",
     "?failed=2020-01-01T00:00:00.0Z/{ago}T23:59:59.0Z",
     "?ended=2020-01-01T00:00:00.0Z/{ago}T23:59:59.0Z",
@@ -113,10 +112,10 @@ NONE = (
     "?workflow_type=none",
     "?workflow_type=none&state=waiting",
     "?parked_on=nothing",
-    "?preset=failed-today",
+    "?failed=today",
     "?failed=2020-01-01T00:00:00.0Z/2020-01-02T00:00:00.0Z",
     "?ended=2020-01-01T00:00:00.0Z/2020-01-02T00:00:00.0Z",
-    "?preset=failed-today&workflow_type=rare",
+    "?failed=today&workflow_type=rare",
     "?state=nonsense",
 )
 MANY = (
@@ -126,7 +125,6 @@ MANY = (
     "?state=waiting",
     "?state=parked",
     "?parked_on=insurance",
-    "?preset=attention",
     "?workflow_type=parcel",
     "?order=oldest",
     "?state=complete&order=oldest",

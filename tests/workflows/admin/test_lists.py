@@ -9,11 +9,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from tests.postgres import without_triggers
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from workflows.console import paging
-from workflows.models import State, Workflow
+from workflows.models import Correction, State, Workflow
 
 LIST = "/admin/workflows/workflow/"
 TASKS = "/admin/workflows/manualtask/"
@@ -69,16 +70,10 @@ def test_each_row_is_found_by_the_filter_of_its_state_and_by_no_other(as_: Login
 
 def test_the_presets_find_what_people_come_for(as_: Login) -> None:
     made = one_of_each()
-    stubborn = rows.retrying(retry_count=3)
     old = rows.failed(completed_at=timezone.now() - timedelta(days=2))
     support = as_("support")
-    failed, waiting = made[State.FAILED].pk, made[State.WAITING].pk
-    undone = made[State.COMPENSATING].pk
-    in_doubt = rows.waiting(task=False)
-    rows.open_task(in_doubt, task_type="effect_in_doubt")
-    assert listed(support, "?preset=attention") == [in_doubt.pk, old.pk, stubborn.pk, failed, undone]
-    assert listed(support, "?preset=failed-today") == [failed]
-    assert listed(support, "?preset=decision") == [in_doubt.pk, waiting]
+    failed = made[State.FAILED].pk
+    assert listed(support, "?failed=today") == [failed]
     late = rows.overdue_wait()
     rows.overdue_wait(due=timedelta(hours=1))
     assert listed(support, "?preset=overdue-wait") == [late.pk]
@@ -163,3 +158,22 @@ def test_a_value_that_no_filter_knows_lists_nothing_and_says_so(as_: Login) -> N
         assert listed(support, f"?{query}") == []
         html = words(support.get(f"{LIST}?{query}").content.decode())
         assert ("A filter of this address is not known here, so the list shows nothing" in html) == (query != "state=x")
+
+
+def test_what_needs_somebody_is_in_one_place_to_which_old_addresses_lead(as_: Login) -> None:
+    support = as_("support")
+    rows.failed()
+    for preset, place in {"attention": "/admin/needs-a-person/", "failed-today": f"{LIST}?failed=today"}.items():
+        assert support.get(f"{LIST}?preset={preset}")["Location"] == place
+    assert support.get(f"{LIST}?preset=decision&state=waiting")["Location"] == "/admin/needs-a-person/"
+    offered = words(support.get(LIST).content.decode().split('data-filter-title="urgency"')[1].split("</details>")[0])
+    assert offered.startswith("open> By urgency All Failed and not acknowledged Waits for a release")
+
+
+def test_home_leads_to_what_waits_for_a_second_person_where_it_is_listed(as_: Login) -> None:
+    row, lead = rows.asked_to_correct(), as_("support lead")
+    with without_triggers():
+        Correction.objects.update(asked_at=timezone.now() - timedelta(days=2))
+    there = "/admin/needs-a-person/?kind=correction"
+    assert f'<a href="{there}">1 correction has waited' in lead.get("/admin/").content.decode()
+    assert f"/workflow/{row.workflow_id}/change/" in lead.get(there).content.decode()

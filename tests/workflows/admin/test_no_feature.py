@@ -11,7 +11,7 @@ from django.urls import include, path
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 
-LISTS = ("workflow", "workflow/?preset=attention", "workflow/?state=parked", "manualtask", "workerprocess")
+LISTS = ("workflow", "workflow/?preset=unacknowledged", "workflow/?state=parked", "manualtask", "workerprocess")
 
 
 def test_each_page_is_shown(as_: Login, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:

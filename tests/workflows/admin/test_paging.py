@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -83,26 +83,10 @@ def test_what_failed_today_goes_by_when_it_failed(boss: Client) -> None:
     first, *later = [rows.failed(completed_at=now).pk for _ in range(4)]
     Workflow.objects.filter(pk=first).update(completed_at=now + timedelta(minutes=5))
     order = [first, *later[::-1]]
-    assert list(walk(boss, f"{LIST}?preset=failed-today", NEXT_PAGE)) == [order[:3], order[3:]]
+    assert list(walk(boss, f"{LIST}?failed=today", NEXT_PAGE)) == [order[:3], order[3:]]
     day = f"{now:%Y-%m-%d}"
     link = f"{LIST}?failed={day}T00:00:00.0Z/{day}T23:59:00.0Z"
     assert list(walk(boss, link, NEXT_PAGE)) == [order[:3], order[3:]]
-
-
-def test_what_needs_attention_for_several_reasons_is_listed_and_counted_once(boss: Client) -> None:
-    def reversed_with_a_question() -> Workflow:
-        row = rows.compensating(retry_count=4)
-        rows.open_task(row, task_type="undo_in_doubt", expires_at=timezone.now() + timedelta(hours=1))
-        return row
-
-    makers: list[Callable[[], Workflow]] = [rows.failed, reversed_with_a_question, lambda: rows.retrying(retry_count=3)]
-    made = [make().pk for make in makers * 2][::-1]
-    url = f"{LIST}?preset=attention"
-    assert list(walk(boss, url, NEXT_PAGE)) == [made[:3], made[3:]]
-    assert boss.get(url).context["cl"].result_count == 6
-    assert list(walk(boss, f"{url}&before=end", PREVIOUS_PAGE)) == [made[3:], made[:3]]
-    assert shown(boss, f"{url}&state=retrying")[0] == [pk for pk in made if pk in made[0::3]]
-    assert shown(boss, f"{url}&failed=2026-01-01T00:00:00.0Z/2099-01-01T00:00:00.0Z")[0] == made[2::3]
 
 
 @pytest.mark.parametrize(("url", "name"), [(LIST, "after"), (WORKERS, "before")])
@@ -119,7 +103,7 @@ def test_a_bad_place_gives_a_page_of_the_list(boss: Client, url: str, name: str)
 def test_a_row_that_is_not_in_the_order_gives_the_first_page(boss: Client) -> None:
     pending, *failed = rows.workflow().pk, *(rows.failed().pk for _ in range(5))
     for name in ("after", "before"):
-        assert shown(boss, f"{LIST}?preset=failed-today&{name}={pending}")[0] == failed[:1:-1]
+        assert shown(boss, f"{LIST}?failed=today&{name}={pending}")[0] == failed[:1:-1]
 
 
 def test_a_place_behind_all_rows_gives_the_last_page_and_one_before_all_the_first(boss: Client) -> None:

@@ -215,7 +215,7 @@ def test_failed_today_is_the_readers_today(as_: Login, zone: str) -> None:
         midnight = times.start_of(timezone.localdate())
     today, before = (rows.failed(completed_at=midnight + timedelta(seconds=each)) for each in (0, -1))
     client = reader(as_("support"), zone)
-    listed = client.get("/admin/workflows/workflow/?preset=failed-today").content.decode()
+    listed = client.get("/admin/workflows/workflow/?failed=today").content.decode()
     assert [f"/workflow/{row.pk}/change/" in listed for row in (today, before)] == [True, False]
 
 

@@ -65,10 +65,17 @@ class CasesExtension(Extension):
     undecided = (
         Undecided(
             43,
-            "workflows_casenote WHERE lead_asked_at <= statement_timestamp() - interval '1 day'",
-            Link("workflow", filters=(("preset", "attention"),)),
-            "request to a lead or a team has waited for a day",
-            "requests to leads or teams have waited for a day",
+            "workflows_casenote WHERE team = '' AND lead_asked_at <= statement_timestamp() - interval '1 day'",
+            Link("workflow", page="needs_a_person", filters=(("kind", "lead"),)),
+            "request to a lead has waited for a day",
+            "requests to leads have waited for a day",
+        ),
+        Undecided(
+            44,
+            "workflows_casenote WHERE team <> '' AND lead_asked_at <= statement_timestamp() - interval '1 day'",
+            Link("workflow", page="needs_a_person", filters=(("kind", "team"),)),
+            "workflow handed to a team has waited for a day",
+            "workflows handed to teams have waited for a day",
         ),
     )
     empties = ("UPDATE workflows_casenote SET text = '', lead_asked_at = NULL WHERE workflow_id = ANY (%(ids)s)",)

@@ -26,7 +26,10 @@ def _asks(row: Correction) -> str:
 class CorrectionsExtension(Extension):
     undecided = (
         waiting_for_a_second_person(
-            40, "workflows_correction", Link("workflow", filters=(("preset", "attention"),)), "correction"
+            40,
+            "workflows_correction",
+            Link("workflow", page="needs_a_person", filters=(("kind", "correction"),)),
+            "correction",
         ),
     )
     needs_a_person = (

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from workflows.console.base import Verb
     from workflows.models import Workflow
 
-_HERE = Link("workflow", filters=(("preset", "attention"),))
+
+def _here(kind: str) -> Link:
+    return Link("workflow", page="needs_a_person", filters=(("kind", kind),))
+
+
 WHOM = "Support leads and engineers"
 
 
@@ -32,16 +36,24 @@ class TwoPeopleExtension(Extension):
     undecided = (
         Undecided(
             41,
-            """workflows_confirmation WHERE state = 'asked' AND task_id IS NULL
+            f"""workflows_confirmation WHERE state = 'asked' AND task_id IS NULL AND decision <> '{BY_HAND}'
                AND asked_at <= statement_timestamp() - interval '1 day'""",
-            _HERE,
-            "retry, or call made by hand, has waited for a second person for a day",
-            "retries, or calls made by hand, have waited for a second person for a day",
+            _here("confirmation"),
+            "retry has waited for a second person for a day",
+            "retries have waited for a second person for a day",
+        ),
+        Undecided(
+            45,
+            f"""workflows_confirmation WHERE state = 'asked' AND task_id IS NULL AND decision = '{BY_HAND}'
+               AND asked_at <= statement_timestamp() - interval '1 day'""",
+            _here("by_hand"),
+            "call made by hand has waited for a second person for a day",
+            "calls made by hand have waited for a second person for a day",
         ),
         Undecided(
             42,
             "workflows_confirmation WHERE alone AND reviewed_by_id IS NULL",
-            _HERE,
+            _here("review"),
             "answer that a lead has confirmed alone is to be reviewed",
             "answers that leads have confirmed alone are to be reviewed",
         ),
