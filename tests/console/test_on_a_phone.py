@@ -108,6 +108,24 @@ def test_a_card_says_what_is_what(open_as: Open) -> None:
     page.wait_for_url(f"**/{row.pk}/change/")
 
 
+def test_filters_are_folded_and_each_that_is_active_is_a_chip_to_take_away(open_as: Open) -> None:
+    rows.failed()
+    page = open_as("superuser", "/admin/workflows/workflow/?state=failed&workflow_type=parcel", **PHONE)
+    chips = page.locator(".chips li")
+    assert [text.split(" ✕")[0] for text in chips.all_inner_texts()] == ["State: Failed", "Type: Parcel"]
+    fold = page.locator("#changelist-filter")
+    assert not fold.get_by_text("By state").is_visible()
+    assert fold.bounding_box()["height"] < 70  # type: ignore[index]
+    fold.get_by_text("Filter", exact=True).click()
+    assert fold.get_by_text("By state").is_visible()
+    page.get_by_label("Without State: Failed").click()
+    page.wait_for_url("**/workflow/?workflow_type=parcel")
+    assert chips.count() == 1
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.reload()
+    assert fold.get_by_text("By state").is_visible()
+
+
 def test_the_heading_is_near_the_top_and_the_menu_has_all_of_the_bar(open_as: Open) -> None:
     rows.failed()
     rows.workflow(invisible_until=timezone.now() - timedelta(hours=1))
