@@ -10,6 +10,7 @@ from django.contrib.admin import AdminSite
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
+from django.utils.text import capfirst
 from django.views.decorators.http import require_POST
 
 from workflows import operations
@@ -70,7 +71,7 @@ def _cells(page: WorkflowAdmin, row: Any) -> list[object]:
         page.attempt(row),
         page.waits_for(row),
         _utc(row.invisible_until if row.status == Workflow.Status.PENDING else None),
-        page.error_told(row),
+        capfirst(page.error_told(row).replace("_", " ")),
         row.money,
         _utc(row.created_at),
         _utc(row.completed_at),
