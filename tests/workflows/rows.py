@@ -190,7 +190,11 @@ def not_made(step: str = "enroll_in_program", **fields: Any) -> Workflow:
 def by_hand(by: User, row: Workflow | None = None) -> Confirmation:
     """What `by` says was charged by hand, and nobody has confirmed."""
     row = row or not_made("execute_checkout")
-    said = {"reference": "pos-77", "result": {"charge_id": "pos-77", "payment_status": "paid"}}
+    said = {
+        "call": row.effects.get().pk,
+        "reference": "pos-77",
+        "result": {"charge_id": "pos-77", "payment_status": "paid"},
+    }
     return Confirmation.objects.create(
         workflow=row, decision="by_hand", answer=said, reason="Paid at the desk.", asked_by=by
     )

@@ -27,6 +27,7 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine import compensation, undo_question
 from workflows.models import Attempt, Confirmation, Correction, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.operations import two_people
 from workflows.operations.guards import why_emptied
 from workflows.state import history, transitions
 
@@ -93,6 +94,8 @@ def why_not(task: ManualTask) -> str:
         return emptied
     if task.workflow.status == Workflow.Status.COMPLETE:
         return "Its workflow is complete: the answer is a part of what it has done."
+    if by_hand := two_people.said_by_hand(task.workflow_id):
+        return by_hand  # it would be reversed and fail again, and nobody would confirm it any more
     if Attempt.objects.filter(workflow=task.workflow_id, closed_at=None).exists():
         return "A worker was at it a moment ago, and how that ended is not known yet; try again in a moment."
     if task.task_type == undo_question.TASK_TYPE:

@@ -76,9 +76,9 @@ def say(
             raise NotAllowed("It was retried since you looked, and has ended again: look at it again.")
         if refusal := why_not_say(workflow, user):
             raise NotAllowed(refusal)
-        said = {"reference": _checked_reference(reference), "result": dict(result)}
         call = _call_of(workflow)
-        said["result"] = answers.checked_result(call.definition, call.step, result)
+        checked = answers.checked_result(call.definition, call.step, result)
+        said = {"call": call.effect.pk, "reference": _checked_reference(reference), "result": checked}
         if not is_for_two(workflow):
             return _record(workflow, call, said, user=user, reason=reason)
         told = {"said": "by_hand", "step": call.effect.step, **_shown(workflow, said)}
@@ -96,7 +96,11 @@ def confirm(workflow_id: int, *, user: User, seen: Collection[int], reason: str)
         told = two_people.confirm(asked, user=user) | {"note": stated(reason)}
         if refusal := why_not_say(workflow, user):
             raise NotAllowed(refusal)
-        return _record(workflow, _call_of(workflow), asked.answer or {}, user=user, reason=asked.reason, **told)
+        call, said = _call_of(workflow), dict(asked.answer or {})
+        if said.get("call") != call.effect.pk:  # this release has it under another step
+            raise NotAllowed(two_people.GONE)
+        said["result"] = answers.checked_result(call.definition, call.step, said["result"])
+        return _record(workflow, call, said, user=user, reason=asked.reason, **told)
 
 
 def do_not_confirm(workflow_id: int, *, user: User, seen: Collection[int], reason: str) -> str:

@@ -20,7 +20,7 @@ from tests.workflows.operations.two import known
 from tests.workflows.undoing import BY_HAND, fail, to_rest
 from workflows import operations
 from workflows.definition import Retry, Step, definitions
-from workflows.errors import NotAllowed
+from workflows.errors import NotAllowed, StepError
 from workflows.features.by_hand import operations as by_hand
 from workflows.features.retention import content
 from workflows.features.retention.unsettled import why_they_stay
@@ -108,6 +108,17 @@ def test_where_it_charges_another_user_confirms_it(till: Till, carla: User, dan:
     refused("Only", lambda: by_hand.confirm(row.pk, user=dan, seen=seen, reason="Again."))
 
 
+def test_what_this_release_would_take_otherwise_is_not_confirmed(till: Till, carla: User, dan: User) -> None:
+    row = till.declined(two_people=True)
+    say(row, carla)
+    known(till.step(returns=("text",)))
+    refused("does not return number", lambda: by_hand.confirm(row.pk, user=dan, seen=asked(), reason="Seen."))
+    known(till.step())
+    other = {"step": "pay", "state": "not_done", "generation": 2, "attempt": 1, "idempotency_key": "k"}
+    Effect.objects.create(workflow=row, **other)
+    refused(GONE, lambda: by_hand.confirm(row.pk, user=dan, seen=asked(), reason="Seen."))
+
+
 def test_who_may_not_say_it_may_not_confirm_it(till: Till, carla: User) -> None:
     row = till.declined(two_people=True)
     say(row, carla)
@@ -132,6 +143,22 @@ def test_nothing_else_starts_a_workflow_whose_call_somebody_says_was_made(till: 
     row = till.declined(two_people=True)
     say(row, carla)
     refused("carla has said that its call was made by hand", lambda: start_again(row))
+
+
+def test_an_answer_is_not_retracted_meanwhile(till: Till, carla: User) -> None:
+    def undo(*, workflow: Workflow, context: Any, effect: Any) -> None:
+        raise StepError("No.", code="no")
+
+    known(Step(ship, once=True, undo=undo, returns=("text",)), till.step())
+    row = work(submit())
+    while not (task := ManualTask.objects.first()):
+        row = again(row)
+    operations.approve(task.pk, user=carla, reason="Sent back.", answer=BY_HAND)
+    row = to_rest(row)
+    say(row, carla)
+    refused(
+        "carla has said that its call was made by hand", lambda: operations.retract(task.pk, user=carla, reason="No.")
+    )
 
 
 def test_a_confirmed_call_by_hand_confirms_no_retry(till: Till, carla: User, dan: User) -> None:
