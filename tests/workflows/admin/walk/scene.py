@@ -103,6 +103,7 @@ class Scene:
         settled = rows.complete(payload={"patient": CANARY})
         self.args |= {
             "settled": settled.pk,
+            "made-by-hand": rows.made_by_hand(self.boss).pk,
             "emptied": rows.failed(workflow_type="onboarding", payload={}, emptied_at=Now()).pk,
             "hold": rows.legal_hold(rows.complete()).pk,
             "erasure": rows.erasure(self.boss, rows.complete(payload={"patient": CANARY})).pk,
@@ -163,7 +164,6 @@ class Scene:
             "to-confirm": rows.to_confirm(self.boss, rows.refunded()).workflow_id,
             "not-made": rows.not_made().pk,
             "to-confirm-by-hand": rows.by_hand(self.boss).workflow_id,
-            "made-by-hand": rows.made_by_hand(self.boss).pk,
             "alone": rows.confirmed_alone(self.boss, rows.complete()).workflow_id,
             "queued": rows.workflow().pk,
             "handed": handed.pk,
