@@ -194,7 +194,8 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
         "A service has as many calls as it may have; this waits for its turn.", _LATER, passing=True
     ),
     "step_undeclared": CodeWords(
-        "A call was made by a step that this release does not have. An engineer has to say whether that is right.",
+        "This release lacks a step that has made a call, or a wait that has started workflows. An engineer has to say "
+        "whether that is right.",
         _ASKED,
     ),
     "team_unknown": CodeWords("The team that should approve does not exist here.", _LATER, passing=True),

@@ -12,12 +12,13 @@ from workflows import operations
 from workflows.console.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
 from workflows.console.base import KEPT, read_once, reason_field
 from workflows.definition import wording_of_type
-from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE, effect_in_question
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine import undo_question
 from workflows.engine.compensation import LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.extension import installed
 from workflows.models import Effect, ManualTask
 from workflows.telling.words import SAID
+from workflows.waits.declared import UNDECLARED_TASK_TYPE
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,8 @@ DIALOGUES = {
     UNDECLARED_TASK_TYPE: Dialogue(
         *("It is right, go on", "It is wrong"),
         "If it is right, the workflow goes on and makes the calls that follow. Ask an engineer first: a step that was "
-        "only renamed would make its call a second time. If it is wrong, the workflow fails with this reason. Once a "
-        "release has the step, the workflow goes on without an answer.",
+        "only renamed would make its call a second time, and a wait would start its workflows a second time. If it is "
+        "wrong, the workflow fails with this reason. Once a release has it, the workflow goes on without an answer.",
         reason="Required.",
         needs_reason=True,
     ),

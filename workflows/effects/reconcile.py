@@ -20,6 +20,7 @@ from workflows.models.workflow import PAUSED
 from workflows.postgres.jsonb import as_json
 from workflows.state import attempt_log, transitions
 from workflows.timeouts import call_within
+from workflows.waits import declared
 from workflows.wording import words_for_step
 
 # How long a person has to say whether a call happened: a month allows for holidays.
@@ -29,11 +30,6 @@ DOUBT_TASK_TYPE = "effect_in_doubt"
 
 # The error code of a repeat which found that the step no longer applies.
 DOES_NOT_APPLY = "does_not_apply"
-
-# A deploy takes minutes; one that is rolled back takes an hour.
-ASK_ABOUT_UNDECLARED_AFTER = timedelta(hours=1)
-UNDECLARED_LOOK = timedelta(minutes=1)
-UNDECLARED_TASK_TYPE = "step_undeclared"
 
 # The longest time between two lookups that may answer a question to a person.
 LOOK_EVERY = timedelta(hours=1)
@@ -83,10 +79,6 @@ _PASSED = """
 
 class Unanswered(waits.WaitFailed):
     """No person has said in time whether a call happened. A retry asks again."""
-
-
-class Undeclared(waits.WaitFailed):
-    """The ledger has a call of a step that this release does not declare, and a person said that it should."""
 
 
 class Unsettled(RetryableStepError):
@@ -170,7 +162,7 @@ class Reconciler:
             if not (step and step.once):
                 step = removed_step(effect.step)
             if not step.best_effort:
-                self.resolve_without_repeat(step, context, effect, look_every=ASK_ABOUT_UNDECLARED_AFTER)
+                self.resolve_without_repeat(step, context, effect, look_every=declared.ASK_AFTER)
 
     def find(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> dict[str, Any] | None:
         """The result that the lookup finds; None if the call has not happened. Raises Unsettled while it still may."""
@@ -244,46 +236,23 @@ class Reconciler:
         person.
         """
         for effect in self._undeclared:
-            self._wait_until_declared(effect)
-
-    def _wait_until_declared(self, effect: KnownEffect) -> None:
-        attempt_log.flush(self.attempt)
-        waits.wait_for_time(
-            self.workflow,
-            _undeclared(effect),
-            ASK_ABOUT_UNDECLARED_AFTER,
-            look_every=UNDECLARED_LOOK,
-            waiting_for=f"a release that declares the step {effect.step}, whose call is on the ledger",
-        )
-        while True:
-            answer = waits.ask(
+            step = effect.step
+            declared.require_declared(
                 self.workflow,
-                _undeclared_question(effect),
-                question=f"Is it right that this release has no step {effect.step}?",
+                _undeclared(effect),
+                waiting_for=f"a release that declares the step {step}, whose call is on the ledger",
+                question=f"Is it right that this release has no step {step}?",
                 facts={
-                    "What we know": f"The ledger holds a call of {effect.step}; this release declares no such step.",
+                    "What we know": f"The ledger holds a call of {step}; this release declares no such step.",
                     "What may be wrong": "The step was renamed, and its call would be made a second time.",
                     "State of the call": Effect.State(effect.state).label,
                     "Idempotency key": effect.idempotency_key,
                 },
-                task_type=UNDECLARED_TASK_TYPE,
-                timeout=DOUBT_TIMEOUT,
-                due=waits.URGENT,
-                look_every=ASK_ABOUT_UNDECLARED_AFTER,
+                should=f"this release should have the step {step}",
             )
-            match answer.outcome:
-                case "approved":
-                    return
-                case "rejected":
-                    message = f"{answer.result['by']} said that this release should have the step {effect.step}."
-                    raise Undeclared(message, code=UNDECLARED_TASK_TYPE, wait_id=answer.wait_id)
-            # Nobody has answered in time: ask again.
-            waits.withdraw(self.workflow, _undeclared_question(effect))
 
     def _withdraw_questions_about(self, effect: KnownEffect) -> None:
-        """The step is declared again. If it leaves the list once more, that is a new question."""
-        for name in (_undeclared(effect), _undeclared_question(effect)):
-            waits.withdraw(self.workflow, name)
+        declared.withdraw_questions(self.workflow, _undeclared(effect))
 
 
 def found_by(what: str, step: Step, result: Any) -> dict[str, Any] | None:
@@ -306,11 +275,6 @@ def _doubt(effect: KnownEffect) -> str:
 def _undeclared(effect: KnownEffect) -> str:
     """The name of the wait for a release that declares the effect's step."""
     return f"undeclared:{effect.step}"
-
-
-def _undeclared_question(effect: KnownEffect) -> str:
-    """The name of the wait for a person who says whether the step is missing on purpose."""
-    return f"{_undeclared(effect)}:asked"
 
 
 def make_answerable_due(queue: str) -> int:

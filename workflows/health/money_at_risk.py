@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from workflows import charges
 from workflows.effects import MAY_HAVE_HAPPENED
-from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE
+from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine import undo_question
 from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.extension import installed
@@ -19,6 +19,7 @@ from workflows.operations.amounts import total
 from workflows.operations.payments import charges_among, failed_with_a_charge
 from workflows.postgres.statements import fetch_all, fetch_row
 from workflows.state import parking
+from workflows.waits.declared import UNDECLARED_TASK_TYPE
 
 # Only the newest failures that nobody has acknowledged are checked, while they are new. If there are more, their number
 # alone is an alarm.
@@ -31,7 +32,10 @@ _IN_DOUBT = {
 }
 # Questions with money perhaps in doubt.
 _PERHAPS_IN_DOUBT = {
-    UNDECLARED_TASK_TYPE: ("question about a step that left the list", "questions about steps that left the list"),
+    UNDECLARED_TASK_TYPE: (
+        "question about a step or wait that is gone",
+        "questions about steps or waits that are gone",
+    ),
     DEATHS_TASK_TYPE: ("question about workers that keep dying", "questions about workers that keep dying"),
     LOSSES_TASK_TYPE: (
         "question about workers that keep losing the database",

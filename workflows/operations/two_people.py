@@ -27,7 +27,7 @@ from django.utils import timezone
 from workflows import times
 from workflows.definition import definitions
 from workflows.effects import IN_DOUBT
-from workflows.effects.reconcile import DOUBT_TASK_TYPE, UNDECLARED_TASK_TYPE, effect_in_question
+from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine import compensation, undo_question
 from workflows.errors import NotAllowed
 from workflows.models import Confirmation, Effect, Event, ManualTask, Workflow
@@ -36,6 +36,7 @@ from workflows.models.confirmation import ALONE_AFTER
 from workflows.models.manual_task import PERMISSION_BACKEND, able_to_decide
 from workflows.operations import payments
 from workflows.operations.guards import CANCEL_PAID, RESOLVE, RETRY, record_event, stated, why_not_second
+from workflows.waits.declared import UNDECLARED_TASK_TYPE
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

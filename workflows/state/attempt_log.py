@@ -95,6 +95,7 @@ class OpenAttempt:
     snapshot: str = ""  # pg_snapshot: shows which signals were committed when the attempt was opened
     trace: Trace | None = None  # if it is traced
     made: list[Made] = field(default_factory=list)  # its calls to services, for its spans
+    joined: list[str] = field(default_factory=list)  # the waits for children that its steps have met
     told: list[Any] = field(default_factory=list)  # payloads of signals, and people's answers, that its steps have got
 
 

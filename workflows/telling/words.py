@@ -86,7 +86,7 @@ TASK_TYPES = {
     "undo_in_doubt": "Failed reversal",
     "possible_duplicate": "Possible duplicate",
     "before_undo": "Reversal to decide",
-    "step_undeclared": "Step that is gone",
+    "step_undeclared": "Step or wait that is gone",
     "keeps_dying": "Workers keep dying",
     "keeps_being_lost": "Workers keep losing it",
     "secrets_unreadable": "Secrets that cannot be read",

@@ -162,18 +162,18 @@ class Answer:
     result: dict[str, Any]
 
 
-def withdraw(workflow: Workflow, name: str) -> None:
-    """Withdraw a question: its answer no longer counts, and the next `ask` with this name asks again."""
+def withdraw(workflow: Workflow, *names: str) -> None:
+    """Withdraw questions: their answers no longer count, and the next `ask` with such a name asks again."""
     attempt = attempt_log.attempt_of(workflow)
     write(
         attempt,
         f"""
         WITH asked AS (
             UPDATE workflows_wait SET superseded = true
-             WHERE workflow_id = %(workflow_id)s AND name = %(name)s AND NOT superseded AND {FENCE} RETURNING id)
+             WHERE workflow_id = %(workflow_id)s AND name = ANY (%(names)s) AND NOT superseded AND {FENCE} RETURNING id)
         UPDATE workflows_manualtask SET state = 'closed' FROM asked WHERE wait_id = asked.id AND state = 'open'
         """,  # noqa: S608 (FENCE is ours)
-        name=name,
+        names=[*names],
     )
 
 

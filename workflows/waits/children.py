@@ -19,6 +19,7 @@ from workflows.search import search_keys
 from workflows.signals import store
 from workflows.state import attempt_log
 from workflows.state.attempt_log import FENCE, OpenAttempt
+from workflows.waits.declared import require_declared, withdraw_questions
 from workflows.waits.wait import (
     INSERT_WAIT,
     WaitError,
@@ -65,19 +66,28 @@ class ChildOutcome:
 
 
 def wait_for_children(
-    workflow: Workflow, name: str, children: Iterable[Child], *, timeout: timedelta
+    workflow: Workflow, name: str, children: Iterable[Child], *, timeout: timedelta, formerly: str = ""
 ) -> list[ChildOutcome]:
     """Start workflows, and go on only when all have finished. Returns their outcomes, in the given order.
 
     `name` is the wait's identity in this workflow. The first call starts the children, in one statement with the wait;
     later attempts start none, whatever they pass. As many run at a time as their definition's queue has workers.
+    A wait that is renamed says its first name as `formerly`. Else it would start them a second time: a workflow that
+    has children of a wait which its steps no longer meet starts no others before a person says that it is right.
 
     Each child has a key, unique among them. `timeout` runs from the first call. Raises WaitExpired if not all have
     finished in time; the children go on. They are cancelled, and then retried, with this workflow. When a person
     retries a failed parent, it reads again how its children finished, and starts only those with new keys.
     """
     attempt = attempt_log.attempt_of(workflow)
-    wait = find(attempt, Wait.Kind.CHILDREN, name) or _start(attempt, workflow, name, list(children), timeout)
+    name = formerly or name  # under its first name every release knows it
+    attempt.joined.append(name)
+    wait = find(attempt, Wait.Kind.CHILDREN, name)
+    if wait:
+        withdraw_questions(workflow, _undeclared(name))
+    else:
+        _require_no_others(attempt, workflow, name)
+        wait = _start(attempt, workflow, name, list(children), timeout)
     if not wait.outcome:
         wait = _join(attempt, name, wait) or expire(attempt, wait)
     match wait.outcome:
@@ -91,6 +101,31 @@ def wait_for_children(
 
 def _waiting_for(name: str) -> str:
     return f"the workflows that it has started ({name})"
+
+
+def _require_no_others(attempt: OpenAttempt, workflow: Workflow, name: str) -> None:
+    """Suspend while the workflow has children of a wait that this attempt has not met, which may be this one."""
+    others = attempt_log.execute(
+        """SELECT DISTINCT parent_wait FROM workflows_workflow
+            WHERE parent_id = %(workflow_id)s AND parent_wait <> ALL (%(joined)s) ORDER BY 1""",
+        {"workflow_id": attempt.workflow_id, "joined": attempt.joined},
+    )
+    for (other,) in others:
+        require_declared(
+            workflow,
+            _undeclared(other),
+            waiting_for=f"a release that waits for the workflows of {other}, which it has started",
+            question=f"Is it right that this release starts the workflows of {name}, and no longer waits for {other}?",
+            facts={
+                "What we know": f"It has started the workflows of {other}; no step of this release waited for them.",
+                "What may be wrong": f"The wait {other} was renamed, and its workflows would be started a second time.",
+            },
+            should=f"this release should wait for {other}",
+        )
+
+
+def _undeclared(name: str) -> str:
+    return f"undeclared wait:{name}"[:190]  # a column has 200 characters, and the question's name is longer
 
 
 def _start(attempt: OpenAttempt, workflow: Workflow, name: str, children: list[Child], timeout: timedelta) -> WaitRow:

@@ -16,7 +16,7 @@ from workflows import operations
 from workflows.definition import Step, WorkflowDefinition, definitions
 from workflows.errors import NotAllowed, RetryableStepError, StepError
 from workflows.features.bulk import operations as bulk
-from workflows.models import Attempt, BulkOperation, Event, Signal, Wait, Workflow
+from workflows.models import Attempt, BulkOperation, Event, ManualTask, Signal, Wait, Workflow
 from workflows.telling.sentence import standing
 from workflows.waits import Child, ChildOutcome, WaitExpired, wait_for_children
 
@@ -323,3 +323,62 @@ def test_children_of_two_waits_are_two_however_they_are_called(monkeypatch: pyte
     monkeypatch.setattr(PARENT, "steps", (Step(start),))
     workflow = parent(0)
     assert end_of(workflow) == ("COMPLETE", 2)
+
+
+# --- A wait that is renamed -----------------------------------------------------------------------------------------
+
+
+def renamed(monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+    """The next release: the wait for the checks has another name."""
+
+    def fan_out_anew(*, workflow: Workflow, context: Context) -> dict[str, Any]:
+        children = [Child("child", {"policy": "p"}, key=f"c{n}") for n in range(workflow.payload["count"])]
+        return {"number": len(wait_for_children(workflow, "controls", children, timeout=HOUR, **options))}
+
+    monkeypatch.setattr(PARENT, "steps", (Step(fan_out_anew, name="fan_out"),))
+
+
+def test_a_wait_that_is_renamed_starts_no_children_again_and_a_person_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    workflow = work(parent(2))
+    usual = PARENT.steps
+    renamed(monkeypatch)
+    workflow = engine.again(workflow)
+    assert workflow.waiting_for == "a release that waits for the workflows of checks, which it has started"
+    assert workflow.children.count() == 2
+    engine.expire(workflow)
+    task = ManualTask.objects.get(workflow=work(workflow))
+    assert (task.task_type, task.state, workflow.children.count()) == ("step_undeclared", "open", 2)
+    Wait.objects.filter(name="checks").update(deadline=Now() + HOUR)
+    monkeypatch.setattr(PARENT, "steps", usual)
+    assert engine.again(workflow).waiting_for == "the workflows that it has started (checks)"
+    task.refresh_from_db()
+    assert task.state == "closed", "it has answered itself"
+    assert end_of(workflow) == ("COMPLETE", 2)
+
+
+def test_a_renamed_wait_that_says_its_first_name_is_the_same_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    workflow = work(parent(2))
+    renamed(monkeypatch, formerly="checks")
+    make_due(workflow)
+    assert end_of(workflow) == ("COMPLETE", 2)
+    assert workflow.children.count() == 2
+
+
+def test_a_person_may_say_that_other_children_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    workflow = work(parent(2))
+    renamed(monkeypatch)
+    engine.expire(engine.again(workflow))
+    task = ManualTask.objects.get(workflow=work(workflow))
+    operations.approve(task.pk, user=boss())
+    assert end_of(workflow) == ("COMPLETE", 2)
+    assert workflow.children.count() == 4
+
+
+def test_a_second_wait_for_children_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fan_out_twice(*, workflow: Workflow, context: Context) -> dict[str, Any]:
+        for name in ("first", "second"):
+            wait_for_children(workflow, name, [Child("child", {"policy": name})], timeout=HOUR)
+        return {"number": 2}
+
+    monkeypatch.setattr(PARENT, "steps", (Step(fan_out_twice, name="fan_out"),))
+    assert end_of(parent(2)) == ("COMPLETE", 2)

@@ -51,13 +51,14 @@ class Found:
 Wrong = tuple[Kind, str]
 
 
-def examine(progress: Callable[[int], object]) -> tuple[int, list[Found]]:
-    """Check each workflow that is under way or has a deferred step; return how many, and the problems.
+def examine(progress: Callable[[int], object]) -> tuple[int, int, list[Found]]:
+    """Check each workflow that is under way or has a deferred step; return how many, how many have a problem, and the
+    problems.
 
     Reads batches by primary key without a transaction, so changes during the check may be seen or not.
     """
     found: dict[tuple[Kind, str, str], Found] = {}
-    looked_at = 0
+    looked_at = broken = 0
     for rows, wrong_with in (
         (Workflow.objects.filter(status=Workflow.Status.PENDING), _wrong_with_steps),
         (
@@ -67,6 +68,7 @@ def examine(progress: Callable[[int], object]) -> tuple[int, list[Found]]:
     ):
         for batch in _in_batches(rows):
             for row, wrong in wrong_with(batch):
+                broken += bool(wrong)
                 for kind, what in sorted({*wrong}):
                     one = found.setdefault(
                         (kind, row.workflow_type, what), Found(kind, row.workflow_type, what, example=row.pk)
@@ -74,7 +76,7 @@ def examine(progress: Callable[[int], object]) -> tuple[int, list[Found]]:
                     one.number += 1
             looked_at += len(batch)
             progress(looked_at)
-    return looked_at, sorted(found.values(), key=lambda each: (each.kind, each.workflow_type, each.what))
+    return looked_at, broken, sorted(found.values(), key=lambda each: (each.kind, each.workflow_type, each.what))
 
 
 def _in_batches(rows: QuerySet[Workflow]) -> Iterator[list[Workflow]]:

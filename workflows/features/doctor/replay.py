@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
+from django.db.models import Max
 
 from workflows import effects
 from workflows.definition import Step, WorkflowDefinition, value_at
@@ -123,6 +124,7 @@ class _Pass:
         }
         self.of_calls = {name for call in self.calls.values() for name in call.result or {}}
         self.defaults = self.results.context_json
+        self.last_wait = Wait.objects.filter(workflow=row).aggregate(last=Max("pk"))["last"] or 0
         self.in_the_dark: list[str] = []  # steps whose answer is recorded in part, or not at all
 
     def run(self) -> Replay:
@@ -172,7 +174,11 @@ class _Pass:
         try:
             with transaction.atomic():
                 call_it = partial(step.function, workflow=self.results.workflow_copy, context=self.results.context)
-                result = call_in_time(step, self.attempt, call_it)
+                try:
+                    result = call_in_time(step, self.attempt, call_it)
+                except Suspend:
+                    left = self._left_for_a_new_wait()  # before it is rolled back
+                    raise
                 returned = None if result is None else as_json(result)
                 if refused := outside.taken():  # the step has caught the refusal
                     return self._refused(step, line, refused, call)
@@ -185,6 +191,8 @@ class _Pass:
             # The answer that it waited for made it fail. That answer is void now, and a retry waits again.
             failed = line.history == FAILED and Wait.objects.filter(workflow=self.row, superseded=True).exists()
             line.does, line.why = FAILED if failed else WAITING, f"It waits for {suspend.waiting_for}."
+            if line.does == line.history and left:
+                line.differs = f"another wait than {', '.join(left)}"
             return False
         except (Exception, StepTimeout, SystemExit) as error:
             if refused := outside.taken():
@@ -197,6 +205,12 @@ class _Pass:
             return True
         line.does = RAN
         return self._merge(step, line, returned)
+
+    def _left_for_a_new_wait(self) -> list[str]:
+        """The open waits that the replay did not meet, if it began another one: a wait that is met suspends."""
+        waits = Wait.objects.filter(workflow=self.row, outcome="", superseded=False)
+        is_new = waits.filter(pk__gt=self.last_wait).exists()
+        return sorted(waits.filter(pk__lte=self.last_wait).values_list("name", flat=True)) if is_new else []
 
     def _merge(self, step: Step, line: Line, result: Mapping[str, Any], *, recorded_before: bool = False) -> bool:
         before = self.results.context_json

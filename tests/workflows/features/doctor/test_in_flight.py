@@ -65,6 +65,17 @@ def test_each_that_would_break_is_counted_with_an_example(monkeypatch: pytest.Mo
     )
 
 
+def test_it_counts_workflows_and_not_findings() -> None:
+    define([thank])
+    for _ in range(2):
+        called("reserve", {})
+    submit()
+    err = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("checkinflight", stdout=StringIO(), stderr=err)
+    assert err.getvalue().strip() == "3 under way; 2 would break."
+
+
 def test_what_can_go_on_is_no_finding() -> None:
     define([Step(charge, once=True, formerly=("pay",)), thank], retired=("reserve",))
     called("pay", {"number": 1, "left_the_context": True})

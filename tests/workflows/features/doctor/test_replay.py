@@ -25,6 +25,7 @@ from workflows.errors import StepError
 from workflows.features.doctor.replay import Replay, replay
 from workflows.models import Access, Effect, Event, Wait, Workflow
 from workflows.outages import call_to
+from workflows.signals import store
 from workflows.waits import wait_for_signal
 
 pytestmark = engine.ENGINE
@@ -218,3 +219,22 @@ def test_the_command_tells_it_and_values_only_to_who_may_see_them_on_record() ->
     assert told("--reveal", "--reason", "She called.")["values"] == ['tags: ["Ada", "145"] -> ["Grace"]']
     reveal = Access.objects.get(kind="revealed")
     assert (reveal.actor, reveal.detail) == (lead.username, {"fields": ["replay: tags"], "purpose": "She called."})
+
+
+def test_a_wait_that_was_renamed_differs_and_one_that_comes_next_does_not() -> None:
+    def waits(*names: str) -> None:
+        def wait(*, workflow: Workflow, context: Any) -> None:
+            for name in names:
+                wait_for_signal(workflow, name, name, timeout=timedelta(days=1))
+
+        define([wait])
+
+    waits("paid", "shipped")
+    workflow = work(submit())
+    assert not replay(workflow.pk, engine.DEFINITION).differs
+    waits("settled", "shipped")
+    [line] = replay(workflow.pk, engine.DEFINITION).lines
+    assert line.differs == "another wait than paid"
+    waits("paid", "shipped")
+    store.send(source="shop", dedupe_key="1", name="paid", workflow_id=workflow.pk, payload={})
+    assert not replay(workflow.pk, engine.DEFINITION).differs
