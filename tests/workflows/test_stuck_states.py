@@ -147,7 +147,7 @@ STATES: dict[str, tuple[timedelta, Callable[[timedelta], object], str]] = {
     "a correction is not decided": (DAY, asked_to_correct, "1 correction has waited"),
     "a pause is over its time": (MINUTE, lambda age: rows.paused(boss(), until=-age), "1 pause is over its time"),
     "a lead has not seen to a case": (DAY, case_note, "1 request to a lead has waited"),
-    "a team has not seen to a case": (DAY, lambda age: case_note(age, team="billing"), "1 workflow handed to a team has"),
+    "a team has not seen to a case": (DAY, lambda age: case_note(age, team="billing"), "handed to a team has waited"),
     "a call made by hand is not confirmed": (DAY, made_by_hand, "1 call made by hand has waited"),
     "a failure is nobody's": (DAY, lambda age: rows.failed(completed_at=ago(age)), "OnrampUnacknowledged"),
 }  # fmt: skip

@@ -30,7 +30,7 @@ from workflows.models import Effect, Event, ManualTask, State, Workflow
 from workflows.models.manual_task import OPERATIONS, able_to_decide
 from workflows.operations import payments, retracting, undoing
 from workflows.operations.retracting import Again
-from workflows.telling import patient, words
+from workflows.telling import family, patient, words
 from workflows.telling.money import money_line
 from workflows.wording import words_for_step
 
@@ -203,6 +203,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             "badge": words.badge(row.state, row.get_state_display()),
             "type": words.task_type(row.task_type),
             "workflow": row.workflow,
+            "changed_since": family.changed_since(row.workflow) if open_to_decide else "",
             "workflow_badge": words.badge(row.workflow.state, State(row.workflow.state).label),
             "late": late,
             "open_to_decide": open_to_decide,

@@ -13,6 +13,7 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.extension import installed
 from workflows.models import Effect, ManualTask, Wait, Workflow
 from workflows.operations import family_retries, payments
+from workflows.telling import family
 from workflows.wording import Wording, words_for_code, words_for_step
 
 # The charges of at most so many workflows are added up.
@@ -113,6 +114,7 @@ def of_retry(workflow: Workflow, *, by_hand: Collection[str] = ()) -> Iterator[s
     if not code.passing and not workflow.cancelled_at and not by_hand:
         yield f"Why it failed: {code.staff} A retry alone may not fix that."
     yield QUESTIONS
+    yield from family.of_retry(workflow)
 
 
 def of_cancel(workflow: Workflow) -> Iterator[str]:
@@ -122,7 +124,9 @@ def of_cancel(workflow: Workflow) -> Iterator[str]:
     unclear, by_hand = calls.titles(*IN_DOUBT), calls.titles_of(calls.to_be_undone(by_hand=True))
     yield "It is cancelled at once; if a worker is running it, before its next step. If none is left, it completes."
     held = payments.held(workflow.pk)
-    if not (undone or stays or unclear or by_hand or held):
+    of_children = list(family.of_cancel(workflow))
+    yield from of_children
+    if not (of_children or undone or stays or unclear or by_hand or held):
         yield "No call that would have to be reversed is on record."
     if returned := [each for each in held if each.is_reversible and not each.is_unclear]:
         yield f"{payments.sum_of(returned)} is given back."

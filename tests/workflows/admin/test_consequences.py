@@ -11,8 +11,9 @@ from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
+from tests.workflows.admin.tasks import words
 from tests.workflows.admin.test_patient import PAYLOAD
-from workflows.models import Event, Workflow
+from workflows.models import Event, ManualTask, Wait, Workflow
 from workflows.telling.consequences import may_run_early, of_cancel, of_retry
 
 pytestmark = pytest.mark.django_db
@@ -68,6 +69,30 @@ def test_cancelling_tells_what_is_given_back_what_is_reversed_and_what_stays() -
     assert "Reversed: “Charge the card”." in told
     assert "This stays: “Create the account”, “Start the visit”." in told
     assert "Unclear: “Enrol in the program”. That is found out, and what happened is reversed where it can be." in told
+
+
+def test_what_is_decided_about_a_parent_or_a_child_tells_what_becomes_of_the_other(as_: Login) -> None:
+    parent = rows.waiting()
+    child = {"parent": parent, "parent_wait": "parcels"}
+    rows.workflow(**child, child_key="a")
+    rows.complete(**child, child_key="b")
+    failed = rows.failed(**child, child_key="c")
+    told = list(of_cancel(parent))
+    assert "1 workflow that it has started is cancelled with it: what that has done" in " ".join(told)
+    assert "1 workflow that it has started is complete: what was done there stays." in told
+    assert not any(line.startswith("No call that") for line in told)
+    task = f"/admin/workflows/manualtask/{ManualTask.objects.get(workflow=parent).pk}/change/"
+    assert "since it asked" not in words(as_("support").get(task).content.decode())
+    read = {"workflow": parent, "name": "parcels", "kind": "children", "outcome": "ended"}
+    now = timezone.now()
+    Wait.objects.create(**read, waiting_for="them", deadline=now, resolved_at=now)
+    Workflow.objects.filter(parent=parent).update(completed_at=now - timedelta(hours=1), status="FAILED")
+    assert "It goes on with that, whatever the retry does." in list(of_retry(failed))[-1]
+    assert "since it asked" not in words(as_("support").get(task).content.decode())
+    Workflow.objects.filter(pk=failed.pk).update(status="COMPLETE", completed_at=now + timedelta(hours=1))
+    assert "1 workflow that it has started is under way again, or finished, since it asked." in words(
+        as_("support").get(task).content.decode()
+    )
 
 
 def test_a_type_that_this_release_does_not_know_can_still_be_cancelled() -> None:
