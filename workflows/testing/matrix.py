@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workflows import effects, failpoints
@@ -59,15 +59,22 @@ def check_compensation(
     *,
     decide: Decide = say_yes,
     signals: Signals | None = None,
+    overdue: Collection[str] = (),
     children: Sequence[WorkflowDefinition] = (),
 ) -> Run:
     """Let a step fail, and check that each call that happened and has an undo was undone once, newest first.
 
     Returns the run. A step that makes no call for this payload cannot fail after its call: then the workflow must be
-    COMPLETE. A step that is not reached is an AssertionError, because the test would prove nothing.
+    COMPLETE. A step that is not reached is an AssertionError, because the test would prove nothing. With `overdue` it
+    looks at the path past a deadline, which may end in a failure of its own: then every step need not be reached.
+    Raises ValueError for a step of a child: `run(..., failure=...)` fails that.
     """
-    this = run(definition, payload, failure=failure, decide=decide, signals=signals, children=children)
-    if this.failed:
+    if definition.find_step(failure.step) is None and any(child.find_step(failure.step) for child in children):
+        raise ValueError(f"{failure.step!r} is a step of a child: testing.run(..., failure=...) lets it fail.")
+    this = run(definition, payload, failure=failure, decide=decide, signals=signals, overdue=overdue, children=children)
+    if overdue and not this.failed:
+        assert this.status != Workflow.Status.PENDING, f"{failure}, and its wait is overdue: {this}"
+    elif this.failed:
         assert this.status == Workflow.Status.FAILED, f"{failure}, and yet: {this}"
     else:
         assert this.status == Workflow.Status.COMPLETE, f"{failure}: it is not reached; {this}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
@@ -18,12 +19,17 @@ from workflows.definition import Step, Undo, WorkflowDefinition, WorkflowStep, d
 from workflows.engine.loop import Worker
 from workflows.errors import ClaimLost, StepError
 from workflows.models import Attempt, Effect, Workflow
+from workflows.redaction import class_name, place
 from workflows.sealing import payloads
+from workflows.spelling import did_you_mean
 from workflows.state import attempt_log
 from workflows.stop_flag import Flag
 from workflows.testing.keys import Keys
 from workflows.testing.people import Decide, answer, say_yes
 from workflows.testing.world import Signals, World, let_time_pass
+from workflows.waits.children import UnknownChild
+
+logger = logging.getLogger(__name__)
 
 
 class Crash(ClaimLost):
@@ -32,7 +38,10 @@ class Crash(ClaimLost):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A step that fails for good. `happened`: its call was still made, and its outcome is unknown."""
+    """A step that fails for good, of the definition or, if it has none of that name, of each child that has one.
+
+    `happened`: its call was still made, and its outcome is unknown.
+    """
 
     step: str
     happened: bool = False
@@ -53,6 +62,7 @@ class Run:
         self.calls: list[tuple[str, str]] = []
         self.failed = self.crashed = False  # whether the test's failure or crash has happened
         self.results: dict[str, Any] = {}  # of the calls that returned, by step
+        self.errors: list[Exception] = []  # what steps and undos raised, also those of children
 
     @property
     def status(self) -> str:
@@ -86,7 +96,8 @@ class Run:
 
     def __repr__(self) -> str:
         where = self.workflow.waiting_for or self.workflow.current_step
-        return f"<Run {self.definition.name}: {self.status} {where} {self.workflow.last_error_message}>"
+        last = f"{type(self.errors[-1]).__name__}: {self.errors[-1]}" if self.errors else ""
+        return f"<Run {self.definition.name}: {self.status} {where} {last or self.workflow.last_error_message}>"
 
 
 def databases() -> Any:
@@ -119,9 +130,12 @@ def run(
 
     Raises AssertionError for an undo that failed three times; for a call of which neither the test nor `decide` knows
     whether it happened; for an answer that the console would refuse; for a step that ran twice and asked for an
-    idempotency key each time, unless it is `once` or `repeatable`; and for a `once` step, or its lookup, that returned
-    other fields than its `returns` says.
+    idempotency key each time, unless it is `once` or `repeatable`; for a `once` step, or its lookup, that returned
+    other fields than its `returns` says; for a started workflow that is not in `children`; and for a name in `overdue`
+    that no wait has, unless a `failure` or `crash` may have come before it. Raises ValueError for a `failure` or a
+    `crash` that names no step or boundary: such a test would prove nothing.
     """
+    _require_known([definition, *children], failure, crash)
     if connection.in_atomic_block:
         raise RuntimeError("A worker commits; give the test real transactions: pytestmark = testing.databases().")
     queue = f"testing-{uuid4().hex}"
@@ -138,8 +152,9 @@ def run(
     this = Run(definition, workflow)
     keys = Keys()
     world = World(this, lambda task: answer(task, decide, keys), signals or {}, overdue)
+    of_child = failure if failure and not definition.find_step(failure.step) else None
     watched = _watched(keys.counted(definition), this, failure)
-    run_here = [watched, *(_on_queue(keys.counted(child), queue) for child in children)]
+    run_here = [watched, *(_on_queue(_watched_child(keys.counted(child), this, of_child), queue) for child in children)]
     with ExitStack() as stack:
         stack.callback(connections[attempt_log.ALIAS].close)
         stack.enter_context(_registered(*run_here))
@@ -152,7 +167,31 @@ def run(
             workflow.refresh_from_db()
     keys.check(queue)
     _require_declared(this)
+    _require_told(this)
+    if not (failure or crash):
+        world.require_met()
     return this
+
+
+def _require_known(definitions: Sequence[WorkflowDefinition], failure: Failure | None, crash: str) -> None:
+    names = [step.name for each in definitions for step in each.steps]
+    if failure and failure.step not in names:
+        raise ValueError(f"No step is called {failure.step!r}.{did_you_mean(failure.step, names)}")
+    at, _, step = crash.partition(":")
+    if crash and at not in failpoints.BOUNDARIES:
+        raise ValueError(f"No boundary is called {at!r}: {', '.join(failpoints.BOUNDARIES)}.")
+    calls = [call.identity for each in definitions for call in each.steps if call.once]
+    if step and not at.endswith("_commit") and step not in calls:
+        raise ValueError(f"No once step is called {step!r}.{did_you_mean(step, calls)}")
+
+
+def _require_told(this: Run) -> None:
+    """Raise AssertionError for a workflow that was to be started, and is not in `children`."""
+    for error in this.errors:
+        assert not isinstance(error, UnknownChild), (
+            f"{this.definition.name} starts a {error.workflow_type}: add its definition, "
+            "testing.run(..., children=[...])."
+        )
 
 
 @contextmanager
@@ -189,14 +228,30 @@ def _watched(definition: WorkflowDefinition, this: Run, failure: Failure | None)
     return watched
 
 
-def _watched_function(step: Step, this: Run, failure: Failure | None) -> WorkflowStep:
+def _watched_child(definition: WorkflowDefinition, this: Run, failure: Failure | None) -> WorkflowDefinition:
+    watched = copy(definition)
+    watched.steps = tuple(
+        replace(
+            step,
+            function=_watched_function(
+                step, this, failure if failure and failure.step == step.name else None, of_child=True
+            ),
+        )
+        for step in definition.steps
+    )
+    return watched
+
+
+def _watched_function(step: Step, this: Run, failure: Failure | None, *, of_child: bool = False) -> WorkflowStep:
     def function(*, workflow: Workflow, context: Any) -> Mapping[str, Any] | None:
         if failure and not failure.happened:
             this.failed = True
             raise StepError("Made to fail.", code="made_to_fail")
-        result = step.function(workflow=workflow, context=context)
-        this.results[step.name] = result
-        this.calls.append((step.name, effects.key_in_use(workflow)))
+        with _noted(step.name, workflow, this):
+            result = step.function(workflow=workflow, context=context)
+        if not of_child:
+            this.results[step.name] = result
+            this.calls.append((step.name, effects.key_in_use(workflow)))
         if failure and result is not None:
             this.failed = True
             raise ValueError("made to fail, after the call")
@@ -208,11 +263,25 @@ def _watched_function(step: Step, this: Run, failure: Failure | None) -> Workflo
 
 def _watched_undo(step: Step, undo: Undo, this: Run) -> Undo:
     def function(*, workflow: Workflow, context: Any, effect: Any) -> Mapping[str, Any] | None:
-        result = undo(workflow=workflow, context=context, effect=effect)
+        with _noted(f"undo {step.name}", workflow, this):
+            result = undo(workflow=workflow, context=context, effect=effect)
         this.calls.append((f"undo {step.name}", effect.undo_key))
         return result
 
     return function
+
+
+@contextmanager
+def _noted(name: str, workflow: Workflow, this: Run) -> Iterator[None]:
+    """Keep an error whole, and log it: the row has neither its message nor its traceback."""
+    try:
+        yield
+    except Exception as error:
+        this.errors.append(error)
+        # As a text, because the project's logs may replace an exception by its class.
+        told = f"{name} of {workflow.workflow_type} raised {class_name(error)}: {error} ({place(error)})"
+        logger.warning("%s", told)
+        raise
 
 
 def _crasher(this: Run) -> Callable[[], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
@@ -10,6 +11,8 @@ from unittest.mock import patch
 
 from workflows.errors import RetryableStepError
 from workflows.features.outages.calls import Call, played
+
+_calls: Counter[str] = Counter()  # that were played, by service
 
 
 def unavailable(service: str, *, calls: int | None = None) -> AbstractContextManager[None]:
@@ -34,12 +37,19 @@ def _refuse(call: Call) -> None:
 
 @contextmanager
 def _play(service: str, concerns: Callable[[int], bool], what: Callable[[Call], None]) -> Iterator[None]:
-    """Do `what` before each call that `concerns` chooses by its number (from 1). The inner of two counts."""
-    numbers = count(1)
+    """Do `what` before each call that `concerns` chooses by its number (from 1). The inner of two counts.
+
+    Raises AssertionError if the service is not called: under that name there may be none.
+    """
+    numbers, before = count(1), _calls[service]
 
     def play(call: Call) -> None:
+        _calls[service] += 1
         if concerns(next(numbers)):
             what(call)
 
     with patch.dict(played, {service: play}):
         yield
+    assert _calls[service] > before, (
+        f"No call to {service!r} was made: the test proves nothing. Its name is that of call_to(...)."
+    )

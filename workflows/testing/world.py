@@ -38,6 +38,7 @@ class World:
         self.signals = signals
         self.overdue = overdue
         self.runs: Counter[int] = Counter()
+        self.met: set[str] = set()  # the names in `overdue` that a wait had
         self.looked: set[int] = set()  # the waits whose `look` was called
 
     def next_of(self, queue: str) -> Workflow | None:
@@ -55,12 +56,20 @@ class World:
                 return workflow
         return None
 
+    def require_met(self) -> None:
+        """Raise AssertionError for a name in `overdue` that no wait had: the test would prove nothing."""
+        unmet = sorted({*self.overdue} - self.met)
+        waits = Wait.objects.filter(workflow__queue=self.this.workflow.queue).values_list("name", flat=True)
+        assert not unmet, f"No wait is called {', '.join(unmet)}, but {', '.join(waits) or 'none was met'}: {self.this}"
+
     def _can_go_on(self, workflow: Workflow) -> bool:
         """Whether it is due, or would be after some time. Answers its open task, or sends it a signal, first."""
         if not workflow.waiting_for or workflow.invisible_until <= timezone.now():
             return True
         wait = Wait.objects.filter(workflow=workflow.pk, outcome="", superseded=False).order_by("pk").last()
-        if wait and (wait.kind == Wait.Kind.TIME or any(fnmatchcase(wait.name, name) for name in self.overdue)):
+        overdue = {name for name in self.overdue if wait and fnmatchcase(wait.name, name)}
+        self.met |= overdue
+        if wait and (wait.kind == Wait.Kind.TIME or overdue):
             Workflow.objects.filter(pk=workflow.pk).update(invisible_until=wait.deadline)
             return True
         if task := ManualTask.objects.open().filter(workflow=workflow.pk).first():

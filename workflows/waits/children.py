@@ -65,6 +65,14 @@ class ChildOutcome:
         return self.status == Workflow.Status.COMPLETE
 
 
+class UnknownChild(WaitError):
+    """No definition has the name of a child that is to be started."""
+
+    def __init__(self, workflow_type: str) -> None:
+        super().__init__(f"No definition in WORKFLOWS is called {workflow_type!r}.")
+        self.workflow_type = workflow_type
+
+
 def wait_for_children(
     workflow: Workflow, name: str, children: Iterable[Child], *, timeout: timedelta, formerly: str = ""
 ) -> list[ChildOutcome]:
@@ -197,7 +205,7 @@ def _row(parent: Workflow, wait: str, child: Child, key: str) -> dict[str, Any]:
 
 def _definition_of(child: Child) -> WorkflowDefinition:
     if child.workflow_type not in definitions():
-        raise WaitError(f"No definition in WORKFLOWS is called {child.workflow_type!r}.")
+        raise UnknownChild(child.workflow_type)
     return definitions()[child.workflow_type]
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from copy import copy
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from pydantic import BaseModel
 
-from tests.workflows.testing.order import ORDER, ORDERS, PAYLOAD, OrderContext, check_order, pay, with_step
+from tests.workflows.testing.order import ORDER, ORDERS, PAYLOAD, OrderContext, check_order, order_of, pay, with_step
 from workflows import testing
 from workflows.definition import Step, WorkflowDefinition
 from workflows.errors import RetryableStepError
@@ -143,3 +145,50 @@ def test_a_workflow_that_no_signal_to_its_linking_id_would_reach_fails_the_test(
     with pytest.raises(AssertionError, match=r"no linking id: its payload has no text or number .* at 'order.number'"):
         testing.run(linked, {"order": {"id": 7}}, signals=paid)
     assert testing.run(linked, {"order": {"number": 7}}, signals=paid).status == "COMPLETE"
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"failure": testing.Failure("chrage")}, "No step is called 'chrage'. Did you mean 'charge'?"),
+        ({"crash": "before_call"}, "No boundary is called 'before_call'"),
+        ({"crash": "after_call:chrage"}, "No once step is called 'chrage'. Did you mean 'charge'?"),
+    ],
+)
+def test_a_name_that_nothing_has_is_refused(told: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        testing.run(ORDER, PAYLOAD, **told)
+
+
+def test_a_wait_that_is_overdue_under_a_name_that_none_has_fails_the_test() -> None:
+    with pytest.raises(AssertionError, match="No wait is called paid, but review"):
+        testing.run(ORDER, PAYLOAD | {"large": True}, overdue=["paid", "rev*"])
+
+
+def test_a_failure_reaches_the_step_of_a_child() -> None:
+    run = testing.run(ORDERS, {"skus": ["A", "B"]}, children=[ORDER], failure=testing.Failure("charge"))
+    assert (run.failed, run.context["parcel"]) == (True, "FAILED, FAILED")
+    with pytest.raises(ValueError, match="'charge' is a step of a child"):
+        testing.check_compensation(ORDERS, {"skus": ["A"]}, testing.Failure("charge"), children=[ORDER])
+
+
+def test_a_child_whose_definition_is_not_given_fails_the_test_with_the_cure() -> None:
+    with pytest.raises(AssertionError, match=r"orders starts a order: add its definition, testing.run\(..., children="):
+        testing.run(ORDERS, {"skus": ["A"]})
+
+
+def test_a_run_shows_what_was_raised(caplog: pytest.LogCaptureFixture) -> None:
+    def breaks(*, workflow: Workflow, context: OrderContext) -> None:
+        raise KeyError("sku of the order")
+
+    run = testing.run(order_of(breaks), PAYLOAD)
+    assert "FAILED" in repr(run)
+    assert "KeyError: 'sku of the order'" in repr(run)
+    assert "breaks of order raised KeyError: 'sku of the order'" in caplog.text
+
+
+@testing.every_failure(ORDER)
+def test_the_path_past_a_deadline_is_undone_too(failure: testing.Failure) -> None:
+    run = testing.check_compensation(ORDER, PAYLOAD | {"large": True}, failure, overdue=["review"])
+    assert run.status == "FAILED"
+    assert "charge" not in run.results

@@ -69,9 +69,12 @@ def test_a_step_may_run_out_of_time_at_a_slow_one() -> None:
     assert (run.status, retried.detail["error_class"]) == ("COMPLETE", "workflows.timeouts.StepTimeout")
 
 
-def test_it_is_well_afterwards_and_others_are_all_the_time() -> None:
-    with testing.unavailable("programs"):
-        assert testing.run(LETTERS, {}).status == "COMPLETE"
+def test_it_is_well_afterwards() -> None:
     with testing.unavailable("letters"), testing.unavailable("letters", calls=0):
         assert testing.run(LETTERS, {}).status == "COMPLETE", "the inner one counts"
     assert testing.run(LETTERS, {}).status == "COMPLETE"
+
+
+def test_one_that_nothing_calls_takes_nothing_from_others_and_fails_the_test() -> None:
+    with pytest.raises(AssertionError, match="No call to 'leters' was made"), testing.unavailable("leters"):
+        assert testing.run(LETTERS, {}).status == "COMPLETE"
