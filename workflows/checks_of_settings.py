@@ -15,6 +15,7 @@ from django.core.exceptions import FieldDoesNotExist
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import IntegerField
 
+from workflows.definition import definitions
 from workflows.sealing.key_register import needs_extra
 
 Messages = Iterator[CheckMessage]
@@ -41,8 +42,8 @@ def check_database(**kwargs: Any) -> Messages:
 
 
 def check_named_definitions(**kwargs: Any) -> Messages:
-    """WORKFLOWS is set, and times are aware."""
-    if not settings.WORKFLOWS:
+    """There is something to run, from WORKFLOWS or a feature such as tasks; and times are aware."""
+    if not settings.WORKFLOWS and not _has_definitions():
         yield Warning(
             "WORKFLOWS is not set, so there is no workflow to run.",
             hint="List your definitions by their dotted paths: WORKFLOWS = ['shop.workflow.ORDER'].",
@@ -50,6 +51,13 @@ def check_named_definitions(**kwargs: Any) -> Messages:
         )
     if not settings.USE_TZ:
         yield Error("USE_TZ is False: all times here are aware.", hint="Write USE_TZ = True.", id="workflows.E034")
+
+
+def _has_definitions() -> bool:
+    try:
+        return bool(definitions())
+    except Exception:  # a check of the feature reports it
+        return True
 
 
 def check_users(**kwargs: Any) -> Messages:

@@ -1,7 +1,7 @@
-"""TASKS, for the setting TASKS: a backend for `django.tasks`, and Django's own two for tests
-(docs/background-tasks.md).
+"""TASKS, for the setting TASKS: a backend for `django.tasks`, and Django's own two for tests; and `task`, with
+`retries` on each version of Django (docs/background-tasks.md).
 """
 
-from workflows.features.tasks.backend import DummyBackend, ImmediateBackend, WorkflowsBackend
+from workflows.features.tasks.backend import DummyBackend, ImmediateBackend, WorkflowsBackend, task
 
-__all__ = ["DummyBackend", "ImmediateBackend", "WorkflowsBackend"]
+__all__ = ["DummyBackend", "ImmediateBackend", "WorkflowsBackend", "task"]

@@ -5,10 +5,10 @@ Tasks are declared while apps are loaded, so nothing here imports a model before
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from workflows.features.tasks import contract
 from workflows.features.tasks.contract import InvalidTask, Task, TaskResult
@@ -27,9 +27,36 @@ TIMEOUT = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetriedTask(AnyTask):
-    """A task that is tried again after an exception, `retries` times: `@task(retries=3)`."""
+    """A task that is tried again after an exception, `retries` times: `@workflows.tasks.task(retries=3)`."""
 
     retries: int = 0
+
+
+@overload
+def task(function: Callable[P, T], /) -> Task[P, T]: ...
+
+
+@overload
+def task(*, retries: int = 0, **options: Any) -> Callable[[Callable[P, T]], Task[P, T]]: ...
+
+
+def task(function: Callable[..., Any] | None = None, /, *, retries: int = 0, **options: Any) -> Any:
+    """Declare a task as `django.tasks.task` does, with `retries`, which that of Django 6.0 does not take.
+
+    Raises InvalidTask for `retries` of a backend that has none, and what Django raises.
+    """
+
+    def declare(called: Callable[..., Any]) -> Task[..., Any]:
+        declared: Task[..., Any] = contract.task(**options)(called)
+        if not retries:
+            return declared
+        if not isinstance(declared, RetriedTask):
+            raise InvalidTask(
+                f"The backend {declared.backend!r} has no retries: workflows.tasks has one that has, and two for tests."
+            )
+        return replace(declared, retries=retries)
+
+    return declare(function) if function else declare
 
 
 class DummyBackend(contract.DummyBackend):

@@ -12,6 +12,7 @@ from django.core.checks import CheckMessage, Error
 
 from workflows import extras
 from workflows.definition import Retention
+from workflows.redaction import class_name, place
 from workflows.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -36,12 +37,15 @@ def check_tasks(app_configs: Any = None, **kwargs: Any) -> Iterator[CheckMessage
         for fault in _wrong_options(backend):
             hint = "docs/background-tasks.md has the OPTIONS."
             yield Error(f"TASKS has OPTIONS that cannot be: {fault}", hint=hint, id="workflows.E047")
-        for name in backend.modules:
-            try:
-                import_module(name)
-            except ImportError as error:
-                hint = "Name modules by their dotted paths: 'modules': ['shop.jobs']."
-                yield Error(f"TASKS names {name!r}, which cannot be imported: {error}.", hint=hint, id="workflows.E042")
+    for name in discovery.modules(discovery.ours()):
+        try:
+            import_module(name)
+        except Exception as error:
+            hint = "Name modules by their dotted paths: 'modules': ['shop.jobs']."
+            if isinstance(error, TypeError) and "retries" in str(error):
+                hint = "Declare it by the task of ours: from workflows.tasks import task."
+            told = f"The tasks of {name!r} cannot be imported: {class_name(error)}: {error} ({place(error)})."
+            yield Error(told, hint=hint, id="workflows.E042")
 
 
 def _wrong_options(backend: WorkflowsBackend) -> Iterator[str]:

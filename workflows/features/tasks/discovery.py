@@ -22,11 +22,17 @@ def definitions() -> Iterable[TaskDefinition]:
     """
     if not (backends := ours()):
         return ()
-    modules = [f"{app.name}.tasks" for app in apps.get_app_configs() if module_has_submodule(app.module, "tasks")]
-    modules += [name for backend in backends for name in backend.modules]
-    declared = [each for name in modules for each in vars(import_module(name)).values() if isinstance(each, Task)]
+    declared = [
+        each for name in modules(backends) for each in vars(import_module(name)).values() if isinstance(each, Task)
+    ]
     # A task that one module imports from another is declared once.
     return {task.module_path: TaskDefinition(task, _backend(task, backends)) for task in declared}.values()
+
+
+def modules(backends: Sequence[WorkflowsBackend]) -> list[str]:
+    """The modules that declare tasks."""
+    own = [f"{app.name}.tasks" for app in apps.get_app_configs() if module_has_submodule(app.module, "tasks")]
+    return own + [name for backend in backends for name in backend.modules]
 
 
 def _backend(task: Task[..., Any], backends: Sequence[WorkflowsBackend]) -> WorkflowsBackend:

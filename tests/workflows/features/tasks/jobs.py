@@ -7,7 +7,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from workflows.errors import RetryableStepError, StepError
-from workflows.features.tasks.contract import TaskContext, task
+from workflows.features.tasks.contract import TaskContext
+from workflows.tasks import task
 
 seen: list[Any] = []
 
@@ -46,7 +47,7 @@ def insist_on_its_own_commit() -> None:
         pass
 
 
-@task(retries=2)  # type: ignore[call-arg, unused-ignore]
+@task(retries=2)
 def fail_twice() -> str:
     seen.append("tried")
     if len(seen) < 3:
@@ -54,12 +55,12 @@ def fail_twice() -> str:
     return "done"
 
 
-@task(retries=2)  # type: ignore[call-arg, unused-ignore]
+@task(retries=2)
 def give_up() -> None:
     raise StepError("In vain.", code="in_vain")
 
 
-@task(retries=1)  # type: ignore[call-arg, unused-ignore]
+@task(retries=1)
 def be_busy() -> None:
     raise RetryableStepError("The printer is busy.", code="busy")
 

@@ -17,15 +17,14 @@ from pytest_django import Settings
 from tests import engine
 from tests.engine import ENGINE, elsewhere, worker
 from tests.workflows.features.tasks.conftest import BACKEND, FAILED, JOBS, READY, RUNNING, SUCCESSFUL, row_of, run
+from workflows.checks_of_settings import check_named_definitions
 from workflows.definition import definitions
+from workflows.features.tasks import contract
 from workflows.features.tasks.checks import check_tasks
-from workflows.features.tasks.contract import (
-    InvalidTask,
-    TaskResultStatus,
-    task,
-)
+from workflows.features.tasks.contract import InvalidTask, TaskResultStatus
 from workflows.ingress import api_keys
 from workflows.models import Workflow
+from workflows.tasks import task
 
 pytestmark = ENGINE
 
@@ -148,7 +147,7 @@ def test_a_task_that_no_worker_would_find_is_refused(jobs: ModuleType, settings:
 
 
 def test_one_function_is_no_two_tasks_of_other_options(jobs: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "tried_again", task(retries=3)(jobs.add.func), raising=False)  # type: ignore[call-arg, unused-ignore]
+    monkeypatch.setattr(jobs, "tried_again", task(retries=3)(jobs.add.func), raising=False)
     definitions.cache_clear()
     with pytest.raises(InvalidTask, match="two functions"):
         jobs.add.enqueue(1, 1)
@@ -159,10 +158,10 @@ def test_tasks_that_are_not_valid(jobs: ModuleType) -> None:
         with pytest.raises(InvalidTask):
             jobs.add.using(**change)
     with pytest.raises(InvalidTask, match="retries"):
-        type(jobs.add)(func=jobs.add.func, retries=-1)
+        task(retries=-1)(jobs.add.func)
     long = jobs.add.func.__class__(jobs.add.func.__code__, {"__name__": "m" * 100}, "add")
     with pytest.raises(InvalidTask, match="100 characters"):
-        type(jobs.add)(func=long)
+        task(long)
 
 
 def test_options_that_cannot_be(jobs: ModuleType, settings: Settings) -> None:
@@ -190,9 +189,29 @@ def test_djangos_backends_for_tests_take_the_same_tasks(
     jobs: ModuleType, settings: Settings, backend: str, status: TaskResultStatus
 ) -> None:
     settings.TASKS = {"default": {"BACKEND": f"workflows.tasks.{backend}"}}
-    declared = task(retries=2)(jobs.add.func)  # type: ignore[call-arg, unused-ignore]
+    declared = task(retries=2)(jobs.add.func)
     assert declared.enqueue(1, 1).status == status
     assert not Workflow.objects.exists()
+
+
+def test_retries_of_a_backend_that_has_none_are_refused(jobs: ModuleType, settings: Settings) -> None:
+    settings.TASKS = {"default": {"BACKEND": f"{contract.DummyBackend.__module__}.DummyBackend"}}
+    with pytest.raises(InvalidTask, match="has no retries"):
+        task(retries=1)(jobs.add.func)
+
+
+def test_a_module_that_fails_is_a_finding_of_check_with_the_cure(jobs: ModuleType, settings: Settings) -> None:
+    options = {"modules": ["tests.workflows.features.tasks.old_jobs"]}
+    settings.TASKS = {"default": {"BACKEND": BACKEND, "OPTIONS": options}}
+    [told] = check_tasks()
+    assert (told.id, "old_jobs.py:" in told.msg) == ("workflows.E042", True)
+    assert told.hint == "Declare it by the task of ours: from workflows.tasks import task."
+
+
+def test_tasks_alone_are_something_to_run(jobs: ModuleType, settings: Settings) -> None:
+    settings.WORKFLOWS = []
+    definitions.cache_clear()
+    assert not list(check_named_definitions())
 
 
 def test_a_task_of_another_backend_may_be_enqueued_here(jobs: ModuleType, settings: Settings) -> None:
