@@ -257,6 +257,8 @@ WORKER_HEALTH_FILE = env.str("WORKER_HEALTH_FILE", default="")
 
 # Dotted paths of the definitions that this release knows.
 WORKFLOWS = env.list("WORKFLOWS", default=["onboarding.workflow.ONBOARDING"])
+# What pages call the person that a workflow is about.
+PERSON_WORD = env.str("PERSON_WORD", default="patient")
 # The definition of POST /v1/submissions. Empty in processes without submissions, such as workers.
 SUBMISSION_WORKFLOW = env.str("SUBMISSION_WORKFLOW", default="onboarding")
 

@@ -175,11 +175,11 @@ def _check_keys(definition: WorkflowDefinition) -> Messages:
     ]
     if wrong:
         message = f"Of {definition.name!r} these search keys are not valid: {', '.join(wrong)}."
-        hint = 'Each is a lower-case word and a SearchKey: {"email": SearchKey("patient.email", normalise.email)}.'
+        hint = 'Each is a lower-case word and a SearchKey: {"email": SearchKey("customer.email", normalise.email)}.'
         yield Error(message, hint=hint, obj=definition, id="workflows.E013")
     if not all(isinstance(field, str) and all(field.split(".")) for field in definition.business_key):
         message = f"The business key of {definition.name!r} does not name fields of its payload."
-        hint = 'Name them with dots, as in business_key=("patient.email", "program").'
+        hint = 'Name them with dots, as in business_key=("customer.email", "program").'
         yield Error(message, hint=hint, obj=definition, id="workflows.E014")
 
 

@@ -11,6 +11,7 @@ from django.db import connections
 DEFAULTS: dict[str, Any] = {
     "WORKFLOWS": [],  # `checks_of_settings` asks for one
     "SUBMISSION_WORKFLOW": "",
+    "PERSON_WORD": "customer",
     "SIGNAL_SOURCES": [],
     "RELEASE": "",
     "WORKER_LEASE_SECONDS": 0,

@@ -6,9 +6,13 @@ The engine has words for its own codes, and for what to tell a patient in each s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+from django.conf import settings
 
 from workflows.spelling import explain_options
 
@@ -210,6 +214,24 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
 
 # For an error without a code, or with one that has no words.
 UNFORESEEN = CodeWords("Something unforeseen happened. An engineer has to look before it is retried.", _LATER)
+
+
+_PERSON = re.compile(r"\b(?:(?P<an>[Aa]) )?(?P<person>[Pp]atient)(?P<more>s\b)?(?!\w|\.\w)")
+
+
+def of_person(text: str) -> str:
+    """A sentence of the engine's, which says "patient", with the word for whom a project's workflows are about.
+
+    That is the setting PERSON_WORD. Its plural ends in -s, and its "a" becomes "an" before a vowel.
+    """
+    word: str = settings.PERSON_WORD
+    return text if word == "patient" else _PERSON.sub(partial(_named, word), text)
+
+
+def _named(word: str, found: re.Match[str]) -> str:
+    said = (word.capitalize() if found["person"][0] == "P" else word) + (found["more"] or "")
+    article = found["an"] and found["an"] + ("n" if word[0] in "aeiou" else "")
+    return f"{article} {said}" if article else said
 
 
 def words_for_step(wording: Wording, name: str) -> StepWords:

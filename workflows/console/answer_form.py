@@ -23,7 +23,7 @@ from workflows.console.typed import TimeField
 from workflows.operations import answer_models
 from workflows.postgres.jsonb import Unstorable, ensure_storable
 from workflows.telling import words
-from workflows.wording import Wording, label_of_result
+from workflows.wording import Wording, label_of_result, of_person
 
 # The longest text with a one-line field: an e-mail address. A model with json_schema_extra={"format": "textarea"} gets
 # more lines.
@@ -154,7 +154,9 @@ class UndoForm(YesForm):
         max_length=200,
         required=False,
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
-        help_text="What it is found by in the other system: the number of the refund, say. No patient data, please.",
+        help_text=of_person(
+            "What it is found by in the other system: the number of the refund, say. No patient data, please."
+        ),
     )
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, asked: bool = True, never: str = "") -> None:

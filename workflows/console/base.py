@@ -27,6 +27,7 @@ from workflows.console.paging import KeysetList, is_number
 from workflows.errors import NotAllowed
 from workflows.telling import words
 from workflows.templatetags.cards import timed
+from workflows.wording import of_person
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -36,7 +37,7 @@ else:
 
 T = TypeVar("T")
 
-KEPT = "Kept in the history, with your name. No patient data, please."
+KEPT = of_person("Kept in the history, with your name. No patient data, please.")
 
 
 def reason_field(help_text: str = KEPT, **options: Any) -> forms.CharField:
@@ -78,7 +79,7 @@ class OptionalReasonForm(ReasonForm):
 class RetryForm(ReasonForm):
     """The usual reasons, and a field for any other."""
 
-    USUAL = ("The cause is mended.", "The patient has asked for it.", "Probably temporary; try once more.")
+    USUAL = ("The cause is mended.", of_person("The patient has asked for it."), "Probably temporary; try once more.")
 
     why = forms.ChoiceField(
         label="Why",

@@ -32,7 +32,7 @@ from workflows.models import Event
 from workflows.models.failure import Cause
 from workflows.telling import words
 from workflows.telling.steps import title_of
-from workflows.wording import is_explained, words_for_code
+from workflows.wording import is_explained, of_person, words_for_code
 
 SEE = "workflows.view_workflow"
 PER_PAGE = 50
@@ -45,7 +45,7 @@ SHOWN = {
     "30d": "All of the last 30 days",
 }
 
-SUPPORT, ENGINEERS, NOBODY = "Support", "Engineers", "Nobody: the patients were told"
+SUPPORT, ENGINEERS, NOBODY = "Support", "Engineers", of_person("Nobody: the patients were told")
 ADVICE = {
     "passing": "Probably temporary; try once more.",
     "explained": "A retry alone does not help.",

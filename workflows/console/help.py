@@ -7,6 +7,8 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.views.decorators.http import require_safe
 
+from workflows.wording import of_person
+
 # What a workflow's page says, what that means, and what to do.
 STATES = (
     ("Queued", "it waits for a worker; its turn comes in a moment", "nothing"),
@@ -80,5 +82,6 @@ WORDS = (
 
 @require_safe
 def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
-    context = {**site.each_context(request), "title": "What the words mean", "states": STATES, "words": WORDS}
+    states, words = ([tuple(map(of_person, each)) for each in rows] for rows in (STATES, WORDS))
+    context = {**site.each_context(request), "title": "What the words mean", "states": states, "words": words}
     return TemplateResponse(request, "admin/workflows/help.html", context)

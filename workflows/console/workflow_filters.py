@@ -18,7 +18,7 @@ from workflows.models import State, Wait, Workflow
 from workflows.models.failure import of_code
 from workflows.models.workflow import AWAITS_RELEASE, UNACKNOWLEDGED
 from workflows.telling import words
-from workflows.wording import ENGINE_CODES, words_for_step
+from workflows.wording import ENGINE_CODES, of_person, words_for_step
 
 
 class StateFilter(paging.Filter):
@@ -83,7 +83,7 @@ class UnexpectedFilter(admin.SimpleListFilter):
     parameter_name = "unexpected"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [("yes", "No: not the patient's own doing")] if self.value() else []
+        return [("yes", of_person("No: not the patient's own doing"))] if self.value() else []
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
         return queryset.filter(recent_failures.is_unexpected()) if self.value() else queryset

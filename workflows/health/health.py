@@ -14,7 +14,7 @@ from workflows.health.counts import Counts
 from workflows.health.figures import in_order
 from workflows.health.reasons import NAMED, WAITS_TOO_LONG, About, Level, Piece, Reason, of, reason, seconds
 from workflows.health.workers import LongestDue
-from workflows.wording import length, plain
+from workflows.wording import length, of_person, plain
 
 # Seconds. Workers look several times a second, so usually nothing waits for one; a minute means a backlog.
 WAITS_LONG = 60.0
@@ -150,7 +150,7 @@ def _money(counts: Counts) -> Iterator[Reason]:
     if number := counts.unclear.number:
         what = "workflow" if number == 1 else "workflows"
         has = "has" if number == 1 else "have"
-        told = f" {has} not found out for an hour whether the patient was charged"
+        told = of_person(f" {has} not found out for an hour whether the patient was charged")
         yield reason(Level.TROUBLE, of(counts.unclear, what), Piece(told))
     if counts.holding.number:
         is_one = counts.holding.number == 1

@@ -107,7 +107,7 @@ def _failures(found: Counts) -> Iterator[Family]:
     yield one("onramp_failed_last_hour", "Workflows that failed in the last hour.", found.failed.number)
     yield one(
         "onramp_unexplained_failures_last_hour",
-        "Those of them whose code has no words that make it the patient's own.",
+        "Those of them whose code has no words that make it the sender's own.",
         found.unexpected.number,
     )
     yield one(
@@ -228,7 +228,7 @@ def _promises() -> Iterator[Family]:
     )
     yield Family(
         "workflow_slo_ratio",
-        "The share that is to complete, of those that neither fail by the patient's own doing nor are cancelled.",
+        "The share that is to complete, of those that neither fail by the sender's own doing nor are cancelled.",
         ["workflow_type"],
         (([name], slo.completed) for name, slo in slos.items()),
     )

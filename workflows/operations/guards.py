@@ -18,6 +18,7 @@ from workflows import times
 from workflows.errors import NotAllowed
 from workflows.models import Event, State, Workflow, correction, manual_task
 from workflows.state import history
+from workflows.wording import of_person
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -180,7 +181,7 @@ def why_emptied(workflow: Workflow) -> str:
     """Why nothing can be done with a workflow: its content was deleted. Empty if it has content."""
     if not workflow.emptied_at:
         return ""
-    return (
+    return of_person(
         f"What it was sent was deleted at {times.minute(workflow.emptied_at)}: nothing can be done with it any "
         "more. If the patient still needs something, they have to send it again."
     )

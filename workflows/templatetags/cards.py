@@ -17,6 +17,7 @@ from django.utils.text import capfirst
 
 from workflows import times
 from workflows.extension import Panel
+from workflows.wording import of_person
 
 register = template.Library()
 # As `times.clock`, `brief`, `minute` and `second` write a time, before the name of its zone.
@@ -25,6 +26,7 @@ _CLOCK = r"(?:(\d{4}-\d{2}-\d{2}) )?(\d{2}:\d{2}(?::\d{2})?)"
 
 register.filter("clock", times.clock)
 register.filter("utc", times.utc)
+register.filter("of_person", of_person)
 
 
 @register.simple_tag(takes_context=True)

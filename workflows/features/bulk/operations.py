@@ -43,6 +43,7 @@ from workflows.operations.payments import charged_again
 from workflows.operations.two_people import is_needed_to_retry
 from workflows.postgres.statements import execute
 from workflows.signals.waking import Slice
+from workflows.wording import of_person
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -118,7 +119,7 @@ def why_four_eyes(bulk: BulkOperation, user: User) -> str:
     if verbs()[bulk.verb].charges_again and user.has_perm(CANCEL_PAID):  # others charge nobody again
         rows = list(bulk.items.values_list("row", flat=True))
         if is_needed_to_retry(*rows):
-            return "patients are charged again, and that takes two people"
+            return of_person("patients are charged again, and that takes two people")
         again = len({each.workflow_id for each in charged_again(*rows)})
         if again > ALONE:
             return f"{again} are charged again, and more than {ALONE} of those need a second person"

@@ -194,7 +194,7 @@ ACKNOWLEDGE_EACH = BulkVerb(
     ],
     about_reason="What was done about it.",
     among="failures",
-    examples=['bulk acknowledge --code card_declined --reason "The patients were told."'],
+    examples=['bulk acknowledge --code card_declined --reason "The customers were told."'],
 )
 
 # --- Assign ---------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from workflows.operations.guards import (
 )
 from workflows.operations.workflows import start_again
 from workflows.state import transitions
+from workflows.wording import of_person
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -50,4 +51,6 @@ def not_a_duplicate(workflow_id: int, *, user: User, reason: str) -> None:
 
 def why_not_say_no_duplicate(user: User) -> str:
     """Why `user`, who may retry, may not say that a workflow is no duplicate; empty if they may."""
-    return "" if user.has_perm(CANCEL_PAID) else "The patient may be charged a second time: ask a support lead."
+    return (
+        "" if user.has_perm(CANCEL_PAID) else of_person("The patient may be charged a second time: ask a support lead.")
+    )

@@ -16,6 +16,7 @@ from workflows.features.business_key.duplicates import Other
 from workflows.features.business_key.holders import HOLDER
 from workflows.features.business_key.operations import not_a_duplicate, why_not_say_no_duplicate
 from workflows.models import Workflow
+from workflows.wording import of_person
 
 
 def notes(workflow: Workflow, others: Sequence[Other]) -> Iterator[Note]:
@@ -43,7 +44,7 @@ def _consequences(row: Workflow) -> Iterator[str]:
     yield "A worker takes it up at once, and runs it beside the others, whatever becomes of them."
     if first:
         yield f"Look at workflow {first.workflow_id} first: what it does, or has done, this one does once more."
-    yield "A patient who sent both is charged a second time."
+    yield of_person("A patient who sent both is charged a second time.")
 
 
 NOT_A_DUPLICATE = Verb(
@@ -61,8 +62,10 @@ NOT_A_DUPLICATE = Verb(
 
 POSSIBLE_DUPLICATE = Dialogue(
     *("Carry it out as well", "Do not carry it out"),
-    "Carried out, it runs beside the other one, and the patient may be charged a second time. Else it ends as a "
-    "duplicate, uncharged; while the other one is under way it waits, and takes its place if that one fails.",
+    of_person(
+        "Carried out, it runs beside the other one, and the patient may be charged a second time. Else it ends as a "
+        "duplicate, uncharged; while the other one is under way it waits, and takes its place if that one fails."
+    ),
     expired="Then it ends uncharged, and “For you” lists it.",
     reason="Required.",
     needs_reason=True,

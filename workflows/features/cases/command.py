@@ -28,6 +28,6 @@ SUBCOMMANDS = {
         "Add a note to a workflow, for colleagues: --reason is its text. Only the workflow's page shows it.",
         _arguments,
         _note,
-        ['note 4711 --reason "The patient calls back on Monday."'],
+        ['note 4711 --reason "The customer calls back on Monday."'],
     ),
 }

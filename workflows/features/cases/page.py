@@ -15,6 +15,7 @@ from workflows.extension import Note, Panel
 from workflows.features.cases import operations as cases
 from workflows.models import CaseNote, Workflow
 from workflows.telling import words
+from workflows.wording import of_person
 
 NOTES_SHOWN = 50
 
@@ -24,7 +25,9 @@ class NoteForm(ReasonForm):
         label="Note",
         max_length=cases.MOST_CHARACTERS,
         widget=forms.Textarea(attrs={"rows": 6}),
-        help_text=f"At most {cases.MOST_CHARACTERS:,} characters. Kept with your name. No patient data, please.",
+        help_text=of_person(
+            f"At most {cases.MOST_CHARACTERS:,} characters. Kept with your name. No patient data, please."
+        ),
     )
     form = forms.UUIDField(required=False, initial=uuid4, widget=forms.HiddenInput)
 
@@ -37,7 +40,7 @@ NOTE = Verb(
     applies=lambda row: True,
     consequences=lambda row: [
         "The note stands on the workflow's page, for all who may see the workflow. Nothing else changes.",
-        "It cannot be changed or deleted: it goes when what was sent is deleted. The patient never sees it.",
+        of_person("It cannot be changed or deleted: it goes when what was sent is deleted. The patient never sees it."),
     ],
     form=NoteForm,
     asks="Add a note to {}",

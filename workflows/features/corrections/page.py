@@ -14,6 +14,7 @@ from workflows.features.retention.content import DELETED
 from workflows.models import Correction, Workflow
 from workflows.telling import consequences, words
 from workflows.telling.history import in_words
+from workflows.wording import of_person
 
 
 class _ValuesForm(ReasonForm):
@@ -82,7 +83,7 @@ def _ids(row: Workflow) -> list[int]:
 
 def _of_asking(row: Workflow) -> Iterator[str]:
     correctable = corrections.correctable_of(row)
-    yield (
+    yield of_person(
         "Nothing is changed before another user approves it, who types the new values again, as the patient says them."
     )
     yield from _of_change(row, correctable.fields if correctable else ())
@@ -91,7 +92,7 @@ def _of_asking(row: Workflow) -> Iterator[str]:
 def _of_approval(row: Workflow) -> Iterator[str]:
     if asked := _asked(row):
         yield f"{_in_words(asked)} {words.ended(asked.reason)}"
-        yield "Type the new values as you know them, from the patient or from what the patient has sent."
+        yield of_person("Type the new values as you know them, from the patient or from what the patient has sent.")
         yield from _of_change(row, [each["field"] for each in asked.told])
 
 

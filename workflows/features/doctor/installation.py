@@ -184,7 +184,7 @@ def keys_of_search() -> Iterator[Finding]:
     ]
     if lost := sum(key_id not in known for key_id in sample):
         share = f"{lost} of {len(sample)} search keys were made with a key that SEARCH_KEYS lacks here"
-        what = f"{share}: Find misses workflows, and a patient who submits twice is onboarded twice."
+        what = f"{share}: Find misses workflows, and what is submitted twice is done twice."
         cure = "Put the old key behind the new one, then run manage.py searchkeys rotate: see its --help."
         yield Finding(Level.CRITICAL, "search keys", what, cure)
 

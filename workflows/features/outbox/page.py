@@ -20,9 +20,10 @@ from workflows.features.outbox import health as outbox
 from workflows.features.outbox import operations as outbox_operations
 from workflows.models import OutboxEvent
 from workflows.telling import words
+from workflows.wording import of_person
 
 State = OutboxEvent.State
-ABOUT = (
+ABOUT = of_person(
     "What it says is shown nowhere: it may be about a patient. While it is not sent, the later events of the workflow "
     "for this destination wait."
 )

@@ -17,6 +17,7 @@ from workflows.console.choosing import ChoosesMany
 from workflows.features.queues import bulk_verbs, messages, undelivered
 from workflows.models import UndeliveredMessage
 from workflows.telling import words
+from workflows.wording import of_person
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -28,7 +29,7 @@ OF_REFUSED = (
     "it and send it again; when what was wrong is mended on our side, redeliver it."
 )
 OF_LEFT = "Send the broker's dead letters again (docs/queues.md), or settle them there. Then discard this line."
-ABOUT = (
+ABOUT = of_person(
     "No workflow got this message. What it says is kept, and shown nowhere: it may be about a patient. The sender can "
     "correct it and send it again; if it came too early, redeliver it."
 )

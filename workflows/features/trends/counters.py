@@ -51,7 +51,7 @@ def _of_workflows(found: Mapping[str, list[Point]], types: Sequence[str]) -> Ite
     yield _counter(
         "workflow_finished",
         "Workflows that came to rest; one that a person retries does so again. explained: a failure that is the "
-        "patient's own, by the words for its code.",
+        "sender's own, by the words for its code.",
         ["workflow_type", "status", "cancelled", "explained"],
         found[Metric.FINISHED],
         _finish,

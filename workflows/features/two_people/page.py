@@ -13,6 +13,7 @@ from workflows.extension import Note
 from workflows.models import Confirmation, Workflow
 from workflows.operations import two_people
 from workflows.telling import consequences, words
+from workflows.wording import of_person
 
 
 def _open(row: Workflow) -> Confirmation | None:
@@ -82,7 +83,7 @@ REVIEW = Verb(
     why_not=lambda row, user: next((two_people.why_not_review(each, user) for each in _unreviewed(row)), ""),
     consequences=lambda row: [
         *(f"{_alone(each)} {words.ended(each.reason)}" for each in _unreviewed(row)[:1]),
-        "Compare it with what the other system says: was the patient charged once?",
+        of_person("Compare it with what the other system says: was the patient charged once?"),
         "Your note stands in the history, and it leaves “For you”. Nothing else changes.",
     ],
     seen=(("seen", lambda row: [each.pk for each in _unreviewed(row)[:1]]),),

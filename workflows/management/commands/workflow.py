@@ -69,7 +69,7 @@ class Command(DatabaseCommand, HelpInLines):
             )
             subcommand.add_arguments(its)
             its.add_argument("--actor", required=True, metavar="USER", help="the user of the console who does it")
-            its.add_argument("--reason", default="", help="kept with it; no patient data")
+            its.add_argument("--reason", default="", help="kept with it; no personal data")
             its.add_argument("--dry-run", action="store_true", help="say what would happen, and change nothing")
             its.add_argument("--json", action="store_true", help="one JSON object, for scripts")
             its.set_defaults(subcommand=subcommand)

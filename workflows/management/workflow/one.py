@@ -135,7 +135,7 @@ SUBCOMMANDS = {
         "Cancel a workflow that is under way. It says what is reversed, and what is given back. It needs a reason.",
         _of,
         _cancel,
-        ["cancel 4711 --dry-run", 'cancel 4711 --reason "The patient has asked for it."'],
+        ["cancel 4711 --dry-run", 'cancel 4711 --reason "The customer has asked for it."'],
     ),
     "run-now": Subcommand(
         "Have a workflow that is retrying or waiting taken up at once.",

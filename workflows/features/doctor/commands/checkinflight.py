@@ -17,7 +17,7 @@ HELP = """\
 What the definitions of this checkout would do to all workflows that are under way. Run it before its workers start.
 
 It reads each of them, a batch at a time, holds no lock, calls nothing and changes nothing. What it finds is by type,
-with the number of workflows and one of them as an example; no value of a patient's is told.
+with the number of workflows and one of them as an example; no value of a payload is told.
 
 It cannot see the names of waits, which stand in the code of steps: `manage.py workflow replay` meets them.
 

@@ -61,7 +61,7 @@ WORDS = {
     ),
     Kind.NOT_AT_SERVICE: (
         "The service has no such call",
-        "No worker makes it again. Ask the service's owners; do by hand what the patient was told.",
+        "No worker makes it again. Ask the service's owners; do by hand what the sender was told.",
     ),
     Kind.REVERSED_AT_SERVICE: (
         "Somebody has reversed the call at the service",
