@@ -68,6 +68,7 @@ class WorkflowsConfig(AppConfig):
         register(checks.check_codes_have_words, Tags.database)
         register(checks.check_teams, Tags.database)
         register(checks_of_people.check_two_people, Tags.database)
+        register(checks_of_people.check_deciders, Tags.database)
         register(checks.check_sources_have_secrets, Tags.database)
         register(checks.check_server_log, Tags.database)
         for extension in installed():

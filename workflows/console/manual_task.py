@@ -207,6 +207,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             "workflow_badge": words.badge(row.workflow.state, State(row.workflow.state).label),
             "late": late,
             "open_to_decide": open_to_decide,
+            "nobody_decides": operations.why_nobody_decides(row) if open_to_decide else "",
             "stranded": open_to_decide and is_stranded(row),
             "overdue": open_to_decide and is_overdue(row),
             "overdue_badge": words.badge("overdue", "Overdue"),

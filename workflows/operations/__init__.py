@@ -58,6 +58,7 @@ from workflows.operations.tasks import (
     reject,
     release_task,
     retract,
+    why_nobody_decides,
     why_not_assign,
     why_not_claim,
     why_not_decide,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.db import IntegrityError
+from django.db.models import Q
 
 from workflows import times
 from workflows.engine import compensation, undo_question
@@ -269,6 +270,20 @@ def why_not_assign(task: ManualTask, user: User) -> str:
 def why_not_decide(task: ManualTask, user: User) -> str:
     """Why `user` cannot decide the task, in a sentence; empty if they can."""
     return _why_over(task) or _why_not_theirs(task, user) or _why_taken(task, user)
+
+
+def why_nobody_decides(task: ManualTask) -> str:
+    """Why no user can decide the task, in a sentence; empty if one can. Superusers outside its team do not count."""
+    users = able_to_decide(task)
+    if task.team:
+        users = users.filter(Q(is_superuser=False) | Q(groups__name=task.team))
+    if users.exists():
+        return ""
+    group = "support lead" if task.team == OPERATIONS else "approver"
+    whom = f"in the team {task.team} may decide it: its members" if task.team else "may decide it: those who should"
+    return (
+        f"Nobody {whom} have to be staff, and in the group {group}, too. Ask the person who administers the accounts."
+    )
 
 
 def why_not_retract(task: ManualTask, user: User) -> str:

@@ -33,6 +33,15 @@ def test_it_says_whose_it_is_until_when_and_what_happens_then(as_: Login) -> Non
         assert shown in told
 
 
+def test_it_says_that_nobody_in_its_team_may_decide_it(as_: Login) -> None:
+    lead = as_("support lead")
+    row = task(team="approver")
+    told = "For the team approver. Nobody in the team approver may decide it: its members have to be staff"
+    assert told in words(page(lead, row))
+    as_("approver")
+    assert "Nobody in the team" not in words(page(lead, row))
+
+
 def test_what_happens_when_nobody_decides_is_said(as_: Login) -> None:
     approver = as_("approver")
     expiries: list[tuple[dict[str, Any], str]] = [

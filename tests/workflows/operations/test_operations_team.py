@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group, User
 
 from tests.groups import make_groups
 from tests.workflows.operations.people import task, user
 from workflows import operations
+from workflows.checks_of_people import check_deciders
 from workflows.errors import NotAllowed
 from workflows.models import ManualTask
 
@@ -39,6 +41,33 @@ def test_a_member_answers_the_engines_questions_and_decides_nothing_else(group: 
                 operation(row.pk, user=lena)
         row.refresh_from_db()
         assert (row.state, row.assignee) == ("open", None)
+
+
+def test_check_and_page_say_where_no_user_may_decide() -> None:
+    """A member of a team has no right to decide by that, and no task is left to superusers."""
+    ada, boss = user("ada", teams=("payers",)), User.objects.create_superuser("boss")
+    for row in (task(team="payers"), task(team="payers"), question()):
+        assert operations.why_nobody_decides(row).startswith(f"Nobody in the team {row.team} may decide it: its member")
+    assert "the group support lead, too" in operations.why_nobody_decides(row)
+
+    def warned() -> list[str]:
+        return [each.msg for each in check_deciders(databases=["default"])]
+
+    assert not list(check_deciders(databases=None))
+    assert warned() == [
+        "No user may decide what the team 'operations' is asked; 1 tasks wait for it.",
+        "No user may decide what the team 'payers' is asked; 2 tasks wait for it.",
+    ]
+    ada.groups.add(Group.objects.get(name="approver"))
+    user("lena", teams=("support lead",))
+    assert warned() == []
+    ada.delete()
+    boss.groups.add(Group.objects.get(name="payers"))
+    assert warned() == [], "they are in the team themselves"
+    task()
+    assert warned() == [], "theirs, if no team is named"
+    User.objects.update(is_staff=False)
+    assert "No user may decide the tasks without a team; 1 wait." in warned()
 
 
 def test_a_groups_own_tasks_are_not_decided_by_a_permission_to_resolve() -> None:
