@@ -8,20 +8,10 @@ from __future__ import annotations
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
-from django.utils.cache import add_never_cache_headers
 from django.views.decorators.csrf import requires_csrf_token
 
-FORBIDDEN = {
-    "title": "You may not do this",
-    "said": "Your account has no permission for this page, or for what you have just sent.",
-    "help": "Nothing was done. If you need it for your work, ask the person who administers your account.",
-}
-NOT_FOUND = {
-    "title": "There is nothing here",
-    "said": "No page has this address. The number may be mistyped, or the link may have been cut short.",
-    "help": "Look at the address again, or start from Home. A workflow is found by its number, or by the patient's "
-    "e-mail address or phone number.",
-}
+from workflows.console import refused
+
 STALE_FORM = {
     "title": "Send it once more, please",
     "said": "This form was too old, or was open while you signed in again elsewhere.",
@@ -43,12 +33,12 @@ BROKEN = {
 
 @requires_csrf_token
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _page(request, 403, FORBIDDEN)
+    return _page(request, 403, refused.FORBIDDEN)
 
 
 @requires_csrf_token
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _page(request, 404, NOT_FOUND)
+    return _page(request, 404, refused.NOT_FOUND)
 
 
 @requires_csrf_token
@@ -68,16 +58,11 @@ def _page(request: HttpRequest, status: int, words: dict[str, str]) -> HttpRespo
     """The page with the user's header and bar."""
     if not hasattr(request, "user"):  # refused before the user was known
         return _bare(status, words)
-    context = {**admin.site.each_context(request), **words}
-    return _answer(status, render_to_string("errors/page.html", context, request=request))
+    return refused.page(request, status, words)
 
 
 def _bare(status: int, words: dict[str, str]) -> HttpResponse:
     """The page without any query, because the database may be what is broken."""
-    return _answer(status, render_to_string("errors/bare.html", {**words, "site_header": admin.site.site_header}))
-
-
-def _answer(status: int, html: str) -> HttpResponse:
-    response = HttpResponse(html, status=status)
-    add_never_cache_headers(response)  # the address may work in a minute, or for another user
-    return response
+    return refused.answer(
+        status, render_to_string("errors/bare.html", {**words, "site_header": admin.site.site_header})
+    )

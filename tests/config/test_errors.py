@@ -14,6 +14,7 @@ from django.db import IntegrityError, OperationalError, connection
 from django.http import HttpResponse
 from django.test import Client
 
+from config.urls import urlpatterns
 from tests.workflows.admin.walk.kept import log_lines
 from workflows.console.site import ConsoleSite
 from workflows.models import Service
@@ -80,6 +81,24 @@ def test_it_says_in_plain_words_what_to_do_and_has_a_way_home(client: Client, wh
     # Whoever is signed in keeps the bar and the search, where nothing is broken.
     is_whole = status in (403, 404)
     assert ('<nav class="bar"' in html, "data-find" in html) == (is_whole, is_whole)
+
+
+class PlainUrls:
+    """Those of a project that names no handlers."""
+
+    urlpatterns = urlpatterns
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_project_without_handlers_has_the_consoles_pages(client: Client, settings: Any, debug: bool) -> None:
+    settings.ROOT_URLCONF, settings.DEBUG = PlainUrls, debug
+    for what in ("no permission", "no such page", "no such row"):
+        status, title, ask = PAGES[what]
+        response = ask(client)
+        assert response.status_code == status
+        assert ('<nav class="bar"' in response.content.decode()) == (status == 403 or not debug)
+        assert title in response.content.decode() or (debug and status == 404)
+    assert '<nav class="bar"' not in client.get("/nothing/").content.decode(), "not of the console"
 
 
 def test_what_is_refused_before_the_way_to_https_has_the_policy_too(client: Client, settings: Any) -> None:

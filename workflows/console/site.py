@@ -53,6 +53,12 @@ class ConsoleSite(admin.AdminSite):
     def admin_view(self, view: Callable[..., HttpResponseBase], cacheable: bool = False) -> Any:
         return super().admin_view(looks.unless_seen(view), cacheable)
 
+    def admin_view(self, view: Any, cacheable: bool = False) -> Any:
+        """A view for staff, which says in words what it refuses."""
+        from workflows.console.refused import in_words  # as below
+
+        return super().admin_view(in_words(view), cacheable)
+
     def get_urls(self) -> list[Any]:
         from workflows.console import failures, find, help, incident, needs_a_person  # these pages need this site
 
