@@ -9,12 +9,13 @@ from django.contrib.auth.models import Group
 from django.core.checks import CheckMessage, Warning
 from django.db import DEFAULT_DB_ALIAS, ProgrammingError
 from django.db.models import Count
+from django.utils import timezone
 
 from workflows.checks import readable_definitions
 from workflows.models import ManualTask
 from workflows.models.manual_task import OPERATIONS, able_to_decide
 from workflows.operations.tasks import why_nobody_decides
-from workflows.operations.two_people import able_to_charge_again
+from workflows.operations.two_people import YOUNGEST, able_to_charge_again
 
 
 def check_two_people(*, databases: Collection[str] | None = None, **kwargs: Any) -> Iterator[CheckMessage]:
@@ -28,12 +29,16 @@ def check_two_people(*, databases: Collection[str] | None = None, **kwargs: Any)
         ("charge again what was refunded", able_to_charge_again(), "retry_workflow and cancel_paid_workflow"),
     ):
         try:
-            people = {email.strip().lower() or pk for pk, email in users.values_list("pk", "email")}
+            found = list(users.values_list("pk", "email", "date_joined"))
         except ProgrammingError:  # not migrated yet: `migrate` runs checks, too
             return
+        of_any_age = {email.strip().lower() or pk for pk, email, _ in found}
+        people = {email.strip().lower() or pk for pk, email, joined in found if joined <= timezone.now() - YOUNGEST}
         if len(people) < 2:
+            too_new = len(of_any_age) - len(people)
             yield Warning(
-                f"Two people have to {what} ({', '.join(names)}), and {len(people)} may.",
+                f"Two people have to {what} ({', '.join(names)}), and {len(people)} may"
+                + (f"; {too_new} more from when their account is a day old." if too_new else "."),
                 hint=f"Give another person an account with {rights}: by the group support lead, for example. Until "
                 "then a lead confirms their own answer, after eight hours.",
                 id="workflows.W041",

@@ -21,7 +21,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth import get_user_model
-from django.db.models import Q, QuerySet, Subquery
+from django.db.models import Min, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from workflows import times
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 # The minimum age of the second account: nobody makes one just for this.
 YOUNGEST = timedelta(hours=24)
+TOO_NEW = "the accounts of those who could are less than a day old"
 RETRIED, BY_HAND = "retry", "by_hand"
 ASKED = "Nothing happens yet: another user has to confirm it."
 GONE = "Nobody asks for that any more, or somebody has decided it: look at it again."
@@ -222,11 +223,16 @@ def why_not_alone(asked: Confirmation, user: User) -> str:
     """Why `user` may not confirm what they have said themselves; empty if nobody else may, and they have waited."""
     if others(able(asked), asked.asked_by).exists():
         return "You have said this yourself: another user confirms it."
+    first = others(able(asked), asked.asked_by, of_any_age=True).aggregate(joined=Min("date_joined"))["joined"]
     if not user.has_perm(CANCEL_PAID):
+        if first:
+            at = times.minute(first + YOUNGEST)
+            return f"You have said this yourself, and nobody else may confirm it before {at}: {TOO_NEW}."
         return "You have said this yourself, and nobody else may confirm it: ask for a second account that may."
     if not Confirmation.objects.filter(pk=asked.pk, asked_at__lte=ClockTimestamp() - ALONE_AFTER).exists():
         at = times.minute(asked.asked_at + ALONE_AFTER)
-        return f"Nobody else may confirm it. If that stays so, you may confirm it alone from {at} on."
+        so_far = f" before {times.minute(first + YOUNGEST)}: {TOO_NEW}" if first else ""
+        return f"Nobody else may confirm it{so_far}. If that stays so, you may confirm it alone from {at} on."
     return ""
 
 
@@ -254,8 +260,9 @@ def able_to_charge_again() -> QuerySet[User]:
     return users.filter(pk__in=both[0], is_staff=True).filter(pk__in=both[1])
 
 
-def others(among: QuerySet[User], user: User) -> QuerySet[User]:
-    """Those who are another person than `user`, and whose accounts are a day old."""
+def others(among: QuerySet[User], user: User, *, of_any_age: bool = False) -> QuerySet[User]:
+    """Those who are another person than `user`, and whose accounts are a day old, or `of_any_age`."""
     email = user.email.strip()
     same = Q(pk=user.pk) | (Q(email__iexact=email) if email else Q(pk=None))
-    return among.exclude(same).filter(date_joined__lte=timezone.now() - YOUNGEST)
+    found = among.exclude(same)
+    return found if of_any_age else found.filter(date_joined__lte=timezone.now() - YOUNGEST)

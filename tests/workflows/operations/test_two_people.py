@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +19,7 @@ from tests.workflows.operations import two
 from tests.workflows.operations.bank import Bank, ship
 from tests.workflows.operations.two import asked, confirm, in_doubt, lead, no
 from tests.workflows.undoing import NEVER, flaky, to_rest
-from workflows import operations
+from workflows import operations, times
 from workflows.checks_of_people import check_two_people
 from workflows.definition import Step
 from workflows.errors import NotAllowed, StepError, UnknownOutcome
@@ -203,7 +204,21 @@ def test_only_a_lead_confirms_alone(bank: Bank) -> None:
     task = in_doubt(bank)
     no(task, worker)
     rows.hours_pass(9)
-    refused("nobody else may confirm it", lambda: confirm(task, worker))
+    refused("nobody else may confirm it: ask", lambda: confirm(task, worker))
+
+
+def test_it_is_said_from_when_on_those_who_are_too_new_may_confirm(bank: Bank, first: User) -> None:
+    worker, task = lead("oscar", "decide_manualtask"), in_doubt(bank)
+    User.objects.filter(pk=first.pk).update(is_active=False)
+    new = lead("eve", days=0)
+    no(task, worker)
+    at = times.minute(new.date_joined + timedelta(days=1))
+    refused(rf"nobody else may confirm it before {re.escape(at)}: the accounts", lambda: confirm(task, worker))
+    operations.do_not_confirm(task.pk, user=worker, seen=asked(), reason="Not me.")
+    User.objects.filter(pk=first.pk).update(is_active=True)
+    User.objects.exclude(pk=first.pk).update(date_joined=new.date_joined)
+    no(task, first)
+    refused(rf"^Nobody else may confirm it before {re.escape(at)}: .* alone from", lambda: confirm(task, first))
 
 
 # --- What comes between ----------------------------------------------------------------------------------
@@ -460,7 +475,9 @@ def test_check_warns_while_fewer_than_two_people_may(bank: Bank) -> None:
     assert [each[-7:] for each in warned()] == [" 1 may."] * 2
     lead("dan", "resolve_manualtask")
     assert warned() == ["Two people have to charge again what was refunded (test), and 1 may."]
-    lead("eve")
+    eve = lead("eve", days=0)
+    assert [each.partition(", and ")[2] for each in warned()] == ["1 may; 1 more from when their account is a day old."]
+    User.objects.filter(pk=eve.pk).update(date_joined=User.objects.get(username="dan").date_joined)
     assert warned() == []
 
 
