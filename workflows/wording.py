@@ -63,7 +63,8 @@ class Money:
     """Where the money is: the `step` that charges, the amount in the payload, and which result names the charge.
 
     `amount` and `currency` are fields of the payload (dotted), in the currency's smallest unit and by its ISO 4217
-    code; `reference` is the field of the step's result, `refund` that of its undo's.
+    code; `reference` is the field of the step's result, `refund` that of its undo's. `pays_out`: the step pays people,
+    and charges nobody. Nobody is then told of a charged card, and staff read *paid out* and *reversed*.
     """
 
     step: str
@@ -71,6 +72,17 @@ class Money:
     currency: str
     reference: str
     refund: str
+    pays_out: bool = False
+
+    @property
+    def moved(self) -> str:
+        """The word for the call."""
+        return "paid out" if self.pays_out else "charged"
+
+    @property
+    def undo(self) -> tuple[str, str]:
+        """The words for its undo: what it is, and what it has done."""
+        return ("reversal", "reversed") if self.pays_out else ("refund", "refunded")
 
 
 @explain_options

@@ -25,7 +25,7 @@ from workflows.telling.patient import payload_at
 from workflows.wording import Money
 
 State = Effect.State
-NOTHING = "Nothing has been charged."
+NOTHING, NOTHING_OUT = "Nothing has been charged.", "Nothing has been paid out."
 UNKNOWN_HERE = "This release does not know the type, nor what its calls have charged."
 
 
@@ -42,47 +42,48 @@ def money_line(
         for charge in judged(definition, effects, reversing=is_reversing(workflow, definition))
         if charge.state != ChargeState.NOTHING
     ]
-    return " ".join(told) or NOTHING
+    return " ".join(told) or (NOTHING_OUT if definition.wording.money.pays_out else NOTHING)
 
 
 def _sentence(charge: Charge, money: Money, payload: Mapping[str, Any], private: Any) -> str:
     """The sentence for a charge. Its time is the start of the call, because a lookup finds it later."""
     call, what = charge.call, amount(payload, money)
     if charge.state == ChargeState.NEVER:
-        return f"{what} was not charged: {call.settled_by} said so at {words.clock(call.settled_at)}."
+        return f"{what} was not {money.moved}: {call.settled_by} said so at {words.clock(call.settled_at)}."
     at = words.clock(call.begun_at)
     if call.by_hand:
         reference = masked_reference(charge.reference or call.by_hand, private)
         said = f", as {call.settled_by} said at {at}" if call.state == State.DONE else f", as was said at {at}"
-        return f"{what} charged by hand{said}, {reference}{_since(charge, money, private)}."
+        return f"{what} {money.moved} by hand{said}, {reference}{_since(charge, money, private)}."
     if charge.state == ChargeState.UNCLEAR:
-        return f"Unclear: {what} may have been charged at {at}."
+        return f"Unclear: {what} may have been {money.moved} at {at}."
     named = f", {masked_reference(charge.reference, private)}" if charge.reference else ""
-    charged = f"{what} charged at {at}{named}" if named else f"{what} may have been charged at {at}"
+    charged = f"{what} {money.moved} at {at}{named}" if named else f"{what} may have been {money.moved} at {at}"
     return f"{charged}{_since(charge, money, private)}."
 
 
 def _since(charge: Charge, money: Money, private: Any) -> str:
     """What became of the charge."""
     call, undo = charge.call, charge.undo
+    refund, refunded = money.undo
     match charge.state:
         case ChargeState.REFUNDED:
-            return f"; refunded{_how(undo, money, private)}"
+            return f"; {refunded}{_how(undo, money, private)}"
         case ChargeState.LEFT:
             return f"; left as it is by {call.settled_by}"
         case ChargeState.REFUND_UNCLEAR_LEFT if undo:
-            began = f"; a refund was started at {words.clock(undo.begun_at)}, and its outcome is not known"
+            began = f"; a {refund} was started at {words.clock(undo.begun_at)}, and its outcome is not known"
             return f"{began}; left as it is by {call.settled_by}"
         case ChargeState.UNCLEAR_LEFT:
             return f"; left as it is by {call.settled_by} at {words.clock(call.settled_at)}"
         case ChargeState.REFUND_FAILED if call.undo_failures:
-            return f"; the refund failed {call.undo_failures} time{'s' * (call.undo_failures > 1)}"
+            return f"; the {refund} failed {call.undo_failures} time{'s' * (call.undo_failures > 1)}"
         case ChargeState.REFUND_FAILED:
-            return "; the refund could not be made yet, for a service is down"
+            return f"; the {refund} could not be made yet, for a service is down"
         case ChargeState.REFUND_UNCLEAR if undo:
-            return f"; a refund was started at {words.clock(undo.begun_at)}, and its outcome is not known yet"
+            return f"; a {refund} was started at {words.clock(undo.begun_at)}, and its outcome is not known yet"
         case ChargeState.TO_BE_REFUNDED:
-            return "; it is to be refunded"
+            return f"; it is to be {refunded}"
     return ""
 
 
@@ -113,7 +114,10 @@ def in_short(definition: WorkflowDefinition | None, sum_charged: str, effects: S
     """
     charges = judged(definition, effects, reversing=False)  # a charge to be refunded is charged, in short
     told = [each for each in charges if each.is_held] or [each for each in charges if each.state in _IN_SHORT]
-    return f"{sum_charged or UNKNOWN} {_IN_SHORT.get(told[-1].state, 'charged')}" if told else ""
+    if not told or definition is None or not (money := definition.wording.money):
+        return ""
+    became = {**_IN_SHORT, ChargeState.REFUNDED: money.undo[1]}
+    return f"{sum_charged or UNKNOWN} {became.get(told[-1].state, money.moved)}"
 
 
 def of_rows(rows: Iterable[Any]) -> dict[int, str]:

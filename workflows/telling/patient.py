@@ -72,7 +72,8 @@ def to_tell(
     wording = wording_of(definition)
     state = State(workflow.state)
     is_undecided = undo_question.is_undecided(definition, workflow)
-    charges = judged(definition, effects, reversing=workflow.compensating and not is_undecided)
+    of_charges = () if wording.money and wording.money.pays_out else effects  # nobody's card is charged
+    charges = judged(definition, of_charges, reversing=workflow.compensating and not is_undecided)
     so_far = _so_far(charges, amount, state, aim)
     in_the_end = _undecided(charges) if is_undecided else _in_the_end(charges, workflow, asked=asked)
     if state == State.WAITING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -32,7 +33,7 @@ from workflows.postgres.statements import fetch_all
 from workflows.search.find import Found
 from workflows.telling import words
 from workflows.telling.consequences import of_cancel, of_retry
-from workflows.telling.money import NOTHING, UNKNOWN_HERE, money_line
+from workflows.telling.money import NOTHING, UNKNOWN_HERE, in_short, money_line
 from workflows.telling.patient import DECIDING, message_of
 from workflows.wording import Money, Wording
 
@@ -500,3 +501,25 @@ def test_of_a_type_without_words_for_money_nothing_is_said(of_shop: None) -> Non
 def test_a_reference_that_is_the_patients_is_masked() -> None:
     row = failed(Cell([call("done", {"charge_id": PAYLOAD["patient"]["email"]})], [], ""))
     assert PAYLOAD["patient"]["email"] not in page(row, AnonymousUser())["money"]
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "line", "short"),
+    [
+        ("done", "COMPLETE", "$5.00 paid out at 2024-03-01 03:24 UTC, ch_1.", "$5.00 paid out"),
+        ("undone", "FAILED", "$5.00 may have been paid out at 2024-03-01 03:24 UTC; reversed.", "$5.00 reversed"),
+        ("unknown", "PENDING", "Unclear: $5.00 may have been paid out at 2024-03-01 03:24 UTC.", "$5.00 unclear"),
+        ("skipped", "COMPLETE", "Nothing has been paid out.", ""),
+    ],
+)
+@pytest.mark.usefixtures("of_shop")
+def test_nobody_is_told_that_a_pay_out_was_charged(
+    monkeypatch: pytest.MonkeyPatch, state: str, status: str, line: str, short: str
+) -> None:
+    money = replace(SHOP.wording.money, pays_out=True)
+    monkeypatch.setattr(SHOP, "wording", replace(SHOP.wording, money=money))
+    row = Workflow.objects.with_state().get(pk=sold(state, status=status).pk)
+    effects = list(Effect.objects.filter(workflow=row))
+    assert money_line(row, SHOP, row.payload, effects) == line
+    assert in_short(row, SHOP, row.payload, effects) == short
+    assert not re.search("charged|refund|payment|get it back", message_of(row))
