@@ -88,7 +88,7 @@ def require_approval(
     `name` is the wait's identity in this workflow; people see `question` and `facts` (label -> value). A "yes" includes
     `form`, a Pydantic model at the top of its module. The members of the group `team` decide, or the user `assignee`,
     to whom the task is assigned. The task is overdue after `due` and expires after `timeout`, both from the first call;
-    `on_expiry` is then the outcome. With `four_eyes` the user `requested_by` may not decide.
+    `on_expiry` is then the outcome. With `four_eyes` the user `requested_by`, of the database, may not decide.
 
     Raises ApprovalRejected or ApprovalExpired; NobodyToAsk while the user or team does not exist.
     """
@@ -266,11 +266,13 @@ def _begin(attempt: OpenAttempt, name: str, task: _Task, timeout: timedelta) -> 
     _ensure_storable(task)
     assignee, requester = _user_id(task.assignee), _user_id(task.requested_by)
     if task.four_eyes and requester is None:
-        raise NobodyToAsk("Four eyes need a requester who is a user of the console.", code="requester_unknown")
+        raise NobodyToAsk(
+            "Four eyes need a requester: requested_by names no user of this database.", code="requester_unknown"
+        )
     if task.four_eyes and requester == assignee:
         raise WaitError("The assignee requested this, so they may not decide it.", code="requester_is_assignee")
     if task.assignee and assignee is None:
-        raise NobodyToAsk("The assignee is not a user of the console.", code="assignee_unknown")
+        raise NobodyToAsk("The assignee is no user of this database.", code="assignee_unknown")
     if task.team and not task.of_engine and not is_group(task.team):
         raise NobodyToAsk(f"It is for the team {task.team}, and there is no such group.", code="team_unknown")
     rows = write(

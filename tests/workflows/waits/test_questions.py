@@ -87,6 +87,7 @@ def test_a_question_to_nobody_is_tried_again_and_not_put(options: dict[str, Any]
     define([require(**options)])
     workflow = work(submit())
     assert (workflow.status, workflow.retry_count, workflow.last_error_code) == ("PENDING", 1, code)
+    assert ("requested_by names no user" in workflow.last_error_message) == (code == "requester_unknown")
     assert not ManualTask.objects.exists()
     assert not Wait.objects.exists()
 
