@@ -50,14 +50,11 @@ class ConsoleSite(admin.AdminSite):
         more_told = {"navigation": bar, "more_pages": more, "banners": banners}
         return {**context, **more_told, "look": looks.seen_now(request) if is_staff else ""}
 
-    def admin_view(self, view: Callable[..., HttpResponseBase], cacheable: bool = False) -> Any:
-        return super().admin_view(looks.unless_seen(view), cacheable)
-
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        """A view for staff, which says in words what it refuses."""
+        """A view for staff, which says in words what it refuses, and answers a look only where the page has changed."""
         from workflows.console.refused import in_words  # as below
 
-        return super().admin_view(in_words(view), cacheable)
+        return super().admin_view(in_words(looks.unless_seen(view)), cacheable)
 
     def get_urls(self) -> list[Any]:
         from workflows.console import failures, find, help, incident, needs_a_person  # these pages need this site

@@ -13,15 +13,15 @@ LONGEST_TOPIC = 30
 class Notice(models.Model):
     """Something that waits for people, and when they were told of it: see `features.notices`.
 
-    `subject` is the key of a task, or of a request for a second person; `code` says which. `since` and `whom` are as
-    they were told: when they change, the row is told again.
+    `subject` is the key of a task, or of what `code` names: a request, a note, a bulk operation, an erasure. `since`
+    and `whom` are as they were told: when they change, the row is told again.
     """
 
     topic = models.CharField(max_length=LONGEST_TOPIC)
     code = models.CharField(max_length=100)
     subject = models.BigIntegerField()
     workflow = models.ForeignKey(  # without constraints: see Attempt
-        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="+"
     )
     team = models.CharField(max_length=150)
     whom = models.ForeignKey(

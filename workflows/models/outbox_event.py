@@ -25,8 +25,8 @@ class OutboxEvent(models.Model):
         DISCARDED = "discarded"
 
     event_id = models.UUIDField()
-    workflow = models.ForeignKey(  # without a constraint: see Attempt
-        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+    workflow = models.ForeignKey(  # without a constraint: see Attempt; NULL for a notice that is of no workflow
+        Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="+"
     )
     destination = models.CharField(max_length=LONGEST_DESTINATION)
     topic = models.CharField(max_length=LONGEST_TOPIC)
@@ -60,4 +60,4 @@ class OutboxEvent(models.Model):
 
     @property
     def sealed_for(self) -> tuple[UUID, str]:
-        return UUID(int=self.workflow_id), f"an event of {self.topic}"
+        return UUID(int=self.workflow_id or 0), f"an event of {self.topic}"

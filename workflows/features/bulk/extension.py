@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from django.urls import reverse
 
-from workflows.extension import Extension, InBar, Panel
+from workflows.extension import Extension, InBar, Panel, ToTell
 from workflows.features.bulk import operations
 from workflows.features.bulk.verbs import VERBS
 from workflows.health.bounded import Link
 from workflows.health.undecided import Undecided, waiting_for_a_second_person
-from workflows.operations.guards import VIEW_BULK
+from workflows.operations.guards import BULK, VIEW_BULK
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -38,6 +38,15 @@ class BulkExtension(Extension):
             "bulk operations are paused",
         ),
         waiting_for_a_second_person(20, "workflows_bulkoperation", Link("bulkoperation"), "bulk operation"),
+    )
+    to_tell = (
+        ToTell(
+            "second_person.wanted",
+            "bulk_operation",
+            "SELECT id, NULL::bigint, asked_at FROM workflows_bulkoperation WHERE state = 'asked'",
+            [BULK],
+            model="bulkoperation",
+        ),
     )
     subcommand_groups = (("bulk", "many workflows at once, and what becomes of it"),)
 

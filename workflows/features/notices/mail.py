@@ -172,14 +172,14 @@ def subject(topic: str, body: Mapping[str, Any]) -> str:
 
 def text(topic: str, body: Mapping[str, Any]) -> str:
     """The message: ages and links, never a title, a reason or a value."""
-    model, keys = (
-        ("workflow", body["workflows"]) if of_feature(topic, body["code"]) else ("manualtask", body["subjects"])
-    )
+    found = of_feature(topic, body["code"])
+    model = found.model if found else "manualtask"
+    keys = body["subjects"] if model else body["workflows"]
     rest = body["number"] - len(keys)
     lines = [f"{subject(topic, body)}."]
     lines += [f"The oldest has waited for {length(body['age_seconds'])}."] if body["age_seconds"] else []
     lines += [""]
-    lines += [link(f"admin:workflows_{model}_change", key) for key in keys]
+    lines += [link(f"admin:workflows_{model or 'workflow'}_change", key) for key in keys]
     lines += [f"And {rest:,} more: {link('admin:needs_a_person')}"] if rest > 0 else []
     return "\n".join([*lines, "", f"To get no such mail: {link('admin:mail')}", ""])
 

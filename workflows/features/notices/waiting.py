@@ -66,6 +66,13 @@ _FORGET = """
              WHERE t.id = n.subject AND t.state = 'open' AND t.assignee_id IS NOT NULL AND t.claimed_at IS NULL
              LIMIT 1) IS NULL"""
 
+# The others go with their workflow. A day: they also say when the last one of its kind was told.
+_OVER = """
+    DELETE FROM workflows_notice n
+     WHERE workflow_id IS NULL AND noticed_at < statement_timestamp() - interval '1 day'
+       AND NOT EXISTS (SELECT FROM ({}) AS w (topic, code, subject, workflow_id, team, whom, since)
+                        WHERE (w.topic, w.code, w.subject) = (n.topic, n.code, n.subject))"""
+
 
 def notice(*, by_event: bool, by_mail: bool) -> int:
     """Store what waits and is new; return how many rows changed.
@@ -73,6 +80,7 @@ def notice(*, by_event: bool, by_mail: bool) -> int:
     A way that nobody is told by counts as told, so that its setting later brings no old news.
     """
     execute(_FORGET)
+    execute(_OVER.format(_waiting()))
     return execute(
         f"""INSERT INTO workflows_notice
                    (topic, code, subject, workflow_id, team, whom_id, since, told_at, mailed_at)
@@ -118,7 +126,7 @@ class Row(NamedTuple):
 
     id: int
     subject: int
-    workflow_id: int
+    workflow_id: int | None
     since: datetime
     still: bool
 
@@ -167,5 +175,5 @@ def body(group: Group, rows: Sequence[Row]) -> dict[str, Any]:
         "age_seconds": max(0, int((group.now - rows[0].since).total_seconds())),
         "urgent": group.is_urgent,
         "subjects": [each.subject for each in rows[:LISTED]],
-        "workflows": [each.workflow_id for each in rows[:LISTED]],
+        "workflows": [each.workflow_id for each in rows[:LISTED] if each.workflow_id],
     }

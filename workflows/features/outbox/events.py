@@ -29,8 +29,9 @@ _INSERT = """
     SELECT left(encode(sha256(convert_to(
                 concat_ws(chr(10), w.idempotency_key, %(topic)s::text, %(key)s::text), 'UTF8')), 'hex'), 32)::uuid,
            w.id, destination, %(topic)s, %(body)s::jsonb
-      FROM workflows_workflow w CROSS JOIN unnest(%(destinations)s::text[]) destination
-     WHERE w.id = %(workflow_id)s
+      FROM (VALUES (%(workflow_id)s::bigint)) AS of (workflow) LEFT JOIN workflows_workflow w ON w.id = of.workflow
+     CROSS JOIN unnest(%(destinations)s::text[]) destination
+     WHERE of.workflow IS NULL OR w.id IS NOT NULL
         ON CONFLICT (workflow_id, destination, event_id) DO NOTHING"""
 
 
@@ -58,7 +59,7 @@ def publish(topic: str, body: Mapping[str, Any], *, key: str = "") -> None:
 
 
 def store(
-    workflow_id: int, topic: str, body: Mapping[str, Any], *, key: str, destinations: Sequence[str] | None = None
+    workflow_id: int | None, topic: str, body: Mapping[str, Any], *, key: str, destinations: Sequence[str] | None = None
 ) -> None:
     """Store a sealed event in the open transaction, for these destinations, by default all that take its topic.
 

@@ -66,7 +66,7 @@ class KafkaTopic:
                 producer.produce(
                     self._topic,
                     event.as_cloud_event(),
-                    key=str(event.subject),
+                    key=str(event.subject or event.event_id),
                     headers={"content-type": CONTENT_TYPE, "id": str(event.event_id), **event.trace_headers},
                     on_delivery=on_delivery(place),
                 )

@@ -91,10 +91,10 @@ class OutboxEventAdmin(ChoosesMany):
         return row.workflow_id
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        is_open = row.state == State.OPEN
+        is_open, pk = row.state == State.OPEN, row.workflow_id
         facts = [
             ("Destination", row.destination),
-            ("Workflow", format_html('<a href="{}">{}</a>', links.workflow(row.workflow_id), row.workflow_id)),
+            ("Workflow", pk and format_html('<a href="{}">{}</a>', links.workflow(pk), pk)),
             ("Id", str(row.event_id)),
             ("Published", words.clock(row.at)),
             ("Tries", str(row.tries)),
@@ -114,4 +114,4 @@ class OutboxEventAdmin(ChoosesMany):
 
     @admin.display(description="Workflow")
     def of(self, row: OutboxEvent) -> str:
-        return str(row.workflow_id)
+        return str(row.workflow_id or "")

@@ -61,7 +61,7 @@ class Sender(Protocol):
 # none that another relay may have.
 _TAKE = f"""
     WITH due AS (
-        SELECT e.id FROM workflows_outboxevent e
+        SELECT e.id, e.workflow_id FROM workflows_outboxevent e
          WHERE e.destination = %(destination)s AND e.state = ''
            AND (e.due_at <= statement_timestamp()
                 OR %(even_later)s AND e.due_at > statement_timestamp() + make_interval(secs => %(lease)s))
@@ -73,10 +73,10 @@ _TAKE = f"""
          ORDER BY e.due_at, e.id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED)
     UPDATE workflows_outboxevent e
        SET tries = e.tries + 1, due_at = clock_timestamp() + make_interval(secs => %(lease)s)
-      FROM due CROSS JOIN workflows_workflow w
-     WHERE e.id = due.id AND w.id = e.workflow_id
+      FROM due LEFT JOIN workflows_workflow w ON w.id = due.workflow_id
+     WHERE e.id = due.id AND (due.workflow_id IS NULL OR w.id IS NOT NULL)
     RETURNING e.id, e.tries, e.workflow_id, e.event_id, e.topic, e.at, w.idempotency_key, e.body::text,
-              w.workflow_type, w.given_request_id, w.traceparent"""  # noqa: S608 (ours)
+              coalesce(w.workflow_type, ''), coalesce(w.given_request_id, ''), coalesce(w.traceparent, '')"""  # noqa: S608 (ours)
 
 # `event_id` is compared because a server that took over, without the last moments, may reuse ids. An event that was
 # given up but did arrive becomes sent. What a person discarded or another relay took stays as it is.
@@ -179,7 +179,7 @@ class Relay:
         if event.trace is None:
             return
         facts: dict[str, str | int] = {
-            "onramp.workflow_id": event.workflow_id,
+            "onramp.workflow_id": event.workflow_id or 0,
             "onramp.destination": self.destination.name,
             "onramp.topic": event.topic,
             "messaging.message.id": str(event.event_id),
@@ -191,8 +191,8 @@ class Relay:
         spans.record_sending(event.trace, to, facts, error=outcome.error, began=began, seconds=seconds)
 
     def _traced(self, event: Taken, spans: Spans) -> Taken:
-        request_id = event.request_id or event.subject.hex
-        trace = spans.trace_of(event.subject, event.workflow_type, request_id, event.traceparent)
+        subject = event.subject or event.event_id
+        trace = spans.trace_of(subject, event.workflow_type, event.request_id or subject.hex, event.traceparent)
         return event._replace(trace=trace)
 
     def _mark(self, tried: Sequence[tuple[Taken, Outcome]]) -> None:
@@ -227,7 +227,7 @@ class Relay:
 
     def _vote(self, tried: Sequence[tuple[Taken, Outcome]]) -> None:
         """Vote on the circuit: each unsent event counts. Failures of one workflow alone are no outage."""
-        failed = [event.workflow_id for event, outcome in tried if outcome.error]
+        failed = [event.workflow_id or 0 for event, outcome in tried if outcome.error]
         sent = len(tried) - len(failed)
 
         def vote() -> None:

@@ -25,18 +25,18 @@ CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 
 
 class Taken(NamedTuple):
-    """An event that a relay has taken. `subject` is the submission's idempotency key.
+    """An event that a relay has taken. `subject` is the submission's idempotency key, None without a workflow.
 
     `body` is JSON: sealed as it is stored, or clear once it is `opened`.
     """
 
     id: int
     tries: int
-    workflow_id: int
+    workflow_id: int | None
     event_id: UUID
     topic: str
     at: datetime
-    subject: UUID
+    subject: UUID | None
     body: str
     workflow_type: str = ""
     request_id: str = ""
@@ -59,7 +59,7 @@ class Taken(NamedTuple):
             "id": str(self.event_id),
             "source": settings.OUTBOX_SOURCE,
             "type": self.topic,
-            "subject": str(self.subject),
+            **({"subject": str(self.subject)} if self.subject else {}),
             "time": self.at.astimezone(UTC).isoformat(),
             "datacontenttype": "application/json",
         }

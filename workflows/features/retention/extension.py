@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from workflows.extension import Extension
+from workflows.extension import Extension, ToTell
 from workflows.features.retention import erasing, holds
 from workflows.features.retention.checks import check_retention
 from workflows.health.bounded import Link
 from workflows.health.undecided import waiting_for_a_second_person
+from workflows.operations.guards import ERASE
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -26,6 +27,16 @@ class RetentionExtension(Extension):
     commands = ("workflows.features.retention.commands.purge",)
     deploy_checks = (check_retention,)
     undecided = (waiting_for_a_second_person(30, "workflows_erasure", Link("erasure"), "erasure"),)
+    to_tell = (
+        ToTell(
+            "second_person.wanted",
+            "erasure",
+            "SELECT id, NULL::bigint, asked_at FROM workflows_erasure WHERE state = 'asked'",
+            [ERASE],
+            is_urgent=False,  # the law gives a month
+            model="erasure",
+        ),
+    )
     subcommand_groups = (("erase", "what a person was found by and has sent, because they ask for it"),)
 
     def lists(self) -> Sequence[ModuleType]:

@@ -112,6 +112,7 @@ WAITS: dict[str, Callable[[Any], Any]] = {
     "second_person.wanted": lambda user: rows.to_confirm(user, rows.refunded()),
     "lead.asked ": lambda user: cases.ask_lead(rows.failed().pk, user=user, reason="Her mother has paid, too."),
     "second_person.wanted ": lambda user: rows.asked_to_correct(),
+    "second_person.wanted  ": lambda user: rows.bulk_operation(user, rows.failed(), state="asked"),
 }
 
 
@@ -137,6 +138,17 @@ def test_what_was_approved_or_seen_to_before_it_is_told_wants_nobody(admin_user:
     cases.ask_lead(rows.failed().pk, user=admin_user, reason="Her mother has paid, too.")
     CaseNote.objects.update(lead_asked_at=None)
     assert topics() == []
+
+
+def test_a_bulk_operation_and_an_erasure_are_told_as_what_is_of_no_workflow(admin_user: Any) -> None:
+    bulk, erasure = rows.bulk_operation(admin_user, state="asked"), rows.erasure(admin_user)
+    found = {body["code"]: (body["subjects"], body["workflows"], body["urgent"]) for _, body in told()}
+    assert found == {"bulk_operation": ([bulk.pk], [], True), "erasure": ([erasure.pk], [], False)}
+    Notice.objects.update(noticed_at=F("noticed_at") - 25 * HOUR)
+    type(bulk).objects.update(state="running")
+    minutes_pass(60)
+    assert topics() == []
+    assert Notice.objects.get().code == "erasure", "what is decided is noticed no more"
 
 
 def test_a_task_that_opens_when_it_is_nearly_due_is_told_once(admin_user: Any) -> None:

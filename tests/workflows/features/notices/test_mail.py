@@ -117,6 +117,21 @@ def test_to_whom_it_goes(inbox: Inbox) -> None:
     }
 
 
+def test_mail_about_a_bulk_operation_or_an_erasure_links_to_its_page(inbox: Inbox, client: Client) -> None:
+    boss, may = User.objects.create_superuser("root"), ("start_bulkoperation", "erase_workflow")
+    bulk, erasure = rows.bulk_operation(boss, state="asked"), rows.erasure(boss)
+    people = [somebody(f"{right}-{number}", right) for right in may for number in range(2)]
+    send()
+    pages = [f"/admin/workflows/bulkoperation/{bulk.pk}/change/", f"/admin/workflows/erasure/{erasure.pk}/change/"]
+    client.force_login(boss)
+    for mail, page, to in zip(inbox.got, pages, (people[:2], people[2:]), strict=True):
+        assert page in mail.content.decode()
+        assert mail.rcpt_tos == sorted(each.email for each in to)
+        assert client.get(page).status_code == 200
+    assert client.get("/admin/workflows/outboxevent/").status_code == 200
+    assert client.get(f"/admin/workflows/outboxevent/{OutboxEvent.objects.latest('pk').pk}/change/").status_code == 200
+
+
 def test_whoever_is_no_staff_any_more_gets_nothing_and_a_lead_does(inbox: Inbox) -> None:
     lead, gone = somebody("lead", "assign_manualtask"), somebody("gone", is_active=False)
     other = User.objects.create(username="patient", email="patient@example.com")

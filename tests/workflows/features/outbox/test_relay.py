@@ -26,6 +26,7 @@ from tests.workflows.features.outbox.receiver import Receiver, receiver
 from tests.workflows.operations.conftest import boss
 from workflows.features.outages import circuits
 from workflows.features.outages import operations as services
+from workflows.features.outbox import events
 from workflows.features.outbox import operations as outbox_operations
 from workflows.features.outbox.destinations import destinations as read
 from workflows.features.outbox.relay import LEASE, Relay, Sender
@@ -127,6 +128,12 @@ def test_an_event_is_sent_as_a_signed_cloud_event(crm: Receiver) -> None:
         for key in (b"k" * 32, b"o" * 24)  # the old one and the new one, as long as both are in the setting
     ]
     assert (now(row).state, now(row).settled_at is not None) == ("sent", True)
+
+
+def test_an_event_of_no_workflow_has_no_subject(crm: Receiver) -> None:
+    events.store(None, "second_person.wanted", {"number": 1}, key="1", destinations=["crm"])
+    assert relay().send_next()
+    assert ("subject" in crm.got[0], crm.got[0]["data"]) == (False, {"number": 1})
 
 
 def test_sent_again_it_is_the_same_but_for_its_stamp(crm: Receiver) -> None:
