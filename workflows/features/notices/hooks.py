@@ -17,17 +17,16 @@ from workflows.signals.waking import Slice
 def tell(after: int = 0) -> Slice:
     """Store events for what waits for people, in the slice's transaction."""
     wanted = [each for each in destinations().values() if any(map(each.takes, OF_NOTICES))]
-    by_mail = [each for each in wanted if each.email]
-    by_event = len(by_mail) < len(wanted)
     if not wanted:
         return Slice(0)
-    changed = waiting.notice(by_event=by_event, by_mail=bool(by_mail))
+    changed = waiting.notice()
     until = monotonic() + AT_A_TIME
     for way in ("told_at", "mailed_at"):
-        for group in waiting.untold(way):
-            # Of e-mail one, or none: `destinations`.
-            to = [each for each in wanted if bool(each.email) == (way == "mailed_at") and each.takes(group.topic)]
-            if all(_may_be_told(group, each) for each in to):
+        here = [each for each in wanted if bool(each.email) == (way == "mailed_at")]
+        for group in waiting.untold(way) if here else ():
+            # Of e-mail one, or none: `destinations`. Without any, another process may have one: it is not told yet.
+            to = [each for each in here if each.takes(group.topic)]
+            if to and all(_may_be_told(group, each) for each in to):
                 changed += _store(group, way, to)
                 if monotonic() > until:  # the next slice, at once, goes on
                     return Slice(max(changed, 1))

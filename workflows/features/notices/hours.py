@@ -15,7 +15,7 @@ _EXAMPLE = '{"zone": "America/New_York", "days": ["mon", "fri"], "from": "08:00"
 
 
 class Hours(NamedTuple):
-    """From `start` until `end`, on some days of the week. An `end` before the `start` is on the next day."""
+    """From `start` until `end`, on some days of the week. An `end` that is not after the `start` is on the next day."""
 
     zone: ZoneInfo
     days: frozenset[int]
@@ -24,12 +24,18 @@ class Hours(NamedTuple):
 
     @classmethod
     def of(cls, said: Any) -> Hours:
-        """Read the setting. Without `days` they are Monday to Friday. Raises ValueError, with an example."""
+        """Read the setting. Without `days` they are Monday to Friday. Raises ValueError, with an example.
+
+        The end of the day is "24:00". From 00:00 to 24:00 is the whole day.
+        """
         try:
             days = frozenset(map(DAYS.index, said.get("days", DAYS[:5])))
-            start, end = time.fromisoformat(said["from"]), time.fromisoformat(said["to"])
+            is_midnight = said["to"] == "24:00"
+            start, end = time.fromisoformat(said["from"]), time.min if is_midnight else time.fromisoformat(said["to"])
             zone = ZoneInfo(said["zone"])
-            if said.keys() - {"zone", "days", "from", "to"} or not days or start == end or start.tzinfo or end.tzinfo:
+            if said.keys() - {"zone", "days", "from", "to"} or not days or start.tzinfo or end.tzinfo:
+                raise ValueError
+            if start == end and not is_midnight:
                 raise ValueError
         except (AttributeError, LookupError, TypeError, ValueError, OSError):
             raise ValueError(f"has wrong hours. They look like {_EXAMPLE}.") from None

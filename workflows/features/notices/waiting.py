@@ -74,19 +74,24 @@ _OVER = """
                         WHERE (w.topic, w.code, w.subject) = (n.topic, n.code, n.subject))"""
 
 
-def notice(*, by_event: bool, by_mail: bool) -> int:
+# Longer than a team's week, so that what waits for its hours is told.
+_UNTOLD_FOR_LONG = """
+    UPDATE workflows_notice SET told_at = coalesce(told_at, noticed_at), mailed_at = coalesce(mailed_at, noticed_at)
+     WHERE (told_at IS NULL OR mailed_at IS NULL) AND noticed_at < statement_timestamp() - interval '8 days'"""
+
+
+def notice() -> int:
     """Store what waits and is new; return how many rows changed.
 
-    A way that nobody is told by counts as told, so that its setting later brings no old news.
+    A way that nobody is told by counts as told in the end, so that its setting later brings no old news.
     """
+    execute(_UNTOLD_FOR_LONG)
     execute(_FORGET)
     execute(_OVER.format(_waiting()))
     return execute(
         f"""INSERT INTO workflows_notice
-                   (topic, code, subject, workflow_id, team, whom_id, since, told_at, mailed_at)
-            SELECT w.*, CASE WHEN NOT %(by_event)s THEN clock_timestamp() END,
-                   CASE WHEN NOT %(by_mail)s THEN clock_timestamp() END
-              FROM ({_waiting()}) AS w (topic, code, subject, workflow_id, team, whom, since)
+                   (topic, code, subject, workflow_id, team, whom_id, since)
+            SELECT w.* FROM ({_waiting()}) AS w (topic, code, subject, workflow_id, team, whom, since)
              -- LIMIT: one step in the index for each, whatever the statistics say of a table that fills just now.
              WHERE (SELECT true FROM workflows_notice n
                      WHERE (n.topic, n.code, n.subject, n.since) = (w.topic, w.code, w.subject, w.since)
@@ -94,8 +99,8 @@ def notice(*, by_event: bool, by_mail: bool) -> int:
              LIMIT {AT_A_TIME}
                 ON CONFLICT (topic, code, subject) DO UPDATE
                SET since = excluded.since, whom_id = excluded.whom_id, team = excluded.team,
-                   told_at = excluded.told_at, mailed_at = excluded.mailed_at""",  # noqa: S608 (ours)
-        {"by_event": by_event, "by_mail": by_mail},
+                   told_at = NULL, mailed_at = NULL, noticed_at = excluded.noticed_at""",  # noqa: S608 (ours)
+        {},
     )
 
 

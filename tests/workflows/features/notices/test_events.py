@@ -242,6 +242,23 @@ def test_what_is_over_before_it_is_told_is_not_told(over: dict[str, Any]) -> Non
     assert Notice.objects.filter(subject=row.pk).count() == 0
 
 
+def test_what_a_process_cannot_deliver_another_one_does(settings: Settings) -> None:
+    crm, desk = json.loads(settings.OUTBOX_DESTINATIONS)["crm"], {"email": "onramp@example.com", "topics": ["*"]}
+    of_others = {"crm": {**crm, "topics": ["lead.*"]}, "desk": {**desk, "topics": ["second_person.*"]}}
+    task()
+    for named, topic in ((of_others, []), ({"crm": crm}, ["task.opened"]), ({"desk": desk}, ["task.opened"])):
+        settings.OUTBOX_DESTINATIONS = json.dumps(named)
+        assert topics() == topic
+    task()
+    settings.OUTBOX_DESTINATIONS = json.dumps(of_others)
+    for _ in range(2):
+        assert topics() == []
+        Notice.objects.update(noticed_at=F("noticed_at") - 8 * 24 * HOUR)
+    settings.OUTBOX_DESTINATIONS = json.dumps({"crm": crm, "desk": desk})
+    minutes_pass(60)
+    assert topics() == [], "what nobody could tell for a week is old news"
+
+
 def test_nothing_is_stored_when_nobody_is_to_be_told_and_the_check_says_so(settings: Settings) -> None:
     assert list(check_notices()) == []
     task()

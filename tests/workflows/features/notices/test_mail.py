@@ -211,6 +211,14 @@ def test_a_night_shift_ends_on_the_next_day(at: str, works: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("at", "works"), [("26T23:59:59", False), ("27T00:00", True), ("27T23:59:59.999999", True), ("28T00:00", False)]
+)
+def test_hours_may_be_the_whole_day(at: str, works: bool) -> None:
+    friday = Hours.of({"zone": "UTC", "days": ["fri"], "from": "00:00", "to": "24:00"})
+    assert friday.has(datetime.fromisoformat(f"2026-11-{at}+00:00")) == works
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         {"email": "nobody"},
@@ -221,6 +229,8 @@ def test_a_night_shift_ends_on_the_next_day(at: str, works: bool) -> None:
         {"email": "a@example.com", "hours": {"clinic": {**CLINIC, "zone": "Mars"}}},
         {"email": "a@example.com", "hours": {"clinic": {**CLINIC, "days": ["friday"]}}},
         {"email": "a@example.com", "hours": {"clinic": {**CLINIC, "to": "8"}}},
+        {"email": "a@example.com", "hours": {"clinic": {**CLINIC, "from": "24:00"}}},
+        {"email": "a@example.com", "hours": {"clinic": {**CLINIC, "to": CLINIC["from"]}}},
         {"email": "a@example.com", "url": "https://crm.example.com"},
     ],
 )
