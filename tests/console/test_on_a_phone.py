@@ -150,6 +150,13 @@ def test_the_buttons_that_decide_stay_in_sight(open_as: Open) -> None:
     button = _box(page.locator("form > .verbs button"))
     assert button["y"] + button["height"] <= 600
     assert button["height"] >= 44
+    field = page.locator("textarea")
+    bottom = int(_box(field)["y"] + _box(field)["height"])
+    page.set_viewport_size({"width": 390, "height": bottom})
+    seen = f"document.elementFromPoint(40, {bottom - 6}).tagName"
+    assert page.evaluate(seen) != "TEXTAREA"
+    field.evaluate("each => each.focus({ preventScroll: true })")
+    assert page.evaluate(seen) == "TEXTAREA", "the buttons cover no part of the field that somebody writes in"
 
 
 def _box(link: object) -> dict[str, float]:

@@ -8,6 +8,8 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
@@ -189,6 +191,9 @@ def test_every_page_has_its_times_by_the_readers_clock_and_utc_when_pointed_at(a
     client = reader(as_("superuser"), INDIA)
     client.post(HOLD_SERVICE, {"how_long": "30", **WHY})
     client.post(HOLD_QUEUE, {"how_long": "30", **WHY})
+    over = {"state": "approved", "decided_by": User.objects.create(username="ada"), "decided_at": Now()}
+    task = rows.open_task(rows.waiting(task=False), **over)
+    client.post(f"/admin/workflows/manualtask/{task.pk}/claim/")  # the next page says why not, and since when
     pages = crawl(client, filtered=False)
     assert len(pages) > 30
     for url, html in pages.items():
@@ -197,6 +202,9 @@ def test_every_page_has_its_times_by_the_readers_clock_and_utc_when_pointed_at(a
             r"\(Asia/Kolkata\), [\d:\- ]+ UTC|Kolkata time \([\d:]+ UTC\)|in UTC\.|UTC\+5:30 now", "", shown
         )
         assert "UTC" not in without, (url, re.findall(r".{40}UTC.{10}", without))
+        pointed_at = re.sub(r"<title>.*?</title>|<option.*?</option>|<time .*?</time>", "", html, flags=re.DOTALL)
+        untold = re.findall(r".{40}\d Kolkata time(?! \()", re.sub(r"<[^>]+>", " ", pointed_at))
+        assert not untold, (url, untold)
         for at, title, local in re.findall(r'<time datetime="([^"]+)" title="([^"]+)">([\d\- :]{10,})', html):
             moment = datetime.fromisoformat(at)
             assert title == f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
