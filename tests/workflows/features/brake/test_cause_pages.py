@@ -186,9 +186,10 @@ def test_the_patient_is_told_that_it_goes_on_and_what_becomes_of_the_payment(as_
     support, today = as_("support"), day(timezone.now())
     for state, money in {
         "": "",
-        "done": f" Your card was charged $145.00 on {today}. If we cannot go on, you get your money back.",
-        "unknown": f" Your card may have been charged $145.00 on {today}; we are finding out. If we cannot go on, you "
-        "get your money back.",
+        "done": f" Your card was charged $145.00 on {today}; your enrolment in the body program is still being set up. "
+        "If we cannot go on, you get your money back.",
+        "unknown": f" Your card may have been charged $145.00 on {today}; we are finding out. Your enrolment in the "
+        "body program is still being set up. If we cannot go on, you get your money back.",
     }.items():
         (row,) = parked()
         if state:

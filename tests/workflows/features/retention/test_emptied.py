@@ -31,6 +31,7 @@ from workflows.features.cases import operations as cases
 from workflows.features.corrections import operations as corrections
 from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.features.doctor import replay
+from workflows.features.pauses import operations as pauses
 from workflows.features.retention import content, erasing, holds
 from workflows.models import BusinessKeyHash, Correction, Effect, Event, FollowUp, ManualTask, Wait, Workflow
 
@@ -135,6 +136,10 @@ CALLS: dict[str, Callable[[Workflow, User], Any]] = {
     "note": lambda row, user: cases.add_note(row.pk, user=user, reason="So."),
     "ask_lead for it": lambda row, user: cases.ask_lead(row.pk, user=user, reason="So."),
     "lead_has_seen": lambda row, user: cases.lead_has_seen(row.pk, user=user, reason="So.", seen=[]),
+    "hand_to_team": lambda row, user: cases.hand_to_team(row.pk, user=user, team="engineer", reason="So."),
+    "team_has_seen": lambda row, user: cases.team_has_seen(row.pk, user=user, reason="So.", seen=[]),
+    "pause": lambda row, user: pauses.pause(row.pk, user=user, reason="So.", until=timezone.now() + timedelta(hours=1)),
+    "resume": lambda row, user: pauses.resume(row.pk, user=user, reason="So.", seen=[]),
     "reveal": lambda row, user: operations.reveal(row.pk, user=user, fields=["patient.email"], reason="So."),
     "place_hold": lambda row, user: holds.place(
         row.pk, user=user, reason="So.", until=timezone.now() + timedelta(days=9)
@@ -170,6 +175,9 @@ OTHERWISE = {
     **dict.fromkeys(("confirm", "do_not_confirm"), "Nobody asks for that any more"),
     "review_alone": "It is reviewed already.",
     "lead_has_seen": "No lead is asked any more",
+    "hand_to_team": "This is no team",
+    "team_has_seen": "It is not with that team any more",
+    "resume": "Somebody has paused or resumed it",
 }
 
 
