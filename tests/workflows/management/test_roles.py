@@ -197,7 +197,7 @@ def test_an_amount_is_a_number_beside_a_currency_of_what_has_made_calls() -> Non
         assert amount(number, currency) is None
     with signed_in(NAMES.intake) as cursor:
         cursor.execute("SELECT workflows_call(id, 'id') FROM workflows_effect")
-        assert cursor.fetchone() == ('{"result": {"id": true}, "settled_by": "a person"}',)
+        assert cursor.fetchone() == ('{"result": {"id": true}, "by_hand": "", "settled_by": "a person"}',)
 
 
 def test_it_takes_back_what_was_granted_before() -> None:

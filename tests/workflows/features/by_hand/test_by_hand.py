@@ -283,7 +283,7 @@ def undoing(till: Till, carla: User, **policy: Any) -> Workflow:
 
 
 def test_a_person_is_asked_before_what_was_made_by_hand_is_reversed(till: Till, carla: User) -> None:
-    row = again(undoing(till, carla, undo_lookup=lambda **_: pytest.fail("It is no reference of ours.")))
+    row = again(undoing(till, carla, undo_lookup=lambda **_: {}))
     task = ManualTask.objects.get()
     assert task.question == row.waiting_for == "“Pay” was done by hand. Has someone reversed it?"
     assert ["Done by hand, under the reference", "pos-77"] in task.facts
