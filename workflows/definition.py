@@ -152,7 +152,7 @@ SETTLE = TIMEOUT
 class Step:
     """One entry of a step list: a function and its policy.
 
-    - `best_effort`: its errors are recorded, and the workflow goes on.
+    - `best_effort`: its first error is recorded, and the workflow goes on. Only `parks` and `follow_up` retry it.
     - `once`: it makes one changing call; the ledger keeps the call, which is not repeated.
     - `repeatable`: it is not `once`, but repeating its call does no harm, even weeks later: the service acts once for
       each idempotency key, or the call sets a value that is the same each time.

@@ -26,6 +26,8 @@ FOR_AUTHORS: dict[str, tuple[str, ...]] = {
     "workflows.before_undo": ("ask",),
     "workflows.correctable": ("Correctable",),
     "workflows.search.search_keys": ("SearchKey",),
+    "workflows.submissions": (),
+    "workflows.signals.store": ("send", "DedupeKeyReused", "UnknownWorkflow"),
     "workflows.effects": ("key_for", "KnownEffect"),
     "workflows.waits": (),
     "workflows.errors": (
