@@ -113,7 +113,12 @@ def _check_repeats(step: Step, definition: WorkflowDefinition) -> Faults:
     # A later step may fail or wait; then this step has run twice even in a workflow that completes.
     if step.best_effort and not step.once and not step.repeatable and step is not definition.steps[-1]:
         message = "is best effort and stands before others: whenever one of them fails or waits, it runs again."
-        hint = "Make it Step(..., once=True); or say that this does no harm, Step(..., repeatable=True)."
+        name = step.name
+        hint = (
+            f"Make it Step({name}, best_effort=True, once=True, key_ttl=timedelta(days=1), returns=()), with what its "
+            f"service honours and it returns; or say that this does no harm: Step({name}, best_effort=True, "
+            "repeatable=True)."
+        )
         yield Warning, "W005", message, hint
 
 

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core import checks
 from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Max, Min
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.text import capfirst
 
@@ -159,7 +160,7 @@ def refused() -> Iterator[Finding]:
 def keys_of_clients() -> Iterator[Finding]:
     """Somebody may submit, no key in use expires soon, and the metrics can be read."""
     now = timezone.now()
-    if not ApiKey.objects.exclude(expires_at__lte=now).filter(revoked_at=None).exists():
+    if _takes_submissions() and not ApiKey.objects.exclude(expires_at__lte=now).filter(revoked_at=None).exists():
         what = "No client has a valid API key: the intake refuses each submission."
         yield Finding(Level.WARNING, "API keys", what, "Make one: manage.py createapikey NAME.")
     for key in api_keys.expiring(api_keys.SOON):
@@ -172,6 +173,14 @@ def keys_of_clients() -> Iterator[Finding]:
     if not (settings.METRICS_TOKEN or settings.DEBUG):
         what = "METRICS_TOKEN is not set here: a console without it shows no metrics, and nothing alerts."
         yield Finding(Level.WARNING, "metrics", what, "Set it for the console, and have Prometheus send it.")
+
+
+def _takes_submissions() -> bool:
+    """Whether this project has the API, or names what its intake enters."""
+    try:
+        return bool(settings.SUBMISSION_WORKFLOW or reverse("workflow-cancel", args=["key"]))
+    except NoReverseMatch:
+        return False
 
 
 def keys_of_search() -> Iterator[Finding]:

@@ -96,6 +96,13 @@ def test_a_service_that_is_down_and_a_brake_that_is_on() -> None:
     assert "(odd)" in found["brake"].what
 
 
+def test_a_project_without_the_api_needs_no_key_of_it(settings: Settings) -> None:
+    settings.DEBUG, settings.SUBMISSION_WORKFLOW = True, ""
+    assert [finding.about for finding in installation.keys_of_clients()] == ["API keys"], "it has the API's URLs"
+    settings.ROOT_URLCONF = "django.contrib.auth.urls"
+    assert not list(installation.keys_of_clients())
+
+
 def test_nobody_may_submit_or_read_the_metrics(settings: Settings) -> None:
     settings.DEBUG, settings.METRICS_TOKEN = True, ""
     assert {finding.about for finding in examination.examine()} & {"API keys", "metrics"} == {"API keys"}
