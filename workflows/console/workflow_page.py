@@ -15,6 +15,7 @@ from workflows.console.panels import by_place
 from workflows.console.path import path
 from workflows.console.phases import phases
 from workflows.definition import definitions, wording_of
+from workflows.effects import IN_DOUBT, KEPT, NOT_DONE
 from workflows.extension import Note, installed
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, Workflow
 from workflows.search import find as finding
@@ -105,8 +106,13 @@ def _died_in(wording: Wording, attempt: Attempt) -> str:
 
 
 def _error_of(wording: Wording, effect: Effect) -> tuple[str, str]:
-    """The error of a call in words; and as it was recorded, if there are words."""
-    return told_error(wording, {"error_code": effect.error_code, "error_class": effect.error_class})
+    """The error of a call in words; and as it was recorded, if there are words.
+
+    No words once a lookup, a person or a repeat has said what happened: engineers see the error of before.
+    """
+    told, recorded = told_error(wording, {"error_code": effect.error_code, "error_class": effect.error_class})
+    is_open = effect.state in (*IN_DOUBT, NOT_DONE, KEPT) or effect.undo_failures or effect.undo_unavailable
+    return (told if is_open else ""), recorded
 
 
 def _without_a_line(workflow: Workflow, passed_over: Mapping[str, str]) -> dict[str, str]:

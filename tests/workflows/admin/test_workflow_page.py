@@ -36,6 +36,21 @@ def clock(at: Any) -> str:
     return f"{at:%H:%M:%S} UTC" if at.date() == timezone.now().date() else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
+def test_the_error_of_a_call_is_told_only_while_it_says_something(as_: Login) -> None:
+    """Engineers see it also after a person, or a lookup, has said what happened."""
+    row, support = rows.workflow(), as_("support")
+    own: dict[str, Any] = {"step": "charge", "error_code": "busy", "attempt": 1}
+    effect = Effect.objects.create(workflow=row, state="done", settled_by="lead", result={}, **own)
+
+    def told() -> str:
+        return words(page(support, row).split('id="effects"')[1].split("</section>")[0])
+
+    for state, failures, is_told in [("done", 0, False), ("done", 1, True), ("undone", 0, False), ("unknown", 0, True)]:
+        Effect.objects.filter(pk=effect.pk).update(state=state, undo_failures=failures)
+        assert ("Something unforeseen happened." in told()) == is_told
+        assert "busy" in told()
+
+
 # --- The sentence -------------------------------------------------------------------------------
 
 
