@@ -233,13 +233,15 @@ def wordless_steps(definition: WorkflowDefinition) -> list[str]:
 
 
 def check_codes_have_words(*, databases: Collection[str] | None = None, **kwargs: Any) -> Messages:
-    """Each code with which a workflow has failed has words for staff and patients.
+    """Each code with which a workflow has failed, or is tried again, has words for staff and patients.
 
-    Runs with `manage.py check --database default`. It reads the newest FAILURES_CHECKED failed workflows.
+    Runs with `manage.py check --database default`. It reads the newest FAILURES_CHECKED of both.
     """
     known = readable_definitions()
-    newest = Workflow.objects.filter(status=Workflow.Status.FAILED).exclude(last_error_code="").order_by("-id")
-    codes = _read(newest.values_list("workflow_type", "last_error_code")[:FAILURES_CHECKED], databases)
+    codes: list[tuple[str, str]] = []
+    for status in (Workflow.Status.FAILED, Workflow.Status.PENDING):
+        newest = Workflow.objects.filter(status=status).exclude(last_error_code="").order_by("-id")
+        codes += _read(newest.values_list("workflow_type", "last_error_code")[:FAILURES_CHECKED], databases)
     hint = "Many just now? Find the cause first. Else say CodeWords(staff, patient) in the definition's Wording."
     for workflow_type, code in sorted(set(codes)):
         wording = wording_of(definition := known.get(workflow_type))
