@@ -145,7 +145,10 @@ def _check_policy(step: Step, definition: WorkflowDefinition) -> Faults:
         return
     if step.key_ttl is None:
         message = "is once, and has neither a lookup nor a key_ttl: whenever its answer is lost, a person is asked."
-        hint = "Give it lookup=..., which asks the service; or key_ttl=..., if the service honours idempotency keys."
+        hint = (
+            "Give it lookup=..., which asks the service; or key_ttl=..., if the service honours idempotency keys; or "
+            "key_ttl=timedelta(0), if a person is to be asked."
+        )
         yield Warning, "W001", message, hint
         return
     if step.undo:

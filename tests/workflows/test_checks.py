@@ -163,6 +163,10 @@ def test_a_bad_definition_is_named(
     assert words in message.msg
 
 
+def test_a_step_may_say_that_a_person_is_asked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not checked(definition(once(key_ttl=timedelta(0))), settings, monkeypatch)
+
+
 def test_one_name_is_never_taken_for_its_letters() -> None:
     """`p`, `a`, `s` would be sealed, and the password stored in clear."""
     assert definition(one, secret_fields="password").secret_fields == ("password",)

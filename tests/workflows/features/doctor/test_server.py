@@ -8,6 +8,7 @@ from threading import Thread
 
 import pytest
 from django.db import connection
+from django.test import override_settings
 from django.utils import timezone
 
 from tests.engine import another_connection
@@ -86,6 +87,8 @@ def test_a_log_that_holds_values(settings: dict[str, str], findings: list[Level]
     assert all(list(settings)[-1] in finding.what for finding in found)
     assert [message.id for message in check_server_log(databases=["default"])] == ["workflows.W019"] * len(found)
     assert check_server_log(databases=None) == []
+    with override_settings(DEBUG=True):
+        assert check_server_log(databases=["default"]) == []
     for finding in found:  # the cure, for this session
         execute(re.sub(r"ALTER ROLE \w+ SET ([^;]+);.*", r"SET LOCAL \1", finding.cure), [])
     assert not list(server.log_settings())
