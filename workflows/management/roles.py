@@ -43,7 +43,7 @@ RIGHTS = {
     "workflows_apikey": Rights("r", "raw"),
     "workflows_assignedcause": Rights("", "rawd"),
     "workflows_attempt": Rights("rawd", "rw"),
-    "workflows_bulkitem": Rights("", "raw"),
+    "workflows_bulkitem": Rights("rw", "raw"),
     "workflows_bulkoperation": Rights("rw", "raw"),
     "workflows_businesskey": Rights("rawd", "rawd"),
     "workflows_casenote": Rights("rwd", "raw"),
@@ -85,7 +85,7 @@ RIGHTS = {
     "auth_user": Rights("", "rawd"),
     "auth_user_groups": Rights("r", "rawd"),
     "auth_user_user_permissions": Rights("r", "rawd"),
-    "django_admin_log": Rights("rd", "ra"),
+    "django_admin_log": Rights("rad", "ra"),
     "django_content_type": Rights("r", "r"),
     "django_migrations": Rights("r", "r"),
     # How staff sign in.

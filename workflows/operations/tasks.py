@@ -70,7 +70,7 @@ def assign(task_id: int, *, user: User, to: int, seen: list[int], reason: str = 
             raise NotAllowed(why_not)
         if seen != [task.assignee_id] * (task.assignee_id is not None):
             raise NotAllowed(_whose(task))
-        colleague = able_to_decide(task).filter(pk=to).first()
+        colleague = able_to_decide(task).defer("password").filter(pk=to).first()
         if colleague is None:
             raise NotAllowed("This user cannot decide it: choose somebody else.")
         name = colleague.get_username()
@@ -303,7 +303,9 @@ def lock_task(task_id: int) -> None:
 
 def read_task(task_id: int) -> ManualTask:
     rows = ManualTask.objects.by_the_clock().with_claims().select_related("workflow", "wait", "assignee", "decided_by")
-    if task := rows.defer("workflow__payload", "workflow__context", "wait__result").filter(pk=task_id).first():
+    rows = rows.defer("workflow__payload", "workflow__context", "wait__result")
+    # Workers, which carry out bulk operations, may not read passwords: see `management.roles`.
+    if task := rows.defer("assignee__password", "decided_by__password").filter(pk=task_id).first():
         return task
     raise NotAllowed("There is no such task.")
 

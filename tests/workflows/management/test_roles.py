@@ -16,6 +16,7 @@ from django.db import ProgrammingError, connection, transaction
 
 from tests import roles as tested
 from tests.data_table import documented
+from tests.engine import do_chore
 from tests.workflows import rows
 from tests.workflows.intake.entering import DEFINITION, submission
 from workflows.api.asgi import respond
@@ -23,7 +24,7 @@ from workflows.ingress import api_keys
 from workflows.intake.batch import Batch, Row
 from workflows.intake.submissions import find_replays
 from workflows.management import roles
-from workflows.models import Effect, Workflow
+from workflows.models import BulkItem, Effect, Workflow
 
 pytestmark = pytest.mark.django_db
 
@@ -61,6 +62,22 @@ def columns(schema: str = "public") -> list[Column]:
             "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = %s", [schema]
         )
         return cursor.fetchall()
+
+
+def test_a_worker_carries_out_what_users_do_to_many_and_reads_no_password() -> None:
+    boss, bob = (User.objects.create_superuser(each) for each in ("boss", "bob"))
+    task = rows.open_task(rows.waiting(task=False), assignee=boss)
+    for verb, row, more in (
+        ("retry", rows.failed().pk, {}),
+        ("assign", task.pk, {"to": bob.pk}),
+        ("redeliver_event", rows.outbox_event().pk, {}),
+    ):
+        made = rows.bulk_operation(boss, verb=verb, state="running", arguments=more)
+        made.items.create(row=row, seen=boss.pk if more else None)
+    with signed_in(NAMES.worker):
+        while do_chore("bulk operations").changed:
+            pass
+    assert list(BulkItem.objects.values_list("outcome", "why")) == [("done", "")] * 3
 
 
 def readable(role: str, schema: str = "public") -> set[Column]:
