@@ -5,14 +5,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import Group, User
+from django.utils import timezone
 from rich.table import Table
 
 from onboarding.demo.processes import DemoError
 
-SUPERUSER = "demo"
+SUPERUSER, SECOND_LEAD = "demo", "demo-second-lead"
+# Nobody younger than a day corrects a payload, or confirms for another.
+AGE = timedelta(days=30)
 # In the order of docs/permissions.md, which has the details.
 MAY = {
     "support": "find patients and see them, masked; retry, run now, run again, cancel what has not paid",
@@ -38,7 +42,7 @@ class Login:
 
 
 def make_logins() -> list[Login]:
-    """Make the superuser `demo`, and a user such as `demo-support` for each existing group.
+    """Make the superuser `demo`, a user such as `demo-support` for each existing group, and a second support lead.
 
     A user of an earlier demo gets a new password, and only their own group. Raises DemoError without DEBUG.
     """
@@ -46,8 +50,9 @@ def make_logins() -> list[Login]:
         raise DemoError("The demo's logins are for trying the console out: they are made with DEBUG=1 only.")
     logins = [Login(*_make_user(SUPERUSER, is_superuser=True))]
     groups = {group.name: group for group in Group.objects.filter(name__in=MAY)}
-    for name in filter(groups.__contains__, MAY):
-        user, password = _make_user(f"demo-{name.replace(' ', '-')}", is_superuser=False)
+    names = [(f"demo-{name.replace(' ', '-')}", name) for name in MAY] + [(SECOND_LEAD, "support lead")]
+    for login, name in [each for each in names if each[1] in groups]:
+        user, password = _make_user(login, is_superuser=False)
         user.groups.set([groups[name]])
         user.user_permissions.clear()
         logins.append(Login(user, password, name))
@@ -55,9 +60,9 @@ def make_logins() -> list[Login]:
 
 
 def someone(logins: Collection[Login], group: str) -> User:
-    """The user of a group, or the superuser if the group was deleted."""
-    by_group = {login.group: login.user for login in logins}
-    return by_group.get(group, by_group[""])
+    """The first user of a group, or the one of this name; the superuser if the group was deleted."""
+    found = [login.user for login in logins if group in (login.group, login.name)]
+    return found[0] if found else next(login.user for login in logins if not login.group)
 
 
 def table(logins: Collection[Login], *, sso: bool = False) -> Table:
@@ -74,7 +79,8 @@ def table(logins: Collection[Login], *, sso: bool = False) -> Table:
 
 def _make_user(name: str, *, is_superuser: bool) -> tuple[User, str]:
     password = secrets.token_urlsafe(12)
-    given = {"is_staff": True, "is_active": True, "is_superuser": is_superuser}
+    given = {"is_staff": True, "is_active": True, "is_superuser": is_superuser, "email": f"{name}@example.com"}
+    given |= {"date_joined": timezone.now() - AGE}
     user, _ = User.objects.update_or_create(username=name, defaults=given)
     user.set_password(password)
     user.save()

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from onboarding.demo.traffic import Decision
 from onboarding.samples import Sample
+from workflows.features.outbox.destinations import OF_NOTICES
 from workflows.ingress.verifying import PREFIX
 from workflows.models import Attempt, OutboxEvent, State, Workflow
 
@@ -99,15 +100,17 @@ def performed(sandbox: str) -> dict[UUID, Effects]:
 
 
 def destinations(sandbox: str) -> str:
-    """OUTBOX_DESTINATIONS of the demo: the sandbox is a CRM."""
+    """OUTBOX_DESTINATIONS of the demo: the sandbox is a CRM; mail about what waits is printed in the relay's log."""
     secret = PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
-    return json.dumps({"crm": {"url": f"{sandbox}/_events", "secrets": [secret], "topics": ["workflow.*"]}})
+    desk = {"email": "onramp@example.com", "topics": OF_NOTICES}
+    crm = {"url": f"{sandbox}/_events", "secrets": [secret], "topics": ["workflow.*"]}
+    return json.dumps({"crm": crm, "desk": desk})
 
 
 def told(sandbox: str) -> list[dict[str, Any]]:
     """The events that the sandbox received, once none is waiting or after a time limit."""
     patience = monotonic() + RELAYED_WITHIN
-    while OutboxEvent.objects.filter(state="").exists() and monotonic() < patience:
+    while OutboxEvent.objects.filter(state="", destination="crm").exists() and monotonic() < patience:
         sleep(0.2)
     events: list[dict[str, Any]] = httpx.get(f"{sandbox}/_events", timeout=60).json()["events"]
     return events

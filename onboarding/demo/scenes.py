@@ -16,13 +16,20 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 
 from onboarding.demo.definition import POISON
+from onboarding.demo.logins import SECOND_LEAD
 from onboarding.demo.report import Effects, Expected, Result
 from onboarding.samples import Kind, Sample, sample
 from workflows import operations
-from workflows.models import ManualTask, Service, State
+from workflows.errors import NotAllowed
+from workflows.features.bulk import operations as bulk
+from workflows.features.corrections import operations as corrections
+from workflows.models import BulkOperation, ManualTask, Service, State, Workflow
+from workflows.operations.workflows import ended_at
 
 # Seeds of the scenes' samples, which differ from those of the demo's traffic.
 SEEDS = 1000
+
+BULK = "A bulk operation that retried four: two cards are declined again"
 
 OUTAGE = {"service": "insurance", "operation": None, "kind": "status", "status": 503}
 
@@ -68,6 +75,25 @@ def assign(workflow: int, who: Who) -> None:
     operations.assign(task.pk, user=who("support lead"), to=who("approver").pk, seen=[], reason=reason)
 
 
+def correct(workflow: int, who: Who) -> None:
+    values = {"address.line1": "12 Mill Lane"}
+    if corrections.open_correction(workflow) is None:
+        seen, reason = ended_at(Workflow.objects.get(pk=workflow)), "The patient has read it out: the street was wrong."
+        corrections.ask(workflow, user=who("support lead"), reason=reason, values=values, seen=seen)
+    asked = corrections.open_correction(workflow)
+    assert asked is not None
+    corrections.approve(workflow, user=who(SECOND_LEAD), values=values, seen=[asked.pk])
+
+
+def retry_together(keys: Sequence[UUID], who: Who) -> None:
+    """Retry these by a bulk operation, once all of them have failed; otherwise raise NotAllowed."""
+    failed = Workflow.objects.filter(idempotency_key__in=keys, status=Workflow.Status.FAILED)
+    if failed.count() < len(keys):
+        raise NotAllowed("Not all of them have failed yet.")
+    made = bulk.choose("retry", failed.values("pk"), user=who("engineer"), chosen_by="state: Failed")
+    bulk.start(made.pk, user=who("engineer"), reason="The profiles service is mended, and the bank answers again.")
+
+
 def scenes(seed: int) -> list[Scene]:
     """The scenes in the order in which they are sent. The same seed makes the same submissions."""
     seeds = count(seed * SEEDS + 1)
@@ -84,6 +110,9 @@ def scenes(seed: int) -> list[Scene]:
     poison.payload[POISON] = True
     twice = replace(unclear, idempotency_key=UUID(int=unclear.idempotency_key.int ^ 1))
     declined, cancelled, retried = new(Kind.CARD_DECLINED), new(Kind.NET_NEW), new(Kind.NET_NEW)
+    corrected, mended = new(Kind.NET_NEW), [new(Kind.NET_NEW) for _ in range(2)]
+    together = [*(new(Kind.CARD_DECLINED) for _ in range(2)), *mended]
+    keys = [each.idempotency_key for each in together]
     reviews = [new(Kind.CLINICAL_REVIEW) for _ in range(4)]
     parked = [new(Kind.NET_NEW, insured=True) for _ in range(5)]
     others = [
@@ -129,6 +158,23 @@ def scenes(seed: int) -> list[Scene]:
             (fault(retried, "profiles", "update_address", "status", 1, status=422),),
             Act(State.FAILED, retry),
         ),
+        Scene(
+            "One whose address two leads corrected, and is complete",
+            corrected,
+            Expected(State.COMPLETE, "", Counter(corrected.effects)),
+            (fault(corrected, "profiles", "update_address", "status", 1, status=422),),
+            Act(State.FAILED, correct),
+        ),
+        *(
+            Scene(
+                BULK,
+                each,
+                Expected(State.FAILED if each.code else State.COMPLETE, each.code, Counter(each.effects)),
+                (fault(each, "profiles", "update_address", "status", 1, status=422),) if each in mended else (),
+                Act(State.FAILED, lambda _, who: retry_together(keys, who)) if each is together[-1] else None,
+            )
+            for each in together
+        ),
         *(
             Scene(
                 "Reviews that wait for an approver; one is assigned to demo-approver",
@@ -167,6 +213,8 @@ def sights(played: Sequence[Scene], found: Mapping[UUID, Result]) -> Iterator[tu
     for about, first in firsts.items():
         if first.expected.state == State.PARKED:
             yield about, _service(str(OUTAGE["service"]))
+        elif about == BULK and (last := BulkOperation.objects.exclude(state="draft").order_by("-pk").first()):
+            yield about, reverse("admin:workflows_bulkoperation_change", args=[last.pk])
         elif first.sample.needs_review:
             yield about, reverse("admin:workflows_manualtask_changelist")
         else:

@@ -173,6 +173,8 @@ SAYS = {
     "One that was cancelled": "refunded",
     "One that failed, was retried": "Complete since",
     "Reviews that wait": "demo-approver",
+    "One whose address two leads corrected": "Corrected: ",
+    "A bulk operation": "Failed again",
     "Parked": "insurance",
 }
 
@@ -180,7 +182,7 @@ SAYS = {
 def see_the_sights(demo: Demo) -> None:
     """Sign in with a login of the table, and open each page that is named."""
     passwords = dict(re.findall(r"│ (demo\S*) +│ (\S+) +│", demo.output))
-    assert len(passwords) == 7
+    assert len(passwords) == 8
     links = re.findall(r"^  (.+)\n    (http://\S+/admin/\S*)$", demo.output, flags=re.M)
     assert len(links) >= len(SAYS) + 2
     with httpx.Client(follow_redirects=True, timeout=30) as client:

@@ -9,9 +9,11 @@ from django.contrib.auth.models import Group, Permission, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.management import CommandError, call_command
 from django.test import Client
+from django.utils import timezone
 
 from onboarding.demo import logins
 from onboarding.demo.processes import DemoError
+from workflows.features.corrections.operations import YOUNGEST
 
 pytestmark = pytest.mark.django_db
 
@@ -24,11 +26,15 @@ def with_debug(settings: Any) -> None:
 
 def test_there_is_a_superuser_and_one_login_for_each_group_with_a_password_of_its_own() -> None:
     made = logins.make_logins()
-    assert [login.group for login in made] == ["", *logins.MAY]
+    assert [login.group for login in made] == ["", *logins.MAY, "support lead"]
+    assert all(login.user.email == f"{login.name}@example.com" for login in made)
+    lead, second = (logins.someone(made, each) for each in ("support lead", logins.SECOND_LEAD))
+    assert lead != second
+    assert min(timezone.now() - each.date_joined for each in (lead, second)) > YOUNGEST, "they may correct"
     assert {*logins.MAY} == set(Group.objects.values_list("name", flat=True))
     assert len({login.password for login in made}) == len(made)
     for login in made[1:]:
-        assert login.name == f"demo-{login.group.replace(' ', '-')}"
+        assert login.name == logins.SECOND_LEAD or login.name == f"demo-{login.group.replace(' ', '-')}"
         assert not login.user.is_superuser
         assert list(login.user.groups.values_list("name", flat=True)) == [login.group]
         validate_password(login.password, login.user)

@@ -106,6 +106,8 @@ class Command(BaseCommand):
             "SERVICES_URL": sandbox,
             "WORKFLOWS": "onboarding.demo.definition.DEMO",
             "OUTBOX_DESTINATIONS": settings.OUTBOX_DESTINATIONS,
+            "CONSOLE_URL": console,
+            "EMAIL_URL": "",
         }
 
         if sso:
@@ -184,6 +186,7 @@ class Command(BaseCommand):
             events = report.told(sandbox)
             screen.print(f"A CRM was told by webhook, {len(events)} times, that an onboarding has ended. The last one:")
             screen.print_json(data=events[-1:])
+            screen.print(f"The mail that people get about what waits for them is printed in {state / 'relay.log'}.")
             screen.print("\nWhat there is to look at:")
             for about, page in scenes.sights(staged, played):
                 screen.print(f"  {about}\n    {console}{page}", highlight=False, soft_wrap=True)
