@@ -43,7 +43,7 @@ class Event(models.Model):
         REJECTED = "rejected"
         EXPIRED = "expired"
         RETRACTED = "taken_back", "Answer retracted"
-        DECISION_UNDONE = "decision_undone", "Decision undone"
+        DECISION_UNDONE = "decision_undone", "Decision taken back"
         ACKNOWLEDGED = "acknowledged"
         NOT_DEALT_WITH = "not_dealt_with", "Not dealt with after all"
         NOTED = "noted", "Note added"

@@ -449,7 +449,7 @@ def test_page_by_page_each_is_there_once(as_: Login, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     "after",
-    ["x", "0.1.0.1.1", "-1.1.0.1", "4.1.0.1", "0.1.9.1", "0.1.0.²"],
+    ["x", "0.1.0.1.1", "-1.1.0.1", "4.1.0.1", "0.1.99.1", "0.1.0.²"],
 )
 def test_a_place_that_there_is_not_is_none(after: str) -> None:
     assert needs.place(after) is None

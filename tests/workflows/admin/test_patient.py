@@ -68,7 +68,9 @@ def test_what_was_passed_over_is_told_when_it_concerns_the_patient() -> None:
 def test_it_names_what_the_patient_gets_while_it_is_set_up_and_once_it_is() -> None:
     aim = aim_told(ONBOARDING, PAYLOAD)
     paid = {"state": "done", "result": {"charge_id": "ch_1"}, "undo": False, "has_undo": True}
-    call = Effect(step="execute_checkout", begun_at=AT, generation=1, undo_failures=0, undo_unavailable=0, **paid)
+    call = Effect(
+        step="execute_checkout", begun_at=AT, generation=1, undo_failures=0, undo_unavailable=0, by_hand="", **paid
+    )
     own: dict[str, Any] = {"effects": [call], "amount": "$145.00", "aim": aim}
     assert to_tell(ONBOARDING, workflow("queued"), **own).endswith(
         "Your card was charged $145.00 on 28 November 2023; your enrolment in the body program is still being set up. "

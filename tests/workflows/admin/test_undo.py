@@ -32,7 +32,7 @@ def test_the_message_names_the_patient_masked_and_its_button_undoes_it(as_: Logi
         assert f"Undone: task {row.pk} is open again." in said
         assert "Your decision" in said
     assert not Signal.objects.exists()
-    assert "Decision undone" in client.get(f"/admin/workflows/workflow/{about.pk}/change/").content.decode()
+    assert "Decision taken back" in client.get(f"/admin/workflows/workflow/{about.pk}/change/").content.decode()
 
 
 def test_an_answer_to_the_engine_has_no_undo(as_: Login) -> None:

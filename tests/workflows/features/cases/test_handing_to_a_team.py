@@ -31,7 +31,7 @@ def boss() -> User:
     return User.objects.create_superuser("boss")
 
 
-def listed(client: Client, whose: str = "") -> list[tuple[int, str, str]]:
+def listed(client: Client, whose: str = "all") -> list[tuple[int, str, str]]:
     lines = client.get(f"/admin/needs-a-person/?kind=team&whose={whose}").context["lines"]
     return [(line.workflow, line.asks, line.whose) for line in lines]
 
@@ -45,8 +45,13 @@ def test_the_team_finds_it_and_says_that_it_has_seen_to_it(as_: Login) -> None:
     done = support.post(f"{page}hand_to_team/", {"team": "engineer", "reason": WHY}, follow=True).content.decode()
     assert "It is handed to the team engineer." in done
     assert (WHY in done, "some-support has handed it to the team engineer, since" in done) == (True, True)
-    assert listed(engineer, "teams") == listed(approver) == [(row.pk, "some-support hands it to the team", "Engineer")]
-    assert listed(approver, "teams") == []
+    assert (
+        listed(engineer, "teams")
+        == listed(engineer, "you")
+        == listed(approver)
+        == [(row.pk, "some-support hands it to the team", "Engineer")]
+    )
+    assert listed(approver, "teams") == listed(approver, "you") == []
     seen = re.findall(r'name="seen" value="(\d+)"', engineer.get(f"{page}team_has_seen/").content.decode())
     refused = approver.post(f"{page}team_has_seen/", {"seen": seen}, follow=True).content.decode()
     assert "It is with the team engineer, and you are not in it." in refused
