@@ -79,8 +79,13 @@ def check_compensation(
     else:
         assert this.status == Workflow.Status.COMPLETE, f"{failure}: it is not reached; {this}"
         assert failure.happened, f"{failure}: it is not reached; {this}"
-    undoable = [step.name for step in definition.steps if step.undo]
-    happened = [name for name, _ in this.calls if name in undoable and this.results[name] is not None]
+    returned = {key for name, key in this.calls if this.results.get(name) is not None}
+    on_record = Effect.objects.filter(workflow=this.workflow.pk, undo=False, has_undo=True).order_by("id")
+    happened = [
+        definition.find_or_removed_step(call.step).name
+        for call in on_record
+        if call.idempotency_key in returned or call.result is not None  # raised after its call, as its lookup says
+    ]
     expected = list(dict.fromkeys(reversed(happened))) if this.status == Workflow.Status.FAILED else []
     assert this.undone == expected, f"{failure}: undone are {this.undone}, and not {expected}; {this}"
     left = Effect.objects.filter(workflow=this.workflow.pk, undo=False, has_undo=True)

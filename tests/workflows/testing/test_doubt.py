@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from tests.workflows.testing.order import ORDERS, PAYLOAD, OrderContext, charge, shop
+from tests.workflows.testing.order import (
+    ORDERS,
+    PAYLOAD,
+    OrderContext,
+    charge,
+    find_charge,
+    order_of,
+    refund,
+    ship,
+    shop,
+)
 from workflows import testing
 from workflows.definition import Step, WorkflowDefinition, WorkflowStep
 from workflows.effects import key_for
@@ -117,6 +127,12 @@ def test_a_call_that_ran_out_of_time_is_what_decide_says() -> None:
 def test_a_refusal_is_known_to_have_done_nothing() -> None:
     run = testing.run(of(refused), PAYLOAD, crash="after_call:charge")
     assert (run.status, run.workflow.last_error_code) == ("FAILED", "declined")
+
+
+def test_a_call_that_raised_after_it_was_made_is_undone_too() -> None:
+    charging = Step(charge_without_an_answer, name="charge", once=True, undo=refund, lookup=find_charge)
+    run = testing.check_compensation(order_of(charging, Step(ship, once=True)), PAYLOAD, testing.Failure("ship"))
+    assert (run.status, run.undone) == ("FAILED", ["charge"])
 
 
 def test_an_answer_that_the_console_would_refuse_is_told() -> None:
