@@ -78,7 +78,7 @@ def test_an_error_of_the_console_is_logged_without_the_addresses_that_the_api_ha
 ) -> None:
     client.force_login(User.objects.create_user("ada", is_staff=True))
     assert client.get("/admin/workflows/workflow/").status_code == 403
-    assert "PermissionDenied" in caplog.text
+    assert "Forbidden: /admin/workflows/workflow/" in caplog.text
     assert "Resolver404" not in caplog.text
 
 

@@ -14,6 +14,8 @@ from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.utils.cache import add_never_cache_headers
 
+from workflows.wording import of_person
+
 FORBIDDEN = {
     "title": "You may not do this",
     "said": "Your account has no permission for this page, or for what you have just sent.",
@@ -22,8 +24,10 @@ FORBIDDEN = {
 NOT_FOUND = {
     "title": "There is nothing here",
     "said": "No page has this address. The number may be mistyped, or the link may have been cut short.",
-    "help": "Look at the address again, or start from Home. A workflow is found by its number, or by the patient's "
-    "e-mail address or phone number.",
+    "help": of_person(
+        "Look at the address again, or start from Home. A workflow is found by its number, or by the patient's e-mail "
+        "address or phone number."
+    ),
 }
 
 

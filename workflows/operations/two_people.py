@@ -99,7 +99,8 @@ def is_needed_to_retry(*workflow_ids: int) -> set[int]:
 def open_of(workflow_id: int, task_id: int | None = None, decision: str = RETRIED) -> Confirmation | None:
     """What waits for a second person: the answer to this task, or without a task this decision about the workflow."""
     rows = Confirmation.objects.open().filter(_is_about(task_id, decision), workflow=workflow_id)
-    return rows.select_related("asked_by").first()
+    # Workers, which carry out bulk operations, may not read passwords: see `management.roles`.
+    return rows.select_related("asked_by").defer("asked_by__password").first()
 
 
 def _is_about(task_id: int | None, decision: str) -> Q:

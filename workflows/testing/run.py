@@ -181,6 +181,7 @@ def _require_known(definitions: Sequence[WorkflowDefinition], failure: Failure |
     if crash and at not in failpoints.BOUNDARIES:
         raise ValueError(f"No boundary is called {at!r}: {', '.join(failpoints.BOUNDARIES)}.")
     calls = [call.identity for each in definitions for call in each.steps if call.once]
+    calls += [f"undo {name}" for name in calls]
     if step and not at.endswith("_commit") and step not in calls:
         raise ValueError(f"No once step is called {step!r}.{did_you_mean(step, calls)}")
 

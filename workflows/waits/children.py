@@ -89,6 +89,7 @@ def wait_for_children(
     """
     attempt = attempt_log.attempt_of(workflow)
     name = formerly or name  # under its first name every release knows it
+    ensure_text("The name of a wait", name, longest=200)
     attempt.joined.append(name)
     wait = find(attempt, Wait.Kind.CHILDREN, name)
     if wait:

@@ -45,17 +45,17 @@ def is_migrated() -> bool:
     return fetch_row("SELECT to_regclass('workflows_contentkey') IS NULL") == (True,)
 
 
-@pytest.mark.usefixtures("before")
-def test_a_key_or_what_is_sealed_under_one_keeps_everything_as_it_is() -> None:
+def test_a_key_or_what_is_sealed_under_one_keeps_everything_as_it_is(request: pytest.FixtureRequest) -> None:
+    row = rows.waiting()
+    Effect.objects.create(workflow=row, step="charge", state="done", idempotency_key="k", attempt=1, result={})
+    rows.outbox_event(row)
+    Signal.objects.create(workflow=row, source="s", dedupe_key="d", name="paid")
+    request.getfixturevalue("before")
     execute(KEY, [uuid4()])
     with pytest.raises(CommandError, match=r"still there: 1 in workflows_contentkey\. .* datakeys forget"):
         migrate()
     assert not is_migrated()
     execute("DELETE FROM workflows_contentkey", ())
-    row = rows.waiting()
-    Effect.objects.create(workflow=row, step="charge", state="done", idempotency_key="k", attempt=1, result={})
-    rows.outbox_event(row)
-    Signal.objects.create(workflow=row, source="s", dedupe_key="d", name="paid")
     execute(MESSAGE, [1, None, None, ""])
     for table, column in WITHDRAWN.PLACES:
         for stored in ("""{"(sealed)": "a:b:c", "n": 1}""", """{"payload": [{"(sealed)": "a:b:c"}]}"""):

@@ -17,6 +17,7 @@ from workflows.features.by_hand.operations import Call
 from workflows.models import Confirmation, Workflow
 from workflows.operations import answers, two_people
 from workflows.telling import consequences, words
+from workflows.wording import of_person
 
 
 def _call(row: Workflow) -> Call | None:
@@ -46,7 +47,9 @@ class SayForm(ReasonForm):
     reference = forms.CharField(
         max_length=by_hand.LONGEST_REFERENCE,
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
-        help_text="What it is found by in the other system: the number of the payment, say. No patient data, please.",
+        help_text=of_person(
+            "What it is found by in the other system: the number of the payment, say. No patient data, please."
+        ),
     )
     field_order = ("reference", "reason")
 

@@ -19,6 +19,7 @@ from workflows.features.cases.page import NOTES_SHOWN, NoteForm
 from workflows.models import CircuitEvent
 from workflows.models.failure import Cause
 from workflows.operations.guards import ACKNOWLEDGE, require, stated
+from workflows.wording import of_person
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
@@ -76,7 +77,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "asks": "Add a note to this cause",
         "consequences": [
             "The note stands on the page of this cause, for all who may see workflows, and in the audit.",
-            "It cannot be changed or deleted. No patient ever sees it. Nothing else changes.",
+            of_person("It cannot be changed or deleted. No patient ever sees it. Nothing else changes."),
         ],
         "form": form,
         "back": links.incident(cause),

@@ -27,6 +27,7 @@ from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import previews as bulk_previews
 from workflows.features.business_key import holders
 from workflows.features.business_key.operations import not_a_duplicate
+from workflows.features.by_hand import operations as by_hand
 from workflows.features.cases import operations as cases
 from workflows.features.corrections import operations as corrections
 from workflows.features.deferred_steps import operations as deferred_steps
@@ -128,6 +129,10 @@ CALLS: dict[str, Callable[[Workflow, User], Any]] = {
     "close_correction": lambda row, user: corrections.close(row.pk, user=user, reason="So.", seen=[]),
     "confirm_retry": lambda row, user: operations.confirm_retry(row.pk, user=user, seen=[], reason="So."),
     "do_not_confirm_retry": lambda row, user: operations.do_not_confirm_retry(row.pk, user=user, reason="So.", seen=[]),
+    "by_hand": lambda row, user: by_hand.say(row.pk, user=user, reason="So.", reference="7", result={}, seen=[]),
+    "confirm_by_hand": lambda row, user: by_hand.confirm(row.pk, user=user, seen=[], reason="So."),
+    "do_not_confirm_by_hand": lambda row, user: by_hand.do_not_confirm(row.pk, user=user, seen=[], reason="So."),
+    "not_by_hand": lambda row, user: by_hand.retract(row.pk, user=user, reason="So.", seen=[]),
     "review_alone": lambda row, user: operations.review_alone(row.pk, user=user, reason="So.", seen=[]),
     "not_a_duplicate": lambda row, user: not_a_duplicate(row.pk, user=user, reason="So."),
     "follow_up": lambda row, user: deferred_steps.follow_up(row.pk, user=user, step="thank"),

@@ -21,6 +21,7 @@ from workflows.console import acknowledging, workflow_list
 from workflows.console.base import Verb
 from workflows.engine.compensation import MAX_UNDO_FAILURES
 from workflows.errors import UnknownOutcome
+from workflows.features.by_hand import page as by_hand
 from workflows.features.corrections import page as corrections
 from workflows.features.outbox import page as outbox_event
 from workflows.features.retention import page as retention
@@ -77,6 +78,10 @@ def to_be_corrected() -> Workflow:
     return rows.asked_to_correct(made.old(rows.failed)).workflow
 
 
+def said_by_hand(row: Workflow) -> Workflow:
+    return rows.by_hand(User.objects.create_superuser("carla"), row).workflow
+
+
 WAYS: dict[str, tuple[str, Callable[[], Workflow], Way | None]] = {
     "held": ("held", held, (retention.LIFT, lambda row: Hold.objects.get())),
     "pending": ("pending", lambda: rows.workflow(), (workflow_list.CANCEL, itself)),
@@ -86,6 +91,7 @@ WAYS: dict[str, tuple[str, Callable[[], Workflow], Way | None]] = {
     "deferred": ("deferred", made.given_up, (acknowledging.ACKNOWLEDGE, itself)),
     "untold": ("untold", lambda: made.untold("given_up"), (outbox_event.DISCARD, lambda _: OutboxEvent.objects.get())),
     "correction": ("correction", to_be_corrected, (corrections.CLOSE, itself)),
+    "said by hand": ("by_hand", lambda: said_by_hand(made.old(rows.not_made)), (by_hand.DO_NOT, itself)),
     "children": ("children", made.parent_of_one_under_way, (workflow_list.CANCEL, lambda row: row.children.get())),
     "parent": ("parent", lambda: made.child_of(made.old()), None),
     "money": ("money", made.charged, (acknowledging.ACKNOWLEDGE, itself)),
