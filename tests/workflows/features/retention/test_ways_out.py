@@ -26,7 +26,7 @@ from workflows.features.corrections import page as corrections
 from workflows.features.outbox import page as outbox_event
 from workflows.features.retention import page as retention
 from workflows.features.retention.unsettled import settled, why_they_stay, words_of_reasons
-from workflows.models import Correction, Effect, Hold, ManualTask, OutboxEvent, Workflow
+from workflows.models import Effect, Hold, ManualTask, OutboxEvent, Workflow
 
 pytestmark = engine.ENGINE[0]
 
@@ -134,10 +134,7 @@ def follow(verb: Verb, row: Any) -> None:
     base = f"/admin/workflows/{row._meta.model_name}/{row.pk}/"
     assert f'href="{base}{verb.slug}/"' in client.get(f"{base}change/").content.decode()
     form = {"reason": "The patient has called.", "why": "other"}
-    if isinstance(row, Workflow):
-        shown = Workflow.objects.get(pk=row.pk)
-        asked = Correction.objects.filter(workflow=row.pk).values_list("pk", flat=True)
-        form |= {"seen": list(asked) or operations.failures_left(shown) or operations.ended_at(shown)}  # type: ignore[dict-item]
+    form |= {name: seen_in(type(row).objects.get(pk=row.pk)) for name, seen_in in verb.seen}
     assert client.post(f"{base}{verb.slug}/", form).status_code == 302
 
 
