@@ -23,6 +23,7 @@ from workflows.checks_of_settings import (
     check_users,
 )
 from workflows.console.checks import check_site, check_way_in
+from workflows.definition import definitions
 from workflows.extension import installed
 
 
@@ -140,7 +141,9 @@ def test_a_project_names_one_app_for_the_commands_of_all_features() -> None:
         assert load_command_class("workflows", name).__module__ == path
 
 
-def test_nothing_to_run_and_naive_times_are_told(settings: Any) -> None:
+def test_nothing_to_run_and_naive_times_are_told(settings: Any, request: pytest.FixtureRequest) -> None:
+    definitions.cache_clear()
+    request.addfinalizer(definitions.cache_clear)
     settings.WORKFLOWS, settings.USE_TZ = [], False
     assert [(each.id, each.hint[:4]) for each in check_named_definitions()] == [
         ("workflows.W033", "List"),
