@@ -16,6 +16,7 @@ from workflows.console.base import ConsoleAdmin, Verb
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine.compensation import UNDO_TASK_TYPE
 from workflows.errors import NotAllowed
+from workflows.features.cases import operations as cases
 from workflows.features.corrections import operations as corrections
 from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.models import Correction, Effect, Erasure, Hold, ManualTask, Workflow
@@ -108,11 +109,23 @@ def _by_hand(row: Workflow, choice: int) -> Arguments | None:
     return {"reference": "en_hand", "result": {"enrollment_id": f"en_hand_{row.pk}"}, "reason": WHY}
 
 
+def _pause(row: Workflow, choice: int) -> Arguments | None:
+    until = timezone.now() + timedelta(days=1 + choice % 6)
+    return None if row.expires_at and until >= row.expires_at else {"until": until, "reason": WHY}
+
+
+def _team(row: Workflow, choice: int) -> Arguments | None:
+    teams = cases.teams()
+    return {"team": teams[choice % len(teams)], "reason": WHY} if teams else None
+
+
 ARGUMENTS: Mapping[str, Callable[[Any, int], Arguments | None]] = {
     "correct": _values,
     "approve_correction": _same_values,
     "follow_up": _deferred,
     "by_hand": _by_hand,
+    "pause": _pause,
+    "hand_to_team": _team,
     "place_hold": _until,
     "extend": _until,
     "approve": lambda row, choice: {},
