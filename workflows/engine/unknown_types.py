@@ -11,6 +11,7 @@ from random import uniform
 from workflows.definition import definitions
 from workflows.models import Event, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.models.workflow import PAUSED
 from workflows.postgres.statements import execute, fetch_one
 from workflows.state import attempt_log, history, transitions
 
@@ -29,6 +30,9 @@ def reschedule(workflow: Workflow) -> None:
     An attempt that is still open has lost its worker, and is closed as vanished, as when a new attempt starts.
     """
     execute(f"{attempt_log.closing_as_vanished('true')} SELECT FROM vanished", {"workflow_id": workflow.pk})
+    if workflow.waiting_for == PAUSED:  # or it would run with the next release, and not be paused any more
+        transitions.pause(workflow.pk)
+        return
     reason = f"It waits for {transitions.release_awaited(workflow.workflow_type)}."
     waited = 0.0
     if workflow.waiting_for == transitions.release_awaited(workflow.workflow_type):

@@ -47,10 +47,10 @@ from workflows.features.undo.hooks import Undo
 FEATURES: tuple[Feature, ...] = (
     Outages(),
     Brake(),
+    Pauses(),  # before the business key, which would let a paused workflow wait for another one
     BusinessKey(),
     DeferredSteps(),
     Cases(),
-    Pauses(),
     Corrections(),
     Bulk(),
     Retention(),

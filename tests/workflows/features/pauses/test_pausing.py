@@ -108,6 +108,26 @@ def test_a_retry_keeps_its_count_and_a_cancellation_ends_the_pause() -> None:
     assert (Workflow.objects.get(pk=workflow.pk).status, Pause.objects.exists()) == ("FAILED", False)
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["", "a release that does not know it"])
+def test_a_paused_child_stays_paused_when_its_parents_cancellation_is_withdrawn(is_known: bool) -> None:
+    define([fan_out, CHARGE])
+    parent = work(submit())
+    child = parent.children.get()
+    pause(child)
+    operations.cancel(parent.pk, user=boss(), reason="By phone.")
+    assert engine.sweep() == 1
+    operations.retry(parent.pk, user=boss())
+    if not is_known:
+        Workflow.objects.filter(pk=child.pk).update(workflow_type="of_the_next_release")
+    while is_taken():
+        pass
+    child.refresh_from_db()
+    assert (child.status, child.effects.count(), child.invisible_until) == ("PENDING", 0, transitions.UNTIL_RESUMED)
+    Workflow.objects.filter(pk=child.pk).update(workflow_type="test")
+    resume(child)
+    assert work(child).status == "COMPLETE"
+
+
 def test_what_has_begun_finishes_and_it_is_paused_before_the_next_run(gate: Any, run: Any) -> None:
     define([gate.step, fail_until([])])
     workflow = submit()
