@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from workflows.errors import NotAllowed
 from workflows.models import SavedView
 from workflows.models.saved_view import LONGEST_NAME, LONGEST_QUERY
-from workflows.operations.guards import VIEW, record_for, require, short_transaction
+from workflows.operations.guards import VIEW, record_for, require, short_transaction, stated
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -32,7 +32,7 @@ def save(*, user: User, name: str, query: str, team: str = "") -> None:
     Raises NotAllowed if the name is taken or empty, and if there are too many.
     """
     require(user, VIEW)
-    name = " ".join(name.split())
+    name, team = " ".join(stated(name).split()), stated(team)
     if not name or len(name) > LONGEST_NAME:
         raise NotAllowed(f"Give the view a name of at most {LONGEST_NAME} characters.")
     if not query or len(query) > LONGEST_QUERY:

@@ -84,6 +84,8 @@ def test_what_cannot_be_saved_is_said(as_: Login, monkeypatch: pytest.MonkeyPatc
     assert "There is a view “One” already" in saved(support, "One", "state=waiting")
     assert "Give the view a name" in saved(support, " ")
     assert "Give the view a name" in saved(support, "x" * 61)
+    assert "There is a view “One” already" in saved(support, "O\0ne"), "PostgreSQL cannot store a NUL"
+    assert "There is no such team" in saved(as_("support lead"), "One", team="nobody\0")
     for nothing in ("", "payload__email=x", "state="):
         assert "Filter the list first" in saved(support, "Two", nothing)
     saved(support, "Two")
