@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from workflows import extension
 from workflows.definition import Step, WorkflowDefinition, definitions, titled_step
 from workflows.effects import DONE, KEPT, NOT_DONE, is_unclear, key_of
-from workflows.engine import compensation
+from workflows.engine import compensation, undo_question
 from workflows.engine.extension import Hooks
 from workflows.engine.results import last_error
 from workflows.errors import NotAllowed
@@ -269,8 +269,11 @@ def _fail_again(workflow: Workflow) -> str:
     reversing = compensation.fail_or_compensate(workflow, step=step, extra_columns=last_error(error))
     history.record(workflow.pk, Event.Kind.FAILED, step=step, finishes=not reversing, **error)
     if reversing:
-        history.record(workflow.pk, Event.Kind.COMPENSATING)
-        return "It is retracted; the workflow fails again, and what it has done is reversed."
+        # What a person has left as it is, is done again since: nothing of it is reversed unasked.
+        asks = undo_question.mark_again(workflow.pk)
+        history.record(workflow.pk, Event.Kind.COMPENSATING, **asks)
+        next_ = "a person is asked before it is reversed" if asks else "what it has done is reversed"
+        return f"It is retracted; the workflow fails again, and {next_}."
     Hooks.of(extension.of_workers()).tell(workflow, "failed")
     if workflow.parent_id is not None:
         after_commit(partial(store.try_notify_parent, workflow.pk))

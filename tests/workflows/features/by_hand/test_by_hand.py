@@ -18,8 +18,9 @@ from tests.workflows.features.by_hand.till import RIGHTS, Till, asked, lead, say
 from tests.workflows.operations.bank import Bank, not_applicable, ship
 from tests.workflows.operations.two import known
 from tests.workflows.undoing import BY_HAND, fail, to_rest
-from workflows import operations
-from workflows.definition import Retry, Step, definitions
+from workflows import before_undo, operations
+from workflows.definition import Brake, Retry, Step, definitions
+from workflows.engine import undo_question
 from workflows.errors import NotAllowed, StepError
 from workflows.features.by_hand import operations as by_hand
 from workflows.features.retention import content
@@ -368,6 +369,26 @@ def test_what_was_not_made_by_hand_after_all_fails_the_workflow_again(till: Till
     operations.retry(row.pk, user=carla)
     again(row)
     assert till.charged == [f"{row.key}:pay", f"{row.key}:pay:2"]
+
+
+def test_what_a_person_left_as_it_is_is_not_reversed_unasked_when_the_next_call_is_retracted(
+    till: Till, carla: User
+) -> None:
+    """Who decided that the charge stays is asked again, as when the workflow had failed first."""
+    till.declines = False
+    ship_nowhere = Step(fail, once=True, settle=0, returns=("text",))
+    asks = before_undo.ask("billing")
+    known(till.step(undo=till.refund), ship_nowhere, two_people=False, brake=Brake(failures=0), before_undo=asks)
+    row = work(work(submit({"cents": 14500, "currency": "USD"})))
+    operations.reject(ManualTask.objects.get().pk, user=carla, reason="She comes back.")
+    row = work(row)
+    assert (row.status, states()) == ("FAILED", {"pay 1": "kept", "fail 1": "not_done"})
+    say(row, carla, result={"text": "p-9"})
+    assert (
+        retract(row, carla) == "It is retracted; the workflow fails again, and a person is asked before it is reversed."
+    )
+    row = work(row)
+    assert (row.compensating, row.waiting_for, till.refunded) == (True, undo_question.ASKED, [])
 
 
 def test_what_a_later_call_builds_on_stands(till: Till, carla: User) -> None:
