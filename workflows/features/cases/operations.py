@@ -10,10 +10,12 @@ from uuid import UUID, uuid4, uuid5
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, TextField
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
 
 from workflows.errors import NotAllowed
-from workflows.models import CaseNote, Event, FollowUp, Workflow
+from workflows.models import CaseNote, Event, FollowUp, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
 from workflows.models.manual_task import PERMISSION_BACKEND
 from workflows.operations import MAY_DECIDE
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
 
 MAY_NOTE = (ACKNOWLEDGE, *MAY_DECIDE)
 MOST_CHARACTERS = 2000
+DECISIONS = (Event.Kind.APPROVED, Event.Kind.REJECTED)
 # What people do without seeing to a case: whoever pauses it may wait for the lead.
 NO_ACTS = (
     *(Event.Kind.NOTED, Event.Kind.LEAD_ASKED, Event.Kind.TEAM_ASKED),
+    Event.Kind.DECISION_UNDONE,
     *(Event.Kind.PAUSE_ASKED, Event.Kind.PAUSED, Event.Kind.RESUMED),
 )
 
@@ -165,6 +169,12 @@ def close_asked(after: int = 0) -> Slice:
     """Maintenance: no lead or team is asked any more once a person has acted on the workflow, or it is complete."""
     acts = Event.objects.filter(workflow=OuterRef("workflow"), at__gt=OuterRef("lead_asked_at"))
     acts = acts.exclude(actor="").exclude(kind__in=NO_ACTS)
+    # A decision that was taken back, or may be still, is nothing that a person has done.
+    decided = ManualTask.objects.filter(Q(state=ManualTask.State.OPEN) | Q(held__isnull=False), undoable=True)
+    its_task = decided.alias(number=Cast("pk", TextField())).filter(
+        workflow=OuterRef("workflow"), number=OuterRef("of")
+    )
+    acts = acts.alias(of=KT("detail__task")).exclude(Exists(its_task), kind__in=DECISIONS)
     over = _asked().filter(Exists(acts) | Q(workflow__status=Workflow.Status.COMPLETE))
     return Slice(CaseNote.objects.filter(pk__in=over.values("pk")).update(lead_asked_at=None))
 

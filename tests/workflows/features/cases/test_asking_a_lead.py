@@ -18,7 +18,8 @@ from tests.workflows.admin.conftest import Login, as_, parcels
 from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.features.cases import operations as cases
-from workflows.models import CaseNote, Event, Workflow
+from workflows.models import CaseNote, Chore, Event, ManualTask, Workflow
+from workflows.operations import undoing
 
 __all__ = ["as_", "parcels"]
 
@@ -68,6 +69,18 @@ def test_it_is_over_once_a_person_acts_or_the_workflow_completes(boss: User) -> 
     cases.add_note(noted.pk, user=boss, reason="She called again.")
     assert elsewhere(lambda: do_chore("close what leads were asked").changed) == 2
     assert set(cases.asking().values_list("workflow", flat=True)) == {failed.pk, noted.pk}
+
+
+def test_a_decision_that_is_taken_back_or_may_be_is_no_act(boss: User) -> None:
+    row = rows.waiting(task=False)
+    task = rows.open_task(row, undoable=True)
+    Chore.objects.get_or_create(pk=undoing.CHORE)
+    cases.ask_lead(row.pk, user=boss, reason=WHY)
+    for act in (undoing.approve, undoing.undo, undoing.approve):
+        act(task.pk, user=boss)
+        assert elsewhere(lambda: do_chore("close what leads were asked").changed) == 0
+    ManualTask.objects.update(held=None)
+    assert elsewhere(lambda: do_chore("close what leads were asked").changed) == 1
 
 
 def test_only_what_was_asked_and_seen_is_seen_to_and_what_is_complete_needs_no_lead(boss: User) -> None:
