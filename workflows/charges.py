@@ -140,6 +140,9 @@ UNCLEAR = f"""({_MAY_CHARGE} AND (e.state IN ('intent', 'unknown')
                OR e.state IN ('done', 'kept') AND NOT {_IS_NAMED} AND {_SAYS_NOTHING}))"""
 HELD = f"({_MAY_CHARGE} AND (e.state IN ('intent', 'unknown') OR e.state IN ('done', 'kept') AND {_CHARGED}))"
 REFUNDED = f"({_MAY_CHARGE} AND e.state = 'undone' AND {_CHARGED})"
+# Somebody had said that it was charged by hand, and somebody that it was not: the patient may have paid all the same.
+# A call that was made and refused, or not found, names who has settled it.
+RETRACTED = f"({_MAY_CHARGE} AND e.state = 'not_done' AND e.settled_by = '')"
 REVERSIBLE = "(e.state <> 'kept' AND e.by_hand = '' AND (e.has_undo OR coalesce(charge.is_reversible, false)))"
 
 # A failed workflow that still holds money, or has a call that a person left as it is. Nothing may repeat it, and its

@@ -76,7 +76,7 @@ _HELD = _with_call(child="child.status = 'PENDING'", call=charges.HELD)
 # record, and is not made once more. However often it was refunded, a retry charges once.
 _REFUNDED = _with_call(
     child="family.cancelled_at IS NOT NULL AND child.cancelled_at IS NOT NULL",
-    call=f"""{charges.REFUNDED}
+    call=f"""({charges.REFUNDED} OR {charges.RETRACTED})
              AND NOT EXISTS (SELECT FROM workflows_effect later
                               WHERE later.workflow_id = e.workflow_id AND later.step = e.step AND NOT later.undo
                                 AND later.generation > e.generation
@@ -91,7 +91,10 @@ def held(*workflow_ids: int) -> list[Found]:
 
 
 def charged_again(*workflow_ids: int) -> list[Found]:
-    """The refunded charges that a retry of these workflows, and of the children retried with them, makes again."""
+    """The charges that a retry of these workflows, and of the children retried with them, makes again.
+
+    They were refunded; or somebody had said that they were made by hand, and it was retracted.
+    """
     return _found(_REFUNDED, workflow_ids)
 
 

@@ -41,7 +41,7 @@ from workflows.state import attempt_log, history, transitions
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-TWO_PEOPLE = "It charges again what was refunded, and that takes two people: retry it on its own page."
+TWO_PEOPLE = "It charges again what was refunded or retracted, and that takes two people: retry it on its own page."
 
 
 def retry(
@@ -162,7 +162,7 @@ def why_not_charge_again(workflow_id: int, user: User) -> str:
     """Why `user`, who may retry, may not charge again what was refunded; empty if they may."""
     if user.has_perm(CANCEL_PAID) or not payments.would_charge_again(workflow_id):
         return ""
-    return "Its charge was refunded, and a retry charges again: ask a support lead to retry it."
+    return "Its charge was refunded or retracted, and a retry charges again: ask a support lead to retry it."
 
 
 def run_now(workflow_id: int, *, user: User, reason: str = "") -> None:

@@ -100,7 +100,8 @@ def of_retry(workflow: Workflow, *, by_hand: Collection[str] = ()) -> Iterator[s
     yield "A worker takes it up before what is queued and has not started, and starts again from the first step."
     if workflow.cancelled_at and family_retries.is_one(workflow.pk):
         yield "What was cancelled with it is retried first, by the workers: that may take some minutes."
-    if charged := payments.charged_again(workflow.pk):
+    is_charged = calls.definition is not None and set(by_hand) & set(calls.definition.charge_names)
+    if not is_charged and (charged := payments.charged_again(workflow.pk)):
         is_certain = not any(each.is_unclear for each in payments.held(workflow.pk))
         yield f"The card {'will' if is_certain else 'may'} be charged again: {payments.sum_of(charged)}."
     if on_record:

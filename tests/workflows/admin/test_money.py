@@ -437,7 +437,7 @@ def of_shop(settings: Any) -> None:
 def sold(state: str = "done", has_undo: bool = False, cents: Any = 500, **fields: Any) -> Workflow:
     row = rows.workflow(workflow_type="shop", payload={"cents": cents, "in": "usd"}, **fields)
     result = {"charge_id": "ch_1"} if state == "done" else None
-    own = {"step": "pay", "state": state, "has_undo": has_undo, "result": result, "begun_at": AT}
+    own = {"step": "pay", "state": state, "has_undo": has_undo, "result": result, "begun_at": AT, "settled_by": "call"}
     Effect.objects.create(workflow=row, attempt=1, idempotency_key=f"{row.pk}", **own)
     found: Workflow = Workflow.objects.with_state().get(pk=row.pk)
     return found

@@ -174,7 +174,7 @@ def hidden_in(page: str) -> dict[str, list[str]]:
 # --- Retrying what was refunded ---------------------------------------------------------------------------------
 
 
-REFUNDED = "Its charge was refunded, and a retry charges again: ask a support lead to retry it."
+REFUNDED = "Its charge was refunded or retracted, and a retry charges again: ask a support lead to retry it."
 
 
 def refunded(**fields: Any) -> Workflow:

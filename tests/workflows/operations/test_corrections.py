@@ -135,7 +135,7 @@ def test_to_charge_again_what_was_refunded_takes_that_right(asker: User, approve
     define([world.step("register", undo=None), world.step("charge"), check], correctable=CORRECTABLE, **OPTIONS)
     asked = ask(row, asker)
     approver.user_permissions.remove(Permission.objects.get(codename="cancel_paid_workflow"))
-    with pytest.raises(NotAllowed, match="Its charge was refunded, and a retry charges again"):
+    with pytest.raises(NotAllowed, match="Its charge was refunded or retracted, and a retry charges again"):
         approve(asked, User.objects.get(pk=approver.pk))
 
 

@@ -27,7 +27,7 @@ from workflows.features.retention import content
 from workflows.features.retention.unsettled import why_they_stay
 from workflows.models import Attempt, Confirmation, Effect, Event, ManualTask, Workflow
 from workflows.operations.payments import held
-from workflows.operations.two_people import GONE, has_confirmed_retry
+from workflows.operations.two_people import ASKED, GONE, has_confirmed_retry, is_needed_to_retry
 from workflows.operations.workflows import start_again
 from workflows.telling import patient
 from workflows.telling.money import money_line
@@ -389,6 +389,21 @@ def test_what_a_person_left_as_it_is_is_not_reversed_unasked_when_the_next_call_
     )
     row = work(row)
     assert (row.compensating, row.waiting_for, till.refunded) == (True, undo_question.ASKED, [])
+
+
+def test_what_two_people_said_was_charged_no_single_one_lets_charge_again(till: Till, carla: User, dan: User) -> None:
+    """One who retracts it for another patient, and retries, would charge the card of somebody who has paid."""
+    row = till.declined(ask_first, two_people=True)
+    say(row, carla)
+    by_hand.confirm(row.pk, user=dan, seen=asked(), reason="It is in the till.")
+    assert retract(row, carla) == "It is retracted; the workflow has failed again."
+    refused("ask a support lead", lambda: operations.retry(row.pk, user=lead("eve", "retry_workflow")))
+    till.declines = False
+    assert operations.retry(row.pk, user=carla) == ASKED
+    operations.confirm_retry(row.pk, user=dan, seen=asked(), reason="He did not pay.")
+    row = again(row)
+    assert (row.waiting_for, till.charged) == ("Is it right?", [f"{row.key}:pay", f"{row.key}:pay:2"])
+    assert not is_needed_to_retry(row.pk), "it is made again"
 
 
 def test_what_a_later_call_builds_on_stands(till: Till, carla: User) -> None:
