@@ -120,7 +120,8 @@ def resume(workflow_id: int, *, user: User, seen: Collection[int], reason: str =
         pause = Pause.objects.select_for_update().filter(workflow=workflow_id).first()
         if pause is None or seen_of(pause) != list(seen):
             raise NotAllowed("Somebody has paused or resumed it since you looked.")
-        if pause.begun_at:
+        # Also if two asked at once: the wish of one has taken the place of the other's pause, which has begun.
+        if pause.begun_at or paused().filter(pk=workflow_id).exists():
             lock_workflow(workflow_id)
             if not paused().filter(pk=workflow_id).exists():
                 raise NotAllowed("It is not paused any more: somebody has cancelled it, or it has expired.")
@@ -152,6 +153,8 @@ def keep_up(after: int = 0) -> Slice:
             continue
         if workflow.status != Workflow.Status.PENDING or workflow.compensating:
             asked.delete()
+        elif workflow.waiting_for == PAUSED:  # by somebody who asked at the same moment
+            Pause.objects.filter(pk=asked.pk).update(begun_at=ClockTimestamp())
         elif asked.until <= timezone.now():
             asked.delete()
             history.record(workflow.pk, Event.Kind.PAUSE_LAPSED, asked_by=asked.actor)

@@ -16,6 +16,7 @@ from tests.engine import define, do_chore, do_maintenance, draining, elsewhere, 
 from tests.workflows import rows
 from tests.workflows.cancelling import CHARGE
 from tests.workflows.engine.test_cancellation_requests import gate, run
+from tests.workflows.operations.people import held
 from tests.workflows.waits.approvals import ask, boss
 from tests.workflows.waits.signals import await_signals, fail_until, tell
 from workflows import operations
@@ -140,6 +141,21 @@ def test_what_has_begun_finishes_and_it_is_paused_before_the_next_run(gate: Any,
     assert Event.objects.get(kind="paused").actor == "boss"
     Workflow.objects.filter(pk=workflow.pk).update(retry_count=0)
     assert not is_taken()
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_who_asks_while_a_colleague_pauses_it_leaves_no_workflow_paused_that_nobody_can_resume(is_over: bool) -> None:
+    define([CHARGE])
+    workflow = submit()
+    pause(workflow)
+    with held(workflow):  # for a moment, by the colleague's own request
+        assert pause(workflow).startswith("It is running")
+    if is_over:  # no worker did maintenance meanwhile
+        Pause.objects.update(until=in_(-HOUR))
+        elsewhere(lambda: do_chore("keep up with pauses"))
+        assert [each.workflow for each in pauses.overdue()] == [workflow]
+    resume(workflow)
+    assert work(workflow).status == "COMPLETE"
 
 
 def test_the_wish_for_a_pause_is_over_with_its_workflow_and_its_time(gate: Any, run: Any) -> None:
