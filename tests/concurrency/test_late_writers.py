@@ -22,7 +22,7 @@ from workflows.definition import Step
 from workflows.engine import compensation
 from workflows.errors import ClaimLost, StepError, UnknownOutcome
 from workflows.models import Attempt, Effect, ManualTask, Signal, Wait, Workflow
-from workflows.signals import store
+from workflows.signals import store, waking
 from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
 pytestmark = engine.ENGINE
@@ -39,7 +39,8 @@ def run_late_at(statement: str) -> None:
 
 
 def tell(workflow: Workflow, name: str, payload: Mapping[str, Any]) -> None:
-    store.send(source="shop", dedupe_key=name, name=name, workflow_id=workflow.pk, payload=payload)
+    store.store(source="shop", dedupe_key=name, name=name, workflow_id=workflow.pk, payload=payload)
+    waking.wake(workflow.pk)
 
 
 def again(workflow: Workflow) -> Workflow:

@@ -11,7 +11,7 @@ import pytest
 from tests import engine
 from tests.engine import define, make_due, submit, work
 from workflows.models import ManualTask, Wait, Workflow
-from workflows.signals import store
+from workflows.signals import store, waking
 from workflows.waits import Child, require_approval, wait_for_children, wait_for_signal, wait_for_time
 
 pytestmark = engine.ENGINE
@@ -131,7 +131,8 @@ def test_a_decision_that_it_is_still_writing_is_that_of_the_next_worker() -> Non
     workflow = work(submit())
     name = ManualTask.objects.get().signal_name
     decided = {"approved": True, "by": "ada", "reason": ""}
-    store.send(source="console", dedupe_key=name, name=name, workflow_id=workflow.pk, payload=decided)
+    store.store(source="console", dedupe_key=name, name=name, workflow_id=workflow.pk, payload=decided)
+    waking.wake(workflow.pk)
     run_while_it_writes([(ANSWERS, ["approved", APPROVED, workflow.pk]), (CLOSES, [workflow.pk])])
     workflow.refresh_from_db()
     assert (workflow.status, workflow.context["text"]) == ("COMPLETE", "as the first one has written it")

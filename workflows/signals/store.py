@@ -66,12 +66,15 @@ def send(
     - `source` (up to 150 characters) and `dedupe_key` (up to 200) identify the signal; `name` is what a wait asks for.
     - `workflow_id` or `linking_id` says whom it is for: one of them. A linking id may have no workflow yet.
 
-    Raises UnknownWorkflow, DedupeKeyReused, and ValueError for another address or a payload that is not JSON; neither
-    these nor database errors abort the transaction. False also means that retention has emptied the workflow.
+    Raises UnknownWorkflow, DedupeKeyReused, and ValueError for another address, a name that no step can wait for, or a
+    payload that is not JSON; neither these nor database errors abort the transaction. False also means that retention
+    has emptied the workflow.
     """
     address = None if linking_id is None else text_of(linking_id) or ""
     if address is not None and not 0 < len(address) <= LONGEST_LINKING_ID:
         raise ValueError(f"A linking id is a text or number of 1 to {LONGEST_LINKING_ID} characters.")
+    if not is_name(name):  # as a sender outside: `cancel` would cancel the workflow, and refund what it has charged
+        raise ValueError("No step can wait for this name: `cancel` and names with a colon are the engine's own.")
     if (workflow_id is None) == (address is None):
         raise ValueError("A signal is for one workflow, or for a linking id: say workflow_id=... or linking_id=... .")
     with transaction.atomic():

@@ -172,7 +172,7 @@ def test_a_request_to_cancel_that_cannot_be_read_as_a_call_starts_is_no_failure_
 ) -> None:
     def cancel(*, workflow: Workflow, context: Any) -> None:
         request = {"dedupe_key": "c", "name": "cancel", "payload": {"by": "ada", "reason": ""}}
-        engine.elsewhere(lambda: store.send(source="console", workflow_id=workflow.pk, **request))
+        engine.elsewhere(lambda: store.store(source="console", workflow_id=workflow.pk, **request))
 
     define([cancel, Step(call, once=True, best_effort=True)])
     monkeypatch.setattr(worker_boundary, "CHECK_EVERY", 3600.0)  # it does not look again between the steps

@@ -244,10 +244,14 @@ def test_a_step_tells_another_workflow_when_its_own_attempt_is_committed() -> No
         ({"linking_id": "a" * 201}, "A linking id is"),
         ({"linking_id": []}, "A linking id is"),
         ({"workflow_id": 0}, "There is no workflow 0."),
+        *(
+            ({"linking_id": "a", "name": name}, "No step can wait for this name")
+            for name in ("cancel", "decision:1", "")
+        ),
     ],
 )
 def test_an_address_that_reaches_nobody_is_refused_and_aborts_no_transaction(address: Any, refusal: str) -> None:
     with transaction.atomic():
         with pytest.raises(ValueError, match=refusal):
-            store.send(source="shop", dedupe_key="1", name="paid", payload={}, **address)
+            store.send(**{"source": "shop", "dedupe_key": "1", "name": "paid", "payload": {}, **address})
         assert not Signal.objects.exists()

@@ -155,7 +155,7 @@ def test_a_request_to_cancel_that_came_too_late_does_not_end_it(messages: Downst
     """It came as the workflow was completing, and maintenance has not said yet that it was too late."""
     workflow = let_go(messages)
     late = {"source": "console", "dedupe_key": "late", "workflow_id": workflow.pk}
-    store.send(**late, name=store.CANCEL_SIGNAL, payload={"by": "ada", "reason": BY_PHONE})
+    store.store(**late, name=store.CANCEL_SIGNAL, payload={"by": "ada", "reason": BY_PHONE})
     messages.state = "well"
     assert follow_up()
     assert not FollowUp.objects.exists(), Event.objects.filter(kind="follow_up_given_up").values("detail")
