@@ -80,6 +80,12 @@ def test_a_worker_carries_out_what_users_do_to_many_and_reads_no_password() -> N
     assert list(BulkItem.objects.values_list("outcome", "why")) == [("done", "")] * 3
 
 
+def test_the_console_puts_a_call_by_hand_on_record() -> None:
+    with signed_in(NAMES.console):
+        rows.made_by_hand(User(username="boss"))
+    assert Effect.objects.get().by_hand == "en-77"
+
+
 def readable(role: str, schema: str = "public") -> set[Column]:
     with signed_in(role) as cursor:
         return {
