@@ -28,8 +28,8 @@ PRODUCTION = DEBUG=0 ALLOWED_HOSTS=onramp.example.com DATABASE_URL=postgres://on
 # midst of a worker's turn, or look at what a session did last.
 WITH_ROLES = $(addprefix tests/workflows/,api/test_asgi.py api/test_bounds.py api/test_of_workflow.py \
 	api/test_submissions.py api/test_workflows.py intake/test_batching.py features/queues/test_submissions.py \
-	features/outbox/test_chores.py effects/test_ledger.py engine/test_claim.py waits/test_approval.py \
-	waits/test_asking_again.py waits/test_children.py waits/test_signal.py waits/test_time.py) \
+	features/outbox/test_chores.py features/by_hand/test_page.py effects/test_ledger.py engine/test_claim.py \
+	waits/test_approval.py waits/test_asking_again.py waits/test_children.py waits/test_signal.py waits/test_time.py) \
 	$(addprefix tests/acceptance/,test_no_feature.py test_intake.py::test_400_submissions_each_sent_twice_at_once_become_400_rows \
 	test_runworker.py::test_two_processes_run_each_of_500_workflows_exactly_once) \
 	--deselect tests/workflows/api/test_workflows.py::test_an_input_is_never_in_the_text_of_a_statement
