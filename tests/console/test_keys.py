@@ -56,3 +56,6 @@ def test_on_a_phone_the_buttons_are_in_sight_and_cover_no_field(open_as: Open) -
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     last = page.locator(".decide .quiet").last.bounding_box()
     assert last["y"] + last["height"] <= buttons.bounding_box()["y"]
+    page.get_by_label("Reason").fill("Too heavy.")
+    page.get_by_role("button", name="Reject", exact=True).tap()
+    page.get_by_text("Rejected: task").wait_for()
