@@ -10,12 +10,11 @@ from django import forms
 from workflows import operations
 from workflows.console.base import KEPT, ReasonForm, Verb, reason_field
 from workflows.definition import definitions
+from workflows.models import Workflow
 from workflows.telling import words
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
-
-    from workflows.models import Workflow
 
 
 class RevealForm(ReasonForm):
@@ -36,7 +35,8 @@ def _label(row: Workflow, name: str) -> str:
 
 def _reveal(row_id: int, *, user: User, fields_asked: Collection[str], reason: str) -> list[tuple[str, str]]:
     found = operations.reveal(row_id, user=user, fields=fields_asked, reason=reason)
-    return [(name, _shown(value)) for name, value in found.items()]
+    row = Workflow.objects.only("workflow_type").get(pk=row_id)
+    return [(_label(row, name), _shown(value)) for name, value in found.items()]
 
 
 def _shown(value: Any) -> str:
@@ -55,7 +55,7 @@ REVEAL = Verb(
     consequences=lambda row: [
         "You see what you choose in full. Choose only what you need.",
         "Before that, the audit gets a line with your name, what you chose and your purpose.",
-        "The values are in no address and are kept nowhere: to see them again, ask again.",
+        "The values are kept nowhere, and in no link: to see them again, ask again.",
     ],
     done="",
     shows="Leave this page when you are done. Your name and your purpose are on record.",

@@ -40,7 +40,7 @@ def test_the_answer_has_the_value_and_nothing_else_does(
     with caplog.at_level(logging.DEBUG):
         answer = lead.post(url(row), FORM)
     html = answer.content.decode()
-    assert f"<dt>patient.phone</dt><dd>{PHONE}</dd>" in html
+    assert f"<dt>Phone</dt><dd>{PHONE}</dd>" in html
     assert "no-store" in answer.headers["Cache-Control"]
     logged = [record.getMessage() for record in caplog.records if record.name != "django.db.backends"]
     kept = [*logged, *(str(each.get_decoded()) for each in Session.objects.all()), str(dict(answer.headers))]
@@ -56,9 +56,9 @@ def pages(client: Client, row: Workflow) -> list[str]:
 def test_what_the_sender_put_there_is_cut_escaped_or_masked(as_: Login, row: Workflow) -> None:
     fields = ["patient.email", "patient.last_name", "address.line1"]
     html = as_("support lead").post(url(row), {**FORM, "fields_asked": fields}).content.decode()
-    assert "<dt>patient.email</dt><dd>••••</dd>" in html
+    assert "<dt>E-mail</dt><dd>••••</dd>" in html
     assert f"<dd>&lt;script&gt;{'x' * 92}…</dd>" in html
-    assert "<dt>address.line1</dt><dd>not given</dd>" in html
+    assert "<dt>Street and number</dt><dd>not given</dd>" in html
 
 
 def test_a_type_that_reveals_nothing_does_not_offer_it(as_: Login) -> None:
