@@ -110,7 +110,8 @@ def _told(cause: Cause, left: Group | None) -> Iterator[str]:
     else:
         yield f"{shown.number} workflows have failed and are not acknowledged: the first at {first}, the last at"
         yield f"{words.clock(left.last)}."
-    yield f"{shown.advice} Whose: {shown.whose}."
+    whose = shown.whose[0].lower() + shown.whose[1:] if left.asks_nobody else shown.whose
+    yield f"{shown.advice} It is for {whose}."
 
 
 def _these(left: Group) -> str:

@@ -116,7 +116,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "counted": "" if asked.since or asked.until else f"in the last {DAYS_COUNTED.days} days",
         "first_url": f"?{filters.query}" if place else "",
         "next_url": f"?{filters.query}&before={_text(last)}".replace("?&", "?") if last else "",
-        "most": MOST_EXPORTED,
+        "most": f"{MOST_EXPORTED:,}",
     }
     return TemplateResponse(request, "admin/workflows/audit.html", context)
 

@@ -96,7 +96,7 @@ HAND_TO_TEAM = Verb(
     operation=cases.hand_to_team,
     applies=lambda row: row.status != Workflow.Status.COMPLETE,
     consequences=lambda row: [
-        "The team finds it in “Needs a person”, until one of them has seen to it or somebody acts on the workflow.",
+        "The team finds it in “For you”, until one of them has seen to it or somebody acts on the workflow.",
         *(f"It leaves the team {each.team}." for each in _handed(row)),
         "What you write stands among the notes on its page. Who may do what stays as it is.",
     ],
@@ -112,7 +112,7 @@ TEAM_HAS_SEEN = Verb(
     operation=cases.team_has_seen,
     applies=lambda row: bool(_handed(row)),
     why_not=lambda row, user: next((cases.why_not_of_team(each.team, user) for each in _handed(row)), ""),
-    consequences=lambda row: ["It leaves “Needs a person”, unless it needs one for another reason."],
+    consequences=lambda row: ["It leaves “For you”, unless it is there for another reason."],
     seen=(("seen", lambda row: [each.pk for each in _handed(row)]),),
     form=OptionalReasonForm,
     asks="Mark {} as seen to by the team",

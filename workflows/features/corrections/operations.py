@@ -117,8 +117,8 @@ def approve(workflow_id: int, *, user: User, values: Values, seen: list[int], re
         assert asked.proposed is not None  # a constraint
         if {field: to_jsonable_python(value) for field, value in values.items()} != asked.proposed:
             raise NotAllowed(
-                f"What you have typed is not what {asked.asked_by.get_username()} has asked for. One of the two is "
-                "mistaken: find out which, and refuse it if it is the other one's."
+                f"What you have typed is not what {asked.asked_by.get_username()} has asked for. Find out who "
+                "is mistaken: approve it with the right value, or do not correct it."
             )
         if refusal := _why_not_with(workflow, asked.proposed):
             raise NotAllowed(refusal)
@@ -274,7 +274,7 @@ def why_not_approve(asked: Correction, user: User) -> str:
 def _why_not_this_user(user: User) -> str:
     given = Permission.objects.filter(content_type__app_label="workflows", codename=correction.CORRECT)
     if not given.filter(Q(user=user) | Q(group__user=user)).exists():
-        return "Only a user to whom somebody gave this permission may, by a group for example; no superuser as such."
+        return "A superuser may only with this permission of their own, or of a group."
     if not user.email.strip():
         return "Your account has no e-mail address, by which two people are told apart."
     if user.date_joined > timezone.now() - YOUNGEST:

@@ -55,7 +55,7 @@ def _of_pause(row: Workflow) -> Iterable[str]:
     if row.children.filter(status=Workflow.Status.PENDING).exists():
         yield "The workflows that it has started go on."
     if row.expires_at:
-        yield f"It fails unless it is complete at {words.until(row.expires_at)}: the pause has to end before."
+        yield f"It fails if it is not complete by {words.until(row.expires_at)}: the pause has to end before that."
     yield "It does not go on by itself: when the time is over, it is overdue in “For you”."
     if pause := _pause_of(row):
         yield f"This takes the place of the pause of {pause.actor}, until {words.until(pause.until)}."

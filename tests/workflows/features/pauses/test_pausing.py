@@ -213,7 +213,7 @@ def test_a_release_with_a_lookup_leaves_it_paused() -> None:
         (rows.compensating, HOUR, "It is being reversed"),
         (rows.retrying, timedelta(days=7, minutes=1), "A workflow is paused for 7 days at the most"),
         (rows.retrying, -HOUR, "That time is over"),
-        (lambda: rows.retrying(expires_at=in_(HOUR)), HOUR, "It fails unless it is complete at"),
+        (lambda: rows.retrying(expires_at=in_(HOUR)), HOUR, "It fails if it is not complete by"),
     ],
 )
 def test_it_is_refused(make: Callable[[], Workflow], time: timedelta, refusal: str) -> None:
