@@ -38,7 +38,7 @@ class StateFilter(paging.Filter):
 
 
 class PresetFilter(admin.SimpleListFilter):
-    """Frequent questions about workflows. What stands still until somebody acts is on “Needs a person” alone."""
+    """Frequent questions about workflows. What stands still until somebody acts is on “For you” alone."""
 
     title = "urgency"
     parameter_name = "preset"

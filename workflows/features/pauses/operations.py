@@ -79,7 +79,9 @@ def _require_pausable(workflow: Workflow, state: State, until: datetime, seen: C
     if workflow.compensating:
         raise NotAllowed("It is being reversed: that is not paused.")
     if workflow.expires_at and until >= workflow.expires_at:
-        raise NotAllowed(f"It fails if it is not complete by {times.both(workflow.expires_at)}: end the pause before that.")
+        raise NotAllowed(
+            f"It fails if it is not complete by {times.both(workflow.expires_at)}: end the pause before that."
+        )
     if seen_of(Pause.objects.filter(workflow=workflow.pk).first()) != list(seen):
         raise NotAllowed("Somebody has paused or resumed it since you looked.")
 
