@@ -20,6 +20,7 @@ def test_the_keys_move_open_and_go_to_the_buttons_and_none_decides(open_as: Open
     page.keyboard.press("?")
     assert page.get_by_role("dialog", name="Keys").is_visible()
     page.keyboard.press("Escape")
+    page.get_by_role("dialog", name="Keys").wait_for(state="hidden")
     links = page.locator(".needs tbody th a")
     for key, at in (("j", 0), ("j", 1), ("j", 2), ("k", 1)):
         page.keyboard.press(key)
