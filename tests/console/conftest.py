@@ -42,7 +42,7 @@ def no_session_is_left(django_db_setup: None, django_db_blocker: Any) -> Iterato
     yield
     with django_db_blocker.unblock():
         others = "pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        execute(f"SELECT pg_terminate_backend(pid) FROM {others}", ())  # noqa: S608 (ours)
+        execute(f"SELECT pg_terminate_backend(pid) FROM {others}", ())
 
 
 @pytest.fixture(scope="module")
