@@ -24,6 +24,6 @@ class Migration(migrations.Migration):
         ),
         RemoveIndexConcurrently("ManualTask", "manual_task_overdue"),
         AddIndexConcurrently(
-            "ManualTask", models.Index(condition=~Q(held=None), fields=["decided_at"], name="manual_task_held")
+            "ManualTask", models.Index(condition=Q(held__isnull=False), fields=["decided_at"], name="manual_task_held")
         ),
     ]

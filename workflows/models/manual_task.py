@@ -204,7 +204,7 @@ class ManualTask(models.Model):
             # Closed tasks, newest first; few are rejected or expired.
             models.Index(name="manual_task_closed", fields=["state", "id"], condition=~Q(state="open")),
             # operations.undoing: decisions whose signals are not stored yet.
-            models.Index(name="manual_task_held", fields=["decided_at"], condition=~Q(held=None)),
+            models.Index(name="manual_task_held", fields=["decided_at"], condition=Q(held__isnull=False)),
             # The overdue tasks.
             models.Index(name="manual_task_due", fields=["due_at"], condition=Q(state="open") & ~Q(due_at=None)),
         ]
