@@ -160,7 +160,7 @@ class WorkflowAdmin(ChoosesMany):
         latest = Attempt.objects.filter(workflow=OuterRef("pk")).order_by("-number").values("number")[:1]
         return (
             Workflow.objects.with_state()
-            .annotate(attempt_number=Subquery(latest), about=patient.about(), charges=money.amounts_of_charges())
+            .annotate(attempt_number=Subquery(latest), about=patient.about(), charges=patient.amounts_of_charges())
             .defer("payload", "context")
         )
 

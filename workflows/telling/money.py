@@ -9,9 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from django.db.models import Case, Expression, JSONField, Value, When
-from django.db.models.functions import JSONArray
-
 from workflows.charges import Charge, ChargeState, judged
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.effects import NOT_DONE, SKIPPED
@@ -21,7 +18,6 @@ from workflows.operations import amounts
 from workflows.operations.amounts import UNKNOWN, amount
 from workflows.redaction import masked_reference, private_part
 from workflows.telling import words
-from workflows.telling.patient import payload_at
 from workflows.wording import Money
 
 State = Effect.State
@@ -121,7 +117,7 @@ def in_short(definition: WorkflowDefinition | None, sum_charged: str, effects: S
 
 
 def of_rows(rows: Iterable[Any]) -> dict[int, str]:
-    """`in_short` of the rows of a list, which are annotated with `amounts_of_charges`, by id: at most one statement."""
+    """`in_short` of the rows of a list with their `patient.amounts_of_charges`, by id: at most one statement."""
     known = {name: each for name, each in definitions().items() if each.wording.money}
     by_id = {row.pk: row for row in rows if row.workflow_type in known}
     steps = {step for each in known.values() for step in each.charge_names}
@@ -134,16 +130,6 @@ def of_rows(rows: Iterable[Any]) -> dict[int, str]:
         pk: in_short(known[by_id[pk].workflow_type], amounts.known(*(by_id[pk].charges or (None, None))), found)
         for pk, found in effects.items()
     }
-
-
-def amounts_of_charges() -> Expression:
-    """SQL for the amount of a charge and its currency, as JSON; nothing else of the payload. NULL without charges."""
-    found = {name: money for name, each in definitions().items() if (money := each.wording.money)}
-    told = [
-        When(workflow_type=name, then=JSONArray(payload_at(money.amount), payload_at(money.currency)))
-        for name, money in found.items()
-    ]
-    return Case(*told, output_field=JSONField()) if told else Value(None, JSONField())
 
 
 _IN_SHORT = {ChargeState.UNCLEAR: "unclear", ChargeState.UNCLEAR_LEFT: "unclear", ChargeState.REFUNDED: "refunded"}

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.postgres.fields import ArrayField
 from django.db.models import Case, Expression, Func, JSONField, TextField, Value, When
 from django.db.models.fields.json import KeyTransform
-from django.db.models.functions import Cast
+from django.db.models.functions import Cast, JSONArray
 from django.utils.text import capfirst
 
 from workflows.charges import Charge, ChargeState, judged
@@ -250,17 +250,20 @@ def masked(ids: Collection[int]) -> dict[int, str]:
 
 def listed(ids: Collection[int]) -> dict[int, tuple[str, str]]:
     """Of each of these workflows: the masked name of the person whom it is about, and what it charges, if known."""
-    rows = Workflow.objects.filter(pk__in=ids).annotate(about=about(), units=_money("amount"), of=_money("currency"))
+    rows = Workflow.objects.filter(pk__in=ids).annotate(about=about(), charges=amounts_of_charges())
     return {
-        pk: (masked_by(name, value), amounts.known(units, currency))
-        for pk, name, value, units, currency in rows.values_list("pk", "workflow_type", "about", "units", "of")
+        pk: (masked_by(name, value), amounts.known(*(charges or (None, None))))
+        for pk, name, value, charges in rows.values_list("pk", "workflow_type", "about", "charges")
     }
 
 
-def _money(part: str) -> Expression:
-    """SQL for the amount of a charge, or its currency, by the definition's words for money."""
-    paths = {name: getattr(money, part) for name, each in definitions().items() if (money := each.wording.money)}
-    told = [When(workflow_type=name, then=payload_at(path)) for name, path in paths.items()]
+def amounts_of_charges() -> Expression:
+    """SQL for the amount of a charge and its currency, as JSON; nothing else of the payload. NULL without charges."""
+    found = {name: money for name, each in definitions().items() if (money := each.wording.money)}
+    told = [
+        When(workflow_type=name, then=JSONArray(payload_at(money.amount), payload_at(money.currency)))
+        for name, money in found.items()
+    ]
     return Case(*told, output_field=JSONField()) if told else Value(None, JSONField())
 
 
