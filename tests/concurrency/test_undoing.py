@@ -22,7 +22,7 @@ from workflows.errors import NotAllowed
 from workflows.features.installed import FEATURES
 from workflows.models import Chore, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.operations import undoing
-from workflows.postgres.statements import execute
+from workflows.postgres.statements import execute, fetch_all
 
 pytestmark = engine.ENGINE
 
@@ -271,3 +271,11 @@ def test_of_undo_and_approve_again_at_speed_the_last_word_is_told_once(rivals: R
     decided_ago(undoing.UNDO_FOR)
     store_due()
     assert Signal.objects.get(workflow=task.workflow_id).payload["approved"] is True
+
+
+def test_held_decisions_are_found_by_their_index() -> None:
+    """Workers look every second, and decided tasks are as many as years have left."""
+    with transaction.atomic():
+        execute("SET LOCAL enable_seqscan = off", ())
+        plan = "\n".join(line for (line,) in fetch_all(f"EXPLAIN {undoing._DUE}", ()))
+    assert "manual_task_held" in plan, plan

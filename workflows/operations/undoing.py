@@ -39,6 +39,12 @@ _CAN_BE_UNDONE = f"""
     (clock_timestamp() >= decided_at AND clock_timestamp() < decided_at + interval '{UNDO_FOR} s')"""
 
 
+_DUE = f"""
+    SELECT id, workflow_id, held::text FROM workflows_manualtask
+     WHERE held IS NOT NULL AND NOT {_CAN_BE_UNDONE}
+     ORDER BY decided_at, id LIMIT {ROWS} FOR NO KEY UPDATE SKIP LOCKED"""  # noqa: S608 (ours)
+
+
 def approve(task_id: int, *, user: User, reason: str = "", answer: Mapping[str, Any] | None = None) -> str:
     """As `tasks.approve`, and its user may undo it for ten seconds, if its step asked for an approval."""
     return decide(task_id, ManualTask.State.APPROVED, user=user, reason=reason, answer=answer, hold=_hold)
@@ -85,12 +91,7 @@ def store_due(after: int = 0) -> Slice:
 
     In one transaction. A workflow that is locked is woken by `wake by new signals`.
     """
-    due = fetch_all(
-        f"""SELECT id, workflow_id, held::text FROM workflows_manualtask
-             WHERE held IS NOT NULL AND NOT {_CAN_BE_UNDONE}
-             ORDER BY decided_at, id LIMIT {ROWS} FOR NO KEY UPDATE SKIP LOCKED""",  # noqa: S608 (ours)
-        (),
-    )
+    due = fetch_all(_DUE, ())
     if not due:
         return Slice(0)
     for task_id, workflow_id, held in due:
