@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.db import connections
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -33,4 +34,5 @@ def _database_beside_its_event_loop() -> Iterator[None]:
     """Playwright's event loop is in this thread, and Django would not ask the database beside one."""
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
     yield
+    connections.close_all()  # those that were opened beside it: when it has ended, nothing leads to them any more
     del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
