@@ -22,13 +22,13 @@ from workflows.models import WebhookSecret
 from workflows.postgres.deadlines import query_in_time
 from workflows.sealing import key_register, whole
 from workflows.sealing.envelopes import Unreadable
+from workflows.signals.store import RESERVED_SOURCES
 
 logger = logging.getLogger(__name__)
 
 PREFIX_LENGTH = len(PREFIX) + 6  # shown so that people recognise a secret; the other 37 characters are 220 random bits
 
-# Sources of the engine's own signals. No webhook may use these names, nor one with a colon (api:shop).
-RESERVED_SOURCES = frozenset({"console", "engine", "look"})
+# Without a colon: those are of API keys (api:shop).
 SOURCE = re.compile(r"[a-z0-9][a-z0-9\-_.]{0,99}")
 
 # How an undeclared source signs, and how we sign what we send to others.

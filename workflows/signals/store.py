@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from workflows.definition import LONGEST_LINKING_ID, text_of
 from workflows.errors import WorkflowCancelled
 from workflows.models import Workflow
-from workflows.postgres.jsonb import Document, document_of
+from workflows.postgres.jsonb import Document, Unstorable, document_of, ensure_storable
 from workflows.postgres.statements import execute, fetch_one
 from workflows.signals import waking
 from workflows.signals.waking import OPEN_JOIN, Slice, leave_the_rest_to_maintenance
@@ -28,8 +28,10 @@ SIGNAL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]{0,198}")
 
 # A request to cancel is a signal that every workflow listens to, until it is being compensated.
 CANCEL_SIGNAL = "cancel"
-# The source of the engine's own signals.
+# The source of the engine's own signals, and all that nobody else may use.
 ENGINE = "engine"
+RESERVED_SOURCES = frozenset({"console", ENGINE, "look"})
+LONGEST_SOURCE, LONGEST_DEDUPE_KEY = 150, 200
 
 # A signal to a linking id without a pending workflow is kept for a month, in case one comes, and then ignored.
 KEPT_FOR_DAYS = 30
@@ -66,10 +68,16 @@ def send(
     - `source` (up to 150 characters) and `dedupe_key` (up to 200) identify the signal; `name` is what a wait asks for.
     - `workflow_id` or `linking_id` says whom it is for: one of them. A linking id may have no workflow yet.
 
-    Raises UnknownWorkflow, DedupeKeyReused, and ValueError for another address, a name that no step can wait for, or a
-    payload that is not JSON; neither these nor database errors abort the transaction. False also means that retention
-    has emptied the workflow.
+    Raises UnknownWorkflow, DedupeKeyReused, and ValueError for another address, a source of ours, a name that no step
+    can wait for, or what PostgreSQL cannot store; neither these nor database errors abort the transaction. False also
+    means that retention has emptied the workflow.
     """
+    if source in RESERVED_SOURCES or not 0 < len(source) <= LONGEST_SOURCE:  # our key, used first, would stop ours
+        raise Unstorable(
+            "source", f"A source has 1 to {LONGEST_SOURCE} characters, and is none of {sorted(RESERVED_SOURCES)}."
+        )
+    if not 0 < len(dedupe_key) <= LONGEST_DEDUPE_KEY:
+        raise Unstorable("dedupe_key", f"A dedupe_key has 1 to {LONGEST_DEDUPE_KEY} characters.")
     address = None if linking_id is None else text_of(linking_id) or ""
     if address is not None and not 0 < len(address) <= LONGEST_LINKING_ID:
         raise ValueError(f"A linking id is a text or number of 1 to {LONGEST_LINKING_ID} characters.")
@@ -77,6 +85,7 @@ def send(
         raise ValueError("No step can wait for this name: `cancel` and names with a colon are the engine's own.")
     if (workflow_id is None) == (address is None):
         raise ValueError("A signal is for one workflow, or for a linking id: say workflow_id=... or linking_id=... .")
+    ensure_storable([source, dedupe_key, address, None if isinstance(payload, Document) else dict(payload)])
     with transaction.atomic():
         signal_id = store(
             source=source,

@@ -1,7 +1,7 @@
 """Waiting for a signal, from inside a step: which one answers, once and for all, and what a wait may not be."""
 
 import random
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -248,9 +248,16 @@ def test_a_step_tells_another_workflow_when_its_own_attempt_is_committed() -> No
             ({"linking_id": "a", "name": name}, "No step can wait for this name")
             for name in ("cancel", "decision:1", "")
         ),
+        *(({"linking_id": "a", "source": source}, "A source has") for source in ("console", "engine", "", "s" * 151)),
+        *(({"linking_id": "a", "dedupe_key": key}, "A dedupe_key has") for key in ("", "k" * 201)),
+        *(({"linking_id": "a", name: "\0"}, "null character") for name in ("source", "dedupe_key", "linking_id")),
+        ({"linking_id": "a", "payload": {"at": datetime.now(UTC)}}, "no form in JSON"),
+        ({"linking_id": "a", "payload": {"sum": float("nan")}}, "number"),
     ],
 )
-def test_an_address_that_reaches_nobody_is_refused_and_aborts_no_transaction(address: Any, refusal: str) -> None:
+def test_what_reaches_nobody_or_cannot_be_stored_is_refused_and_aborts_no_transaction(
+    address: Any, refusal: str
+) -> None:
     with transaction.atomic():
         with pytest.raises(ValueError, match=refusal):
             store.send(**{"source": "shop", "dedupe_key": "1", "name": "paid", "payload": {}, **address})
