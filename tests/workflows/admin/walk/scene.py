@@ -82,7 +82,7 @@ class Scene:
             **self._workflows(),
             **self._tasks(),
             **self._bulk_operations(),
-            "service": open_circuit(trial_in=115).pk,
+            "service": open_circuit(trial_in=3600).pk,
             "held-service": _held_service().pk,
             "cause": quote(open_cause(traceback="in enroll", judged=[rows.failed().pk]).pk),
             "slow-queue": quote(rows.held_queue().pk),
