@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 
-    from workflows.console.base import Verb
     from workflows.console.charts import Chart
     from workflows.console.dialogues import Dialogue
     from workflows.console.home import First
+    from workflows.console.verbs import Verb
     from workflows.console.workflow_filters import OfFeature
     from workflows.definition import WorkflowDefinition
     from workflows.engine.extension import Feature

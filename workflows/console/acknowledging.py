@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workflows import operations
-from workflows.console.base import KEPT, ReasonForm, Verb, reason_field
+from workflows.console.verbs import KEPT, ReasonForm, Verb, reason_field
 from workflows.models import Workflow
 from workflows.telling import words
 

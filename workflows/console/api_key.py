@@ -12,7 +12,8 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console.base import ConsoleAdmin, Verb, time_column
+from workflows.console.base import ConsoleAdmin, time_column
+from workflows.console.verbs import Verb
 from workflows.health.api_keys import SOON
 from workflows.ingress import api_keys
 from workflows.models import ApiKey

@@ -7,8 +7,8 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from workflows import operations
-from workflows.console.base import KEPT, ReasonForm, Verb, read_once, reason_field
 from workflows.console.dialogues import dialogue_for
+from workflows.console.verbs import KEPT, ReasonForm, Verb, read_once, reason_field
 from workflows.models import Confirmation, ManualTask
 from workflows.operations import two_people
 from workflows.telling import words

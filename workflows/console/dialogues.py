@@ -10,7 +10,7 @@ from django import forms
 
 from workflows import operations
 from workflows.console.answer_form import AnswerForm, ResultForm, UndoForm, YesForm
-from workflows.console.base import KEPT, read_once, reason_field
+from workflows.console.verbs import KEPT, read_once, reason_field
 from workflows.definition import wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine import undo_question

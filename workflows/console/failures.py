@@ -20,9 +20,9 @@ from django.views.decorators.http import require_safe
 
 from workflows import operations
 from workflows.console import links, ranges
-from workflows.console.base import OptionalReasonForm, colleague_field
 from workflows.console.charts import Chart
 from workflows.console.panels import by_place
+from workflows.console.verbs import OptionalReasonForm, colleague_field
 from workflows.definition import definitions, wording_of_type
 from workflows.errors import NotAllowed
 from workflows.extension import installed

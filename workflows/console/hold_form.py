@@ -10,8 +10,8 @@ from django import forms
 from django.utils import timezone
 
 from workflows import times
-from workflows.console.base import ReasonForm
 from workflows.console.typed import TimeField
+from workflows.console.verbs import ReasonForm
 from workflows.operations.holding import LONGEST_HOLD, why_not_hold_until
 
 MINUTES = {"15": "15 minutes", "30": "30 minutes", "60": "1 hour"}

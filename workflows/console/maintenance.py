@@ -10,7 +10,8 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console.base import ConsoleAdmin, Verb, time_column
+from workflows.console.base import ConsoleAdmin, time_column
+from workflows.console.verbs import Verb
 from workflows.engine.maintenance import DEATHS
 from workflows.health import late
 from workflows.models import Chore

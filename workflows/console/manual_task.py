@@ -17,10 +17,11 @@ from django.views.decorators.http import require_POST
 from workflows import operations
 from workflows.console import choosing, confirming, needs_a_person, next_task
 from workflows.console.answer_form import YesForm
-from workflows.console.base import KEPT, ConsoleAdmin, ReasonForm, Verb, colleague_field, reason_field
+from workflows.console.base import ConsoleAdmin
 from workflows.console.dialogues import APPROVAL, ON_EXPIRY, DecisionForm, answer_form, dialogue_for
 from workflows.console.needs_a_person import is_overdue, is_stranded
 from workflows.console.paging import is_number
+from workflows.console.verbs import KEPT, ReasonForm, Verb, colleague_field, reason_field
 from workflows.definition import definitions, titled_step, wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine import undo_question

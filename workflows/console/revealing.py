@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 
 from workflows import operations
-from workflows.console.base import KEPT, ReasonForm, Verb, reason_field
+from workflows.console.verbs import KEPT, ReasonForm, Verb, reason_field
 from workflows.definition import definitions
 from workflows.models import Workflow
 from workflows.telling import words

@@ -19,9 +19,9 @@ from django.utils.text import capfirst
 from workflows import operations
 from workflows.console import acknowledging, failures, links, panels, revealing, time_filters, workflow_page
 from workflows.console import workflow_filters as filters
-from workflows.console.base import OptionalReasonForm, RetryForm, Verb
 from workflows.console.choosing import ChoosesMany
 from workflows.console.paging import KeysetList
+from workflows.console.verbs import OptionalReasonForm, RetryForm, Verb
 from workflows.console.workflow_order import PARAMETER, OrderFilter, order_of
 from workflows.definition import definitions
 from workflows.extension import installed

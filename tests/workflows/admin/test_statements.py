@@ -17,7 +17,8 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, ours
 from tests.workflows.features.brake.causes import open_cause
 from tests.workflows.features.outages.services import open_circuit
-from workflows.console.base import ConsoleAdmin, read_once
+from workflows.console.base import ConsoleAdmin
+from workflows.console.verbs import read_once
 from workflows.models import CircuitEvent, Workflow
 from workflows.models.xids import CurrentTransactionId
 

@@ -10,7 +10,8 @@ from django.contrib.admin.utils import label_for_field
 
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
 from workflows.console import home, navigation, needs_a_person
-from workflows.console.base import ConsoleAdmin, RetryForm
+from workflows.console.base import ConsoleAdmin
+from workflows.console.verbs import RetryForm
 from workflows.console.workflow_filters import PresetFilter
 from workflows.features.outages.circuits import CircuitState
 from workflows.health.needs_a_person import Whose, kinds, sources

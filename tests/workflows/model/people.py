@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from tests.workflows.model.clinic import Clinic, Entry
 from workflows import operations
-from workflows.console.base import ConsoleAdmin, Verb
+from workflows.console.base import ConsoleAdmin
+from workflows.console.verbs import Verb
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine.compensation import UNDO_TASK_TYPE
 from workflows.errors import NotAllowed

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.contrib import admin
 
-from workflows.console.base import Verb
+from workflows.console.verbs import Verb
 from workflows.features.brake import cause_page as cause
 from workflows.features.brake import health, operations
 from workflows.features.outages import service_page

@@ -19,18 +19,17 @@ from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
 from workflows.console import links
-from workflows.console.base import (
+from workflows.console.base import ConsoleAdmin, time_column
+from workflows.console.home import First
+from workflows.console.paging import KeysetList, is_number
+from workflows.console.verbs import (
     KEPT,
-    ConsoleAdmin,
     OptionalReasonForm,
     ReasonForm,
     Verb,
     colleague_field,
     reason_field,
-    time_column,
 )
-from workflows.console.home import First
-from workflows.console.paging import KeysetList, is_number
 from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import results as bulk_results
 from workflows.features.bulk import telling as bulk_operations

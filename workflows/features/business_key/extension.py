@@ -11,8 +11,8 @@ from workflows.features.business_key import duplicates, telling
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from workflows.console.base import Verb
     from workflows.console.dialogues import Dialogue
+    from workflows.console.verbs import Verb
     from workflows.extension import Note
     from workflows.models import Attempt, Workflow
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from workflows import operations
 from workflows.console import links
-from workflows.console.base import Verb
 from workflows.console.dialogues import Dialogue
+from workflows.console.verbs import Verb
 from workflows.definition import wording_of_type
 from workflows.errors import DUPLICATES
 from workflows.extension import Note

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from workflows.extension import Extension, Stay
 
 if TYPE_CHECKING:
-    from workflows.console.base import Verb
+    from workflows.console.verbs import Verb
 
 
 class ByHandExtension(Extension):

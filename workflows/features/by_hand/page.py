@@ -9,8 +9,8 @@ from django import forms
 
 from workflows import operations
 from workflows.console.answer_form import AnswerForm
-from workflows.console.base import ReasonForm, Verb, read_once
 from workflows.console.confirming import ConfirmForm
+from workflows.console.verbs import ReasonForm, Verb, read_once
 from workflows.definition import titled_step, wording_of_type
 from workflows.features.by_hand import operations as by_hand
 from workflows.features.by_hand.operations import Call

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 
-    from workflows.console.base import Verb
+    from workflows.console.verbs import Verb
     from workflows.health.failures import Group
     from workflows.management.workflow.subcommand import Subcommand
     from workflows.models import Workflow

@@ -10,7 +10,7 @@ from django import forms
 from django.utils.text import capfirst
 
 from workflows import operations
-from workflows.console.base import OptionalReasonForm, ReasonForm, Verb, read_once
+from workflows.console.verbs import OptionalReasonForm, ReasonForm, Verb, read_once
 from workflows.extension import Note, Panel
 from workflows.features.cases import operations as cases
 from workflows.models import CaseNote, Workflow

@@ -15,7 +15,7 @@ from workflows.operations import guards
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-    from workflows.console.base import Verb
+    from workflows.console.verbs import Verb
     from workflows.models import Workflow
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from workflows import operations
 from workflows.console.answer_form import field_of
-from workflows.console.base import KEPT, ReasonForm, Verb, read_once, reason_field
+from workflows.console.verbs import KEPT, ReasonForm, Verb, read_once, reason_field
 from workflows.definition import definitions, value_at
 from workflows.features.corrections import operations as corrections
 from workflows.features.retention.content import DELETED

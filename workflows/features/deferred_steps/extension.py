@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 
-    from workflows.console.base import Verb
+    from workflows.console.verbs import Verb
     from workflows.health.counts import Counts
     from workflows.models import Attempt
 

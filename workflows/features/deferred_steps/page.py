@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 
-from workflows.console.base import ReasonForm, Verb, reason_field
+from workflows.console.verbs import ReasonForm, Verb, reason_field
 from workflows.effects import DONE, IN_DOUBT
 from workflows.features.deferred_steps import operations, telling
 from workflows.features.deferred_steps.operations import LeftUndone

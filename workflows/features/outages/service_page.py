@@ -9,9 +9,10 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
 
-from workflows.console.base import StandingsAdmin, Verb
+from workflows.console.base import StandingsAdmin
 from workflows.console.hold_form import HoldForm
 from workflows.console.paging import older
+from workflows.console.verbs import Verb
 from workflows.features.outages import circuits, health, operations
 from workflows.features.outages.circuits import CircuitState
 from workflows.features.outages.health import Standing

@@ -13,8 +13,9 @@ from django.utils.safestring import SafeString
 
 from workflows import operations
 from workflows.console import links
-from workflows.console.base import OptionalReasonForm, StateFilter, Verb, time_column
+from workflows.console.base import StateFilter, time_column
 from workflows.console.choosing import ChoosesMany
+from workflows.console.verbs import OptionalReasonForm, Verb
 from workflows.features.outbox import bulk_verbs
 from workflows.features.outbox import health as outbox
 from workflows.features.outbox import operations as outbox_operations

@@ -11,8 +11,9 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
-from workflows.console.base import ReasonForm, StandingsAdmin, Verb
+from workflows.console.base import StandingsAdmin
 from workflows.console.hold_form import HoldForm
+from workflows.console.verbs import ReasonForm, Verb
 from workflows.features.outages.circuits import CircuitState
 from workflows.features.outages.service_page import told
 from workflows.features.pace import health, operations

@@ -14,7 +14,7 @@ from workflows.models import Pause
 from workflows.operations import guards
 
 if TYPE_CHECKING:
-    from workflows.console.base import Verb
+    from workflows.console.verbs import Verb
     from workflows.console.workflow_filters import OfFeature
     from workflows.models import Attempt, Workflow
 

@@ -11,8 +11,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from workflows import operations
-from workflows.console.base import OptionalReasonForm, Verb, read_once
 from workflows.console.hold_form import HoldForm
+from workflows.console.verbs import OptionalReasonForm, Verb, read_once
 from workflows.console.workflow_filters import OfFeature
 from workflows.extension import Said
 from workflows.features.pauses import operations as pauses

@@ -12,8 +12,9 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console.base import OptionalReasonForm, StateFilter, Verb, time_column
+from workflows.console.base import StateFilter, time_column
 from workflows.console.choosing import ChoosesMany
+from workflows.console.verbs import OptionalReasonForm, Verb
 from workflows.features.queues import bulk_verbs, messages, undelivered
 from workflows.models import UndeliveredMessage
 from workflows.telling import words

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from django.contrib.auth.models import User
 
-    from workflows.console.base import Verb
+    from workflows.console.verbs import Verb
     from workflows.extension import Note
     from workflows.management.workflow.subcommand import Subcommand
     from workflows.models import Workflow

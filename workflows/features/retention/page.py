@@ -16,8 +16,9 @@ from django.utils.safestring import SafeString
 
 from workflows import times
 from workflows.console import links
-from workflows.console.base import ConsoleAdmin, ReasonForm, Verb, reason_field, time_column
+from workflows.console.base import ConsoleAdmin, time_column
 from workflows.console.typed import DayField
+from workflows.console.verbs import ReasonForm, Verb, reason_field
 from workflows.definition import definitions
 from workflows.extension import Note
 from workflows.features.retention import erasing, holds

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
     from django.db.models import QuerySet
 
-    from workflows.console.base import Verb
+    from workflows.console.verbs import Verb
     from workflows.models import Workflow
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from workflows import operations
 from workflows.console import links
-from workflows.console.base import Verb, read_once
 from workflows.console.confirming import ConfirmForm
+from workflows.console.verbs import Verb, read_once
 from workflows.definition import titled_step
 from workflows.extension import Note
 from workflows.models import Confirmation, Workflow

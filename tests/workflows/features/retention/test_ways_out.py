@@ -18,7 +18,7 @@ from tests.workflows.features.retention.test_holds import place
 from tests.workflows.undoing import World, fail, states, to_rest
 from workflows import operations
 from workflows.console import acknowledging, workflow_list
-from workflows.console.base import Verb
+from workflows.console.verbs import Verb
 from workflows.engine.compensation import MAX_UNDO_FAILURES
 from workflows.errors import UnknownOutcome
 from workflows.features.by_hand import page as by_hand
