@@ -11,7 +11,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import charts, failures, links, needs_a_person
+from workflows.console import charts, failures, links, needs_a_person_rows
 from workflows.console.charts import Bar
 from workflows.extension import installed
 from workflows.health import bounded
@@ -74,7 +74,7 @@ class First:
 
 def first_lines(asked: Asked, groups: Sequence[Group]) -> list[First]:
     """The first lines of what is for a user, in its order."""
-    rows = needs_a_person.lines(needs.page(asked, most=FIRST).items)
+    rows = needs_a_person_rows.lines(needs.page(asked, most=FIRST).items)
     found = chain(
         *(each.first_lines(asked.user) for each in installed()),
         (_of_group(each) for each in groups if each.charged),

@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.contrib.admin.utils import label_for_field
 
 from onboarding.wording import CALLER, CODES, RESULTS, STEPS
-from workflows.console import home, navigation, needs_a_person
+from workflows.console import home, navigation, needs_a_person, needs_a_person_rows
 from workflows.console.base import ConsoleAdmin
 from workflows.console.verbs import RetryForm
 from workflows.console.workflow_filters import PresetFilter
@@ -37,7 +37,14 @@ def shown() -> Iterator[str]:
     yield from (label for _, label in PresetFilter.lookups(None, None, None))  # type: ignore[arg-type]
     yield from (each.label for each in navigation.pages())
     yield from (level.word for level in Level)
-    for said in (home.NUMBERS, needs_a_person.WHOEVER, needs_a_person.STATES, words.SAID, words.TASK_TYPES, RESULTS):
+    for said in (
+        home.NUMBERS,
+        needs_a_person_rows.WHOEVER,
+        needs_a_person.STATES,
+        words.SAID,
+        words.TASK_TYPES,
+        RESULTS,
+    ):
         yield from said.values()
     yield from (*kinds().values(), *(source.whom for source in sources().values()))
     yield from (*patient.LINES.values(), *RetryForm.USUAL)

@@ -17,7 +17,7 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, crawl
 from tests.workflows.features.outages.services import open_circuit
 from workflows import times
-from workflows.console.answer_form import field_of
+from workflows.console.answer_fields import field_of
 from workflows.console.typed import DayField, Typed
 from workflows.console.zone import zone_of
 from workflows.models import Access, CircuitEvent, Hold, Pace, Service

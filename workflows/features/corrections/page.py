@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from workflows import operations
-from workflows.console.answer_form import field_of
+from workflows.console.answer_fields import field_of
 from workflows.console.verbs import KEPT, ReasonForm, Verb, read_once, reason_field
 from workflows.definition import definitions, value_at
 from workflows.features.corrections import operations as corrections
