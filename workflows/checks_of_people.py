@@ -14,7 +14,7 @@ from django.utils import timezone
 from workflows.checks import readable_definitions
 from workflows.models import ManualTask
 from workflows.models.manual_task import OPERATIONS, able_to_decide
-from workflows.operations.tasks import why_nobody_decides
+from workflows.operations.task_rules import why_nobody_decides
 from workflows.operations.two_people import YOUNGEST, able_to_charge_again
 
 

@@ -24,7 +24,7 @@ from workflows.errors import NotAllowed
 from workflows.features.bulk import operations as bulk
 from workflows.features.corrections import operations as corrections
 from workflows.models import BulkOperation, ManualTask, Service, State, Workflow
-from workflows.operations.workflows import ended_at
+from workflows.operations.retrying import ended_at
 
 # Seeds of the scenes' samples, which differ from those of the demo's traffic.
 SEEDS = 1000

@@ -48,16 +48,9 @@ from workflows.operations.guards import (
 from workflows.operations.keys import revoke
 from workflows.operations.looking import record_export, record_list, record_view, reveal, revealable
 from workflows.operations.payments import held_by
-from workflows.operations.tasks import (
+from workflows.operations.retrying import ended_at, retry, why_not_retry
+from workflows.operations.task_rules import (
     MAY_DECIDE,
-    approve,
-    ask_lead,
-    assign,
-    claim_task,
-    decidable,
-    reject,
-    release_task,
-    retract,
     why_nobody_decides,
     why_not_assign,
     why_not_claim,
@@ -66,11 +59,14 @@ from workflows.operations.tasks import (
     why_not_retract,
     why_not_retry_instead,
 )
-from workflows.operations.workflows import (
-    cancel,
-    ended_at,
-    retry,
-    run_now,
-    why_not_cancel,
-    why_not_retry,
+from workflows.operations.tasks import (
+    approve,
+    ask_lead,
+    assign,
+    claim_task,
+    decidable,
+    reject,
+    release_task,
+    retract,
 )
+from workflows.operations.workflows import cancel, run_now, why_not_cancel

@@ -18,7 +18,8 @@ from workflows.operations.guards import (
     short_transaction,
     stated,
 )
-from workflows.operations.workflows import lock_for_retry, retry_with_family
+from workflows.operations.retrying import lock_for_retry, retry_with_family
+from workflows.operations.task_rules import MAY_DECIDE, lock_task, read_task, why_not_decide
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -29,9 +30,9 @@ def confirm(task_id: int, *, user: User, seen: Collection[int], reason: str) -> 
 
     `seen` is the confirmation that the user was shown. `reason` says what they have seen.
     """
-    require(user, *tasks.MAY_DECIDE)
+    require(user, *MAY_DECIDE)
     require_reason(reason, "a confirmation")
-    asked = two_people.find(seen, tasks.read_task(task_id).workflow_id, task_id)
+    asked = two_people.find(seen, read_task(task_id).workflow_id, task_id)
     tasks.decide(
         task_id,
         ManualTask.State(asked.decision),
@@ -45,13 +46,13 @@ def confirm(task_id: int, *, user: User, seen: Collection[int], reason: str) -> 
 
 def do_not_confirm(task_id: int, *, user: User, seen: Collection[int], reason: str) -> str:
     """Withdraw one's own answer before it is confirmed, or do not confirm a colleague's. The task stays open."""
-    require(user, *tasks.MAY_DECIDE)
+    require(user, *MAY_DECIDE)
     require_reason(reason, "that")
     with short_transaction():
-        tasks.lock_task(task_id)
-        task = tasks.read_task(task_id)
+        lock_task(task_id)
+        task = read_task(task_id)
         asked = two_people.find(seen, task.workflow_id, task_id)
-        if asked.asked_by_id != user.pk and (refusal := tasks.why_not_decide(task, user)):
+        if asked.asked_by_id != user.pk and (refusal := why_not_decide(task, user)):
             raise NotAllowed(refusal)
         return two_people.close(asked, user=user, reason=reason, task=task_id, **said(task, asked))
 

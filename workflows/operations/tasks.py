@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.db import IntegrityError
-from django.db.models import Q
 
-from workflows import times
-from workflows.engine import compensation, undo_question
+from workflows.engine import compensation
 from workflows.errors import NotAllowed
-from workflows.models import Confirmation, Effect, Event, ManualTask, Workflow
+from workflows.models import Confirmation, Effect, Event, ManualTask
 from workflows.models.clock import ClockTimestamp
-from workflows.models.manual_task import OPERATIONS, ManualTaskQuerySet, able_to_decide
+from workflows.models.manual_task import ManualTaskQuerySet, able_to_decide
 from workflows.operations import answers, retracting, two_people
 from workflows.operations.guards import (
     ACKNOWLEDGE,
     ASSIGN,
-    DECIDE,
-    RESOLVE,
     lock_workflow,
     record_event,
     require,
@@ -29,19 +25,31 @@ from workflows.operations.guards import (
     short_transaction,
     stated,
 )
-from workflows.operations.workflows import why_not_retry
+from workflows.operations.task_rules import (
+    CHANGED,
+    FOUR_EYES,
+    MAY_DECIDE,
+    OWN_REQUEST,
+    allowed_for,
+    decidable_by,
+    lock_task,
+    read_task,
+    undecided,
+    who_has_it,
+    why_not_assign,
+    why_not_claim,
+    why_not_decide,
+    why_not_release,
+    why_not_retract,
+    why_not_retry_instead,
+    why_over,
+)
 from workflows.signals import store, waking
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-# The refusal if an update changed no row, and the row as read afterwards gives no reason.
-CHANGED = "Somebody has changed it just now: look at it again."
-OWN_REQUEST = "You requested this yourself, so another user has to decide it (four eyes)."
-FOUR_EYES = "manual_task_four_eyes"
 _UNCLAIMED: dict[str, Any] = {"assignee": None, "claimed_at": None, "lead_asked_at": None}
-# One of them is enough. The second is only for tasks of the team `operations`.
-MAY_DECIDE = (DECIDE, RESOLVE)
 
 
 def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
@@ -49,7 +57,7 @@ def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
     require(user, *MAY_DECIDE)
     with short_transaction():
         row = ManualTask.objects.filter(pk=task_id)
-        claimed = _decidable(row, user).free().update(assignee=user, claimed_at=ClockTimestamp(), lead_asked_at=None)
+        claimed = decidable_by(row, user).free().update(assignee=user, claimed_at=ClockTimestamp(), lead_asked_at=None)
         task = read_task(task_id)
         if not claimed:
             raise NotAllowed(why_not_claim(task, user) or CHANGED)
@@ -69,7 +77,7 @@ def assign(task_id: int, *, user: User, to: int, seen: list[int], reason: str = 
         if why_not := why_not_assign(task, user):
             raise NotAllowed(why_not)
         if seen != [task.assignee_id] * (task.assignee_id is not None):
-            raise NotAllowed(_whose(task))
+            raise NotAllowed(who_has_it(task))
         colleague = able_to_decide(task).defer("password").filter(pk=to).first()
         if colleague is None:
             raise NotAllowed("This user cannot decide it: choose somebody else.")
@@ -86,10 +94,10 @@ def ask_lead(task_id: int, *, user: User, reason: str) -> None:
     require(user, ACKNOWLEDGE, *MAY_DECIDE)
     require_reason(reason, "a lead")
     with short_transaction():
-        asked = _undecided(ManualTask.objects.filter(pk=task_id)).update(lead_asked_at=ClockTimestamp())
+        asked = undecided(ManualTask.objects.filter(pk=task_id)).update(lead_asked_at=ClockTimestamp())
         task = read_task(task_id)
         if not asked:
-            raise NotAllowed(_why_over(task) or CHANGED)
+            raise NotAllowed(why_over(task) or CHANGED)
         record_event(task.workflow_id, Event.Kind.LEAD_ASKED, user, reason=reason, task=task_id)
 
 
@@ -104,8 +112,8 @@ def release_task(task_id: int, *, user: User, reason: str = "") -> None:
         row = ManualTask.objects.filter(pk=task_id)
         claimed = row.exclude(assignee=None)
         if not user.has_perm(ASSIGN):
-            claimed = row.filter(assignee=user) | _allowed_for(claimed, user).free()
-        released = _undecided(claimed).update(assignee=None, claimed_at=None)
+            claimed = row.filter(assignee=user) | allowed_for(claimed, user).free()
+        released = undecided(claimed).update(assignee=None, claimed_at=None)
         task = read_task(task_id)
         if not released:
             raise NotAllowed(why_not_release(task, user) or CHANGED)
@@ -153,7 +161,7 @@ def decidable(user: User) -> ManualTaskQuerySet:
     """The open tasks that `user` may decide now: within their permissions and teams, and not claimed by others."""
     if not any(map(user.has_perm, MAY_DECIDE)):
         return ManualTask.objects.none()
-    return _decidable(ManualTask.objects.all(), user).free_for(user)
+    return decidable_by(ManualTask.objects.all(), user).free_for(user)
 
 
 # --- Deciding -----------------------------------------------------------------------------------------
@@ -180,7 +188,7 @@ def decide(
     require(user, *MAY_DECIDE)
     with _four_eyes_as_refusal(), short_transaction():
         row = ManualTask.objects.filter(pk=task_id)
-        free = _decidable(row, user).free_for(user)
+        free = decidable_by(row, user).free_for(user)
         decided = free.update(state=decision, decided_by=user, decided_at=ClockTimestamp(), reason=stated(reason))
         task = read_task(task_id)
         if not decided:
@@ -239,127 +247,3 @@ def _four_eyes_as_refusal() -> Iterator[None]:
         if isinstance(cause, psycopg.Error) and cause.diag.constraint_name == FOUR_EYES:
             raise NotAllowed(OWN_REQUEST) from None
         raise
-
-
-# --- Why not -------------------------------------------------------------------------------------------
-
-
-def why_not_claim(task: ManualTask, user: User) -> str:
-    """Why `user` cannot claim the task, in a sentence; empty if they can."""
-    if not (over := _why_over(task)) and task.assignee == user:
-        return "It is yours already."
-    return over or _why_not_theirs(task, user) or _why_taken(task, user)
-
-
-def why_not_release(task: ManualTask, user: User) -> str:
-    """Why `user` cannot release the task, in a sentence; empty if they can."""
-    if not (over := _why_over(task)) and task.assignee is None:
-        return "Nobody has claimed it."
-    if over or user.has_perm(ASSIGN) or task.assignee == user:
-        return over
-    return _why_taken(task, user) or _why_not_theirs(task, user)
-
-
-def why_not_assign(task: ManualTask, user: User) -> str:
-    """Why `user` cannot assign the task to anybody, in a sentence; empty if they can."""
-    if (over := _why_over(task)) or user.has_perm(ASSIGN):
-        return over
-    return _why_not_theirs(task, user) or _why_taken(task, user)
-
-
-def why_not_decide(task: ManualTask, user: User) -> str:
-    """Why `user` cannot decide the task, in a sentence; empty if they can."""
-    return _why_over(task) or _why_not_theirs(task, user) or _why_taken(task, user)
-
-
-def why_nobody_decides(task: ManualTask) -> str:
-    """Why no user can decide the task, in a sentence; empty if one can. Superusers outside its team do not count."""
-    users = able_to_decide(task)
-    if task.team:
-        users = users.filter(Q(is_superuser=False) | Q(groups__name=task.team))
-    if users.exists():
-        return ""
-    group = "support lead" if task.team == OPERATIONS else "approver"
-    whom = f"in the team {task.team} may decide it: its members" if task.team else "may decide it: those who should"
-    return (
-        f"Nobody {whom} have to be staff, and in the group {group}, too. Ask the person who administers the accounts."
-    )
-
-
-def why_not_retract(task: ManualTask, user: User) -> str:
-    """Why `user` cannot retract the answer to the task though others may, in a sentence; empty if they can."""
-    return _why_not_theirs(task, user)
-
-
-def why_not_retry_instead(task: ManualTask, user: User) -> str:
-    """Why `user` cannot retry a workflow instead of reversing it, in a sentence; empty if they can."""
-    return why_not_retry(task.workflow_id, user) if task.task_type == undo_question.TASK_TYPE else ""
-
-
-def lock_task(task_id: int) -> None:
-    """Lock a task's row. Does not wait for another user who is deciding or claiming it."""
-    ManualTask.objects.select_for_update(nowait=True, no_key=True).filter(pk=task_id).values("pk").first()
-
-
-def read_task(task_id: int) -> ManualTask:
-    rows = ManualTask.objects.by_the_clock().with_claims().select_related("workflow", "wait", "assignee", "decided_by")
-    rows = rows.defer("workflow__payload", "workflow__context", "wait__result")
-    # Workers, which carry out bulk operations, may not read passwords: see `management.roles`.
-    if task := rows.defer("assignee__password", "decided_by__password").filter(pk=task_id).first():
-        return task
-    raise NotAllowed("There is no such task.")
-
-
-def _undecided(tasks: ManualTaskQuerySet) -> ManualTaskQuerySet:
-    return tasks.open().filter(expires_at__gt=ClockTimestamp())
-
-
-def _decidable(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
-    """The tasks that `user` may decide if no other user has claimed them; the update checks the claim."""
-    return _allowed_for(_undecided(tasks), user)
-
-
-def _allowed_for(tasks: ManualTaskQuerySet, user: User) -> ManualTaskQuerySet:
-    return tasks.for_members(user).permitted_to(user).for_other_eyes(user)
-
-
-def _why_over(task: ManualTask) -> str:
-    if task.state == ManualTask.State.RETRACTED:
-        return "Its answer was retracted; the workflow asks again."
-    if task.decided_by and task.decided_at:
-        return f"{task.decided_by.get_username()} {task.state} it already, at {times.second(task.decided_at)}."
-    if task.state != ManualTask.State.EXPIRED and task.workflow.status != Workflow.Status.PENDING:
-        return f"Its workflow has finished; it is {task.workflow.status.lower()}."
-    if task.state == ManualTask.State.CLOSED:
-        return "Its workflow went on without an answer."
-    if task.state == ManualTask.State.EXPIRED or task.is_over:
-        return f"It expired at {times.second(task.expires_at)}."
-    return ""
-
-
-def _why_not_theirs(task: ManualTask, user: User) -> str:
-    if task.team and not _is_member(user, task.team):
-        return f"It is for the team {task.team}, and you are not in it."
-    if task.team != OPERATIONS and not user.has_perm(DECIDE):
-        return f"You decide what is for the team {OPERATIONS}, and this is not."
-    return OWN_REQUEST if task.four_eyes and task.requested_by_id == user.pk else ""
-
-
-def _is_member(user: User, team: str) -> bool:
-    resolves = team == OPERATIONS and user.has_perm(RESOLVE)
-    return resolves or user.is_superuser or user.groups.filter(name=team).exists()
-
-
-def _why_taken(task: ManualTask, user: User) -> str:
-    if task.assignee is None or task.assignee == user or not task.is_held:
-        return ""
-    return _whose(task)
-
-
-def _whose(task: ManualTask) -> str:
-    if task.assignee is None:
-        return "It is unassigned by now: look at it again."
-    name = task.assignee.get_username()
-    if task.claimed_at:
-        return f"{name} has claimed it, at {times.second(task.claimed_at)}."
-    return f"It is assigned to {name}."

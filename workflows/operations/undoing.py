@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from workflows.errors import NotAllowed
 from workflows.models import Event, ManualTask, State
 from workflows.operations.guards import lock_workflow, record_event, require, short_transaction
-from workflows.operations.tasks import MAY_DECIDE, decide, read_task
+from workflows.operations.task_rules import MAY_DECIDE, read_task
+from workflows.operations.tasks import decide
 from workflows.postgres.statements import execute, fetch_all, fetch_one
 from workflows.signals import store, waking
 from workflows.signals.waking import Slice

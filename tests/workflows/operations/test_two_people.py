@@ -25,8 +25,8 @@ from workflows.definition import Step
 from workflows.errors import NotAllowed, StepError, UnknownOutcome
 from workflows.features.bulk import operations as bulk
 from workflows.models import BulkOperation, Confirmation, Effect, Event, ManualTask, Workflow
+from workflows.operations.retrying import retry_alone
 from workflows.operations.two_people import ASKED, GONE, takes_two
-from workflows.operations.workflows import retry_alone
 
 pytestmark = engine.ENGINE
 

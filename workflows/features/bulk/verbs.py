@@ -27,8 +27,9 @@ from workflows.operations.payments import (
     sum_of,
     would_charge_again,
 )
+from workflows.operations.retrying import retry, retry_alone, why_not_retry
 from workflows.operations.tasks import assign
-from workflows.operations.workflows import cancel, retry, retry_alone, run_now, why_not_cancel, why_not_retry
+from workflows.operations.workflows import cancel, run_now, why_not_cancel
 from workflows.telling import consequences
 
 if TYPE_CHECKING:

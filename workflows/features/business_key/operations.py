@@ -16,7 +16,7 @@ from workflows.operations.guards import (
     require_reason,
     short_transaction,
 )
-from workflows.operations.workflows import start_again
+from workflows.operations.retrying import start_again
 from workflows.state import transitions
 from workflows.wording import of_person
 

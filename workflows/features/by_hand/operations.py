@@ -38,7 +38,7 @@ from workflows.operations.guards import (
     stated,
     why_emptied,
 )
-from workflows.operations.workflows import ended_at, start_again, why_not_charge_again, why_not_retry
+from workflows.operations.retrying import ended_at, start_again, why_not_charge_again, why_not_retry
 from workflows.signals import store
 from workflows.state import history, transitions
 

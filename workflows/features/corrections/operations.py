@@ -44,7 +44,7 @@ from workflows.operations.guards import (
     stated,
     why_not_second,
 )
-from workflows.operations.workflows import ended_at, start_again, why_not_charge_again
+from workflows.operations.retrying import ended_at, start_again, why_not_charge_again
 from workflows.postgres.jsonb import Unstorable, ensure_storable
 from workflows.postgres.statements import execute, fetch_one
 from workflows.redaction import MASK

@@ -27,8 +27,8 @@ from workflows.features.retention import content
 from workflows.features.retention.unsettled import why_they_stay
 from workflows.models import Attempt, Confirmation, Effect, Event, ManualTask, Workflow
 from workflows.operations.payments import held
+from workflows.operations.retrying import start_again
 from workflows.operations.two_people import ASKED, GONE, has_confirmed_retry, is_needed_to_retry
-from workflows.operations.workflows import start_again
 from workflows.telling import patient
 from workflows.telling.money import money_line
 from workflows.waits import require_approval
