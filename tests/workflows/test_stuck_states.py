@@ -26,7 +26,7 @@ from tests.workflows.features.outages.services import open_circuit
 from workflows.definition import Slo
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine import lease
-from workflows.engine.compensation import UNDO_TASK_TYPE
+from workflows.engine.undo_doubts import UNDO_TASK_TYPE
 from workflows.health import counts, health
 from workflows.models import CaseNote, Chore, Confirmation, Correction, Effect, FollowUp
 

@@ -14,7 +14,7 @@ from workflows.console.verbs import KEPT, read_once, reason_field
 from workflows.definition import wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.engine import undo_question
-from workflows.engine.compensation import LOSSES_TASK_TYPE, UNDO_TASK_TYPE
+from workflows.engine.undo_doubts import LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.extension import installed
 from workflows.models import Effect, ManualTask
 from workflows.telling.words import SAID

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from workflows.definition import UNKNOWN_STEP, WorkflowDefinition
 from workflows.engine import step_session
 from workflows.engine.backoff import Policy
-from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE
 from workflows.engine.extension import Hooks
 from workflows.engine.outcomes import Failed, Held, PoisonOutcome, Rescheduled, failed_by_engine
+from workflows.engine.undo_doubts import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE
 from workflows.errors import RetryableStepError, StepError, Suspend
 from workflows.models import Attempt, Workflow
 from workflows.state import attempt_log

@@ -5,13 +5,13 @@ from __future__ import annotations
 from django.db.models import Q
 
 from workflows.definition import definitions
-from workflows.engine import compensation, undo_question
+from workflows.engine import undo_doubts, undo_question
 from workflows.models import Effect, ManualTask, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.state import transitions
 
 # Each compensation asks its own questions.
-_OF_COMPENSATIONS = (compensation.UNDO_TASK_TYPE, undo_question.TASK_TYPE)
+_OF_COMPENSATIONS = (undo_doubts.UNDO_TASK_TYPE, undo_question.TASK_TYPE)
 
 
 def reopen(workflow: Workflow, *, begun: bool = True) -> None:

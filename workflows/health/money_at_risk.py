@@ -11,7 +11,7 @@ from workflows import charges
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine import undo_question
-from workflows.engine.compensation import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
+from workflows.engine.undo_doubts import DEATHS_TASK_TYPE, LOSSES_TASK_TYPE, UNDO_TASK_TYPE
 from workflows.extension import installed
 from workflows.health import bounded, late
 from workflows.models import Workflow

@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.engine import undo_question
-from workflows.engine.compensation import UNDO_TASK_TYPE
+from workflows.engine.undo_doubts import UNDO_TASK_TYPE
 from workflows.extension import installed
 from workflows.health import bounded, for_whom
 from workflows.health.failures import Group, unacknowledged

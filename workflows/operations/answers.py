@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from workflows.definition import Step, WorkflowDefinition, definitions, titled_step, wording_of_type
 from workflows.effects import IN_DOUBT
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
-from workflows.engine import compensation, undo_question
+from workflows.engine import compensation, undo_doubts, undo_question
 from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.operations import answer_models
@@ -25,7 +25,7 @@ def answer_model(task: ManualTask) -> type[BaseModel] | None:
     if task.task_type == DOUBT_TASK_TYPE:
         definition, step = _step_in_doubt(task)
         return result_model(definition, step)
-    if task.task_type == compensation.UNDO_TASK_TYPE:
+    if task.task_type == undo_doubts.UNDO_TASK_TYPE:
         return answer_models.DealtWith
     if not task.answer_model:
         return None
@@ -143,7 +143,7 @@ def for_history(task: ManualTask, answer: Mapping[str, Any] | None) -> dict[str,
         return {"said": "left_as_it_is" if answer is None else "retry" if answer["retry"] else "reverse"}
     if task.task_type not in compensation.KEPT_ON_CANCEL:
         return {}
-    of_undo, (step, _) = task.task_type == compensation.UNDO_TASK_TYPE, effect_in_question(task.wait.name)
+    of_undo, (step, _) = task.task_type == undo_doubts.UNDO_TASK_TYPE, effect_in_question(task.wait.name)
     if answer is None:
         return {"step": step, "said": "try_again" if of_undo else "did_not_happen"}
     if of_undo and answer["kept"]:

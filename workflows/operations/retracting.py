@@ -24,7 +24,7 @@ from django.db.models import Q
 from workflows.definition import definitions, is_to_be_undone, titled_step
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
-from workflows.engine import compensation, undo_question
+from workflows.engine import compensation, undo_doubts, undo_question
 from workflows.models import Attempt, Confirmation, Correction, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.operations import two_people
@@ -66,10 +66,10 @@ def read_answer(task: ManualTask) -> GivenAnswer:
 _STATES_AFTER: dict[tuple[str, str], tuple[State, ...]] = {
     (DOUBT_TASK_TYPE, "approved"): (State.DONE,),
     (DOUBT_TASK_TYPE, "rejected"): (State.NOT_DONE,),
-    (compensation.UNDO_TASK_TYPE, "approved"): (State.UNDONE, State.KEPT, State.NOT_DONE),
+    (undo_doubts.UNDO_TASK_TYPE, "approved"): (State.UNDONE, State.KEPT, State.NOT_DONE),
 }
 # The states of the effect while the question is open.
-_STATES_BEFORE = {DOUBT_TASK_TYPE: (State.INTENT, State.UNKNOWN), compensation.UNDO_TASK_TYPE: MAY_HAVE_HAPPENED}
+_STATES_BEFORE = {DOUBT_TASK_TYPE: (State.INTENT, State.UNKNOWN), undo_doubts.UNDO_TASK_TYPE: MAY_HAVE_HAPPENED}
 
 
 def _is_next(effect: Effect, of: Effect) -> bool:
@@ -124,7 +124,7 @@ def _why_built_on(answer: GivenAnswer) -> str:
     wait, effect, workflow_type = answer.wait, answer.effect, answer.task.workflow.workflow_type
     if Wait.objects.filter(workflow=wait.workflow_id, name=wait.name, generation__gt=wait.generation).exists():
         return "The question has been asked again since."
-    if answer.task.task_type == compensation.UNDO_TASK_TYPE and wait.outcome == "rejected":
+    if answer.task.task_type == undo_doubts.UNDO_TASK_TYPE and wait.outcome == "rejected":
         return "The reversal is being tried again, as the answer said."
     if not answer.on_ledger:
         still_open = effect.state in _STATES_BEFORE[answer.task.task_type] and not wait.superseded
@@ -163,7 +163,7 @@ def step_of(task: ManualTask) -> str:
 
 def when_asked_again(task: ManualTask) -> Again:
     if task.workflow.status == Workflow.Status.PENDING:
-        goes_on = task.task_type == compensation.UNDO_TASK_TYPE and not task.workflow.compensating
+        goes_on = task.task_type == undo_doubts.UNDO_TASK_TYPE and not task.workflow.compensating
         return Again.NOT if goes_on and read_answer(task).effect.result is not None else Again.AT_ONCE
     if task.task_type == undo_question.TASK_TYPE:
         return Again.TO_UNDO
@@ -210,7 +210,7 @@ def _restore_left(task: ManualTask) -> None:
 
 def _restore(answer: GivenAnswer) -> None:
     """Set the effect back to what it was: in doubt or, if its undo was in question, possibly done."""
-    of_undo = answer.task.task_type == compensation.UNDO_TASK_TYPE
+    of_undo = answer.task.task_type == undo_doubts.UNDO_TASK_TYPE
     was_done = of_undo and answer.effect.result is not None
     # The person was asked after so many failures. A call that never happened has none.
     failures = {"undo_failures": compensation.MAX_UNDO_FAILURES} if of_undo and not was_done else {}

@@ -12,11 +12,7 @@ from workflows.errors import NotAllowed
 from workflows.models import ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import OPERATIONS, ManualTaskQuerySet, able_to_decide
-from workflows.operations.guards import (
-    ASSIGN,
-    DECIDE,
-    RESOLVE,
-)
+from workflows.operations.guards import ASSIGN, DECIDE, RESOLVE
 from workflows.operations.retrying import why_not_retry
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from django.db import IntegrityError
 
-from workflows.engine import compensation
+from workflows.engine import compensation, undo_doubts
 from workflows.errors import NotAllowed
 from workflows.models import Confirmation, Effect, Event, ManualTask
 from workflows.models.clock import ClockTimestamp
@@ -194,7 +194,7 @@ def decide(
         if not decided:
             raise NotAllowed(why_not_decide(task, user) or CHANGED)
         _require_not_cancelled(task)
-        if task.task_type == compensation.UNDO_TASK_TYPE:
+        if task.task_type == undo_doubts.UNDO_TASK_TYPE:
             require_reason(task.reason, "what is dealt with by hand")
         approved = decision == ManualTask.State.APPROVED
         payload: dict[str, Any] = {"approved": approved, "reason": task.reason, "by": user.get_username()}

@@ -28,7 +28,7 @@ from workflows import times
 from workflows.definition import definitions
 from workflows.effects import IN_DOUBT
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
-from workflows.engine import compensation, undo_question
+from workflows.engine import undo_doubts, undo_question
 from workflows.errors import NotAllowed
 from workflows.models import Confirmation, Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -72,7 +72,7 @@ def is_needed(task: ManualTask, decision: str, said: Mapping[str, Any] | None) -
             return approved and takes_two(workflow_type)
         case t if t == undo_question.TASK_TYPE:
             return bool(approved and (said or {}).get("retry") and is_needed_to_retry(task.workflow_id))
-        case t if t == compensation.UNDO_TASK_TYPE:
+        case t if t == undo_doubts.UNDO_TASK_TYPE:
             step, generation = effect_in_question(task.wait.name)
             if approved:
                 return (said or {}).get("never_happened") is True and takes_two(workflow_type, step)

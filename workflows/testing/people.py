@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from workflows import operations
 from workflows.effects import UNKNOWN, reconcile
-from workflows.engine import compensation
+from workflows.engine import undo_doubts
 from workflows.errors import NotAllowed
 from workflows.models import Confirmation, Effect, ManualTask
 from workflows.testing.keys import Keys
@@ -38,7 +38,7 @@ def answer(task: ManualTask, decide: Decide, keys: Keys) -> None:
     Raises AssertionError for a reversal that failed, a call of which the test does not know whether it happened, and an
     answer that the console would refuse.
     """
-    if task.task_type == compensation.UNDO_TASK_TYPE:
+    if task.task_type == undo_doubts.UNDO_TASK_TYPE:
         raise AssertionError(f"{task.question} {dict(task.facts)['The last error']}")
     decision = _of_call(task, decide, keys) if task.task_type == reconcile.DOUBT_TASK_TYPE else decide(task)
     first, second = (ANOTHER, ANSWERER) if task.four_eyes else (ANSWERER, ANOTHER)

@@ -12,7 +12,7 @@ from tests.engine import again, define, due_in, kinds, submit, work
 from tests.workflows.undoing import BY_HAND, NEVER, World, ada, fail, flaky, states, to_rest
 from workflows import operations
 from workflows.definition import Retry
-from workflows.engine import compensation
+from workflows.engine import undo_doubts
 from workflows.errors import NotAllowed, StepError
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, State, Workflow
 
@@ -45,7 +45,7 @@ def exhausted(world: World) -> tuple[Workflow, ManualTask]:
     assert world.log.count("undo charge") == 3
     assert workflow.waiting_for == "The reversal of “Charge” failed 3 times. Has someone reversed it?"
     task = ManualTask.objects.get()
-    assert (task.task_type, due_in(task)) == (compensation.UNDO_TASK_TYPE, "1 h")
+    assert (task.task_type, due_in(task)) == (undo_doubts.UNDO_TASK_TYPE, "1 h")
     assert dict(task.facts)["The last error"] == "no_refunds: No."
     return workflow, task
 

@@ -15,7 +15,7 @@ from workflows import operations
 from workflows.console.base import ConsoleAdmin
 from workflows.console.verbs import Verb
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
-from workflows.engine.compensation import UNDO_TASK_TYPE
+from workflows.engine.undo_doubts import UNDO_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.features.cases import operations as cases
 from workflows.features.corrections import operations as corrections

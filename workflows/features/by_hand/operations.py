@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from workflows import extension
 from workflows.definition import Step, WorkflowDefinition, definitions, titled_step
 from workflows.effects import DONE, KEPT, NOT_DONE, is_unclear, key_of
-from workflows.engine import compensation, undo_question
+from workflows.engine import compensation, undo_doubts, undo_question
 from workflows.engine.extension import Hooks
 from workflows.engine.results import last_error
 from workflows.errors import NotAllowed
@@ -298,7 +298,7 @@ def _why_built_on(workflow: Workflow, made: Effect) -> str:
         return f"{begun} was started since, and builds on it."
     if Workflow.objects.filter(parent=workflow.pk, created_at__gte=made.first_begun_at).exists():
         return "Other workflows were started by it since, and build on it."
-    question = f"{compensation.QUESTION_PREFIX}{made.step}:{made.generation}"
+    question = f"{undo_doubts.QUESTION_PREFIX}{made.step}:{made.generation}"
     asked = ManualTask.objects.filter(workflow=workflow.pk, wait__name=question, wait__superseded=False)
     if asked.filter(state__in=[ManualTask.State.APPROVED, ManualTask.State.REJECTED]).exists():
         return "The question of its reversal is answered: that answer can be retracted first."

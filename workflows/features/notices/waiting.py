@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from workflows.engine.compensation import UNDO_TASK_TYPE
+from workflows.engine.undo_doubts import UNDO_TASK_TYPE
 from workflows.extension import ToTell, installed
 from workflows.health.money_at_risk import urgent
 from workflows.postgres.statements import execute, fetch_all, literal
