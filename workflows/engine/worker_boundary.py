@@ -13,6 +13,7 @@ from workflows.engine.heartbeat import Heartbeat
 from workflows.engine.process_status import PublishedStatus
 from workflows.errors import StepError, WorkflowExpired
 from workflows.models import Workflow
+from workflows.postgres.round_trips import session_of
 from workflows.signals import store
 from workflows.state.attempt_log import OpenAttempt
 from workflows.state.boundary import Boundary, MustStop
@@ -73,7 +74,8 @@ class WorkersBoundary(Boundary):
         its lease starts no further step.
         """
         self._checked_at = monotonic()
-        cancelled = store.cancellation(self._workflow_id)
+        # As the engine's own: for anything else in the savepoint, `step_session.reset` drops all that is prepared.
+        cancelled = store.cancellation(self._workflow_id, session_of().run)
         if self._heeds_requests and cancelled:
             raise cancelled
 

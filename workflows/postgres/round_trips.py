@@ -40,6 +40,7 @@ class Session:
         self._wire.before_others = self._before_others
         self._savepoint = ""  # the name of one that is not made yet
         self._last: Command | None = None  # to be sent with the COMMIT
+        self._slow = ""  # the statement that was slow last
         self.is_used = True  # by others than the engine; in a block of `savepoint`, since its start
         # Set to False at the start. True once somebody has ended the transaction and sent something since. libpq cannot
         # see a COMMIT and a BEGIN in one string, or a COMMIT AND CHAIN.
@@ -51,7 +52,11 @@ class Session:
         began = monotonic()
         rows = self._send(*self._begun(), Command(sql, parameters))[-1]
         if monotonic() > began + SLOW:
-            self._wire.prepare_anew()
+            if sql == self._slow:  # once is a busy machine: there, plans made anew were 15% of the server's time
+                self._wire.prepare_anew()
+            self._slow = sql
+        elif sql == self._slow:
+            self._slow = ""
         return rows
 
     def run_with_commit(self, sql: str, parameters: Parameters) -> None:

@@ -26,7 +26,7 @@ from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 from workflows.postgres.statements import Parameters
 
 # Seconds. A plan is made for the table as it then was: a claim's plan, made on an empty table, took 100 ms each time
-# after 60,000 rows had come. So a slow statement is prepared again a second later.
+# after 60,000 rows had come. So what is slow twice in a row is prepared again a second later.
 PREPARED_FOR, IF_SLOW = 60.0, 1.0
 
 # Seconds without an answer until a session checks whether it is half-open, and between its later checks.
@@ -96,7 +96,7 @@ class Wire:
         return list(map(self._rows, results[len(first) :]))
 
     def prepare_anew(self) -> None:
-        """After a slow statement, let all plans expire that are older than a second by then."""
+        """After slow statements, let all plans expire that are older than a second by then."""
         for key, known in self._prepared.items():
             self._prepared[key] = known._replace(until=min(known.until, known.since + IF_SLOW))
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from workflows.definition import LONGEST_LINKING_ID, text_of
 from workflows.errors import WorkflowCancelled
 from workflows.models import Workflow
 from workflows.postgres.jsonb import Document, Unstorable, document_of, ensure_storable
-from workflows.postgres.statements import execute, fetch_one
+from workflows.postgres.statements import Parameters, execute, fetch_all, fetch_one
 from workflows.signals import waking
 from workflows.signals.waking import OPEN_JOIN, Slice, leave_the_rest_to_maintenance
 
@@ -178,16 +178,16 @@ def cancel_requested_sql(workflow_id: str) -> str:
                        WHERE s.workflow_id = {workflow_id} AND s.name = '{CANCEL_SIGNAL}' AND s.closed_at IS NULL)"""
 
 
-def cancellation(workflow_id: int) -> WorkflowCancelled | None:
-    """The open request to cancel a workflow, if there is one."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT payload->>'by', payload->>'reason' FROM workflows_signal
-                WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL ORDER BY id LIMIT 1""",
-            [workflow_id],
-        )
-        request = cursor.fetchone()
-    return WorkflowCancelled(by=request[0], reason=request[1]) if request else None
+def cancellation(
+    workflow_id: int, fetch: Callable[[str, Parameters], list[tuple[Any, ...]]] = fetch_all
+) -> WorkflowCancelled | None:
+    """The open request to cancel a workflow, if there is one. A worker's `fetch` is its session's `run`."""
+    found = fetch(
+        """SELECT payload->>'by', payload->>'reason' FROM workflows_signal
+            WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL ORDER BY id LIMIT 1""",
+        [workflow_id],
+    )
+    return WorkflowCancelled(by=found[0][0], reason=found[0][1]) if found else None
 
 
 def close_cancellations(workflow_id: int) -> None:

@@ -12,6 +12,7 @@ from tests import engine
 from tests.engine import define, last_attempt, submit, work, worker
 from tests.workflows.cancelling import nothing
 from workflows.definition import Step
+from workflows.engine import worker_boundary
 from workflows.errors import RetryableStepError, StepError
 from workflows.models import Workflow
 from workflows.postgres.statements import execute
@@ -119,6 +120,18 @@ def test_a_lock_of_the_session_and_a_prepared_statement_are_let_go_of_whatever_c
     assert this.process_next()
     assert not held_by_us(4711)
     assert in_session("SELECT count(*) FROM pg_prepared_statements WHERE name = 'ours'") == 0
+
+
+def test_a_look_for_a_cancellation_drops_nothing_that_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each second comes one; what is claimed and decided after it would be planned anew."""
+    monkeypatch.setattr(worker_boundary, "CHECK_EVERY", 0.0)
+    define([nothing])
+    this, kept = worker(), []
+    for _ in range(2):
+        submit()
+        assert this.process_next()
+        kept.append(in_session("SELECT array_agg(name) FROM pg_prepared_statements WHERE name LIKE 'onramp%'"))
+    assert set(kept[0]) <= set(kept[1])
 
 
 @pytest.mark.parametrize("fails", [False, True])

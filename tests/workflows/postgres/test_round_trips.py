@@ -114,7 +114,7 @@ def test_a_statement_is_prepared_and_anew_after_a_minute(session: Session, monke
     assert third != first
 
 
-def test_what_takes_long_is_prepared_anew_a_second_later(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_slow_twice_in_a_row_is_prepared_anew_later(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan made on an empty table, for one, which has grown since."""
     clock = standing_still(monkeypatch, "workflows.postgres.wire", "workflows.postgres.round_trips")
     exchange = Wire.exchange
@@ -128,8 +128,10 @@ def test_what_takes_long_is_prepared_anew_a_second_later(session: Session, monke
     clock.now += 2
     session.run(PREPARED, {"any": True})
     assert prepared() == first
-    monkeypatch.setattr(Wire, "exchange", take_long)
-    session.run(PREPARED, {"any": True})
+    for takes in (take_long, exchange, take_long, take_long):  # twice only in the end
+        assert prepared() == first
+        monkeypatch.setattr(Wire, "exchange", takes)
+        session.run(PREPARED, {"any": True})
     session.run(PREPARED, {"any": True})
     assert prepared() != first
 
