@@ -72,7 +72,7 @@ def results(samples: Sequence[Sample]) -> dict[UUID, Result]:
     return {
         row.idempotency_key: Result(
             id=row.pk,
-            mode=str(row.payload.get("authentication_mode")),
+            mode=str(row.payload.get("authentication_mode", row.workflow_type)),
             state=State(row.state),
             # Whether a parked workflow met the outage itself is chance, so it has no code.
             code="" if row.state == State.PARKED else row.last_error_code,

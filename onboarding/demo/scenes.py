@@ -8,21 +8,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
 from itertools import count, zip_longest
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.contrib.auth.models import User
 from django.urls import reverse
+from django.utils import timezone
 
 from onboarding.demo.definition import POISON
 from onboarding.demo.logins import SECOND_LEAD
 from onboarding.demo.report import Effects, Expected, Result
 from onboarding.samples import Kind, Sample, sample
+from onboarding.services import accounts, tokens, visits
 from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.features.bulk import operations as bulk
+from workflows.features.by_hand import operations as by_hand_calls
 from workflows.features.corrections import operations as corrections
+from workflows.features.pauses import operations as pauses
 from workflows.models import BulkOperation, ManualTask, Service, State, Workflow
 from workflows.operations.retrying import ended_at
 
@@ -30,6 +36,12 @@ from workflows.operations.retrying import ended_at
 SEEDS = 1000
 
 BULK = "A bulk operation that retried four: two cards are declined again"
+
+# A pause of a second is overdue soon.
+PAUSES = {
+    "Paused until the patient calls again": timedelta(days=2),
+    "A pause that is over: somebody has to resume it": timedelta(seconds=1),
+}
 
 OUTAGE = {"service": "insurance", "operation": None, "kind": "status", "status": 503}
 
@@ -85,6 +97,36 @@ def correct(workflow: int, who: Who) -> None:
     corrections.approve(workflow, user=who(SECOND_LEAD), values=values, seen=[asked.pk])
 
 
+def ask_to_correct(workflow: int, who: Who) -> None:
+    seen, reason = ended_at(Workflow.objects.get(pk=workflow)), "The patient has spelt it: the city was wrong."
+    corrections.ask(workflow, user=who("support lead"), reason=reason, values={"address.city": "Albany"}, seen=seen)
+
+
+def pause(workflow: int, who: Who, *, lasts: timedelta) -> None:
+    reason = "The patient wants to think about it, and calls again."
+    pauses.pause(workflow, user=who("support"), reason=reason, until=timezone.now() + lasts)
+
+
+def do_by_hand(workflow: int, who: Who) -> None:
+    """An engineer starts the visit in the visits service, and says so."""
+    row = Workflow.objects.get(pk=workflow)
+    account = accounts.find_by_email(row.payload["patient"]["email"])
+    assert account is not None
+    token, program = tokens.issue(account.patient_uuid), row.payload["checkout"]["program"]
+    # Under a key of their own: that of the workflow is never sent.
+    visit = visits.start(
+        account.patient_uuid, program, token=token.access_token.get_secret_value(), idempotency_key=str(uuid4())
+    )
+    by_hand_calls.say(
+        workflow,
+        user=who("engineer"),
+        reason="Started at the visits service, whose door refused us.",
+        reference=str(visit),
+        result={"visit_uuid": str(visit)},
+        seen=ended_at(row),
+    )
+
+
 def retry_together(keys: Sequence[UUID], who: Who) -> None:
     """Retry these by a bulk operation, once all of them have failed; otherwise raise NotAllowed."""
     failed = Workflow.objects.filter(idempotency_key__in=keys, status=Workflow.Status.FAILED)
@@ -113,6 +155,8 @@ def scenes(seed: int) -> list[Scene]:
     corrected, mended = new(Kind.NET_NEW), [new(Kind.NET_NEW) for _ in range(2)]
     together = [*(new(Kind.CARD_DECLINED) for _ in range(2)), *mended]
     keys = [each.idempotency_key for each in together]
+    wanted, by_hand = new(Kind.NET_NEW), new(Kind.NET_NEW)
+    paused = [new(Kind.LINKED) for _ in PAUSES]
     reviews = [new(Kind.CLINICAL_REVIEW) for _ in range(4)]
     parked = [new(Kind.NET_NEW, insured=True) for _ in range(5)]
     others = [
@@ -164,6 +208,26 @@ def scenes(seed: int) -> list[Scene]:
             Expected(State.COMPLETE, "", Counter(corrected.effects)),
             (fault(corrected, "profiles", "update_address", "status", 1, status=422),),
             Act(State.FAILED, correct),
+        ),
+        Scene(
+            "A correction of an address that waits for a second lead",
+            wanted,
+            Expected(State.FAILED, "refused", _up_to(wanted, "profiles", "update_phone_number")),
+            (fault(wanted, "profiles", "update_address", "status", 1, status=422, code="refused"),),
+            Act(State.FAILED, ask_to_correct),
+        ),
+        Scene(
+            "Done by hand: the visit of a patient was started in the visits service",
+            by_hand,
+            Expected(State.COMPLETE, "", Counter(by_hand.effects) - Counter([("visits", "start_visit")])),
+            (fault(by_hand, "visits", "start_visit", "status", 1, status=422, code="refused"),),
+            Act(State.FAILED, do_by_hand),
+        ),
+        *(
+            Scene(
+                about, each, Expected(State.WAITING, "", Counter()), act=Act(State.WAITING, partial(pause, lasts=lasts))
+            )
+            for (about, lasts), each in zip(PAUSES.items(), paused, strict=True)
         ),
         *(
             Scene(

@@ -9,6 +9,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import date, timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -17,13 +18,15 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.utils import timezone
 
 from onboarding.demo import report
 from onboarding.samples import Sample, samples
 from tests.groups import make_groups
 from tests.processes import Runworker, children_of, is_alive, until
 from tests.staff.openid import START, Browser, installed
-from workflows.models import WorkerProcess, Workflow
+from workflows.models import Event, WorkerProcess, Workflow
+from workflows.models.rollup import Grain, Metric, Rollup
 
 PURPOSES = ("intake", "console", "sandbox", "provider")
 
@@ -146,6 +149,7 @@ def test_it_runs_to_the_end_and_says_how_to_send_one_more_that_completes(start_d
     assert {"onramp_intake", "onramp_worker", "onramp_console"} <= signed_in(), demo.output
     assert re.search(r"told by webhook, [1-9][0-9]* times.*?workflow\.(completed|failed)", demo.output, re.S)
     assert set(WorkerProcess.objects.filter(stopped_at=None).values_list("release", flat=True)) == {"2.3.0", "2.4.0"}
+    the_week_agrees()
     see_the_sights(demo)
     (command,) = re.findall(r"^  curl -i .*?(?=^Ctrl-C)", demo.output, flags=re.M | re.S)
     before = set(Workflow.objects.values_list("pk", flat=True))
@@ -155,6 +159,32 @@ def test_it_runs_to_the_end_and_says_how_to_send_one_more_that_completes(start_d
     assert "202 Accepted" in sent.stdout
     sent_one = Workflow.objects.exclude(pk__in=before)
     until(lambda: sent_one.get().status == "COMPLETE", what=lambda: sent_one.values())
+
+
+def the_week_agrees() -> None:
+    """The rollup has counted as many, on the same days, as there are rows; and numbers have the order of times."""
+
+    def counted(metric: Metric, **outcome: str) -> Counter[tuple[str, date]]:
+        rows = Rollup.objects.filter(grain=Grain.DAY, metric=metric, **outcome)
+        found: Counter[tuple[str, date]] = Counter()
+        for of_type, at, number in rows.values_list("workflow_type", "at", "count"):
+            found[of_type, at.date()] += number
+        return found
+
+    def stored(column: str, **only: str) -> Counter[tuple[str, date]]:
+        rows = Workflow.objects.filter(**only).values_list("workflow_type", column)
+        return Counter((of_type, at.date()) for of_type, at in rows)
+
+    until(lambda: sum(counted(Metric.STARTED).values()) == Workflow.objects.count())
+    assert counted(Metric.STARTED) == stored("created_at")
+    assert len({day for _, day in stored("created_at")}) > 4
+    assert {of_type for of_type, _ in stored("created_at")} == {"onboarding", "address_change"}
+    until(lambda: counted(Metric.FINISHED, outcome="complete") == stored("completed_at", status="COMPLETE"))
+    past = timezone.now() - timedelta(minutes=10)
+    times = list(Workflow.objects.filter(created_at__lt=past).order_by("pk").values_list("created_at", flat=True))
+    assert times == sorted(times)
+    done = Event.objects.filter(at__lt=past).exclude(actor="")
+    assert {"retried", "acknowledged"} <= set(done.values_list("kind", flat=True))
 
 
 def signed_in() -> set[str]:
@@ -174,6 +204,13 @@ SAYS = {
     "One that failed, was retried": "Complete since",
     "Reviews that wait": "demo-approver",
     "One whose address two leads corrected": "Corrected: ",
+    "A correction of an address": "Approve the correction",
+    "Done by hand": "by hand",
+    "Paused until": "It goes on when somebody resumes it.",
+    "A pause that is over": "somebody has to resume it.",
+    "Trends of a week": "Change of address",
+    "An incident": "Change of address: held by demo-engineer",
+    "Who did what yesterday": "Audit",
     "A bulk operation": "Failed again",
     "Parked": "insurance",
 }

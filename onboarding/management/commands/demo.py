@@ -8,7 +8,7 @@ import subprocess
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
+from django.utils import timezone
 
 try:
     from rich.console import Console
@@ -30,15 +31,17 @@ try:
 except ModuleNotFoundError as error:
     raise CommandError("The demo needs more packages: pip install -c constraints.txt '.[debug]'") from error
 
-from onboarding.demo import logins, openid, outages, report, roles, scenes, traffic
+from onboarding.demo import logins, openid, outages, report, roles, scenes, traffic, week
 from onboarding.demo.play import play
 from onboarding.demo.processes import DemoError, Processes, ignore_interruptions, require_free_ports
 from onboarding.samples import Sample, samples
+from workflows.definition import definitions
 from workflows.ingress import api_keys, webhooks
 from workflows.models import State
 
 # Two releases, as in the middle of a deploy of the workers.
 OLD_RELEASE, NEW_RELEASE = "2.3.0", "2.4.0"
+TYPES = ["onboarding.demo.definition.DEMO", "onboarding.demo.moving.MOVING"]
 
 # Seconds. Much longer than usual (about 30 s for 300), so that --exit always ends.
 PATIENCE = 240.0
@@ -54,6 +57,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--submissions", type=_count, default=300, metavar="N", help="How many (default: 300).")
+        parser.add_argument(
+            "--week",
+            type=_count,
+            metavar="N",
+            help="How many onboardings the week before had; half as many patients moved (default: 150 at most).",
+        )
         parser.add_argument(
             "--exit",
             action="store_true",
@@ -101,10 +110,14 @@ class Command(BaseCommand):
         state = options["state"]
         seed = options["seed"] if options["seed"] is not None else secrets.randbits(32)
         plan, staged = list(samples(options["submissions"], seed)), scenes.scenes(seed)
+        before = week.Week.plan(options["week"] or min(options["submissions"], 150), seed, timezone.now())
+        # Because this process does what people do.
+        settings.WORKFLOWS, settings.SERVICES = TYPES, {name: f"{sandbox}/{name}" for name in settings.SERVICES}
+        definitions.cache_clear()
         settings.OUTBOX_DESTINATIONS = report.destinations(sandbox)  # because this process also cancels workflows
         environment = {
             "SERVICES_URL": sandbox,
-            "WORKFLOWS": "onboarding.demo.definition.DEMO",
+            "WORKFLOWS": ",".join(TYPES),
             "OUTBOX_DESTINATIONS": settings.OUTBOX_DESTINATIONS,
             "CONSOLE_URL": console,
             "EMAIL_URL": "",
@@ -145,12 +158,34 @@ class Command(BaseCommand):
                     **(signs_in if name == "console" else {}),
                 )
             old = options["workers"] // 2  # half of them
-            for release, number in ((OLD_RELEASE, old), (NEW_RELEASE, options["workers"] - old)):
-                if number:
-                    command = ["manage.py", "runworker", "--processes", str(number)]
-                    processes.start(f"workers-{release}", command, RELEASE=release, **own.get("workers", {}))
+            (release, number), *later = [
+                each for each in ((OLD_RELEASE, old), (NEW_RELEASE, options["workers"] - old)) if each[1]
+            ]
 
+            def start_workers(release: str, number: int) -> None:
+                command = ["manage.py", "runworker", "--processes", str(number)]
+                processes.start(f"workers-{release}", command, RELEASE=release, **own.get("workers", {}))
+
+            began = monotonic()
+            start_workers(release, number)
             processes.start("relay", ["manage.py", "relayoutbox"], **own.get("relay", {}))
+            of_week: Mapping[UUID, report.Result] = {}
+            if week.is_there():
+                screen.print("The database has a past already, so no week is made.")
+            else:
+                screen.print(f"A week passes by, of {len(before.samples)} submissions of two types …")
+                of_week = week.pass_by(
+                    before,
+                    intake=intake,
+                    console=console,
+                    api_key=api_key,
+                    sandbox=sandbox,
+                    who=partial(logins.someone, people),
+                    check=processes.check,
+                )
+                screen.print(f"It took {monotonic() - began:.0f} s, and is dated back. Now today, a bad day.")
+            for each in later:
+                start_workers(*each)
 
             traffic.arrange(sandbox, plan)
             with traffic.bad_day(sandbox, plan, door=f"{console}/v1/signals/accounts", secret=secret):
@@ -176,8 +211,9 @@ class Command(BaseCommand):
                 check=processes.check,
             )
             expected |= {scene.key: scene.expected for scene in staged}
+            expected |= before.expected() if of_week else {}
             effects = report.performed(sandbox)
-            faults = report.faults(expected, found | played, effects)
+            faults = report.faults(expected, {**of_week, **found, **played}, effects)
             total = sum(sum(effects[key].values()) for key in expected)
             verdict = "each once, none missing" if not faults else f"{len(faults)} things are wrong"
             screen.print(f"{total} effects performed downstream: {verdict}.")
@@ -188,7 +224,7 @@ class Command(BaseCommand):
             screen.print_json(data=events[-1:])
             screen.print(f"The mail that people get about what waits for them is printed in {state / 'relay.log'}.")
             screen.print("\nWhat there is to look at:")
-            for about, page in scenes.sights(staged, played):
+            for about, page in [*scenes.sights(staged, played), *week.sights(before)]:
                 screen.print(f"  {about}\n    {console}{page}", highlight=False, soft_wrap=True)
             if options["exit"]:
                 return not faults
