@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from io import StringIO
 from typing import Any
 
@@ -15,7 +16,8 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.test_consequences import call, onboarding
 from tests.workflows.operations.test_bulk import member, slice_after
-from workflows.models import Access, BulkItem, BulkOperation, Event, Workflow
+from workflows import times
+from workflows.models import Access, BulkItem, BulkOperation, Event, Pause, Workflow
 from workflows.telling import consequences
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -108,6 +110,30 @@ def test_what_waits_is_run_now(lead: User) -> None:
     assert Workflow.objects.due().get() == row
 
 
+def test_it_is_paused_prolonged_and_resumed(lead: User) -> None:
+    row = rows.waiting()
+    would = run("pause", row.pk, "--until", "4h", *WHY, "--dry-run", actor=lead)
+    assert "It does not go on by itself: when the time is over, it is overdue in “For you”." in would["what_happens"]
+    assert not Pause.objects.exists()
+    for hours in (4, 8):
+        done = run("pause", row.pk, "--until", f"{hours}h", *WHY, actor=lead)["done"]
+        pause = Pause.objects.get()
+        assert abs(pause.until - timezone.now() - timedelta(hours=hours)) < timedelta(minutes=5)
+        assert done == f"It is paused until {times.both(pause.until)}."
+    run("resume", row.pk, actor=lead)
+    assert (Pause.objects.count(), Workflow.objects.due().get()) == (0, row)
+    assert list(Event.objects.order_by("pk").values_list("kind", flat=True)) == ["paused", "paused", "resumed"]
+    for arguments, why in (
+        (["resume"], "has paused or resumed it since"),
+        (["pause", "--until", "8d", *WHY], "for 7 days at the most"),
+        (["pause", "--until", "1h"], "a pause needs a reason"),
+    ):
+        with pytest.raises(CommandError, match=why):
+            run(arguments[0], row.pk, *arguments[1:], actor=lead)
+    with pytest.raises(CommandError, match="lacks the right"):
+        run("pause", row.pk, "--until", "1h", *WHY, actor=member("approver"))
+
+
 def test_who_may_not_is_refused_as_in_the_console() -> None:
     paid, support, approver = refunded(), member("support"), member("approver")
     nobody = User.objects.create_user("nobody")
@@ -171,8 +197,8 @@ def test_those_of_a_cause_are_retried_and_no_others(lead: User, monkeypatch: pyt
 
 
 def test_the_failures_of_a_time_are_chosen_though_acknowledged(lead: User) -> None:
-    rows.failed(completed_at=timezone.now() - rows.timedelta(hours=5))
-    recent = rows.failed(completed_at=timezone.now() - rows.timedelta(hours=2))
+    rows.failed(completed_at=timezone.now() - timedelta(hours=5))
+    recent = rows.failed(completed_at=timezone.now() - timedelta(hours=2))
     run("bulk", "acknowledge", "--since", "3h", "--until", "1h", *WHY, "--detach", actor=lead)
     assert BulkItem.objects.get().row == recent.pk
 

@@ -1,8 +1,8 @@
-"""What pauses add to pages: the verbs, the sentence, a filter, and those that are overdue."""
+"""What pauses add to pages and commands: the verbs, the sentence, a filter, and those that are overdue."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension, Said
@@ -16,6 +16,7 @@ from workflows.operations import guards
 if TYPE_CHECKING:
     from workflows.console.verbs import Verb
     from workflows.console.workflow_filters import OfFeature
+    from workflows.management.workflow.subcommand import Subcommand
     from workflows.models import Attempt, Workflow
 
 
@@ -45,6 +46,11 @@ class PausesExtension(Extension):
         ),
     )
     empties = ("DELETE FROM workflows_pause WHERE workflow_id = ANY (%(ids)s)",)
+
+    def subcommands(self) -> Mapping[str, Subcommand]:
+        from workflows.features.pauses import command  # only this command needs it
+
+        return command.SUBCOMMANDS
 
     def filters(self) -> Sequence[type[OfFeature]]:
         from workflows.features.pauses import page
