@@ -74,8 +74,9 @@ class InBar(NamedTuple):
 class ToTell(NamedTuple):
     """What waits for people, of which `features.notices` tells those with one of the `permissions`.
 
-    `rows` is a SELECT of a key, the workflow, and since when it waits; a row that leaves it is not told any more. The
-    page of the row of `model` shows it, by its key; by default that of the workflow, which may otherwise be NULL.
+    `rows` is a SELECT of a key, the workflow, and since when it waits; a row that leaves it is not told any more. If it
+    is `of_teams`, it also selects the name of a team, and only its members are told. The page of the row of `model`
+    shows it, by its key; by default that of the workflow, which may otherwise be NULL.
     `code` is our own, and no type of a task. What `is_urgent` is told within a minute, at any hour.
     """
 
@@ -85,6 +86,7 @@ class ToTell(NamedTuple):
     permissions: Sequence[str]
     is_urgent: bool = True
     model: str = ""
+    of_teams: bool = False
 
 
 class Panel(NamedTuple):

@@ -61,6 +61,15 @@ class CasesExtension(Extension):
             [guards.ASSIGN],
             is_urgent=False,
         ),
+        ToTell(
+            "team.asked",
+            "whole_workflow",
+            """SELECT id, workflow_id, lead_asked_at, team FROM workflows_casenote
+                WHERE lead_asked_at IS NOT NULL AND team <> ''""",
+            operations.MAY_NOTE,
+            is_urgent=False,
+            of_teams=True,
+        ),
     )
     undecided = (
         Undecided(

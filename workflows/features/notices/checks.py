@@ -25,7 +25,7 @@ def check_notices(**kwargs: Any) -> Messages:
         yield level(
             f"Nobody is told, unless they look at the console: no destination takes {', '.join(untold)}.",
             hint='Name them in OUTBOX_DESTINATIONS, for example {"desk": {"email": "onramp@example.com", "topics": '
-            '["task.*", "reversal.*", "lead.*", "second_person.*"]}}: docs/notices.md.',
+            '["task.*", "reversal.*", "lead.*", "team.*", "pause.*", "second_person.*"]}}: docs/notices.md.',
             id="workflows.W047",
         )
     if any(each.email for each in known) and not settings.CONSOLE_URL:

@@ -49,6 +49,8 @@ _WORDS = {
     "task.overdue": ("A task is overdue", "{} tasks are overdue"),
     "reversal.failed": ("A reversal failed", "{} reversals failed"),
     "lead.asked": ("A lead is asked for help", "A lead is asked for help {} times"),
+    "team.asked": ("A workflow is handed to a team", "{} workflows are handed to a team"),
+    "pause.overdue": ("A pause is overdue", "{} pauses are overdue"),
     SECOND: ("A second person is wanted", "A second person is wanted for {} requests"),
 }
 
@@ -147,7 +149,8 @@ def _is_address(email: str) -> bool:
 
 def _able(topic: str, body: Mapping[str, Any], users: QuerySet[User]) -> QuerySet[User]:
     if found := of_feature(topic, body["code"]):
-        return reduce(or_, (_with(each, users) for each in found.permissions))
+        among = users.filter(groups__name=body["team"]) if found.of_teams else users
+        return reduce(or_, (_with(each, among) for each in found.permissions))
     if topic == "lead.asked":
         return _with(ASSIGN, users)
     if "whom" in body:

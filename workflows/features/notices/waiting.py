@@ -42,8 +42,8 @@ _TASKS = f"""
 def _waiting() -> str:
     """SQL for all that waits: topic, code, subject, workflow_id, team, whom, since."""
     others = [
-        f"SELECT '{each.topic}', '{each.code}', subject, workflow_id, '', NULL, since FROM ({each.rows}) AS of_feature "  # noqa: S608 (ours)
-        "(subject, workflow_id, since)"
+        f"""SELECT '{each.topic}', '{each.code}', subject, workflow_id, {"team" if each.of_teams else "''"}, NULL, since
+              FROM ({each.rows}) AS of_feature (subject, workflow_id, since{", team" if each.of_teams else ""})"""  # noqa: S608 (ours)
         for each in _to_tell()
     ]
     return " UNION ALL ".join([_TASKS, *others])

@@ -28,7 +28,7 @@ from workflows.models.outbox_event import LONGEST_DESTINATION
 SERVICES = "outbox "
 # The topics of `features.notices`.
 OF_NOTICES: tuple[str, ...] = ("task.opened", "task.assigned", "task.due_soon", "task.overdue")
-OF_NOTICES += ("reversal.failed", "lead.asked", "second_person.wanted")
+OF_NOTICES += ("reversal.failed", "lead.asked", "team.asked", "pause.overdue", "second_person.wanted")
 _FIELDS = {"url", "secrets", "kafka", "topics", "email", "digest_minutes", "hours"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from workflows.extension import Extension, Said
+from workflows.extension import Extension, Said, ToTell
 from workflows.features.pauses import operations
 from workflows.health.bounded import Link
 from workflows.health.needs_a_person import Source
@@ -43,6 +43,16 @@ class PausesExtension(Extension):
             Link("workflow", filters=(("paused", "yes"),)),
             "pause is over its time",
             "pauses are over their time",
+        ),
+    )
+    to_tell = (
+        ToTell(
+            "pause.overdue",
+            "whole_workflow",
+            """SELECT id, workflow_id, until FROM workflows_pause
+                WHERE begun_at IS NOT NULL AND until <= statement_timestamp()""",
+            [guards.RUN_NOW],
+            is_urgent=False,
         ),
     )
     empties = ("DELETE FROM workflows_pause WHERE workflow_id = ANY (%(ids)s)",)

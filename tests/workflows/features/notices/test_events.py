@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.core.checks import INFO, WARNING
@@ -19,7 +20,7 @@ from tests.workflows import rows
 from workflows.features.cases import operations as cases
 from workflows.features.notices import hooks, waiting
 from workflows.features.notices.checks import check_notices
-from workflows.models import CaseNote, Confirmation, Correction, ManualTask, Notice, OutboxEvent, Workflow
+from workflows.models import CaseNote, Confirmation, Correction, ManualTask, Notice, OutboxEvent, Pause, Workflow
 from workflows.sealing import whole
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,6 +104,11 @@ def test_a_slice_ends_in_time_and_money_is_in_the_first(monkeypatch: pytest.Monk
     assert told() == []
 
 
+def handed_over(user: Any, number: int = 1) -> list[CaseNote]:
+    asked = {"lead_asked_at": timezone.now(), "team": "desk", "actor": user.username, "text": "Her mother paid, too."}
+    return [CaseNote.objects.create(form_key=uuid4(), workflow=rows.failed(), **asked) for _ in range(number)]
+
+
 WAITS: dict[str, Callable[[Any], Any]] = {
     "task.assigned": lambda user: task(assignee=user),
     "task.due_soon": lambda user: task(created_at=timezone.now() - 2 * HOUR, due_at=timezone.now() + HOUR / 2),
@@ -111,6 +117,8 @@ WAITS: dict[str, Callable[[Any], Any]] = {
     "reversal.failed": lambda user: rows.open_task(rows.compensating(), task_type="undo_in_doubt", expires_at=later()),
     "second_person.wanted": lambda user: rows.to_confirm(user, rows.refunded()),
     "lead.asked ": lambda user: cases.ask_lead(rows.failed().pk, user=user, reason="Her mother has paid, too."),
+    "team.asked": handed_over,
+    "pause.overdue": lambda user: rows.paused(user, until=-HOUR),
     "second_person.wanted ": lambda user: rows.asked_to_correct(),
     "second_person.wanted  ": lambda user: rows.bulk_operation(user, rows.failed(), state="asked"),
 }
@@ -138,6 +146,22 @@ def test_what_was_approved_or_seen_to_before_it_is_told_wants_nobody(admin_user:
     cases.ask_lead(rows.failed().pk, user=admin_user, reason="Her mother has paid, too.")
     CaseNote.objects.update(lead_asked_at=None)
     assert topics() == []
+
+
+def test_a_handed_case_and_an_overdue_pause_are_told_by_team_together_and_no_more_once_seen_to(admin_user: Any) -> None:
+    handed_over(admin_user, 30)
+    for _ in range(30):
+        rows.paused(admin_user, until=-HOUR)
+    rows.paused(admin_user, until=HOUR)
+    found = {topic: (body["code"], body["team"], body["number"]) for topic, body in told() if topic != "task.opened"}
+    assert found == {"team.asked": ("whole_workflow", "desk", 30), "pause.overdue": ("whole_workflow", "", 30)}
+    minutes_pass(60)
+    assert topics() == []
+    prolonged = Pause.objects.order_by("pk")[:2].values("pk")
+    Pause.objects.filter(pk__in=prolonged).update(until=timezone.now() - HOUR / 2)
+    seen_to, _ = handed_over(admin_user, 2)
+    CaseNote.objects.filter(pk=seen_to.pk).update(lead_asked_at=None)
+    assert {topic: body["number"] for topic, body in told()} == {"team.asked": 1, "pause.overdue": 2}
 
 
 def test_a_bulk_operation_and_an_erasure_are_told_as_what_is_of_no_workflow(admin_user: Any) -> None:

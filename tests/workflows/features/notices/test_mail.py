@@ -27,10 +27,11 @@ from workflows.features.notices.hours import Hours
 from workflows.features.notices.mail import Mail
 from workflows.features.outbox.destinations import destinations
 from workflows.features.outbox.relay import Relay
-from workflows.models import Notice, OutboxEvent
+from workflows.models import ManualTask, Notice, OutboxEvent
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+HOUR = timedelta(hours=1)
 CLINIC = {"zone": "America/New_York", "from": "08:00", "to": "18:00"}
 
 
@@ -130,6 +131,26 @@ def test_mail_about_a_bulk_operation_or_an_erasure_links_to_its_page(inbox: Inbo
         assert client.get(page).status_code == 200
     assert client.get("/admin/workflows/outboxevent/").status_code == 200
     assert client.get(f"/admin/workflows/outboxevent/{OutboxEvent.objects.latest('pk').pk}/change/").status_code == 200
+
+
+def test_a_team_is_mailed_its_own_cases_and_those_who_may_resume_an_overdue_pause(inbox: Inbox) -> None:
+    boss, may = User.objects.create_superuser("root"), ("acknowledge_workflow", "decide_manualtask")
+    Group.objects.create(name="clinic")
+    team = [somebody(right, right, team="clinic") for right in may]
+    somebody("sees", "view_workflow", team="clinic")
+    somebody("elsewhere", *may)
+    support, case, paused = somebody("support", "run_workflow_now"), rows.failed(), rows.paused(boss, until=-HOUR)
+    cases.hand_to_team(case.pk, user=boss, team="clinic", reason="Her mother has paid, too.")
+    ManualTask.objects.all().delete()
+    send()
+    got = {"paused" if "pause" in mail.content.decode() else "handed": mail for mail in inbox.got}
+    assert {name: mail.rcpt_tos for name, mail in got.items()} == {
+        "handed": [each.email for each in team],
+        "paused": [support.email],
+    }
+    for name, workflow in (("handed", case), ("paused", paused)):
+        assert f"/workflow/{workflow.pk}/change/" in got[name].content.decode()
+    assert b"A workflow is handed to a team: whole workflow, team clinic" in got["handed"].content
 
 
 def test_whoever_is_no_staff_any_more_gets_nothing_and_a_lead_does(inbox: Inbox) -> None:
