@@ -122,8 +122,6 @@ def sights(week: Week) -> Iterator[tuple[str, str]]:
     """What to look at, with its page."""
     yield "Trends of a week, by type", f"{reverse('admin:index')}?range=7d&workflow_type={MOVING.name}"
     yield "An incident of two days ago: its chart has a release and a hold", links.incident(CAUSE, "7d")
-    yesterday = timezone.localdate() - timedelta(days=1)
-    yield "Who did what yesterday", f"{reverse('admin:audit')}?since={yesterday}&until={yesterday}"
 
 
 # --- It happens -----------------------------------------------------------------------------------

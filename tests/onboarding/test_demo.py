@@ -210,7 +210,6 @@ SAYS = {
     "A pause that is over": "somebody has to resume it.",
     "Trends of a week": "Change of address",
     "An incident": "Change of address: held by demo-engineer",
-    "Who did what yesterday": "Audit",
     "A bulk operation": "Failed again",
     "Parked": "insurance",
 }

@@ -61,7 +61,7 @@ class Command(BaseCommand):
             "--week",
             type=_count,
             metavar="N",
-            help="How many onboardings the week before had; half as many patients moved (default: 150 at most).",
+            help="How many onboardings the week before had; half as many patients moved (default: 100 at most).",
         )
         parser.add_argument(
             "--exit",
@@ -110,7 +110,7 @@ class Command(BaseCommand):
         state = options["state"]
         seed = options["seed"] if options["seed"] is not None else secrets.randbits(32)
         plan, staged = list(samples(options["submissions"], seed)), scenes.scenes(seed)
-        before = week.Week.plan(options["week"] or min(options["submissions"], 150), seed, timezone.now())
+        before = week.Week.plan(options["week"] or min(options["submissions"], 100), seed, timezone.now())
         # Because this process does what people do.
         settings.WORKFLOWS, settings.SERVICES = TYPES, {name: f"{sandbox}/{name}" for name in settings.SERVICES}
         definitions.cache_clear()
