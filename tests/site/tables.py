@@ -18,6 +18,7 @@ ROOMS = {
     "Deferred steps": "followup",
     "Cases": "casenote",
     "Pauses": "pause",
+    "Deputies": "deputy",
     "Lists": "savedview",
     "Corrections": "correction originalpayload",
     "Two people": "confirmation",

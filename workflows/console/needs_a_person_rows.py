@@ -132,6 +132,8 @@ def _whose(row: ManualTask) -> str:
     if row.assignee is None:
         return capfirst(row.team) or WHOEVER[OF_TASKS]
     name = f"{row.assignee.get_username()}{f' ({capfirst(row.team)})' if row.team else ''}"
+    if row.stand_in:
+        return f"{name}, who is away: {row.stand_in} {'cannot decide it' if is_stranded(row) else 'stands in'}"
     return f"{name}, who can no longer decide it" if is_stranded(row) else name
 
 

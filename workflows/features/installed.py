@@ -22,6 +22,8 @@ from workflows.features.corrections.extension import CorrectionsExtension
 from workflows.features.corrections.hooks import Corrections
 from workflows.features.deferred_steps.extension import DeferredStepsExtension
 from workflows.features.deferred_steps.hooks import DeferredSteps
+from workflows.features.deputies.extension import DeputiesExtension
+from workflows.features.deputies.hooks import Deputies
 from workflows.features.doctor.extension import DoctorExtension
 from workflows.features.lists.extension import ListsExtension
 from workflows.features.notices.extension import NoticesExtension
@@ -56,6 +58,7 @@ FEATURES: tuple[Feature, ...] = (
     Retention(),
     Outbox(),
     Notices(),
+    Deputies(),
     Trends(),
     Traces(),
     Tasks(),
@@ -79,6 +82,7 @@ EXTENSIONS: tuple[Extension, ...] = (
     QueuesExtension(),
     CasesExtension(),
     PausesExtension(),
+    DeputiesExtension(),
     ListsExtension(),
     TrendsExtension(),
     DoctorExtension(),

@@ -46,11 +46,12 @@ def tasks(user: User, whose: Whose | None, among: TeamsAndTypes) -> list[QuerySe
             decides, types = _decides(user), {task_type for _, task_type in among}
             own = [each for each in among if decides(each)]
             in_teams = found.filter(task_type__in=types, team__in={team for team, _ in own})
-            requested = in_teams.filter(four_eyes=True, requested_by=user).free_for(user)
+            requested = in_teams.requested_by(user).free_for(user)
             rest = _of_each(found, (each for each in among if not decides(each)))
             return [*rest, in_teams.taken_from(user), requested]
         case Whose.MINE:  # they are few, and one index has those of a person
-            return [found.filter(assignee=user, task_type__in={task_type for _, task_type in among})]
+            found = found.held_by(user)
+            return [found.filter(task_type__in={task_type for _, task_type in among})]
         case Whose.TEAMS:
             is_theirs = _membership_of(user)
             return [*_of_each(found, (each for each in among if is_theirs(each[0])))]
@@ -61,7 +62,7 @@ def of_whose(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> Manual
     """The tasks that are the user's, free in their teams, or for nobody in particular yet."""
     match whose:
         case Whose.MINE:
-            return tasks.filter(assignee=user)
+            return tasks.held_by(user)
         case Whose.UNASSIGNED:
             return tasks.free()
         case Whose.TEAMS:

@@ -15,7 +15,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db.models import F, Model, QuerySet, TextChoices, Value
+from django.db.models import F, Model, Q, QuerySet, TextChoices, Value
 from django.db.models.expressions import Combinable
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 from django.utils import timezone
@@ -30,6 +30,7 @@ from workflows.health.for_whom import SEE_WORKFLOWS, TeamsAndTypes, Whose
 from workflows.health.open_tasks import teams_and_types
 from workflows.models import FollowUp, ManualTask, Workflow
 from workflows.models.clock import microseconds, moment
+from workflows.models.deputy import count_as_one, represented_by
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.manual_task import ASSIGN, DUE
 from workflows.models.workflow import UNACKNOWLEDGED
@@ -60,8 +61,8 @@ class Source:
 
     An index on `since` has these rows, and only these, oldest first. `number` is part of links, so it never changes;
     rows of the same age are sorted by it. The page shows what a row `asks`, for which it reads `columns`, and `whom` it
-    is for: users with one of `permissions`, but not the user in the field `not_by`; or members of the group that the
-    column `team` names. The rows of one that `is_late` are overdue, and stand among overdue tasks.
+    is for: users with one of `permissions`, but nobody who counts as the user in the field `not_by`; or members of the
+    group that the column `team` names. The rows of one that `is_late` are overdue, and stand among overdue tasks.
     """
 
     number: int
@@ -197,15 +198,16 @@ def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
     if not asked.is_for(Kind.FAILED) or asked.whose == Whose.TEAMS or not asked.user.has_perm(SEE_WORKFLOWS):
         return []
     found, me = unacknowledged(most=most), asked.user.get_username()
-    theirs = {me, ""} if asked.user.has_perm(ACKNOWLEDGE) else {me}
+    mine = {me, *represented_by(asked.user).values_list(f"absent__{asked.user.USERNAME_FIELD}", flat=True)}
+    theirs = mine | {""} if asked.user.has_perm(ACKNOWLEDGE) else mine
     match asked.whose:
         case Whose.YOU:
             found = [each for each in found if each.assignee in theirs]
         case Whose.OTHERS:
             found = [each for each in found if each.assignee not in theirs]
         case Whose.MINE | Whose.UNASSIGNED:
-            found = [each for each in found if each.assignee == (me if asked.whose == Whose.MINE else "")]
-    return sorted(found, key=lambda each: (not each.charged, each.assignee != me))
+            found = [each for each in found if each.assignee in (mine if asked.whose == Whose.MINE else {""})]
+    return sorted(found, key=lambda each: (not each.charged, each.assignee not in mine))
 
 
 # --- The sources --------------------------------------------------------------------------------
@@ -264,14 +266,14 @@ def _of_source(asked: Asked, source: Source) -> list[QuerySet[Any]]:
     if source.team:
         return _of_teams(asked, rows, {f"{source.team}__in": user.groups.values("name")})
     is_theirs = any(map(user.has_perm, source.permissions))
-    own = {source.not_by: user} if source.not_by else {}
+    own = Q(count_as_one(F(source.not_by), Value(user.pk), F(source.since))) if source.not_by else Q()
     match asked.whose:
         case Whose.MINE | Whose.TEAMS:
             return []
         case Whose.YOU:
-            return [rows.exclude(**own) if own else rows] if is_theirs else []
+            return [rows.exclude(own) if own else rows] if is_theirs else []
         case Whose.OTHERS if is_theirs:
-            return [rows.filter(**own)] if own else []
+            return [rows.filter(own)] if own else []
     return [rows]
 
 

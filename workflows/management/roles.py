@@ -52,6 +52,7 @@ RIGHTS = {
     "workflows_confirmation": Rights("rawd", "raw"),
     "workflows_correction": Rights("rwd", "raw"),
     "workflows_datakey": Rights("ra", "rad"),
+    "workflows_deputy": Rights("rd", "raw"),
     "workflows_effect": Rights("rawd", "rawd"),
     "workflows_erasure": Rights("r", "raw"),
     "workflows_event": Rights("rawd", "raw"),

@@ -10,6 +10,7 @@ from workflows.models.chore import Chore
 from workflows.models.confirmation import Confirmation
 from workflows.models.correction import Correction, OriginalPayload
 from workflows.models.data_key import DataKey
+from workflows.models.deputy import Deputy
 from workflows.models.effect import Effect
 from workflows.models.erasure import Erasure
 from workflows.models.event import Event
@@ -48,6 +49,7 @@ __all__ = [
     "Confirmation",
     "Correction",
     "DataKey",
+    "Deputy",
     "Effect",
     "Erasure",
     "Event",

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import models
-from django.db.models import Exists, ExpressionWrapper, F, OuterRef, Q
+from django.db.models import Case, Exists, ExpressionWrapper, F, OuterRef, Q, Value, When
 from django.db.models.functions import Coalesce, Now
 
 from workflows.models.clock import ClockTimestamp
+from workflows.models.deputy import away, count_as_one, deputy_of, represented_by
 from workflows.models.wait import Wait
 from workflows.models.workflow import Workflow
 
@@ -29,17 +30,25 @@ PERMISSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 def has_able_assignee() -> Q:
     """Whether the user who claimed a task can still decide it: active staff, with the permission, in its team.
 
-    If not, the claim does not count; otherwise only a superuser could help until the task expires.
+    While they are away, whether their deputy can, who must not be away, too. If not, the claim does not count;
+    otherwise only a superuser could help until the task expires.
     """
     in_team = Q(is_superuser=True) | Q(team="") | Q(groups__name=F("team"))
     return Exists(_assignee_with(DECIDE).filter(in_team)) | Q(Exists(_assignee_with(RESOLVE)), team=OPERATIONS)
 
 
 def _assignee_with(permission: str) -> models.QuerySet[User]:
-    """The task's assignee, if active staff with the permission; annotated with the task's `team`."""
+    """The task's assignee or their deputy, if active staff with the permission; annotated with the task's `team`."""
     able = get_user_model().objects.with_perm(permission, backend=PERMISSION_BACKEND).filter(is_staff=True)
     team = ExpressionWrapper(OuterRef("team"), output_field=models.CharField())
-    return able.filter(pk=OuterRef("assignee")).alias(team=team)
+    holder = Coalesce(deputy_of(OuterRef(OuterRef("assignee"))), OuterRef("assignee"))
+    excluded = Case(
+        When(Q(four_eyes=True), then=count_as_one(OuterRef("requested_by"), F("pk"), OuterRef("created_at"))),
+        default=False,
+    )
+    four_eyes = ExpressionWrapper(OuterRef("four_eyes"), output_field=models.BooleanField())
+    able = able.filter(pk=holder).exclude(pk__in=away()).alias(team=team, four_eyes=four_eyes)
+    return able.alias(excluded=excluded).filter(excluded=False)
 
 
 def able_to_decide(task: ManualTask) -> models.QuerySet[User]:
@@ -51,8 +60,10 @@ def able_to_decide(task: ManualTask) -> models.QuerySet[User]:
     theirs = Q(pk__in=able.values("pk"))
     if task.team == OPERATIONS:
         theirs |= Q(pk__in=users.with_perm(RESOLVE, backend=PERMISSION_BACKEND).values("pk"))
-    requester = Q(pk=task.requested_by_id) if task.four_eyes else Q(pk=None)
-    return users.filter(theirs, is_staff=True).exclude(requester)
+    found = users.filter(theirs, is_staff=True)
+    if not task.four_eyes:
+        return found
+    return found.exclude(count_as_one(Value(task.requested_by_id), F("pk"), Value(task.created_at)))
 
 
 def deciders() -> models.QuerySet[User]:
@@ -69,9 +80,12 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         return self.annotate(is_over=over)  # type: ignore[no-redef]  # the model declares it, for everyone who reads it
 
     def with_claims(self) -> ManualTaskQuerySet:
-        """Annotate each task with `is_held`: whether a user who can still decide it has claimed it."""
+        """Annotate each task with `is_held`: whether a user who can still decide it has claimed it; and with
+        `stand_in`: the name of the assignee's deputy, if they are away.
+        """
         held = ExpressionWrapper(has_able_assignee(), output_field=models.BooleanField())
-        return self.annotate(is_held=held)  # type: ignore[no-redef]  # as above
+        stand_in = deputy_of(OuterRef("assignee"), f"deputy__{get_user_model().USERNAME_FIELD}")
+        return self.annotate(is_held=held, stand_in=stand_in)  # type: ignore[no-redef]  # as above
 
     def open(self) -> ManualTaskQuerySet:
         """The tasks to be decided; not those of a finished workflow."""
@@ -101,16 +115,32 @@ class ManualTaskQuerySet(models.QuerySet["ManualTask"]):
         return self.filter(Q(assignee=None) | ~has_able_assignee())
 
     def free_for(self, user: User) -> ManualTaskQuerySet:
-        """The tasks that `user` has claimed, and those that are free."""
-        return self.filter(Q(assignee=user) | Q(assignee=None) | ~has_able_assignee())
+        """The tasks that `user`, or somebody for whom they stand in, has claimed, and those that are free."""
+        return self.filter(_held_by(user) | Q(assignee=None) | ~has_able_assignee())
+
+    def held_by(self, user: User) -> ManualTaskQuerySet:
+        """The tasks of `user`, and of those for whom they stand in."""
+        return self.filter(_held_by(user))
 
     def taken_from(self, user: User) -> ManualTaskQuerySet:
         """The tasks that another user, who can still decide them, has claimed."""
-        return self.filter(has_able_assignee(), assignee__isnull=False).exclude(assignee=user)
+        return self.filter(has_able_assignee(), assignee__isnull=False).exclude(_held_by(user))
 
     def for_other_eyes(self, user: User) -> ManualTaskQuerySet:
-        """All tasks except those with four eyes that `user` requested."""
-        return self.exclude(four_eyes=True, requested_by=user)
+        """All tasks except those with four eyes that `user`, or who counts as them, requested."""
+        return self.exclude(_requested_by(user))
+
+    def requested_by(self, user: User) -> ManualTaskQuerySet:
+        """The others."""
+        return self.filter(_requested_by(user))
+
+
+def _held_by(user: User) -> Q:
+    return Q(assignee=user) | Q(assignee__in=represented_by(user))
+
+
+def _requested_by(user: User) -> Q:
+    return Q(four_eyes=True) & Q(count_as_one(F("requested_by"), Value(user.pk), F("created_at")))
 
 
 class ManualTask(models.Model):
@@ -155,7 +185,8 @@ class ManualTask(models.Model):
     held = models.JSONField(null=True)  # what the decision's signal will say, while that is not stored yet
 
     is_over: bool  # only on rows of `by_the_clock()`
-    is_held: bool  # only on rows of `with_claims()`
+    is_held: bool  # these two only on rows of `with_claims()`
+    stand_in: str | None
 
     objects = ManualTaskQuerySet.as_manager()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import psycopg.errors
@@ -17,6 +18,7 @@ from django.db.models import Model
 from workflows import times
 from workflows.errors import NotAllowed
 from workflows.models import Event, State, Workflow, correction, manual_task
+from workflows.postgres.statements import fetch_one
 from workflows.state import history
 from workflows.wording import of_person
 
@@ -91,13 +93,23 @@ def require(user: Actor, *permissions: str) -> None:
         raise PermissionDenied(" or ".join(permissions))
 
 
-def why_not_second(asked_by: User, user: User) -> str:
-    """Why `user` may not approve what `asked_by` has asked for; empty if they are two people."""
+def why_not_second(asked_by: User, user: User, asked_at: datetime) -> str:
+    """Why `user` may not approve what `asked_by` has asked for; empty if they are two people.
+
+    A deputy and the person for whom they stand in are one: the database refuses them, too (migration 0033).
+    """
     if asked_by == user:
         return "You have asked for it yourself: another user approves it."
+    if count_as_one_since(asked_by.pk, user.pk, asked_at):
+        return f"You and {asked_by.get_username()} count as one person, as deputies: another person approves."
     if (email := user.email.strip().lower()) and email == asked_by.email.strip().lower():
         return f"Your account has the same e-mail address as {asked_by.get_username()}: another person approves."
     return ""
+
+
+def count_as_one_since(first: Any, second: Any, since: datetime) -> bool:
+    """Whether two users count as one person for what one of them did at `since`: `models.deputy.count_as_one`."""
+    return fetch_one("SELECT workflows_count_as_one(%s, %s, %s)", (first, second, since)) == (True,)
 
 
 def stated(reason: str) -> str:

@@ -12,7 +12,7 @@ from workflows.errors import NotAllowed
 from workflows.models import ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.manual_task import OPERATIONS, ManualTaskQuerySet, able_to_decide
-from workflows.operations.guards import ASSIGN, DECIDE, RESOLVE
+from workflows.operations.guards import ASSIGN, DECIDE, RESOLVE, count_as_one_since
 from workflows.operations.retrying import why_not_retry
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 # The refusal if an update changed no row, and the row as read afterwards gives no reason.
 CHANGED = "Somebody has changed it just now: look at it again."
 OWN_REQUEST = "You requested this yourself, so another user has to decide it (four eyes)."
-FOUR_EYES = "manual_task_four_eyes"
+OF_ONE_PERSON = "You and {}, who requested this, count as one person, as deputies: another user has to decide it."
+FOUR_EYES = ("manual_task_four_eyes", "four_eyes_of_deputies")
 # One of them is enough. The second is only for tasks of the team `operations`.
 MAY_DECIDE = (DECIDE, RESOLVE)
 
@@ -84,10 +85,11 @@ def lock_task(task_id: int) -> None:
 
 
 def read_task(task_id: int) -> ManualTask:
-    rows = ManualTask.objects.by_the_clock().with_claims().select_related("workflow", "wait", "assignee", "decided_by")
+    people = ("assignee", "decided_by", "requested_by")
+    rows = ManualTask.objects.by_the_clock().with_claims().select_related("workflow", "wait", *people)
     rows = rows.defer("workflow__payload", "workflow__context", "wait__result")
     # Workers, which carry out bulk operations, may not read passwords: see `management.roles`.
-    if task := rows.defer("assignee__password", "decided_by__password").filter(pk=task_id).first():
+    if task := rows.defer(*(f"{each}__password" for each in people)).filter(pk=task_id).first():
         return task
     raise NotAllowed("There is no such task.")
 
@@ -124,7 +126,12 @@ def _why_not_theirs(task: ManualTask, user: User) -> str:
         return f"It is for the team {task.team}, and you are not in it."
     if task.team != OPERATIONS and not user.has_perm(DECIDE):
         return f"You decide what is for the team {OPERATIONS}, and this is not."
-    return OWN_REQUEST if task.four_eyes and task.requested_by_id == user.pk else ""
+    if not task.four_eyes or task.requested_by is None:
+        return ""
+    if task.requested_by_id == user.pk:
+        return OWN_REQUEST
+    is_one = count_as_one_since(task.requested_by_id, user.pk, task.created_at)
+    return OF_ONE_PERSON.format(task.requested_by.get_username()) if is_one else ""
 
 
 def _is_member(user: User, team: str) -> bool:
@@ -133,7 +140,7 @@ def _is_member(user: User, team: str) -> bool:
 
 
 def _why_taken(task: ManualTask, user: User) -> str:
-    if task.assignee is None or task.assignee == user or not task.is_held:
+    if task.assignee is None or task.assignee == user or not task.is_held or instead_of(task, user):
         return ""
     return who_has_it(task)
 
@@ -141,7 +148,14 @@ def _why_taken(task: ManualTask, user: User) -> str:
 def who_has_it(task: ManualTask) -> str:
     if task.assignee is None:
         return "It is unassigned by now: look at it again."
-    name = task.assignee.get_username()
+    name, stands_in = task.assignee.get_username(), f"; {task.stand_in} stands in" if task.stand_in else ""
     if task.claimed_at:
-        return f"{name} has claimed it, at {times.second(task.claimed_at)}."
-    return f"It is assigned to {name}."
+        return f"{name} has claimed it, at {times.second(task.claimed_at)}{stands_in}."
+    return f"It is assigned to {name}{stands_in}."
+
+
+def instead_of(task: ManualTask, user: User) -> dict[str, str]:
+    """What the history says if `user` acts as the deputy of the task's assignee; empty if not."""
+    if task.assignee is None or task.assignee == user or task.stand_in != user.get_username():
+        return {}
+    return {"deputy_for": task.assignee.get_username()}

@@ -32,6 +32,7 @@ from workflows.operations.task_rules import (
     OWN_REQUEST,
     allowed_for,
     decidable_by,
+    instead_of,
     lock_task,
     read_task,
     undecided,
@@ -56,12 +57,13 @@ def claim_task(task_id: int, *, user: User, reason: str = "") -> None:
     """Make an open task the user's own: no other user can decide it. Refused if another able user has claimed it."""
     require(user, *MAY_DECIDE)
     with short_transaction():
-        row = ManualTask.objects.filter(pk=task_id)
-        claimed = decidable_by(row, user).free().update(assignee=user, claimed_at=ClockTimestamp(), lead_asked_at=None)
+        row, instead = ManualTask.objects.filter(pk=task_id), instead_of(read_task(task_id), user)
+        free = decidable_by(row, user).free_for(user).exclude(assignee=user)
+        claimed = free.update(assignee=user, claimed_at=ClockTimestamp(), lead_asked_at=None)
         task = read_task(task_id)
         if not claimed:
             raise NotAllowed(why_not_claim(task, user) or CHANGED)
-        record_event(task.workflow_id, Event.Kind.TASK_CLAIMED, user, reason=reason, task=task_id)
+        record_event(task.workflow_id, Event.Kind.TASK_CLAIMED, user, reason=reason, task=task_id, **instead)
 
 
 def assign(task_id: int, *, user: User, to: int, seen: list[int], reason: str = "") -> str:
@@ -85,8 +87,10 @@ def assign(task_id: int, *, user: User, to: int, seen: list[int], reason: str = 
         if colleague == task.assignee:
             raise NotAllowed(f"It is assigned to {name} already.")
         ManualTask.objects.filter(pk=task_id).update(assignee=colleague, claimed_at=None, lead_asked_at=None)
-        record_event(task.workflow_id, Event.Kind.TASK_ASSIGNED, user, reason=reason, task=task_id, to=name)
-    return f"It is assigned to {name}."
+        detail: dict[str, Any] = {"task": task_id, "to": name, **instead_of(task, user)}
+        record_event(task.workflow_id, Event.Kind.TASK_ASSIGNED, user, reason=reason, **detail)
+        stands_in = read_task(task_id).stand_in
+    return f"It is assigned to {name}{f', who is away: {stands_in} stands in' if stands_in else ''}."
 
 
 def ask_lead(task_id: int, *, user: User, reason: str) -> None:
@@ -110,14 +114,14 @@ def release_task(task_id: int, *, user: User, reason: str = "") -> None:
     require(user, ASSIGN, *MAY_DECIDE)
     with short_transaction():
         row = ManualTask.objects.filter(pk=task_id)
-        claimed = row.exclude(assignee=None)
+        claimed, instead = row.exclude(assignee=None), instead_of(read_task(task_id), user)
         if not user.has_perm(ASSIGN):
-            claimed = row.filter(assignee=user) | allowed_for(claimed, user).free()
+            claimed = row.filter(assignee=user) | allowed_for(claimed, user).free_for(user)
         released = undecided(claimed).update(assignee=None, claimed_at=None)
         task = read_task(task_id)
         if not released:
             raise NotAllowed(why_not_release(task, user) or CHANGED)
-        record_event(task.workflow_id, Event.Kind.TASK_RELEASED, user, reason=reason, task=task_id)
+        record_event(task.workflow_id, Event.Kind.TASK_RELEASED, user, reason=reason, task=task_id, **instead)
 
 
 def approve(task_id: int, *, user: User, reason: str = "", answer: Mapping[str, Any] | None = None) -> str:
@@ -202,7 +206,7 @@ def decide(
             if checked.get("retry") and (refusal := why_not_retry_instead(task, user)):
                 raise NotAllowed(refusal)
             payload["answer"] = checked
-        detail = answers.for_history(task, payload.get("answer"))
+        detail = answers.for_history(task, payload.get("answer")) | instead_of(task, user)
         if asked:
             detail |= two_people.confirm(asked, user=user) | ({"note": note} if note else {})
         elif two_people.is_needed(task, decision, payload.get("answer")):
@@ -244,6 +248,6 @@ def _four_eyes_as_refusal() -> Iterator[None]:
         yield
     except IntegrityError as error:
         cause = error.__cause__
-        if isinstance(cause, psycopg.Error) and cause.diag.constraint_name == FOUR_EYES:
+        if isinstance(cause, psycopg.Error) and cause.diag.constraint_name in FOUR_EYES:
             raise NotAllowed(OWN_REQUEST) from None
         raise

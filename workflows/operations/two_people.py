@@ -17,11 +17,11 @@ reviews that. The database holds that they are two (migration 0021).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth import get_user_model
-from django.db.models import Min, Q, QuerySet, Subquery
+from django.db.models import F, Min, Q, QuerySet, Subquery, Value
 from django.utils import timezone
 
 from workflows import times
@@ -33,6 +33,7 @@ from workflows.errors import NotAllowed
 from workflows.models import Confirmation, Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.confirmation import ALONE_AFTER
+from workflows.models.deputy import count_as_one
 from workflows.models.manual_task import PERMISSION_BACKEND, able_to_decide
 from workflows.operations import payments
 from workflows.operations.guards import CANCEL_PAID, RESOLVE, RETRY, record_event, stated, why_not_second
@@ -208,7 +209,7 @@ def why_not_confirm(asked: Confirmation, user: User) -> str:
     """Why `user`, who may answer or retry it, may not confirm it, in a sentence; empty if they may."""
     if asked.asked_by_id == user.pk:
         return why_not_alone(asked, user)
-    if refusal := why_not_second(asked.asked_by, user):
+    if refusal := why_not_second(asked.asked_by, user, asked.asked_at):
         return refusal
     if user.date_joined > timezone.now() - YOUNGEST:
         return "Your account is less than a day old: ask a colleague."
@@ -222,9 +223,10 @@ def why_not_confirm(asked: Confirmation, user: User) -> str:
 
 def why_not_alone(asked: Confirmation, user: User) -> str:
     """Why `user` may not confirm what they have said themselves; empty if nobody else may, and they have waited."""
-    if others(able(asked), asked.asked_by).exists():
+    if others(able(asked), asked.asked_by, since=asked.asked_at).exists():
         return "You have said this yourself: another user confirms it."
-    first = others(able(asked), asked.asked_by, of_any_age=True).aggregate(joined=Min("date_joined"))["joined"]
+    among = others(able(asked), asked.asked_by, since=asked.asked_at, of_any_age=True)
+    first = among.aggregate(joined=Min("date_joined"))["joined"]
     if not user.has_perm(CANCEL_PAID):
         if first:
             at = times.minute(first + YOUNGEST)
@@ -238,7 +240,9 @@ def why_not_alone(asked: Confirmation, user: User) -> str:
 
 
 def why_not_review(asked: Confirmation, user: User) -> str:
-    return "You have confirmed it yourself: another user reviews it." if asked.decided_by_id == user.pk else ""
+    if asked.decided_by_id == user.pk:
+        return "You have confirmed it yourself: another user reviews it."
+    return why_not_second(asked.asked_by, user, asked.asked_at)  # who has asked has decided it
 
 
 def able(asked: Confirmation) -> QuerySet[User]:
@@ -261,9 +265,11 @@ def able_to_charge_again() -> QuerySet[User]:
     return users.filter(pk__in=both[0], is_staff=True).filter(pk__in=both[1])
 
 
-def others(among: QuerySet[User], user: User, *, of_any_age: bool = False) -> QuerySet[User]:
-    """Those who are another person than `user`, and whose accounts are a day old, or `of_any_age`."""
+def others(among: QuerySet[User], user: User, *, since: datetime, of_any_age: bool = False) -> QuerySet[User]:
+    """Those who are another person than `user` for what they did at `since`, and whose accounts are a day old, or
+    `of_any_age`.
+    """
     email = user.email.strip()
-    same = Q(pk=user.pk) | (Q(email__iexact=email) if email else Q(pk=None))
+    same = Q(count_as_one(Value(user.pk), F("pk"), Value(since))) | (Q(email__iexact=email) if email else Q(pk=None))
     found = among.exclude(same)
     return found if of_any_age else found.filter(date_joined__lte=timezone.now() - YOUNGEST)

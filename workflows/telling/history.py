@@ -43,7 +43,7 @@ def line(event: Event, wording: Wording) -> Line:
         headline=_headline(event),
         text=text,
         small_print=small_print,
-        actor=event.actor,
+        actor=_joined(", for ", event.actor, str(event.detail.get("deputy_for") or "")),
         attempt=event.attempt,
         kind=event.kind,
     )

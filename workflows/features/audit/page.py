@@ -211,7 +211,7 @@ def _told(row: Any, about: Mapping[int, str], types: Mapping[int, str]) -> Told:
             return Told(row.at, row.actor, "Searched", f"{tried}: {row.hits} found")
         case Event():
             line = history.line(row, wording_of_type(types.get(row.workflow_id, "")))
-            return Told(row.at, row.actor, line.headline, line.text, row.workflow_id, about.get(row.workflow_id, ""))
+            return Told(row.at, line.actor, line.headline, line.text, row.workflow_id, about.get(row.workflow_id, ""))
     assert isinstance(row, LogEntry)
     kind = row.content_type.name if row.content_type else "row"
     said = f"{kind} {row.object_repr}: {row.get_change_message()}".removesuffix(": ")

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import EmptyResultSet
 from django.db import connection, transaction
-from django.db.models import Case, Count, QuerySet, When
+from django.db.models import Case, Count, F, QuerySet, Value, When
 
 from workflows.engine.maintenance import DEATHS
 from workflows.errors import NotAllowed
 from workflows.features.brake.operations import ALONE
 from workflows.models import BulkItem, BulkOperation, Chore
 from workflows.models.clock import ClockTimestamp
+from workflows.models.deputy import count_as_one
 from workflows.operations.bulk_verbs import MOST, verbs
 from workflows.operations.chores import BULK_OPERATIONS as CHORE
 from workflows.operations.chores import forget_deaths
@@ -147,7 +148,7 @@ def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE, **ar
 
 def why_not_approve(bulk: BulkOperation, user: User) -> str:
     """Why this user cannot approve it, in a sentence; empty if they can."""
-    if why := why_not_second(bulk.asked_by, user):
+    if why := why_not_second(bulk.asked_by, user, bulk.asked_at):
         return why
     if not user.has_perm(BULK):
         return "Ask a support lead or an engineer to approve it."
@@ -158,7 +159,8 @@ def to_approve(user: User) -> QuerySet[BulkOperation]:
     """The bulk operations of other users that this one may approve, oldest first."""
     may = [name for name, verb in verbs().items() if user.has_perm(BULK) and user.has_perm(verb.permission)]
     asked = BulkOperation.objects.filter(state=State.ASKED, verb__in=may)
-    return asked.exclude(asked_by=user).order_by("asked_at", "id")
+    own = count_as_one(F("asked_by"), Value(user.pk), F("asked_at"))
+    return asked.exclude(own).order_by("asked_at", "id")
 
 
 def approve(bulk_id: int, *, user: User, reason: str = "") -> str:

@@ -263,7 +263,7 @@ def _why_not_beside_another(workflow: Workflow, payload: Values) -> str:
 
 def why_not_approve(asked: Correction, user: User) -> str:
     """Why `user` may not approve it; empty if they may."""
-    if refusal := why_not_second(asked.asked_by, user) or _why_not_this_user(user):
+    if refusal := why_not_second(asked.asked_by, user, asked.asked_at) or _why_not_this_user(user):
         return refusal
     if fetch_one("SELECT workflows_may_correct(%s)", [asked.asked_by_id]) != (True,):  # the database refuses it, too
         name = asked.asked_by.get_username()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet, Value
 from django.views.decorators.debug import sensitive_variables
 
 from workflows.errors import NotAllowed
@@ -20,6 +20,7 @@ from workflows.features.retention.holds import addresses_in, let_holds_wait
 from workflows.features.retention.unsettled import why_they_stay, words_of_reasons
 from workflows.models import Erasure, OriginalPayload, SearchKeyHash, UndeliveredMessage, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.models.deputy import count_as_one
 from workflows.operations.guards import ERASE, require, require_reason, short_transaction, stated, why_not_second
 from workflows.postgres.statements import execute, fetch_all
 from workflows.search import search_keys
@@ -83,7 +84,7 @@ def why_not_ask(workflow_id: int) -> str:
 
 def why_not_approve(asked: Erasure, user: User) -> str:
     """Why `user` cannot approve an erasure; empty if they can."""
-    if why := why_not_second(asked.asked_by, user):
+    if why := why_not_second(asked.asked_by, user, asked.asked_at):
         return why
     if not asked.asked_by.has_perm(ERASE):  # a user who has left has no permission either
         return "The user who has asked for it may not do so any more: ask again."
@@ -106,7 +107,8 @@ def _waiting() -> QuerySet[Erasure]:
 
 def to_approve(user: User) -> QuerySet[Erasure]:
     """The erasures that wait for this user as the second person."""
-    asked = Erasure.objects.filter(state=Erasure.State.ASKED).exclude(asked_by=user).order_by("id")
+    own = count_as_one(F("asked_by"), Value(user.pk), F("asked_at"))
+    asked = Erasure.objects.filter(state=Erasure.State.ASKED).exclude(own).order_by("id")
     return asked if user.has_perm(ERASE) else asked.none()
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from tests.workflows.admin.walk.scene import CANARY, PASSWORD, ROLES, Scene
@@ -49,6 +50,7 @@ login                                                  | > >>>>>> > > pp | A AAA
 logout                                                 | x xxxxxx x x >> | p pppppp p p >s
 session                                                | p pppppp p p ps | p pppppp p p ps
 mail                                                   | p pppppp p p ss | A AAAAAA A A ss
+deputies                                               | p pppppp p p ss | A AAAAAA A A ss
 sessions                                               | p pppppp p p ss | A AAAAAA A A ss
 password_change                                        | p pppppp p p ss | A AAAAAA A A ss
 password_change_done                                   | p pppppp p p ss | x xxxxxx x x ss
@@ -271,6 +273,11 @@ def _for_an_hour(scene: Scene) -> dict[str, Any]:
     return {"how_long": "60", **REASON}
 
 
+def _away_for_a_day(scene: Scene) -> dict[str, Any]:
+    you = User.objects.filter(username="you").values_list("pk", flat=True).first()
+    return {"absent": you, "deputy": scene.boss.pk, "until": f"{timezone.now() + timedelta(days=1):%Y-%m-%dT%H:%M}"}
+
+
 def _to_the_boss(scene: Scene, row: str) -> dict[str, Any]:
     """Assign it, having seen whose it is."""
     assignee = ManualTask.objects.values_list("assignee", flat=True).get(pk=scene.args[row])
@@ -322,6 +329,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     "left_undone": {"workflow_type": "parcel", "step": "thank", "code": "gone"},
     "login": {"username": "you", "password": PASSWORD},
     "mail": {"mail": "off"},
+    "deputies": _away_for_a_day,
     "saved_views": {"name": "Mine", "query": "state=failed"},
     "sessions": {"session": "others"},
     "password_change": {"old_password": PASSWORD, "new_password1": NEW_PASSWORD, "new_password2": NEW_PASSWORD},

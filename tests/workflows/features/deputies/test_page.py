@@ -1,0 +1,76 @@
+"""The page on which people say who stands in for them, and leads for anybody; and what other pages say of it."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import Login, as_, parcels
+from tests.workflows.model.people import person
+from workflows import operations
+from workflows.models import AssignedCause, Deputy, ManualTask
+
+__all__ = ["as_", "parcels"]
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PAGE = "/admin/deputies/"
+
+
+def text(client: Client, url: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", client.get(url).content.decode())).split())
+
+
+def until(days: int) -> str:
+    return f"{timezone.now() + timedelta(days=days):%Y-%m-%dT%H:%M}"
+
+
+def test_an_approver_goes_on_leave_and_a_lead_sees_to_somebody_who_is_ill(as_: Login) -> None:
+    approver, lead, support = as_("approver"), as_("support lead"), as_("support")
+    bob, eve, you = person("bob"), person("eve"), User.objects.get(username="some-approver")
+    assert 'name="absent"' not in approver.get(PAGE).content.decode()
+    refused = approver.post(PAGE, {"absent": eve.pk, "deputy": bob.pk, "until": until(200)}).content.decode()
+    assert "for 180 days at the most" in refused
+    approver.post(PAGE, {"absent": eve.pk, "deputy": bob.pk, "until": until(7)})
+    assert Deputy.objects.get().absent == you, "whoever is no lead speaks for themselves"
+    lead.post(PAGE, {"absent": eve.pk, "deputy": User.objects.get(username="some-support lead").pk, "until": until(1)})
+    assert re.search(r"some-approver \(you\) bob .+ End it", text(approver, PAGE))
+    assert [row.absent for row in approver.get(PAGE).context["rows"]] == [you]
+    assert re.search(r"some-approver bob .+eve some-support lead \(you\)", text(lead, PAGE))
+    User.objects.filter(pk=bob.pk).update(is_active=False)
+    assert "bob cannot decide anything now" in text(lead, PAGE)
+    assert support.post(PAGE, {"end": Deputy.objects.get(absent=eve).pk}).status_code == 403
+    ends = {Deputy.objects.get(absent=eve).pk: "any more", "x": "over already", "9" * 30: "over already"}
+    for end, said in ends.items():
+        assert said in lead.post(PAGE, {"end": end}, follow=True).content.decode()
+    assert Deputy.objects.now().get().absent == you
+
+
+def test_pages_say_who_stands_in_and_for_whom_it_was_decided(as_: Login) -> None:
+    lead, ada, bob = as_("support lead"), person("ada"), person("bob")
+    task = rows.open_task(rows.waiting(task=False), assignee=ada)
+    rows.failed()
+    AssignedCause.objects.create(workflow_type="parcel", step="charge", code="card_declined", assignee=ada)
+    page, client = f"/admin/workflows/manualtask/{task.pk}/change/", Client()
+    client.force_login(bob)
+    assert client.get("/admin/needs-a-person/").context["groups"] == []
+    Deputy.objects.create(
+        absent=ada, deputy=bob, begins_at=timezone.now(), ends_at=timezone.now() + timedelta(days=1), set_by="root"
+    )
+    assert [each.number for each in client.get("/admin/needs-a-person/").context["groups"]] == ["1"]
+    assert "ada, who is away: bob stands in" in text(lead, page)
+    assert "ada, who is away: bob stands in" in text(lead, "/admin/needs-a-person/?whose=all")
+    User.objects.filter(pk=bob.pk).update(is_staff=False)
+    assert "ada, who is away: bob cannot decide it" in text(lead, page)
+    User.objects.filter(pk=bob.pk).update(is_staff=True)
+    operations.approve(task.pk, user=bob, answer={})
+    assert "by bob, for ada" in text(lead, f"/admin/workflows/workflow/{task.workflow_id}/change/")
+    assert "bob, for ada" in text(as_("auditor"), "/admin/audit/")
+    assert ManualTask.objects.get().decided_by == bob

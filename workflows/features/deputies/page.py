@@ -1,0 +1,89 @@
+"""The page on which users say who stands in for them while they are away; leads say so for anybody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin import AdminSite
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.views.decorators.http import require_http_methods
+
+from workflows import times
+from workflows.console.base import colleague_field
+from workflows.console.typed import TimeField
+from workflows.errors import NotAllowed
+from workflows.features.deputies import operations
+from workflows.models.deputy import away
+from workflows.models.manual_task import deciders
+from workflows.operations.guards import ASSIGN
+
+# The rows of a page.
+SHOWN = 100
+
+
+class DeputyForm(forms.Form):
+    """Who is away (for leads only), who stands in, and when. No user is preselected."""
+
+    begins = TimeField(label="From", required=False)
+    until = TimeField(label="Until")
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        zone = f"By the clock of {times.zone()}."
+        self.fields["begins"].help_text = f"{zone} Leave it empty for now."
+        self.fields["until"].help_text = f"{zone} At most {operations.LONGEST.days} days later. It ends by itself."
+        deputy = colleague_field(deciders().exclude(pk=user.pk), "They need the rights and the teams themselves.")
+        deputy.label = "Who stands in"
+        fields: dict[str, Any] = {"deputy": deputy, **self.fields}
+        if user.has_perm(ASSIGN):
+            absent = colleague_field(operations.people(), "Yourself, or a colleague who is ill.")
+            absent.label = "Who is away"
+            deputy.choices = [("", "Choose somebody"), *((each.pk, each.get_username()) for each in deciders())]
+            fields = {"absent": absent, **fields}
+        self.fields = fields
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
+    user = request.user
+    assert user.is_authenticated
+    form = DeputyForm(request.POST if "until" in request.POST else None, user=user)
+    if request.method == "POST":
+        try:
+            if "end" in request.POST or form.is_valid():
+                messages.success(request, _do(request, form))
+                return HttpResponseRedirect(request.path)
+        except NotAllowed as refusal:
+            if not form.is_bound:
+                messages.error(request, str(refusal))
+                return HttpResponseRedirect(request.path)
+            form.add_error(None, str(refusal))
+    may_set_all = user.has_perm(ASSIGN)
+    rows = operations.open_ones()
+    shown = list((rows if may_set_all else rows.filter(Q(absent=user) | Q(deputy=user)))[:SHOWN])
+    able = set(deciders().exclude(pk__in=away()).filter(pk__in={row.deputy_id for row in shown}).values_list("pk"))
+    context = {
+        **site.each_context(request),
+        "title": "Away: who stands in",
+        "form": form,
+        "rows": shown,
+        "useless": {row.pk for row in shown if (row.deputy_id,) not in able},
+        "may_set_all": may_set_all,
+        "kept_days": operations.KEPT.days,
+    }
+    return TemplateResponse(request, "admin/workflows/deputies/page.html", context)
+
+
+def _do(request: HttpRequest, form: DeputyForm) -> str:
+    assert request.user.is_authenticated
+    if ended := request.POST.get("end", ""):
+        return operations.end(
+            int(ended) if ended.isascii() and ended.isdigit() and len(ended) < 19 else 0, user=request.user
+        )
+    given = {"absent": request.user.pk, **form.cleaned_data}
+    return operations.appoint(given.pop("absent"), user=request.user, **given)
