@@ -289,12 +289,12 @@ class Extension:
         """Operations on one workflow. Buttons are in the order of the features, before the rare ones."""
         return ()
 
-    def why_not_retry(self, workflow_id: int) -> str:
-        """Why nobody may retry this failed workflow: a sentence, empty if it may be retried. At most one statement.
+    def why_not_retry(self, *workflow_ids: int) -> Mapping[int, str]:
+        """Those of these failed workflows that nobody may retry, with a sentence why not. At most one statement.
 
-        The operation calls this in its transaction, after locking the row.
+        The operation calls this in its transaction, after locking the rows.
         """
-        return ""
+        return {}
 
     def foretells(self, verb: str, workflow: Workflow) -> Iterable[str]:
         """Sentences on what the engine's verb, `retry` or `cancel`, will do with the feature's data."""

@@ -161,9 +161,13 @@ def asked_to_correct(row: Workflow | None = None, *, value: str = "Fragile!") ->
 def refunded(**fields: Any) -> Workflow:
     """An onboarding that has failed, and whose charge was given back."""
     row = failed(**{"workflow_type": "onboarding", **fields})
+    refunded_charge(row)
+    return row
+
+
+def refunded_charge(row: Workflow) -> None:
     effect = {"step": "execute_checkout", "state": "undone", "result": {"charge_id": "ch_1"}, "attempt": 1}
     Effect.objects.create(workflow=row, idempotency_key=f"{row.key}:charge", **effect)
-    return row
 
 
 def unclear_charge(**fields: Any) -> ManualTask:

@@ -1,7 +1,8 @@
 """FAMILIES: workflows that were cancelled with their parent are retried with it, by the workers.
 
 There may be thousands, and a request has only seconds. So they are the items of a bulk operation: it survives the death
-of a worker, each item has an outcome, and people see the progress.
+of a worker, each item has an outcome, and people see the progress. Those about which nothing has to be asked are
+retried together, hundreds in a slice (`retrying.retry_together`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 VERB = "retry_family"
-# Items a second. Each is a few statements, and calls no service.
+# Items a second, of those that have a turn of their own. Each is some twenty statements, and calls no service.
 PACE = 50
 
 # Children that were cancelled with their parent, or will be; none while the parent is still being reversed. A request

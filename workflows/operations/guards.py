@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -212,6 +212,15 @@ def record_event(
     if bulk := _bulk.get():
         detail["bulk"] = bulk
     history.record(workflow_id, kind, step=step, actor=user.get_username(), reason=stated(reason), **detail)
+
+
+def record_events(steps: Mapping[int, str], kind: Event.Kind, user: Actor, *, reason: str) -> None:
+    """Write the same event to the history of each of these workflows, with its step."""
+    said = {"reason": stated(reason), **({"bulk": bulk} if (bulk := _bulk.get()) else {})}
+    who = user.get_username()
+    Event.objects.bulk_create(
+        Event(workflow_id=pk, kind=kind, step=step, actor=who, detail=said) for pk, step in steps.items()
+    )
 
 
 def record_for(row: Model, user: User, what: str, reason: str) -> None:

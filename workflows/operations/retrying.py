@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from workflows import extension
@@ -16,14 +17,19 @@ from workflows.operations.guards import (
     RETRY,
     lock_workflow,
     record_event,
+    record_events,
     require,
     require_status,
     short_transaction,
 )
+from workflows.postgres.statements import fetch_all
 from workflows.signals import store
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+# Items that are retried in one slice: some 0.3 s of processor.
+TOGETHER = 1000
 
 TWO_PEOPLE = "It charges again what was refunded or retracted, and that takes two people: retry it on its own page."
 
@@ -92,6 +98,37 @@ def retry_alone(workflow_id: int, *, root: int, user: User, reason: str, seen: C
         _retry(workflow, user, reason)
 
 
+# Items of a bulk operation that are as they were seen, with no item below them left: a parent reads its children's
+# results. What a worker or a person has just now keeps its turn.
+_AS_SEEN = """
+    SELECT w.id FROM workflows_bulkitem item JOIN workflows_workflow w ON w.id = item.row
+     WHERE item.operation_id = %(bulk)s AND item.outcome = '' AND w.status = 'FAILED' AND w.emptied_at IS NULL
+       AND item.seen = (extract(epoch FROM w.completed_at) * 1000000)::bigint
+       AND (SELECT true FROM workflows_workflow child JOIN workflows_bulkitem below ON below.row = child.id
+             WHERE child.parent_id = w.id AND below.operation_id = %(bulk)s AND below.outcome = '' LIMIT 1) IS NULL
+     ORDER BY item.id LIMIT %(most)s FOR NO KEY UPDATE OF w SKIP LOCKED"""
+
+
+def retry_together(bulk_id: int, *, user: User, reason: str) -> list[int]:
+    """Retry, in a few statements, items of a bulk operation about which nothing has to be asked; return their ids.
+
+    `retry_alone` takes the others: those that it refuses, that would charge again, or with something open to confirm.
+    """
+    require(user, RETRY)
+    with short_transaction():
+        ids = {pk for (pk,) in fetch_all(_AS_SEEN, {"bulk": bulk_id, "most": TOGETHER})}
+        ids -= payments.would_charge_again(*ids)
+        for each in extension.installed():
+            ids -= each.why_not_retry(*ids).keys()
+        for asked in (Confirmation.objects.filter(state="asked"), Correction.objects.open()):
+            ids -= {*asked.filter(workflow__in=ids).values_list("workflow", flat=True)}
+        rows = Workflow.objects.filter(pk__in=ids).only("workflow_type", "current_step").order_by("workflow_type", "pk")
+        for _, of_type in groupby(rows, key=lambda row: row.workflow_type):
+            _reopen([*of_type])
+        record_events({row.pk: row.current_step for row in rows}, Event.Kind.RETRIED, user, reason=reason)
+    return sorted(ids)
+
+
 def lock_for_retry(workflow_id: int, user: User, seen: Collection[int]) -> Workflow:
     """Lock a failed workflow that `user` may retry, and that has not failed again since they saw it."""
     workflow, state = lock_workflow(workflow_id)
@@ -117,9 +154,14 @@ def start_again(workflow: Workflow, *, begun: bool = True) -> None:
         raise NotAllowed(refusal)
     Correction.objects.drop(workflow.pk)
     Confirmation.objects.drop(workflow.pk)
-    reopening.reopen(workflow, begun=begun)
-    store.close_cancellations(workflow.pk)
-    store.restore_signals(workflow.pk)
+    _reopen([workflow], begun=begun)
+
+
+def _reopen(workflows: Sequence[Workflow], *, begun: bool = True) -> None:
+    reopening.reopen(*workflows, begun=begun)
+    ids = [each.pk for each in workflows]
+    store.close_cancellations(*ids)
+    store.restore_signals(*ids)
 
 
 def ended_at(workflow: Workflow) -> list[int]:
@@ -137,7 +179,7 @@ def why_not_retry(workflow_id: int, user: User) -> str:
 
 
 def _why_not_this_user(workflow_id: int, user: User) -> str:
-    refused = (each.why_not_retry(workflow_id) for each in extension.installed())
+    refused = (each.why_not_retry(workflow_id).get(workflow_id, "") for each in extension.installed())
     own = two_people.said_by_hand(workflow_id) or next(filter(None, refused), "")
     return own or why_not_charge_again(workflow_id, user)
 

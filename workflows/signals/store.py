@@ -190,12 +190,12 @@ def cancellation(
     return WorkflowCancelled(by=found[0][0], reason=found[0][1]) if found else None
 
 
-def close_cancellations(workflow_id: int) -> None:
-    """Close the requests to cancel a workflow: they were obeyed, or a retry must not see them."""
+def close_cancellations(*ids: int) -> None:
+    """Close the requests to cancel workflows: they were obeyed, or a retry must not see them."""
     execute(
         """UPDATE workflows_signal SET closed_at = clock_timestamp()
-            WHERE workflow_id = %s AND name = 'cancel' AND closed_at IS NULL""",
-        [workflow_id],
+            WHERE workflow_id = ANY (%s) AND name = 'cancel' AND closed_at IS NULL""",
+        [[*ids]],
     )
 
 
@@ -263,12 +263,12 @@ def ignore_signals(workflow_id: int) -> None:
     )
 
 
-def restore_signals(workflow_id: int) -> None:
-    """Restore the signals that were ignored when the workflow finished, or later, because a person retries it."""
+def restore_signals(*ids: int) -> None:
+    """Restore the signals that were ignored when the workflows finished, or later, because a person retries them."""
     execute(
         """UPDATE workflows_signal SET closed_at = NULL, ignored = false
-            WHERE workflow_id = %s AND ignored AND name <> 'cancel'""",
-        [workflow_id],
+            WHERE workflow_id = ANY (%s) AND ignored AND name <> 'cancel'""",
+        [[*ids]],
     )
 
 

@@ -230,16 +230,12 @@ def end_compensation(workflow: Workflow) -> None:
 # --- Again --------------------------------------------------------------------------------------------
 
 
-def reopen(workflow_id: int, *, expires_after: timedelta | None, begun: bool = True) -> None:
-    """A person retries a workflow. Its `expires_at` is set anew. If not `begun`, it queues behind started workflows."""
-    _write(
-        workflow_id,
-        phase=UNDER_WAY,
-        due=AT_ONCE,
-        begun=begun,
-        failures=NONE,
-        extra_columns={"cancelled_at": None, "expires_at": ClockTimestamp() + expires_after if expires_after else None},
-    )
+def reopen(*ids: int, expires_after: timedelta | None, begun: bool = True) -> None:
+    """A person retries workflows. Their `expires_at` is set anew. If not `begun`, they queue behind started ones."""
+    expires = {"cancelled_at": None, "expires_at": ClockTimestamp() + expires_after if expires_after else None}
+    columns = _columns(phase=UNDER_WAY, due=AT_ONCE, begun=begun, failures=NONE) | expires
+    if Workflow.objects.filter(pk__in=ids).update(**columns) != len(ids):
+        raise ClaimLost("a row is gone")
 
 
 def reopen_compensation(workflow_id: int) -> None:

@@ -26,7 +26,7 @@ from workflows.features.brake.operations import ALONE
 from workflows.models import BulkItem, BulkOperation, Chore
 from workflows.models.clock import ClockTimestamp
 from workflows.models.deputy import count_as_one
-from workflows.operations.bulk_verbs import MOST, verbs
+from workflows.operations.bulk_verbs import MOST, carry_out_together, verbs
 from workflows.operations.chores import BULK_OPERATIONS as CHORE
 from workflows.operations.chores import forget_deaths
 from workflows.operations.guards import (
@@ -241,6 +241,7 @@ def do_slice(after: int) -> Slice:
         return Slice(1, bulk.pk)
     since = min(max(bulk.next_at, bulk.now - timedelta(seconds=CATCH_UP)), bulk.now)
     is_suspect = Chore.objects.filter(pk=CHORE, deaths__gt=0).exists()
+    together = 0 if is_suspect else carry_out_together(bulk)
     allowed = 1 if is_suspect else int((bulk.now - since).total_seconds() * bulk.pace) + 1
     items = list(_open_items(bulk)[: allowed + 1])
     done = _carry_out_each(bulk, items[:allowed])
@@ -248,7 +249,7 @@ def do_slice(after: int) -> Slice:
     if done == len(items):
         bulk.state, bulk.ended_at = State.DONE, ClockTimestamp()
     bulk.save()
-    return Slice(done, bulk.pk)
+    return Slice(together + done, bulk.pk)
 
 
 def set_aside(after: int) -> int | None:

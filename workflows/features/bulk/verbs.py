@@ -27,7 +27,7 @@ from workflows.operations.payments import (
     sum_of,
     would_charge_again,
 )
-from workflows.operations.retrying import retry, retry_alone, why_not_retry
+from workflows.operations.retrying import retry, retry_alone, retry_together, why_not_retry
 from workflows.operations.tasks import assign
 from workflows.operations.workflows import cancel, run_now, why_not_cancel
 from workflows.telling import consequences
@@ -102,6 +102,7 @@ RETRY_FAMILY = BulkVerb(
     name=family_retries.VERB,
     permission=RETRY,
     act=lambda item, root, **who: retry_alone(item.row, root=root, seen=seen(item), **who),
+    together=retry_together,
     applies=Q(emptied_at=None, status="FAILED"),
     noun="retry",
     did="retried",

@@ -27,10 +27,9 @@ class BusinessKeyExtension(Extension):
 
         return (page.NOT_A_DUPLICATE,)
 
-    def why_not_retry(self, workflow_id: int) -> str:
-        if not duplicates.done_by_another(workflow_id):
-            return ""
-        return "Another workflow has done the same. If this one is to be carried out as well, say Not a duplicate."
+    def why_not_retry(self, *workflow_ids: int) -> Mapping[int, str]:
+        why = "Another workflow has done the same. If this one is to be carried out as well, say Not a duplicate."
+        return dict.fromkeys(duplicates.done_by_another(*workflow_ids), why)
 
     def foretells(self, verb: str, workflow: Workflow) -> Iterable[str]:
         return telling.of_cancel(workflow) if verb == "cancel" else ()
