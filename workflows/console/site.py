@@ -39,7 +39,7 @@ class ConsoleSite(admin.AdminSite):
             return {
                 "base_template": "admin/workflows/background.html",
                 "has_permission": True,
-                "look": looks.seen_now(request),
+                "look": looks.seen(request),
             }
         is_staff = self.has_permission(request)
         bar = navigation.bar(request) if is_staff else []
@@ -48,7 +48,7 @@ class ConsoleSite(admin.AdminSite):
         more = navigation.more(context["available_apps"], bar)
         banners = [told for each in asked for told in each.banners()]
         more_told = {"navigation": bar, "more_pages": more, "banners": banners}
-        return {**context, **more_told, "look": looks.seen_now(request) if is_staff else ""}
+        return {**context, **more_told, "look": looks.seen(request) if is_staff else ""}
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
         """A view for staff, which says in words what it refuses, and answers a look only where the page has changed."""

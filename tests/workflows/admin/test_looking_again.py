@@ -63,6 +63,48 @@ def test_a_look_reads_whose_session_it_is_and_what_has_changed(as_: Login) -> No
     assert ours(captured) == 1, "the user; what has changed is read beside Django"
 
 
+def test_where_something_changes_all_the_time_a_page_is_made_twice_at_once_and_then_every_half_minute(
+    as_: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty people look at Home while a hundred workflows fail a second: each look had the price of the page."""
+    client, now = as_("superuser"), 1_800_000_000
+    monkeypatch.setattr(looks, "time", lambda: now)
+    seen, made = client.get("/admin/").context["look"], []
+    for second in range(0, 120, 5):
+        now = 1_800_000_000 + second
+        task()
+        with CaptureQueriesContext(connection) as captured:
+            answer = look(client, "", seen)
+        if answer.status_code == 200:
+            made.append(second)
+            seen = answer.context["look"]
+        else:
+            assert ours(captured) == 1, "no statement but the user's"
+    assert made == [0, 5, 30, 60, 90]
+    now -= 3600
+    assert look(client, "", seen).status_code == 200, "a clock that was set back keeps nothing from anybody"
+
+
+def test_a_page_that_a_person_loads_is_made_whatever_it_says_to_have_seen(as_: Login) -> None:
+    client = as_("superuser")
+    seen = client.get("/admin/").context["look"]
+    assert client.get("/admin/", headers={looks.SEEN: seen}).status_code == 200
+
+
+@pytest.mark.parametrize("paid", ["", "x", "-1", "9" * 30, "²", "1.5"])
+def test_a_look_that_says_nonsense_gets_the_page(as_: Login, paid: str) -> None:
+    assert look(as_("superuser"), "", f"0123456789abcdef.{paid}").status_code == 200
+
+
+def test_what_changes_while_a_page_is_made_is_news_for_its_next_look(
+    as_: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = as_("superuser")
+    monkeypatch.setattr("workflows.console.needs_a_person.needs.count", lambda asked: task().pk)
+    seen = client.get("/admin/needs-a-person/").context["look"]
+    assert look(client, "needs-a-person/", seen).status_code == 200
+
+
 def test_a_look_leaves_a_message_to_the_user(as_: Login) -> None:
     client = as_("superuser")
     row = task()

@@ -57,6 +57,7 @@
 
   /* The new page takes the place of the old one; what is unfolded, and what has the focus, stays so. */
   async function refresh() {
+    if (isTyping()) return next(); // a page that is not shown would be made again and again
     try {
       const answer = await fetch(window.location.href, {
         // No sign of life of the person. What the page has seen is not made again.
