@@ -48,9 +48,10 @@ def told(key: str, attempt: int) -> str:
 
 
 def ensure_unchanged(step: str, given: tuple[Any, Any], seen: tuple[Any, BaseModel]) -> None:
-    """Raise StepError if the step changed the payload or the context that it saw: no other attempt would see that."""
-    if not settings.DEBUG:
-        return
+    """Raise StepError if the step changed the payload or the context that it saw: no other attempt would see that.
+
+    Called with DEBUG only.
+    """
     try:
         is_unchanged = (seen[0], seen[1].model_dump(mode="json", warnings=False)) == given
     except ValueError:  # the change has no form in JSON

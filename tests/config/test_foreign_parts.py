@@ -52,6 +52,7 @@ def test_gunicorn_has_the_parts_that_config_server_uses() -> None:
 def test_psycopg_has_the_parts_that_workflows_postgres_wire_uses() -> None:
     connection.ensure_connection()
     gone = missing(Transformer, "dump_sequence", "types", "formats", "set_pgresult", "load_rows")
+    gone += missing(connection.connection, "_autocommit", "set_autocommit", "commit", "adapters")
     gone += [name for name in ("send", "fetch_many") if not hasattr(generators, name)]
     gone += [name for name in ("error_from_result", "_WaitTimeout") if not hasattr(errors, name)]
     gone += [] if "timeout" in inspect.signature(psycopg.Connection.wait).parameters else ["Connection.wait(timeout=)"]
@@ -62,6 +63,8 @@ def test_psycopg_has_the_parts_that_workflows_postgres_wire_uses() -> None:
         raw.wait = lambda *args, **kwargs: waited.append(args) or psycopg.Connection.wait(raw, *args, **kwargs)  # type: ignore[method-assign,func-returns-value]
         raw.execute("SELECT 1")
     assert waited, "psycopg sends past Connection.wait: workflows/postgres/wire.py would not hear of it"
+    setter = inspect.getsource(psycopg.Connection._set_autocommit)
+    assert "self.set_autocommit(value)" in setter, "psycopg sets autocommit in another way: workflows/postgres/wire.py"
 
 
 @pytest.mark.django_db

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from django.db import connection, transaction
+from django.db import DEFAULT_DB_ALIAS, transaction
 
 from workflows.engine import step_session
 from workflows.errors import ClaimLost
 from workflows.forks import call_in_this_process
-from workflows.postgres.django_connection import wrap_hooks
+from workflows.postgres.django_connection import wrap_hooks, wrapper_of
 from workflows.postgres.round_trips import session_of
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def transaction_or_claim_lost(announce_hooks: Callable[[], None]) -> Iterator[No
     try:
         with transaction.atomic(durable=True):
             yield
-            has_hooks = wrap_hooks(connection, call_in_this_process) > 0
+            has_hooks = wrap_hooks(wrapper_of(DEFAULT_DB_ALIAS), call_in_this_process) > 0
             committed = session_of().commit()  # sent with the decision; Django then finds nothing to commit
             if has_hooks and committed:
                 announce_hooks()

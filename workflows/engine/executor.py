@@ -43,7 +43,10 @@ def run(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt
         nonlocal step
         for step in definition.steps:
             attempt.boundary.before(step)
-            _run_step(step, workflow, results, attempt, ledger)
+            if step.best_effort:
+                _run_best_effort(step, workflow, results, attempt, ledger)
+            else:
+                run_step(step, results, attempt, ledger)
             attempt.boundary.after()
         if ledger:
             ledger.reconciler.require_certainty(results.context)
@@ -66,11 +69,10 @@ def failed(step: Step, error: BaseException, results: Results) -> Failed:
     return Failed(results.context_json, step, error, retry_budget.is_passing(error), describe(error, results))
 
 
-def _run_step(step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> None:
-    """Run one step and merge its result. If a best-effort step fails, record that and go on."""
-    if not step.best_effort:
-        run_step(step, results, attempt, ledger)
-        return
+def _run_best_effort(
+    step: Step, workflow: Workflow, results: Results, attempt: OpenAttempt, ledger: Ledger | None
+) -> None:
+    """Run a best-effort step and merge its result. If it fails, record that and go on."""
     try:
         run_step(step, results, attempt, ledger, transaction.atomic())
     except WorkflowCancelled:
@@ -121,28 +123,33 @@ def run_step(
 
 def _call(step: Step, results: Results, attempt: OpenAttempt, ledger: Ledger | None) -> StepOutcome:
     """Call the step within its timeout, and merge what it returns."""
-    arguments = {"workflow": results.workflow_copy, "context": results.context}
-    call = partial(call_in_time, step, attempt, step.function, **arguments)
+    seen, context, boundary = results.workflow_copy, results.context, attempt.boundary
     result: Result | None
     recorded_before = False
     if step.once and ledger:
-        result, recorded_before = ledger.perform(step, results.context, call, lambda error: describe(error, results))
+        call = partial(call_in_time, step, attempt, step.function, workflow=seen, context=context)
+        result, recorded_before = ledger.perform(step, context, call, lambda error: describe(error, results))
     else:
-        attempt.boundary.require_free(step)
+        if boundary.asked:
+            boundary.require_free(step)
         if step.needs:
-            attempt.boundary.require_available(step.needs)
-        attempt_log.flush(attempt)  # the call of a once step must be on the ledger before the next step runs
-        result = call()
+            boundary.require_available(step.needs)
+        if attempt.held_back:
+            attempt_log.flush(attempt)  # the call of a once step must be on the ledger before the next step runs
+        result = call_in_time(step, attempt, step.function, workflow=seen, context=context)
     ensure_sound(step.name, attempt)
-    given, seen = (results.payload, results.context_json), (results.workflow_copy.payload, results.context)
-    authors.ensure_unchanged(step.name, given, seen)
+    if results.are_watched:
+        authors.ensure_unchanged(step.name, (results.payload, results.context_json), (seen.payload, context))
     if step.best_effort:  # before the merge: if this fails, the step's writes are rolled back
         step_session.check_deferred_constraints(attempt)
-    with attempt_log.attribute_to_step(attempt):  # a result may be lazy, and a context's model may query the database
-        if result:
-            # A result of a once step already has its JSON form.
-            results.merge(step, result if step.once else as_json(result), recorded_before=recorded_before)
+    if result is not None and (type(result) is not dict or result):  # mostly there is none
+        # A result may be lazy, and a context's model may query the database.
+        with attempt_log.attribute_to_step(attempt):
+            if result:
+                # A result of a once step already has its JSON form.
+                results.merge(step, result if step.once else as_json(result), recorded_before=recorded_before)
     if recorded_before:
         return StepOutcome.RECORDED
-    attempt.boundary.passed(step)
+    if boundary.asked:
+        boundary.passed(step)
     return StepOutcome.SKIPPED if result is None else StepOutcome.RAN

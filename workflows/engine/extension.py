@@ -80,7 +80,9 @@ class Part:
         return True
 
     def end(self) -> None:
-        """The savepoint is gone, nothing is decided. Always called, even if `begin` has failed."""
+        """The savepoint is gone, nothing is decided. Always called, even if `begin` has failed. Costs nothing if it is
+        not overridden.
+        """
 
     def let_fail(self, workflow: Workflow) -> StepError | None:
         """The error with which people let the workflow fail; called before poison judges it and before the gates.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from django.conf import settings
 from pydantic import ValidationError
 from pydantic_core import to_json
 
@@ -34,6 +35,7 @@ class Results:
     def __init__(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> None:
         self.workflow_copy = workflow.copy()
         self.payload, self.public_fields, self.told = workflow.payload, definition.public_fields, attempt.told
+        self.are_watched = settings.DEBUG  # see `authors.ensure_unchanged`
         self.recorded: dict[str, Any] = {}
         self.context = definition.context_class()
         self._fields = definition.context_class.model_fields.keys()

@@ -97,7 +97,7 @@ class StepEntry:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self._describe(error)
-        self._entry["ms"] = round((monotonic() - self._started) * 1000, 1)
+        self._entry["ms"] = int((monotonic() - self._started) * 10_000 + 0.5) / 10
 
     def _describe(self, error: BaseException) -> None:
         if isinstance(error, Suspend):

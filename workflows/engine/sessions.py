@@ -14,6 +14,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from workflows.engine import lease
 from workflows.errors import ClaimLost
 from workflows.postgres import session_settings, sqlstates
+from workflows.postgres.django_connection import wrapper_of
 from workflows.state import attempt_log
 
 # The exit code of a worker process that refuses to work: EX_CONFIG of <sysexits.h>.
@@ -50,7 +51,7 @@ def ensure_fit() -> None:
 
     Raises UnfitSessions; ClaimLost or the database's error when there is no database, or it is read-only.
     """
-    claim, writer = connections[DEFAULT_DB_ALIAS], connections[attempt_log.ALIAS]
+    claim, writer = wrapper_of(DEFAULT_DB_ALIAS), wrapper_of(attempt_log.ALIAS)
     if claim.connection is None or writer.connection is None:
         _check(claim, writer)
 

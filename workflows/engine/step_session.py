@@ -6,8 +6,8 @@ log keeps the reason, so that the next attempt fails at that step instead of run
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from itertools import takewhile
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections
@@ -101,22 +101,33 @@ class SessionBroken(ClaimLost):
         self.how = how
 
 
-@contextmanager
-def guarded(attempt: OpenAttempt) -> Iterator[None]:
+class guarded(AbstractContextManager[None]):  # noqa: N801 (see `attempt_log.attribute_to_step`)
     """Wraps all calls of a step author's code: if that code loses the claim, raises SessionBroken."""
-    attempt.session = session = session_of()
-    session.has_ended = False
-    try:
-        yield
-    except (Exception, ClaimLost):
-        known = LEFT_BUSY if attempt.left_busy else ENDED if session.has_ended else ""
-        if not isinstance(attempt.step_error, StepTimeout) and was_closed(connections[DEFAULT_DB_ALIAS]):
-            known = known or CLOSED  # and not by `attribute_to_step`, after a timeout in the midst of a statement
-        # Without a step or a step's error, a failed statement of the engine's own has ended it.
-        is_from_author = bool(attempt.steps or attempt.step_error)
-        if how := known or (_how_ended_unseen(session, attempt) if is_from_author else ""):
-            raise SessionBroken(how, attempt_log.last_step(attempt)) from None
-        raise
+
+    __slots__ = ("_attempt",)
+
+    def __init__(self, attempt: OpenAttempt) -> None:
+        self._attempt = attempt
+
+    def __enter__(self) -> None:
+        self._attempt.session = session = session_of()
+        session.has_ended = False
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception | ClaimLost) and (how := _how_broken(self._attempt)):
+            raise SessionBroken(how, attempt_log.last_step(self._attempt)) from None
+
+
+def _how_broken(attempt: OpenAttempt) -> str:
+    """How code of a step's author has broken the claim's session; empty if it has not."""
+    session = attempt.session
+    assert session is not None
+    known = LEFT_BUSY if attempt.left_busy else ENDED if session.has_ended else ""
+    if not isinstance(attempt.step_error, StepTimeout) and was_closed(connections[DEFAULT_DB_ALIAS]):
+        known = known or CLOSED  # and not by `attribute_to_step`, after a timeout in the midst of a statement
+    # Without a step or a step's error, a failed statement of the engine's own has ended it.
+    is_from_author = bool(attempt.steps or attempt.step_error)
+    return known or (_how_ended_unseen(session, attempt) if is_from_author else "")
 
 
 def _how_ended_unseen(session: Session, attempt: OpenAttempt) -> str:

@@ -35,8 +35,9 @@ class WorkersBoundary(Boundary):
         must_stop: Callable[[], bool],
     ) -> None:
         self._status, self._parts, self._must_stop = status, parts, must_stop
+        self._ending = [part for part in parts if type(part).end is not Part.end]
         self._heartbeat, self._beat = heartbeat, beat
-        self._asked: list[Part] = []  # the parts that take part in this workflow's steps
+        self.asked: list[Part] = []  # the parts that take part in this workflow's steps
         self._workflow_id, self._heeds_requests, self._expires_at = 0, True, inf
         self._checked_at = self._announced_at = -inf
 
@@ -47,10 +48,10 @@ class WorkersBoundary(Boundary):
         self._heeds_requests = workflow.status == Workflow.Status.PENDING and not workflow.compensating
         self._expires_at = monotonic() + claim.expires_in
         parts = zip(self._parts, claim.reads, strict=True)
-        self._asked = [part for part, read in parts if part.begin(claim, read, attempt, caps)]
+        self.asked = [part for part, read in parts if part.begin(claim, read, attempt, caps)]
 
     def end(self) -> None:
-        _end_all(self._parts)
+        _end_all(self._ending)
 
     def before(self, step: Step) -> None:
         if self._must_stop():
@@ -85,14 +86,14 @@ class WorkersBoundary(Boundary):
 
     def let_fail(self, workflow: Workflow) -> StepError | None:
         """The error of a workflow that people let fail, before any of its steps."""
-        return first(part.let_fail(workflow) for part in self._asked) if self._asked else None
+        return first(part.let_fail(workflow) for part in self.asked) if self.asked else None
 
     def require_free(self, step: Step) -> None:
-        for part in self._asked:  # usually empty, and every step calls this
+        for part in self.asked:  # usually empty, and every step calls this
             part.require_free(step)
 
     def passed(self, step: Step) -> None:
-        for part in self._asked:
+        for part in self.asked:
             part.passed(step)
 
     def calling(self) -> None:
@@ -109,8 +110,9 @@ class WorkersBoundary(Boundary):
 
 def _end_all(parts: Sequence[Part]) -> None:
     """Also those that follow one which raises."""
-    if parts:
+    for at, part in enumerate(parts, start=1):
         try:
-            parts[0].end()
-        finally:
-            _end_all(parts[1:])
+            part.end()
+        except BaseException:
+            _end_all(parts[at:])
+            raise

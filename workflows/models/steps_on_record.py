@@ -36,10 +36,10 @@ def as_recorded(steps: Sequence[Entry]) -> StepsOnRecord:
 
 def _in_short(step: Entry, in_full: list[Entry]) -> str:
     """The step's part of the text; if that does not say everything, its entry is added to `in_full`."""
-    name = step["step"]
+    name, outcome = step["step"], step["outcome"]
     nameable = " " not in name and "," not in name
-    if nameable and len(step) == 3 and "ms" in step and (outcome := _WORDS.get(step["outcome"])) is not None:
-        return f"{name}{outcome} {step['ms']}"
+    if nameable and len(step) == 3 and "ms" in step and outcome in _WORDS:
+        return f"{name}{_WORDS[outcome]} {step['ms']}"
     in_full.append(step)
     return name if nameable else _UNNAMEABLE
 

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 import psycopg
-from django.db import DEFAULT_DB_ALIAS, DataError, Error, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, DataError, Error, transaction
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from workflows.errors import ClaimLost
@@ -175,7 +175,7 @@ class Session:
 
 def session_of(alias: str = DEFAULT_DB_ALIAS) -> Session:
     """The session of one of this thread's connections; opens the connection if needed."""
-    wrapper: Any = connections[alias]
+    wrapper = django_connection.wrapper_of(alias)
     if wrapper.connection is None:
         wrapper.ensure_connection()
     try:

@@ -108,8 +108,7 @@ _bound = _Bound()
 
 def connect() -> None:
     """Open the connection unless it is open. Called before the claim starts, never after."""
-    if connections[ALIAS].connection is None:
-        connections[ALIAS].ensure_connection()
+    session_of(ALIAS)
 
 
 def execute(sql: str, parameters: Parameters) -> list[tuple[Any, ...]]:
@@ -365,14 +364,19 @@ _CORRECT_EVENT = """
                           AND e.kind = %(outcome)s)"""
 
 
-@contextmanager
-def bound_to(attempt: OpenAttempt) -> Iterator[None]:
+class bound_to(AbstractContextManager[None]):  # noqa: N801 (see `attribute_to_step`)
     """Let this thread write the log of `attempt` until it is decided. A step's own threads have other connections."""
-    attempt.log, _bound.attempt = session_of(ALIAS), attempt
-    try:
-        yield
-    finally:
-        attempt.log = _bound.attempt = None
+
+    __slots__ = ("_attempt",)
+
+    def __init__(self, attempt: OpenAttempt) -> None:
+        self._attempt = attempt
+
+    def __enter__(self) -> None:
+        self._attempt.log, _bound.attempt = session_of(ALIAS), self._attempt
+
+    def __exit__(self, *_: object) -> None:
+        self._attempt.log = _bound.attempt = None
 
 
 def running_attempt() -> OpenAttempt:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from workflows.definition import Step
 
@@ -13,6 +14,9 @@ class MustStop(Exception):
 
 class Boundary:
     """What a worker does around the steps of its attempt. This class, for attempts without a worker, does nothing."""
+
+    # Who has a say in this workflow's steps. While it is empty, `require_free` and `passed` need not be called.
+    asked: Collection[Any] = ()
 
     def before(self, step: Step) -> None:
         """Before a step or an undo. Raises MustStop; before a step also WorkflowCancelled or WorkflowExpired."""

@@ -136,12 +136,21 @@ def test_a_loss_that_could_not_be_told_at_once_is_told_before_the_next_claim() -
 # --- The claim's connection -------------------------------------------------------------------------------------
 
 
+def ask_the_database(*, workflow: Workflow, context: Any) -> None:
+    connection.cursor().execute("SELECT 1")
+
+
 @pytest.mark.parametrize(
-    ("words", "sqlstate"), [("payload->>'by'", "57014"), ("SAVEPOINT", "XX000"), ("RELEASE", "57014")]
+    ("words", "sqlstate", "step"),
+    [
+        ("payload->>'by'", "57014", say_one),
+        ("SAVEPOINT", "XX000", Step(say_one, best_effort=True)),
+        ("RELEASE", "57014", ask_the_database),
+    ],
 )
-def test_no_statement_of_ours_on_the_claim_is_charged_to_a_step(words: str, sqlstate: str) -> None:
+def test_no_statement_of_ours_on_the_claim_is_charged_to_a_step(words: str, sqlstate: str, step: Any) -> None:
     """Between two steps: whether somebody has asked to cancel, and the savepoint that they run in."""
-    define([say_one])
+    define([step])
     workflow = submit()
     with refused(words, "default", sqlstate):
         workflow = lose(workflow)

@@ -25,6 +25,7 @@ from workflows.models import StepOutcome, Workflow
 from workflows.models.failure import Cause
 from workflows.redaction import frames
 from workflows.state import attempt_log
+from workflows.state.attempt_log import OpenAttempt
 
 # Seconds. Nobody counts passes before a suspicion, which has to be weighed against something all the same: in full flow
 # two in a hundred may well be five within a second.
@@ -61,13 +62,10 @@ class WorkersBrake:
         self._voted_at = -inf
         self._workflow: Workflow | None = None
 
-    def of(self, workflow: Workflow, not_closed: list[Any] | None, steps: Steps) -> None:
-        """Before the steps of a workflow: what its claim has read of the causes (`causes.NOT_CLOSED`).
-
-        `steps` is the attempt's list of what each step did, which it fills.
-        """
+    def of(self, workflow: Workflow, not_closed: list[Any] | None, attempt: OpenAttempt) -> None:
+        """Before the steps of a workflow: what its claim has read of the causes (`causes.NOT_CLOSED`)."""
         self._workflow = workflow
-        self._lately.append((monotonic(), workflow.workflow_type, workflow.submitted_by, steps))
+        self._lately.append((attempt.opened_at, workflow.workflow_type, workflow.submitted_by, attempt.steps))
         if not (not_closed or self.known or self._passed):  # mostly
             return
         known = [_known(*each) for each in not_closed or ()]

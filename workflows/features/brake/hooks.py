@@ -36,7 +36,7 @@ class AtWorker(Part):
         self._brake = WorkersBrake()
 
     def begin(self, claim: Claim, read: Any, attempt: OpenAttempt, caps: Mapping[str, int]) -> bool:
-        self._brake.of(claim.workflow, read, attempt.steps)
+        self._brake.of(claim.workflow, read, attempt)
         self.news = self._brake.known
         return bool(self._brake.known)
 

@@ -29,6 +29,7 @@ from workflows.errors import ClaimLost, NotAllowed, StepError, Suspend
 from workflows.features.outages import outside
 from workflows.models import Attempt, Effect, StepOutcome, Wait, Workflow
 from workflows.operations.guards import lock_workflow
+from workflows.postgres import django_connection
 from workflows.postgres.jsonb import as_json
 from workflows.sealing import payloads
 from workflows.state import attempt_log
@@ -102,10 +103,10 @@ def _kept_by_nobody() -> Iterator[None]:
         try:
             with connection.cursor() as cursor:
                 cursor.execute(_NEVER_COMMITS)
-            connections[attempt_log.ALIAS] = ours
+            django_connection.replace(attempt_log.ALIAS, ours)
             yield
         finally:
-            connections[attempt_log.ALIAS] = attempt_logs
+            django_connection.replace(attempt_log.ALIAS, attempt_logs)
             transaction.set_rollback(True)
 
 

@@ -153,8 +153,9 @@ class WorkersCalls:
     def begin(self, workflow: Workflow, not_closed: list[Any] | None, attempt: OpenAttempt) -> None:
         """Until `end`, let the calls of steps find what the claim has read of the circuits (`circuits.NOT_CLOSED`)."""
         self.workflow, self.attempt, self.thread = workflow, attempt, get_ident()
-        self.met.clear()
-        self.trying.clear()
+        if self.met or self.trying:  # of an attempt that was lost
+            self.met.clear()
+            self.trying.clear()
         if not_closed or self.known or self.unvoted:  # rarely
             self._learn(not_closed or [])
         _at_work.append(self)

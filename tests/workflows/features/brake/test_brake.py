@@ -45,6 +45,7 @@ from workflows.features.brake.release import release_braked
 from workflows.features.outages import circuits
 from workflows.features.outages import operations as services
 from workflows.models import Attempt, Effect, ManualTask, Service, WorkerProcess, Workflow
+from workflows.state.attempt_log import OpenAttempt
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
 
@@ -592,6 +593,9 @@ def test_before_a_suspicion_the_passes_of_the_same_type_just_now_are_taken(
     monkeypatch.setattr("workflows.features.brake.brake.JUST_NOW", just_now)
     define([Step(ends_at_once, name="enroll")])
     brake = WorkersBrake()
-    brake.of(Workflow(workflow_type=of_type, submitted_by="web"), None, [{"step": "enroll", "outcome": "ran"}])
-    brake.of(Workflow(workflow_type="test"), None, [])
+    for workflow, steps in (
+        (Workflow(workflow_type=of_type, submitted_by="web"), [{"step": "enroll", "outcome": "ran"}]),
+        (Workflow(workflow_type="test"), []),
+    ):
+        brake.of(workflow, None, OpenAttempt(1, 1, 1, "", steps=steps))
     assert brake.take_passes("enroll", "TypeError") == ({"web": counted} if counted else {})
