@@ -34,11 +34,11 @@ WITH_ROLES = $(addprefix tests/workflows/,api/test_asgi.py api/test_bounds.py ap
 	test_runworker.py::test_two_processes_run_each_of_500_workflows_exactly_once) \
 	--deselect tests/workflows/api/test_workflows.py::test_an_input_is_never_in_the_text_of_a_statement
 
-.PHONY: help venv test test-all test-edges test-roles mutants bench bench-quick bench-big bench-console lint format demo pictures docs db-start db-stop clean
+.PHONY: help venv test test-all test-edges test-roles test-failover mutants bench bench-quick bench-big bench-console lint format demo pictures docs db-start db-stop clean
 .DEFAULT_GOAL := help
 
 # On the embedded PostgreSQL, unless there is a DATABASE_URL.
-test test-all test-edges test-roles mutants bench bench-quick bench-big bench-console lint demo pictures docs: export DEBUG = 1
+test test-all test-edges test-roles test-failover mutants bench bench-quick bench-big bench-console lint demo pictures docs: export DEBUG = 1
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +60,9 @@ test-edges: $(INSTALLED) ## Run a tenth of the tests with the oldest and the new
 
 test-roles: $(INSTALLED) ## Run a tenth of the tests, each process with its role in the database (a server that trusts us)
 	@$(VENV) -m pytest -m "" -n 2 --roles $(WITH_ROLES) $(ARGS)
+
+test-failover: $(INSTALLED) ## Kill, stop and cut off primaries of a Patroni cluster under load (root, Debian's patroni, half an hour)
+	@$(VENV) -m tests.failover $(ARGS)
 
 mutants: $(INSTALLED) ## Take fences, locks and orders out in turn (an hour), or conditions of a change, and see a test fail
 	@$(VENV) -m tests.mutants $(ARGS)

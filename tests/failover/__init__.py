@@ -1,0 +1,1 @@
+"""A failover of PostgreSQL by Patroni, under load: `make test-failover`."""

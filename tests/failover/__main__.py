@@ -1,0 +1,172 @@
+"""python -m tests.failover: strikes the primary of a Patroni cluster under load, and says what was lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import mkdtemp
+
+from tests.benchmark.command import at_least
+from tests.commands import complain, exit_in_order, parser
+from tests.failover.cluster import Cluster, Void, require, wait_until
+from tests.failover.faults import FAULTS, Fault
+from tests.failover.network import Missing
+from tests.failover.system import WORKERS, System
+
+DESCRIPTION = f"""\
+Three PostgreSQL under Patroni, with etcd, each in a network namespace; intake, console,
+workers and relay on them, and a client that sends all the while. Each fault strikes the
+primary, as often as --times says. At the end nothing that was answered with 202 may be
+missing, no call be made twice, no event be lost or told without its cause.
+
+faults:
+{"".join(f"  {fault.name:11} {fault.says}{chr(10)}" for fault in FAULTS.values())}
+It needs root, and Debian's packages patroni, etcd-server, haproxy and postgresql-15. The
+exit code is 1 when something was lost or doubled, 3 when an election came without a
+fault of ours, so that the run shows nothing, and 77 when the machine lacks something.
+"""
+
+EXAMPLES = (
+    "make test-failover                                            each fault three times (half an hour)",
+    'make test-failover ARGS="--faults kill --times 1"             one fault, once (two minutes)',
+    'make test-failover ARGS="--by hosts"                          without HAProxy: several hosts in DATABASE_URL',
+    'make test-failover ARGS="--faults kill,cut --times 20"        for longer',
+)
+LACKS, VOID = 77, 3
+PROCESSES = ("worker", "intake", "console", "relay")
+# Seconds: for another node to take writes, for a process to work on it, of load before each fault.
+TO_LEAD, TO_WORK, LOAD = 120.0, 90.0, 6.0
+
+
+@dataclass
+class Seen:
+    """Seconds: until the new primary took writes; then until each process worked; the longest time without a 202."""
+
+    fault: str
+    led: float
+    worked: dict[str, float]
+    refused: float
+
+
+def main() -> int:
+    asked = _parser().parse_args()
+    names = [name for name in asked.faults.split(",") if name]
+    if unknown := set(names) - set(FAULTS):
+        return complain(f"There is no fault {', '.join(sorted(unknown))}: {', '.join(FAULTS)}.", 2)
+    os.environ |= {"DJANGO_SETTINGS_MODULE": "config.settings", "DEBUG": "1"}
+    signal.signal(signal.SIGTERM, exit_in_order)
+    signal.signal(signal.SIGHUP, exit_in_order)
+    try:
+        require()
+        return _run(asked, [FAULTS[name] for name in names])
+    except Missing as error:
+        return complain(str(error), LACKS)
+    except Void as error:
+        return complain(f"Void: {error}", VOID)
+    except KeyboardInterrupt:
+        return complain("Interrupted. Everything is ended.", 130)
+    except AssertionError as error:
+        return complain(f"The cluster or Onramp does not do what it should: {error}")
+
+
+def _parser() -> ArgumentParser:
+    asks = parser("tests.failover", DESCRIPTION, *EXAMPLES)
+    asks.add_argument("--faults", default=",".join(FAULTS), help="which ones, by commas (all)")
+    asks.add_argument("--times", type=at_least(1), default=3, help="how often each strikes (3)")
+    asks.add_argument("--by", choices=("haproxy", "hosts"), default="haproxy", help="how processes find the primary")
+    asks.add_argument(
+        "--asynchronous", action="store_true", help="no standby is waited for: what is lost is named only"
+    )
+    asks.add_argument("--seed", type=int, default=1, help="of the submissions (1)")
+    asks.add_argument("--keep", action="store_true", help="keep the logs, and say where")
+    return asks
+
+
+def _run(asked: Namespace, faults: list[Fault]) -> int:
+    folder = Path(mkdtemp(prefix="onramp-failover-"))
+    cluster = Cluster(folder, strict=not asked.asynchronous)
+    try:
+        cluster.begin()
+        _say(f"{cluster.primary().name} leads; by {asked.by}; {'strict' if cluster.strict else 'asynchronous'}")
+        with System(cluster, folder, haproxy=asked.by == "haproxy", seed=asked.seed) as system:
+            seen = [_strike(system, fault) for _ in range(asked.times) for fault in faults]
+            system.finish()
+            wrongs = system.wrongs()
+            _say(f"{len(system.client.accepted)} submissions answered with 202; refused: {dict(system.client.refused)}")
+        _print(seen)
+        for line in wrongs[:50]:
+            _say(line)
+        _say(f"{len(wrongs)} wrongs" if wrongs else "nothing was lost or doubled")
+        return int(bool(wrongs) and cluster.strict)
+    finally:
+        cluster.end()
+        if asked.keep:
+            _say(f"The logs are in {folder}.")
+        else:
+            shutil.rmtree(folder)
+
+
+def _strike(system: System, fault: Fault) -> Seen:
+    cluster = system.cluster
+    time.sleep(LOAD)
+    cluster.require_no_election()
+    primary, timeline, began = cluster.primary(), cluster.timeline, time.time()
+    fault.strike(cluster, primary)
+    since = began if fault.elections == 1 else time.time()
+    led = wait_until(
+        lambda: _finite(system.first_commit(since, but=primary if fault.elections else None)),
+        seconds=TO_LEAD,
+        what=lambda: f"another node takes writes after {fault.name}",
+    )
+    worked = wait_until(
+        lambda: _worked(system, led), seconds=TO_WORK, what=lambda: f"every process works after {fault.name}"
+    )
+    fault.mend(cluster, primary)
+    cluster.settle()
+    if cluster.timeline != timeline + fault.elections:
+        raise Void(f"{fault.name} has led to timeline {cluster.timeline}, from {timeline}.")
+    after = {name: at - led for name, at in worked.items()}
+    seen = Seen(fault.name, led - began, after, system.client.longest_refusal(began - 1))
+    figures = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in after.items())
+    _say(f"{fault.name}: led after {seen.led:.1f} s; then {figures}; longest without a 202: {seen.refused:.1f} s")
+    return seen
+
+
+def _finite(at: float) -> float | None:
+    return at if at < float("inf") else None
+
+
+def _worked(system: System, led: float) -> dict[str, float] | None:
+    """When each process first worked after that moment; None until all have."""
+    attempts = system.first_attempts(led)
+    intake = min((at for at in list(system.client.accepted.values()) if at > led), default=None)
+    console, relay = _finite(system.probes["console"].first(led)), system.first_sent(led)
+    if len(attempts) < WORKERS or not (intake and console and relay):
+        return None
+    return dict(zip(PROCESSES, (max(attempts), intake, console, relay), strict=True))
+
+
+def _print(seen: list[Seen]) -> None:
+    """A table: median and worst seconds."""
+    columns = ("leads", *PROCESSES, "no 202")
+    _say("seconds, median and worst:\n" + f"{'fault':11} {'times':>5}" + "".join(f"{name:>15}" for name in columns))
+    for name in dict.fromkeys(each.fault for each in seen):
+        rows = [(each.led, *each.worked.values(), each.refused) for each in seen if each.fault == name]
+        figures = "".join(f"{median(column):9.1f}{max(column):6.1f}" for column in zip(*rows, strict=True))
+        sys.stdout.write(f"{name:11} {len(rows):5}{figures}\n")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

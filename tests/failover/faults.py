@@ -1,0 +1,125 @@
+"""FAULTS: what is done to the primary, and how its node is made whole again."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.failover import network
+from tests.failover.cluster import Cluster, Node, wait_until
+
+# Seconds that a stopped or cut-off node stays so after another one leads: it comes back believing that it still does.
+AWAY = 5.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`strike` is done to the primary. `mend` makes it whole. `elections`: how often another node takes over."""
+
+    name: str
+    says: str
+    strike: Callable[[Cluster, Node], None]
+    mend: Callable[[Cluster, Node], None]
+    elections: int = 1
+
+
+def _switch_over(cluster: Cluster, node: Node) -> None:
+    status, text = node.asks("switchover", {"leader": node.name}, seconds=60)
+    assert status == 200, f"Patroni did not switch over: {status} {text}"
+
+
+def _nothing(cluster: Cluster, node: Node) -> None: ...
+
+
+def _kill(cluster: Cluster, node: Node) -> None:
+    """Patroni first, so that it cannot notice."""
+    patroni = node.patroni
+    assert patroni is not None
+    patroni.kill()
+    node.signal(signal.SIGKILL)
+    patroni.wait()
+
+
+def _start(cluster: Cluster, node: Node) -> None:
+    """Start its Patroni again. A run of PostgreSQL that was killed has left its shared memory; a new one cleans up."""
+    assert node.patroni is not None
+    if node.patroni.poll() is not None:
+        cluster.start(node)
+
+
+def _kill_postgresql(cluster: Cluster, node: Node) -> None:
+    node.signal(signal.SIGKILL, node.postmaster())
+
+
+def _stop(cluster: Cluster, node: Node) -> None:
+    node.signal(signal.SIGSTOP)
+
+
+def _go_on(cluster: Cluster, node: Node) -> None:
+    time.sleep(AWAY)
+    node.signal(signal.SIGCONT)
+
+
+def _cut_off(cluster: Cluster, node: Node) -> None:
+    """Nothing arrives any more, and nobody is told: no RST, no FIN."""
+    network.run("ip", "link", "set", network.cable(node.number), "down")
+
+
+def _plug_in(cluster: Cluster, node: Node) -> None:
+    time.sleep(AWAY)
+    network.run("ip", "link", "set", network.cable(node.number), "up")
+
+
+def _fill_disk(cluster: Cluster, node: Node) -> None:
+    with (node.data.parent / "full").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"\0" * 1_000_000)
+        except OSError:
+            pass
+
+
+def _fill_disk_for_a_while(cluster: Cluster, node: Node) -> None:
+    """PostgreSQL refuses to write, but lives, so Patroni lets it lead: somebody has to free the disk."""
+    _fill_disk(cluster, node)
+    time.sleep(2 * AWAY)
+    (node.data.parent / "full").unlink()
+
+
+def _kill_two(cluster: Cluster, node: Node) -> None:
+    """The second as soon as it leads and has a standby; the first is still away."""
+    _kill(cluster, node)
+
+    def has_followed() -> bool:
+        following = {each["role"] for each in cluster.members() if each["state"] in ("running", "streaming")}
+        return (
+            following == {"leader", "sync_standby" if cluster.strict else "replica"} and cluster.primary() is not node
+        )
+
+    wait_until(has_followed, seconds=90, what=lambda: f"the second leads: {cluster.members()}")
+    second = cluster.primary()
+    _kill(cluster, second)
+    _start(cluster, node)  # with one node alone, nothing could be synchronous
+
+
+def _start_all(cluster: Cluster, node: Node) -> None:
+    for each in cluster.nodes:
+        _start(cluster, each)
+
+
+FAULTS = {
+    fault.name: fault
+    for fault in (
+        Fault("switchover", "an administrator lets another node lead", _switch_over, _nothing),
+        Fault("kill", "Patroni and PostgreSQL are killed", _kill, _start),
+        Fault("postgresql", "PostgreSQL alone is killed", _kill_postgresql, _nothing),
+        Fault("stop", "both are stopped, and go on later, believing that they lead", _stop, _go_on),
+        Fault("cut", "the node is cut off: nothing arrives, and nobody is told", _cut_off, _plug_in),
+        Fault(
+            "full", "the primary's disk is full for ten seconds; nobody takes over", _fill_disk_for_a_while, _nothing, 0
+        ),
+        Fault("two", "a second primary is killed while the first is away", _kill_two, _start_all, elections=2),
+    )
+}
