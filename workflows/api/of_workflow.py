@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
@@ -17,6 +18,7 @@ from workflows.ingress.signal_bodies import refuse_other_fields, text_of, uuid_o
 from workflows.models import Event, Workflow
 from workflows.operations.guards import API, ApiClient
 from workflows.operations.payments import may_have_been_charged
+from workflows.postgres import synchronous
 from workflows.postgres.deadlines import query_in_time
 from workflows.redaction import private_part, scrub
 from workflows.signals import store
@@ -113,10 +115,12 @@ def _cancel(row: Workflow, client: str, reason: str) -> None:
 
 
 def _is_cancelled(row: Workflow) -> bool:
-    """Whether the workflow is cancelled, or will be, because its worker has been asked to."""
-    now = Workflow.objects.values_list("status", "cancelled_at").get(pk=row.pk)
-    pending = now[0] == Workflow.Status.PENDING
-    return now[1] is not None or (pending and store.cancellation(row.pk) is not None)
+    """Whether the workflow is cancelled, or will be, because its worker has been asked to: a promise to the client."""
+    with transaction.atomic():
+        synchronous.promise()
+        now = Workflow.objects.values_list("status", "cancelled_at").get(pk=row.pk)
+        pending = now[0] == Workflow.Status.PENDING
+        return now[1] is not None or (pending and store.cancellation(row.pk) is not None)
 
 
 def _why_not(row: Workflow) -> Problem:

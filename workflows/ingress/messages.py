@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 
-from django.db import DataError, IntegrityError
+from django.db import DataError, IntegrityError, transaction
 
 from workflows.ingress import signal_bodies, signal_sources
 from workflows.ingress.signal_sources import SignalSource
 from workflows.models import UndeliveredMessage
 from workflows.models.undelivered_message import WEBHOOK
+from workflows.postgres import synchronous
 from workflows.postgres.jsonb import InputRefused
 from workflows.postgres.statements import execute
 from workflows.sealing import key_register, whole
@@ -99,6 +100,12 @@ def deliver(message: Arrived, *, send: Callable[..., bool] = store.send) -> bool
         raise InputRefused("not_storable", "It is JSON, but PostgreSQL cannot keep it.") from None
 
 
+_KEEP = """
+    INSERT INTO workflows_undeliveredmessage (topic, "partition", "offset", sent_at_ms, code, reason, content)
+    VALUES (%(topic)s, %(partition)s, %(offset)s, %(sent_at_ms)s, %(code)s, %(reason)s, %(content)s::jsonb)
+    ON CONFLICT (topic, "partition", "offset", sent_at_ms) DO NOTHING"""
+
+
 def keep_undelivered(message: Arrived, refused: InputRefused) -> None:
     """Store a message, sealed, with the reason; only once, however often it comes."""
     position = {
@@ -110,18 +117,15 @@ def keep_undelivered(message: Arrived, refused: InputRefused) -> None:
     headers = [[name, _in_base64(value)] for name, value in message.headers]
     content = {"key": _in_base64(message.key), "value": _in_base64(message.value), "headers": headers}
     key_register.register()
-    execute(
-        """INSERT INTO workflows_undeliveredmessage (
-                  topic, "partition", "offset", sent_at_ms, code, reason, content)
-           VALUES (%(topic)s, %(partition)s, %(offset)s, %(sent_at_ms)s, %(code)s, %(reason)s, %(content)s::jsonb)
-           ON CONFLICT (topic, "partition", "offset", sent_at_ms) DO NOTHING""",
-        {
-            **position,
-            "code": refused.code,
-            "reason": str(refused),
-            "content": json.dumps(whole.seal(UndeliveredMessage(**position), content)),
-        },
-    )
+    values = {
+        **position,
+        "code": refused.code,
+        "reason": str(refused),
+        "content": json.dumps(whole.seal(UndeliveredMessage(**position), content)),
+    }
+    with transaction.atomic():
+        if not execute(_KEEP, values):
+            synchronous.promise()
 
 
 def _in_base64(value: bytes | None) -> str | None:

@@ -13,6 +13,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from workflows.postgres import session_settings, sqlstates
 from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
+from workflows.postgres.synchronous import Wait
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class Link:
     def __init__(self, *, seconds: float = TIMEOUT_SECONDS) -> None:
         self._seconds = seconds
         self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._standby: Wait | None = None
         self._reapers: set[asyncio.Task[None]] = set()
 
     async def fetch(self, statement: str, parameters: Mapping[str, Any] | Sequence[Any]) -> Rows:
@@ -109,7 +111,11 @@ class Link:
     async def _execute(self, statement: str, parameters: Mapping[str, Any] | Sequence[Any]) -> Rows:
         if self._connection is None:
             self._connection = await _connect()
-        cursor = await self._connection.execute(statement, parameters, prepare=False)
+            self._standby = Wait(self._connection)
+        connection, standby = self._connection, self._standby
+        cursor = await connection.execute(statement, parameters, prepare=False)
+        if standby is not None:
+            standby.require_end(connection.pgconn)
         return await cursor.fetchall()
 
     def _replace(self, task: asyncio.Task[Rows]) -> None:

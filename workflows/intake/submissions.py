@@ -23,6 +23,7 @@ from workflows.postgres import sqlstates
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import Document
 from workflows.postgres.statements import fetch_one
+from workflows.postgres.synchronous import COMMITS
 from workflows.redaction import field_errors_for_senders
 from workflows.sealing import payloads
 from workflows.search import search_keys
@@ -298,7 +299,7 @@ class _Found:
 
     @classmethod
     def of(cls, definition: WorkflowDefinition, row: tuple[Any, ...], secrets: Sequence[Any]) -> _Found:
-        key, workflow_id, status, state, owner, sealed = row
+        key, workflow_id, status, state, owner, sealed, _ = row
         same = sealed is not None and payloads.are_same(definition, json.loads(sealed), key, secrets)
         return cls(Entry(workflow_id, key, status, state, replayed=True), owner, same)
 
@@ -338,7 +339,8 @@ def _find(definition: WorkflowDefinition, payload: Document, condition: Q, sent_
 def _select(definition: WorkflowDefinition, condition: Q, sent: str, *parameters: Any) -> tuple[str, tuple[Any, ...]]:
     """Select the rows, and for each of this type that has the payload `sent` its sealed secrets: `workflows_compare`.
 
-    `sent` is SQL for the payload and the digests of its secrets. The ORM takes parameters by position only.
+    `sent` is SQL for the payload and the digests of its secrets. The ORM takes parameters by position only. The
+    statement commits synchronously, because its result is promised (`synchronous`).
     """
     sealed = RawSQL(  # noqa: S611 (ours)
         f"""(SELECT CASE WHEN workflow_type = %s
@@ -354,8 +356,8 @@ def _select(definition: WorkflowDefinition, condition: Q, sent: str, *parameters
     same_type = RawSQL("CASE WHEN workflow_type = %s THEN 'null' END", [definition.name], TextField())
     spent = SpentKey.objects.filter(condition).annotate(sealed=same_type)
     found = found.union(spent.values_list("idempotency_key", "workflow_id", *columns), all=True)
-    statement: tuple[str, tuple[Any, ...]] = found.query.sql_with_params()
-    return statement
+    statement, values = found.query.sql_with_params()
+    return f"SELECT found.*, {COMMITS} FROM ({statement}) found", values  # noqa: S608 (ours)
 
 
 def _named(definition: WorkflowDefinition, tenant: str, business_keys: Sequence[str]) -> Q:

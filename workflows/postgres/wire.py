@@ -24,6 +24,7 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, Format, PipelineStatus, TransactionStatus
 
 from workflows.postgres.statements import Parameters
+from workflows.postgres.synchronous import Wait
 
 # Seconds. A plan is made for the table as it then was: a claim's plan, made on an empty table, took 100 ms each time
 # after 60,000 rows had come. So what is slow twice in a row is prepared again a second later.
@@ -95,6 +96,7 @@ class Wire:
         self._deadline: float | None = None
         self.before_others: Callable[[], None] = lambda: None  # called before anybody else sends something
         self.close_if_half_open: Callable[[float], bool] = lambda waited: False  # see workflows.postgres.half_open
+        self._standby = Wait(raw)
         raw.wait = self._carry
         raw.commit, raw.set_autocommit = self._commit, self._set_autocommit
 
@@ -152,6 +154,11 @@ class Wire:
             type(self._raw).set_autocommit(self._raw, value)
 
     def _wait(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
+        result = self._answer(generator, *args, **kwargs)
+        self._standby.require_end(self._raw.pgconn)
+        return result
+
+    def _answer(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
         if self._deadline is None and "timeout" in kwargs:  # `notifies()`: the server owes no answer
             return type(self._raw).wait(self._raw, generator, *args, **kwargs)
         if self._deadline is not None:

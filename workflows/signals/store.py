@@ -20,6 +20,7 @@ from workflows.errors import WorkflowCancelled
 from workflows.models import Workflow
 from workflows.postgres.jsonb import Document, Unstorable, document_of, ensure_storable
 from workflows.postgres.statements import Parameters, execute, fetch_all, fetch_one
+from workflows.postgres.synchronous import COMMITS
 from workflows.signals import waking
 from workflows.signals.waking import OPEN_JOIN, Slice, leave_the_rest_to_maintenance
 
@@ -158,11 +159,11 @@ def store(
     same = fetch_one(
         f"""SELECT (name, workflow_id, linking_id, payload) IS NOT DISTINCT FROM (
                    %(name)s, %(workflow_id)s::bigint, %(linking_id)s, {Document.SQL})
-                   AND sent_at_ms IS NOT DISTINCT FROM %(sent_at_ms)s::bigint
+                   AND sent_at_ms IS NOT DISTINCT FROM %(sent_at_ms)s::bigint, {COMMITS}
               FROM workflows_signal WHERE source = %(source)s AND dedupe_key = %(dedupe_key)s""",  # noqa: S608 (ours)
         signal,
     )
-    if same == (False,):
+    if same and not same[0]:
         raise DedupeKeyReused("The source has already used this dedupe_key for another signal.")
     if same is None and workflow_id is not None and not Workflow.objects.filter(pk=workflow_id).exists():
         raise UnknownWorkflow(f"There is no workflow {workflow_id}.")

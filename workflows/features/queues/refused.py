@@ -31,6 +31,7 @@ from workflows.models import UndeliveredMessage
 from workflows.models.undelivered_message import LEFT_WITH_BROKER, REFUSED
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.statements import execute, fetch_one
+from workflows.postgres.synchronous import COMMITS
 from workflows.sealing import key_register, whole
 from workflows.sealing.envelopes import Unreadable
 from workflows.search import search_keys
@@ -49,9 +50,9 @@ _KEEP = """
       FROM kept WHERE kept.number < %(most)s
     ON CONFLICT (topic, "partition", "offset", sent_at_ms) DO NOTHING RETURNING id"""
 # A separate statement: the first one's snapshot would miss the row of a consumer that was faster.
-_IS_THERE = """
-    SELECT id FROM workflows_undeliveredmessage
-     WHERE (topic, "partition", "offset", sent_at_ms) = (%(topic)s, %(partition)s, %(offset)s, %(sent_at_ms)s)"""
+_IS_THERE = f"""
+    SELECT id, {COMMITS} FROM workflows_undeliveredmessage
+     WHERE (topic, "partition", "offset", sent_at_ms) = (%(topic)s, %(partition)s, %(offset)s, %(sent_at_ms)s)"""  # noqa: S608 (ours)
 # No message has this position. After a person has settled the count it starts again.
 _COUNT = """
     INSERT INTO workflows_undeliveredmessage AS t (topic, "partition", "offset", code, reason, left_with_broker)
