@@ -251,6 +251,21 @@ def words_for_step(wording: Wording, name: str) -> StepWords:
     return wording.steps.get(name) or StepWords(plain(name))
 
 
+# Where the code's name is no word of support's.
+_NAMES = {
+    "duplicate_differs": "duplicate that differs",
+    "duplicate_of": "a duplicate",
+    "effect_in_doubt": "unclear call",
+    "poison": "crashed its workers",
+    "undo_in_doubt": "failed reversal",
+}
+
+
+def name_of_code(code: str) -> str:
+    """A code in a few words, where its sentence is too long: `card declined`."""
+    return _NAMES.get(code) or code.replace("_", " ")
+
+
 def known_words_for_code(wording: Wording, code: str) -> CodeWords | None:
     """The words of an error code: the definition's, then the engine's; None if there are none."""
     return wording.codes.get(code) or ENGINE_CODES.get(code)

@@ -178,6 +178,9 @@ class ConsoleAdmin(ModelAdmin):
         verbs = () if self.why_nothing(row) else self.verbs
         possible = [v for v in verbs if v.applies(row) and v.is_for(request.user)]
         barred = {verb: why for verb in possible if (why := verb.why_not(row, request.user))}
+        # The last one: what a feature has begun, such as a correction or a pause, comes before a retry.
+        main = next((verb for verb in reversed(possible) if verb.main and not verb.dangerous), None)
+        offered = sorted((verb for verb in possible if verb not in barred), key=lambda verb: verb is not main)
         return TemplateResponse(
             request,
             template,
@@ -189,8 +192,8 @@ class ConsoleAdmin(ModelAdmin):
                 "row_name": self.name_of(row),
                 "row_identity": self.identity_of(row),
                 "title": f"{self.opts.verbose_name} {row.pk}".capitalize(),
-                "verbs": [(verb, self.url_of(verb.slug, row)) for verb in possible if verb not in barred],
-                "main": next((v for v in possible if v.main and v not in barred), None),
+                "verbs": [(verb, self.url_of(verb.slug, row)) for verb in offered],
+                "main": main,
                 "barred": [(verb.label, why) for verb, why in barred.items()],
                 **context,
             },

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from workflows.health.bounded import COUNT_LIMIT
-from workflows.models import ManualTask, Signal, State, Wait, Workflow
+from workflows.models import ManualTask, Signal, Wait, Workflow
 from workflows.telling import words
 
 WAITS_SHOWN = 50
@@ -94,7 +94,7 @@ def _children(workflow: Workflow) -> dict[str, Any]:
         first = (
             children.with_state().only("child_key", "parent_wait", "emptied_at").order_by("parent_wait", "child_key")
         )
-        shown = [(child, words.badge(child.state, State(child.state).label)) for child in first[:CHILDREN_SHOWN]]
+        shown = [(child, words.badge(child.state, words.state_label(child))) for child in first[:CHILDREN_SHOWN]]
     return {
         "children": shown,
         "children_counts": [f"{counts[status]:,} {status.lower()}" for status in Workflow.Status if counts[status]],

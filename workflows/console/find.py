@@ -21,7 +21,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.extension import installed
-from workflows.models import Effect, State, Workflow
+from workflows.models import Effect, Workflow
 from workflows.search import find as finding
 from workflows.telling import words
 from workflows.telling.money import in_short
@@ -73,7 +73,7 @@ def rows_of(found: finding.Found) -> list[dict[str, Any]]:
         {
             "row": row,
             "type": words.workflow_type(row.workflow_type),
-            "badge": words.badge(row.state, State(row.state).label),
+            "badge": words.badge(row.state, words.state_label(row)),
             "step": "" if row.status == Workflow.Status.COMPLETE else step_of(row, row.current_step),
             "age": words.age(row.created_at),
             "about": ", ".join(shown for _, shown in caller(known.get(row.workflow_type), row.payload)),

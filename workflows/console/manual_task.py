@@ -26,7 +26,7 @@ from workflows.definition import definitions, wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.errors import NotAllowed
 from workflows.health.for_whom import SEE_WORKFLOWS
-from workflows.models import Effect, Event, ManualTask, State, Workflow
+from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.models.manual_task import OPERATIONS
 from workflows.operations import payments, undoing
 from workflows.telling import family, patient, words
@@ -109,7 +109,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             "type": words.task_type(row.task_type),
             "workflow": row.workflow,
             "changed_since": family.changed_since(row.workflow) if open_to_decide else "",
-            "workflow_badge": words.badge(row.workflow.state, State(row.workflow.state).label),
+            "workflow_badge": words.badge(row.workflow.state, words.state_label(row.workflow)),
             "late": late,
             "open_to_decide": open_to_decide,
             "nobody_decides": operations.why_nobody_decides(row) if open_to_decide else "",

@@ -30,6 +30,7 @@ from workflows.models.workflow import PAUSED
 from workflows.telling import consequences, money, patient, words
 from workflows.telling.steps import step_of
 from workflows.templatetags.cards import short
+from workflows.wording import name_of_code
 
 RETRY = Verb(
     slug="retry",
@@ -229,7 +230,7 @@ class WorkflowAdmin(ChoosesMany):
 
     @admin.display(description="State")
     def state(self, row: Workflow) -> SafeString:
-        return words.badge(row.state, State(row.state).label)
+        return words.badge(row.state, words.state_label(row))
 
     @admin.display(description="Step", empty_value="")
     def step(self, row: Workflow) -> str:
@@ -256,7 +257,7 @@ class WorkflowAdmin(ChoosesMany):
     def error(self, row: Workflow) -> SafeString | str:
         if not (error := self.error_told(row)):
             return ""
-        return format_html('<span class="quiet" title="{}">{}</span>', error, capfirst(error.replace("_", " ")))
+        return format_html('<span class="quiet" title="{}">{}</span>', error, capfirst(name_of_code(error)))
 
     def error_told(self, row: Workflow) -> str:
         """The code of the error that it stands at, as people read it; empty if it stands at none."""

@@ -17,7 +17,7 @@ from workflows.console.phases import phases
 from workflows.definition import definitions, wording_of
 from workflows.effects import IN_DOUBT, KEPT, NOT_DONE
 from workflows.extension import Note, installed
-from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, State, Workflow
+from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, Workflow
 from workflows.search import find as finding
 from workflows.telling import history, words
 from workflows.telling.money import money_line
@@ -48,7 +48,7 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
     events = list(older(Event.objects.filter(workflow=workflow), before)[: EVENTS_SHOWN + 1])
     parked_on = cause_of(workflow)
     return {
-        "badge": words.badge(workflow.state, State(workflow.state).label),
+        "badge": words.badge(workflow.state, words.state_label(workflow)),
         "standing": standing(workflow, newest, undone_steps(definition, effects), parked_on, said),
         "is_to_be_mended": parked_on is not None,
         "notes": [
@@ -58,7 +58,7 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
             *_passed_over(wording, _without_a_line(workflow, passed_over)),
         ],
         "small_print": small_print(workflow, newest, last),
-        "state_label": State(workflow.state).label,
+        "state_label": words.state_label(workflow),
         "type": words.workflow_type(workflow.workflow_type),
         "is_at_rest": workflow.status != Workflow.Status.PENDING,
         "tasks": [(task, words.task_type(task.task_type)) for task in tasks],

@@ -13,6 +13,8 @@ from django.utils.safestring import SafeString
 
 from workflows import times as times_of
 from workflows.definition import WorkflowDefinition, wording_of_type
+from workflows.models import State, Workflow
+from workflows.models.workflow import PAUSED
 from workflows.wording import Wording, label_of_result, length
 from workflows.wording import plain as plain
 
@@ -122,6 +124,12 @@ def answered(detail: Mapping[str, Any], wording: Wording) -> str:
 
 def badge(kind: str, label: str) -> SafeString:
     return format_html('<span class="badge badge-{}">{}</span>', kind, label)
+
+
+def state_label(row: Workflow) -> str:
+    """The state of a workflow for people: what somebody has paused does not read as one that waits."""
+    paused = row.state == State.WAITING and row.waiting_for == PAUSED
+    return "Paused" if paused else State(row.state).label
 
 
 def masked_tail(value: str | None) -> str:

@@ -25,6 +25,7 @@ def test_the_facts_are_for_who_decides_and_stay_once_it_is_decided(as_: Login) -
     assert "ninety-two" not in task_page(approver, expired)
     ManualTask.objects.filter(pk=task.pk).update(team="clinicians")
     assert "ninety-two" not in task_page(approver, task)
+    assert ("Expires" in task_page(approver, task), "Expires" in task_page(approver, expired)) == (False, False)
 
 
 def test_a_task_that_is_no_longer_open_offers_nothing(as_: Login) -> None:

@@ -22,6 +22,7 @@ from workflows.health import bounded
 from workflows.models import CircuitEvent, Service
 from workflows.models.failure import Cause
 from workflows.telling import consequences, words
+from workflows.wording import name_of_code
 
 # Where the words for a service's circuit do not fit.
 LABELS = {CircuitState.OPEN: "Stopped", CircuitState.SUSPECTED: "Going on", CircuitState.CLOSED: "Going on"}
@@ -76,7 +77,8 @@ def _brake(row: Standing) -> str:
             until = words.until(service.retry_at)
             return f"Held by {service.held_by} until {until}: {words.ended(service.held_reason)}"
         case CircuitState.OPEN | CircuitState.TRIED:
-            return f"Many workflows have failed at {titled(row)}{since}{_in_releases(service)} ({service.code})."
+            code = name_of_code(service.code)
+            return f"Many workflows have failed at {titled(row)}{since}{_in_releases(service)} ({code})."
     return f"Workflows go on{since if row.state == CircuitState.CLOSED else ''}."
 
 

@@ -21,6 +21,7 @@ from workflows.health.figures import Figures
 from workflows.health.reasons import NAMED, About, Level, Piece, Reason, of, reason
 from workflows.models import Service
 from workflows.state import parking
+from workflows.wording import name_of_code
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -64,7 +65,7 @@ class Causes(Figures):
                 continue
             how = "has been held" if each.state == CircuitState.HELD else "has failed for many"
             left = [Piece(", left to workers of another release")] if each.service.elsewhere else []
-            since = f" {how}{health.since(each, at)} ({each.service.code})"
+            since = f" {how}{health.since(each, at)} ({name_of_code(each.service.code)})"
             yield reason(Level.TROUBLE, step, Piece(since), *health.parked(each), *left)
         if any(not each.is_called for each in troubled[NAMED:]):
             yield reason(Level.TROUBLE, Piece("other steps", Link("service")), Piece(" have failed for many, too"))

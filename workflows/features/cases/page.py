@@ -49,7 +49,7 @@ NOTE = Verb(
 )
 NOT_DEALT_WITH = Verb(
     slug="not_dealt_with",
-    label="Not dealt with after all",
+    label="Take back the acknowledgement",
     permission=operations.ACKNOWLEDGE,
     operation=cases.not_dealt_with,
     applies=lambda row: bool(cases.acknowledged(row)),
@@ -58,7 +58,7 @@ NOT_DEALT_WITH = Verb(
         "Nothing is called, and nothing is refunded or reversed.",
     ],
     seen=(("seen", cases.acknowledged),),
-    asks="Say that {} is not dealt with after all",
+    asks="Take back the acknowledgement of {}",
     done="It needs a person again.",
     rare=True,
 )

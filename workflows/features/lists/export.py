@@ -17,8 +17,9 @@ from workflows import operations
 from workflows.console import csv_file
 from workflows.console.workflow_order import order_of
 from workflows.health import bounded
-from workflows.models import State, Workflow
+from workflows.models import Workflow
 from workflows.telling import patient, words
+from workflows.wording import name_of_code
 
 if TYPE_CHECKING:
     from workflows.console.workflow_list import WorkflowAdmin, WorkflowList
@@ -66,12 +67,12 @@ def _cells(page: WorkflowAdmin, row: Any) -> list[object]:
         row.pk,
         words.workflow_type(row.workflow_type),
         patient.masked_by(row.workflow_type, row.about),
-        State(row.state).label,
+        words.state_label(row),
         page.step(row),
         page.attempt(row),
         page.waits_for(row),
         _utc(row.invisible_until if row.status == Workflow.Status.PENDING else None),
-        capfirst(page.error_told(row).replace("_", " ")),
+        capfirst(name_of_code(page.error_told(row))),
         row.money,
         _utc(row.created_at),
         _utc(row.completed_at),

@@ -29,7 +29,8 @@ from workflows.features.outbox.sending import NO_ANSWER, SENT, UNTRIED, Outcome,
 from workflows.models import ManualTask, MutedMail
 from workflows.models.manual_task import ASSIGN, PERMISSION_BACKEND, able_to_decide
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
-from workflows.wording import length, plain
+from workflows.telling import words
+from workflows.wording import length
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -170,7 +171,7 @@ def subject(topic: str, body: Mapping[str, Any]) -> str:
     one, many = _WORDS[topic]
     what = one if body["number"] == 1 else many.format(f"{body['number']:,}")
     team = f", team {body['team']}" if body["team"] else ""
-    return " ".join(f"{what}: {plain(body['code']).lower()}{team}".split())  # a line break is no header's
+    return " ".join(f"{what}: {words.task_type(body['code']).lower()}{team}".split())  # a line break is no header's
 
 
 def text(topic: str, body: Mapping[str, Any]) -> str:

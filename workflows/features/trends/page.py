@@ -21,7 +21,7 @@ from workflows.models.failure import Cause
 from workflows.models.rollup import Metric
 from workflows.telling import words
 from workflows.telling.steps import title_of
-from workflows.wording import length
+from workflows.wording import length, name_of_code
 
 WEEK = timedelta(days=7)
 # Only the largest bars of failures are shown. The list of workflows has all.
@@ -148,7 +148,7 @@ def _time(value: Value) -> str:
 
 def _failure(workflow_type: str, step: str, code: str) -> str:
     title = title_of(wording_of_type(workflow_type), step) or words.plain(step)
-    return f"{title}: {(code or 'no code').replace('_', ' ')}"
+    return f"{title}: {name_of_code(code or 'no code')}"
 
 
 # --- Pages ----------------------------------------------------------------------------------------

@@ -223,7 +223,7 @@ def offered(client: Client, name: str = CAUSE) -> list[str]:
 def test_who_may_do_what(as_: Login) -> None:
     open_cause()
     parked()
-    all_of_them = {"engineer": ["Hold", "Try now", "Let fail"], "support lead": ["Let fail"], "support": []}
+    all_of_them = {"engineer": ["Try now", "Hold", "Let fail"], "support lead": ["Let fail"], "support": []}
     assert {role: offered(as_(role)) for role in all_of_them} == all_of_them
     Service.objects.update(elsewhere=True)
     assert offered(as_("engineer")) == ["Hold", "Let fail"], "a trial would do nothing: others take what is parked"
@@ -317,7 +317,7 @@ def test_a_service_is_not_let_fail(as_: Login) -> None:
     open_circuit()
     rows.parked(parked_on="programs")
     client = as_("engineer")
-    assert offered(client, "programs") == ["Hold", "Try now"]
+    assert offered(client, "programs") == ["Try now", "Hold"]
     said = client.post(f"{SERVICES}programs/let_fail/", {"reason": "Now."}, follow=True).content.decode()
     assert "a service comes back" in said
     assert health.standing("programs").service.let_fail_until is None  # type: ignore[union-attr]

@@ -46,7 +46,7 @@ def test_what_was_acknowledged_comes_back_to_the_list(as_: Login, make: Callable
     row, other, support = make(), make(), as_("support")
     acknowledge(row), acknowledge(other)
     page = f"/admin/workflows/workflow/{row.pk}/"
-    assert "Not dealt with after all" in [verb.label for verb, _ in support.get(f"{page}change/").context["verbs"]]
+    assert "Take back the acknowledgement" in [verb.label for verb, _ in support.get(f"{page}change/").context["verbs"]]
     seen = re.findall(r'name="seen" value="(\d+)"', support.get(f"{page}not_dealt_with/").content.decode())
     assert listed(support) == []
     for answer in ("It needs a person again.", "is not so any more"):

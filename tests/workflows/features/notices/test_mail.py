@@ -24,7 +24,7 @@ from tests.workflows import rows
 from workflows.features.cases import operations as cases
 from workflows.features.notices.checks import check_notices
 from workflows.features.notices.hours import Hours
-from workflows.features.notices.mail import Mail
+from workflows.features.notices.mail import Mail, subject
 from workflows.features.outbox.destinations import destinations
 from workflows.features.outbox.relay import Relay
 from workflows.models import ManualTask, Notice, OutboxEvent
@@ -265,3 +265,8 @@ def test_mail_without_links_is_warned_of(inbox: Inbox, settings: Settings) -> No
     assert list(check_notices()) == []
     settings.CONSOLE_URL = ""
     assert [each.id for each in check_notices()] == ["workflows.W048"]
+
+
+def test_its_subject_says_what_waits_as_the_pages_do() -> None:
+    about = {"number": 1, "code": "undo_in_doubt", "team": "operations"}
+    assert subject("task.opened", about) == "A task waits: failed reversal, team operations"

@@ -225,7 +225,7 @@ def test_home_has_a_line_for_each_service_in_trouble_and_for_no_other(as_: Login
 def test_the_buttons_follow_the_circuit_and_the_permissions(as_: Login) -> None:
     open_circuit()
     states: list[tuple[str, dict[str, Any], list[str]]] = [
-        ("engineer", {"held_by": "ada"}, ["Hold", "Try now"]),
+        ("engineer", {"held_by": "ada"}, ["Try now", "Hold"]),
         ("engineer", {"retry_at": timezone.now() - MINUTE}, ["Hold"]),
         ("engineer", {"opened_at": None}, ["Hold"]),
         ("support", {}, []),

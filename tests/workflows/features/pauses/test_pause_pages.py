@@ -41,6 +41,9 @@ def test_support_pauses_one_and_resumes_it(as_: Login) -> None:
     assert "3000" not in shown
     assert re.search(rf"Paused by a person.+Until .+: {WHY}", shown)
     assert f'href="{page}run_now/"' not in done
+    context = support.get(f"{page}change/").context
+    assert [verb.label for verb, _ in context["verbs"]][:2] == ["Resume", "Cancel"], "the red button comes second"
+    assert (context["main"].label, "Paused" in context["badge"]) == ("Resume", True)
     listed = read(support, "/admin/workflows/workflow/?paused=yes")
     assert ("a colleague who resumes it: it is paused" in listed, "3000" in listed) == (True, False)
     (seen,) = re.findall(r'name="seen" value="(\d+)"', support.get(f"{page}resume/").content.decode())
