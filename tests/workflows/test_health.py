@@ -150,6 +150,10 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
         # --- Services ---
         ({"services": [down(since=None, parked=2)]}, "Slow: payments is down, 2 parked."),
         ({"services": [down(parked=212)]}, "Slow: payments has been down since 14:02 UTC, 212 parked."),
+        (
+            {"services": [down(state=CircuitState.SUSPECTED)]},
+            f"Well so far: payments may be down; {WELL.partition(': ')[2]}",
+        ),
         ({"services": [down(parked=5, state=CircuitState.CLOSED)]}, "Slow: payments is called again, 5 still parked."),
         # --- Steps where many fail ---
         (

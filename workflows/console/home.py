@@ -41,12 +41,15 @@ FIRST = 5
 @dataclass(frozen=True, slots=True)
 class Shown:
     level: Level
+    word: str
     reasons: list[list[tuple[str, str]]]  # each reason's pieces: text, and address
 
 
 def health(found: Health, user: User | AnonymousUser) -> Shown:
     """All users see the same sentence: without one of its reasons it would be wrong."""
-    return Shown(found.level, [[_shown(piece, user) for piece in reason.pieces] for reason in found.reasons])
+    return Shown(
+        found.level, found.word, [[_shown(piece, user) for piece in reason.pieces] for reason in found.reasons]
+    )
 
 
 def numbers(counts: Counts, user: User | AnonymousUser) -> list[tuple[str, str, str]]:

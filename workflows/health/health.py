@@ -28,13 +28,22 @@ TIMES_THE_USUAL = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The state of the whole: that of its worst reason. The worst reasons come first."""
+    """The state of the whole: that of its worst reason. The worst reasons come first.
+
+    `has_doubts`: all is well, but a feature names what may be wrong soon.
+    """
 
     level: Level
     reasons: tuple[Reason, ...]
 
+    has_doubts: bool = False
+
+    @property
+    def word(self) -> str:
+        return "Well so far" if self.has_doubts else self.level.word
+
     def __str__(self) -> str:
-        return f"{self.level.word}: {'; '.join(map(str, self.reasons))}."
+        return f"{self.word}: {'; '.join(map(str, self.reasons))}."
 
 
 def judge(counts: Counts) -> Health:
@@ -52,8 +61,8 @@ def judge(counts: Counts) -> Health:
         About.TAKEN_BY_NOBODY: _taken_by_nobody(counts),
     }
     found = in_order(ours, *(each.reasons(counts.at) for each in counts.figures))
-    if not found:
-        return Health(Level.WELL, tuple(_well(counts)))
+    if all(each.level == Level.WELL for each in found):
+        return Health(Level.WELL, (*found, *_well(counts)), has_doubts=bool(found))
     # The sort is stable: reasons of one level stay in their order.
     reasons = tuple(sorted(found, key=lambda each: -each.level))
     return Health(reasons[0].level, reasons)

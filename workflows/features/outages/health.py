@@ -169,6 +169,9 @@ class Services(Figures):
             yield reason(Level.SLOW, service, Piece(is_down), *parked(each))
         if len(troubled) > NAMED:
             yield reason(Level.SLOW, Piece("other services", Link("service")), Piece(" are in trouble, too"))
+        suspected = [each for each in self.services if each.state == CircuitState.SUSPECTED and each not in troubled]
+        for each in suspected[:NAMED]:
+            yield reason(Level.WELL, Piece(each.pk, Link("service", pk=each.pk)), Piece(" may be down"))
 
     def families(self, at: datetime) -> Mapping[Section, Iterable[Family]]:
         return {Section.SERVICES: metrics.of_services(self.services)}
