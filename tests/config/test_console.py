@@ -91,3 +91,9 @@ def test_no_form_takes_a_file_nor_more_than_a_form_has(client: Client) -> None:
     body = Mock()
     assert client.post("/admin/login/", form, **{"CONTENT_LENGTH": 10**9, "wsgi.input": body}).status_code == 400
     body.read.assert_not_called()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_root_leads_to_the_console() -> None:
+    status, headers, _ = get("/")
+    assert (status, headers["Location"]) == ("302 Found", "/admin/")

@@ -67,6 +67,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     step = title_of(wording_of_type(cause.workflow_type), cause.step) or words.plain(cause.step)
     context = {
         **site.each_context(request),
+        "now": now,
         "title": f"Failed at “{step}”" if step else "Failed",
         "small_print": f"Type {cause.workflow_type}, step {cause.step or 'none'}, code {cause.code or 'none'}.",
         "standing": " ".join(_told(cause, left)),

@@ -69,6 +69,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "lines": list(lines(shown.items, filters)),
         "for_others": [] if given or after else list(lines(needs.page(_for_others(user), most=OTHERS_SHOWN).items)),
         "number": bounded.text(number + len(groups) - len(told) + len(to_approve) + len(causes)),
+        "number_in_words": _in_words(number, len(groups) - len(told), len(to_approve), len(causes)),
         "charged": list(map(line, charged[: needs.PAGE])),
         "charged_left": len(charged[needs.PAGE :]),
         "groups": list(map(line, others[: needs.PAGE])),
@@ -87,6 +88,19 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "sees_workflows": user.has_perm(SEE_WORKFLOWS),
     }
     return TemplateResponse(request, "admin/workflows/needs_a_person.html", context)
+
+
+def _in_words(listed: int, groups: int, to_approve: int, causes: int) -> str:
+    """What the number at the top of the page counts, part by part; empty if that is the list alone."""
+    sorts = (
+        (causes, "step that fails for many", "steps that fail for many"),
+        (to_approve, "request to look at", "requests to look at"),
+        (listed, "in the list", "in the list"),
+        (groups, "cause of failures", "causes of failures"),
+    )
+    return ", ".join(f"{bounded.text(each)} {one if each == 1 else many}" for each, one, many in sorts if each) * (
+        listed != listed + groups + to_approve + causes
+    )
 
 
 def all_tasks(request: HttpRequest) -> tuple[QuerySet[Any, Any], str]:

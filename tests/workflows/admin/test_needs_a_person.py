@@ -210,7 +210,7 @@ def test_of_many_causes_it_has_a_page_and_counts_them_all(as_: Login, monkeypatc
     [rows.failed(current_step=f"step_{n}") for n in range(3)]
     page = as_("support").get(LIST)
     assert len(page.context["groups"]) == 2
-    assert "3 are for you" in told_by(page)
+    assert "3 are for you: 3 causes of failures." in told_by(page)
     assert "/admin/failures/" in page.content.decode().split('id="content"')[1]
 
 

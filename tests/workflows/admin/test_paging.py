@@ -30,6 +30,9 @@ def boss(as_: Login) -> Client:
     return as_("superuser")
 
 
+NEXT = ' rel="next"'  # the key n follows it
+
+
 def shown(client: Client, url: str) -> tuple[list[int], dict[str, str]]:
     """The numbers on a page, in their order, and the links to other pages."""
     response = client.get(url)
@@ -37,7 +40,8 @@ def shown(client: Client, url: str) -> tuple[list[int], dict[str, str]]:
     changelist = response.context["cl"]
     links = {label: url.split("?")[0] + query for label, query in changelist.links}
     assert all(
-        f'<a href="{query.replace("&", "&amp;")}">{label}</a>' in response.content.decode()
+        f'<a href="{query.replace("&", "&amp;")}"{NEXT if label == "Next" else ""}>{label}</a>'
+        in response.content.decode()
         for label, query in changelist.links
     )
     return [row.pk for row in changelist.result_list], links

@@ -24,4 +24,4 @@ class ListsExtension(Extension):
 
         yield Panel("above", "admin/workflows/lists/above.html", {"views": views.links(request)})
         if request.user.has_perm(EXPORT):
-            yield Panel("below", "admin/workflows/lists/export.html", {"most": export.MOST})
+            yield Panel("above", "admin/workflows/lists/export.html", {"most": export.MOST})

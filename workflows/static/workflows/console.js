@@ -67,7 +67,7 @@ window.addEventListener("load", goToFault); // a script of the admin's goes to t
 // On a phone the choices of filters stand folded above the list.
 document.addEventListener("DOMContentLoaded", () => {
   if (!window.matchMedia("(max-width: 1024px)").matches) return;
-  for (const each of document.querySelectorAll("#changelist-filter details")) each.removeAttribute("open");
+  for (const each of document.querySelectorAll("#changelist-filter details, .fold")) each.removeAttribute("open");
 });
 
 // A menu closes when somebody goes elsewhere. Whether the part for engineers is unfolded is remembered by this browser.

@@ -34,6 +34,14 @@ def taken(client: Client, query: str = "") -> list[list[str]]:
     return found
 
 
+def test_its_button_stands_above_the_list_and_is_of_its_form(as_: Login) -> None:
+    rows.failed()
+    above, _, below = as_("support lead").get(LIST).content.decode().partition('id="result_list"')
+    assert '<button class="button" form="changelist-form" formaction="/admin/export-workflows/?">Export as CSV' in above
+    assert 'id="changelist-form"' in above
+    assert "Export as CSV" not in below
+
+
 def test_it_has_what_the_list_has_masked_and_in_its_order(as_: Login) -> None:
     lead, at = as_("support lead"), timezone.now().replace(microsecond=0)
     row = rows.failed(workflow_type="onboarding", payload=PAYLOAD, created_at=at, completed_at=at, retry_count=1)
