@@ -14,8 +14,8 @@ from django.template.response import TemplateResponse
 from django.views.decorators.http import require_http_methods
 
 from workflows import times
-from workflows.console.base import colleague_field
 from workflows.console.typed import TimeField
+from workflows.console.verbs import colleague_field
 from workflows.errors import NotAllowed
 from workflows.features.deputies import operations
 from workflows.models.deputy import away
