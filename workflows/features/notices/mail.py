@@ -27,6 +27,7 @@ from workflows.features.notices.waiting import SECOND, of_feature
 from workflows.features.outbox.destinations import Destination
 from workflows.features.outbox.sending import NO_ANSWER, SENT, UNTRIED, Outcome, Taken
 from workflows.models import ManualTask, MutedMail
+from workflows.models.deputy import away
 from workflows.models.manual_task import ASSIGN, PERMISSION_BACKEND, able_to_decide
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.telling import words
@@ -127,12 +128,16 @@ def _shut(backend: Any) -> None:
 
 
 def addresses(topic: str, body: Mapping[str, Any]) -> list[str]:
-    """The addresses of the people who may act; of all of them if each wants no mail; or of those who can help."""
+    """The addresses of the people who may act; of all of them if each wants no mail; or of those who can help.
+
+    Who is away gets none, unless nobody else is left.
+    """
     users = get_user_model().objects.filter(is_active=True, is_staff=True).exclude(email="")
-    muted = Q(pk__in=MutedMail.objects.values("pk"))
+    muted, absent = Q(pk__in=MutedMail.objects.values("pk")), Q(pk__in=away())
     able = _able(topic, body, users)
+    helpers = (able, _with(ASSIGN, users), users.filter(is_superuser=True))
     to: set[str] = set()
-    for found in (able.exclude(muted), able, _with(ASSIGN, users), users.filter(is_superuser=True)):
+    for found in (able.exclude(muted | absent), *(each.exclude(absent) for each in helpers), *helpers):
         to |= {each for each in found.values_list("email", flat=True) if _is_address(each)}
         if len(to) > (topic == SECOND):  # a single one may be the first person
             break
@@ -154,12 +159,14 @@ def _able(topic: str, body: Mapping[str, Any], users: QuerySet[User]) -> QuerySe
         return reduce(or_, (_with(each, among) for each in found.permissions))
     if topic == "lead.asked":
         return _with(ASSIGN, users)
-    if "whom" in body:
+    subjects = ManualTask.objects.filter(pk__in=body["subjects"])
+    if "whom" in body and subjects.filter(assignee=body["whom"]).exists():
         return users.filter(pk=body["whom"])
     # Four eyes: one who may not decide one of them may decide another's.
     eyes = ("four_eyes", "requested_by")
-    tasks = ManualTask.objects.filter(pk__in=body["subjects"]).order_by(*eyes).distinct(*eyes)[:2]
-    return reduce(or_, (users.filter(pk__in=able_to_decide(each).values("pk")) for each in tasks), users.none())
+    tasks = subjects.order_by(*eyes).distinct(*eyes)[:2]
+    may = reduce(or_, (users.filter(pk__in=able_to_decide(each).values("pk")) for each in tasks), users.none())
+    return may.filter(pk=body["whom"]) if "whom" in body else may  # a deputy, who may have lost the right
 
 
 def _with(permission: str, users: QuerySet[User]) -> QuerySet[User]:
@@ -182,6 +189,7 @@ def text(topic: str, body: Mapping[str, Any]) -> str:
     rest = body["number"] - len(keys)
     lines = [f"{subject(topic, body)}."]
     lines += [f"The oldest has waited for {length(body['age_seconds'])}."] if body["age_seconds"] else []
+    lines += ["It is with you, or with a colleague for whom you stand in."] if topic == "task.assigned" else []
     lines += [""]
     lines += [link(f"admin:workflows_{model or 'workflow'}_change", key) for key in keys]
     lines += [f"And {rest:,} more: {link('admin:needs_a_person')}"] if rest > 0 else []

@@ -22,13 +22,20 @@ SECOND = "second_person.wanted"
 # Rows that a slice notices, and rows that a message lists; the message has the number of all.
 AT_A_TIME, LISTED = 1_000, 20
 
-# A task that opens with less than an hour left is not told twice.
+# A task that opens with less than an hour left is not told twice. While the assignee is away their deputy is told, of
+# what they had claimed themselves, too; when the absence is over, the assignee is told of what is left.
 _TASKS = f"""
     SELECT topic, t.task_type, t.id, t.workflow_id, t.team, whom, since
-      FROM workflows_manualtask t CROSS JOIN LATERAL (VALUES
+      FROM workflows_manualtask t
+      LEFT JOIN LATERAL (
+           SELECT deputy_id FROM workflows_deputy
+            WHERE absent_id = t.assignee_id AND statement_timestamp() >= begins_at AND statement_timestamp() < ends_at
+            LIMIT 1) d ON true
+     CROSS JOIN LATERAL (VALUES
            (CASE t.task_type WHEN {literal(UNDO_TASK_TYPE)} THEN 'reversal.failed' ELSE 'task.opened' END,
             NULLIF(t.assignee_id, t.assignee_id), t.created_at, true),
-           ('task.assigned', t.assignee_id, t.created_at, t.assignee_id IS NOT NULL AND t.claimed_at IS NULL),
+           ('task.assigned', coalesce(d.deputy_id, t.assignee_id), t.created_at,
+            t.assignee_id IS NOT NULL AND (t.claimed_at IS NULL OR d.deputy_id IS NOT NULL)),
            ('task.due_soon', NULL, coalesce(t.due_at, t.expires_at),
             statement_timestamp() BETWEEN coalesce(t.due_at, t.expires_at) - interval '1 hour'
                                       AND coalesce(t.due_at, t.expires_at)
@@ -63,7 +70,11 @@ _FORGET = """
     UPDATE workflows_notice n SET whom_id = NULL
      WHERE whom_id IS NOT NULL
        AND (SELECT true FROM workflows_manualtask t
-             WHERE t.id = n.subject AND t.state = 'open' AND t.assignee_id IS NOT NULL AND t.claimed_at IS NULL
+             WHERE t.id = n.subject AND t.state = 'open' AND t.assignee_id IS NOT NULL
+               AND (t.claimed_at IS NULL OR EXISTS (
+                    SELECT FROM workflows_deputy
+                     WHERE absent_id = t.assignee_id
+                       AND statement_timestamp() >= begins_at AND statement_timestamp() < ends_at))
              LIMIT 1) IS NULL"""
 
 # The others go with their workflow. A day: they also say when the last one of its kind was told.

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from django.core.checks import INFO, WARNING
 from django.db.models import F
+from django.db.models.functions import Now
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -20,7 +21,17 @@ from tests.workflows import rows
 from workflows.features.cases import operations as cases
 from workflows.features.notices import hooks, waiting
 from workflows.features.notices.checks import check_notices
-from workflows.models import CaseNote, Confirmation, Correction, ManualTask, Notice, OutboxEvent, Pause, Workflow
+from workflows.models import (
+    CaseNote,
+    Confirmation,
+    Correction,
+    Deputy,
+    ManualTask,
+    Notice,
+    OutboxEvent,
+    Pause,
+    Workflow,
+)
 from workflows.sealing import whole
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -207,6 +218,28 @@ def test_what_is_assigned_again_after_it_was_given_back_or_taken_is_told_again(
     assert topics() == []
     ManualTask.objects.filter(pk=row.pk).update(assignee=admin_user, claimed_at=None)
     assert topics() == ["task.assigned"]
+
+
+def test_a_deputy_is_told_of_what_the_other_has_and_the_other_of_what_is_left(admin_user: Any) -> None:
+    ada, bob = (type(admin_user).objects.create(username=name, is_staff=True) for name in ("ada", "bob"))
+    assigned, claimed = task(assignee=ada), task(assignee=ada, claimed_at=timezone.now())
+    assert topics() == ["task.assigned", "task.opened"]
+    hours = {"begins_at": timezone.now() - HOUR, "ends_at": timezone.now() + HOUR}
+    stood_in = Deputy.objects.create(absent=ada, deputy=bob, set_by="ada", **hours)
+    [(topic, body)] = told()
+    assert (topic, body["subjects"]) == ("task.assigned", [assigned.pk, claimed.pk])
+    assert set(Notice.objects.filter(topic=topic).values_list("whom", flat=True)) == {bob.pk}
+    minutes_pass(60)
+    assert told() == []
+    for _ in range(2):
+        Deputy.objects.filter(pk=stood_in.pk).update(ends_at=Now())
+        [(topic, body)] = told()
+        assert (topic, body["subjects"]) == ("task.assigned", [assigned.pk]), "what they took is theirs as it was"
+        stood_in = Deputy.objects.create(absent=ada, deputy=bob, set_by="ada", **hours)
+        minutes_pass(60)
+        [(topic, body)] = told()
+        assert (topic, body["subjects"]) == ("task.assigned", [assigned.pk, claimed.pk])
+        minutes_pass(60)
 
 
 def test_an_assignee_is_told_of_no_task_that_is_another_s_by_then(

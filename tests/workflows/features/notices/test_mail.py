@@ -27,7 +27,7 @@ from workflows.features.notices.hours import Hours
 from workflows.features.notices.mail import Mail, subject
 from workflows.features.outbox.destinations import destinations
 from workflows.features.outbox.relay import Relay
-from workflows.models import ManualTask, Notice, OutboxEvent
+from workflows.models import Deputy, ManualTask, Notice, OutboxEvent
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -151,6 +151,29 @@ def test_a_team_is_mailed_its_own_cases_and_those_who_may_resume_an_overdue_paus
     for name, workflow in (("handed", case), ("paused", paused)):
         assert f"/workflow/{workflow.pk}/change/" in got[name].content.decode()
     assert b"A workflow is handed to a team: whole workflow, team clinic" in got["handed"].content
+
+
+def test_a_deputy_gets_the_mail_and_nobody_who_is_away(inbox: Inbox) -> None:
+    may, now = "decide_manualtask", timezone.now()
+    ada, bob, lead = somebody("ada", may), somebody("bob", may), somebody("lead", "assign_manualtask")
+    Deputy.objects.create(absent=ada, deputy=bob, set_by="ada", begins_at=now - HOUR, ends_at=now + HOUR)
+    rows.open_task(rows.waiting(task=False), assignee=ada, claimed_at=now)
+    send()
+    assert {mail.content.decode().partition("Subject: ")[2][:11]: mail.rcpt_tos for mail in inbox.got} == {
+        "A task is a": [bob.email],
+        "A task wait": [bob.email],
+    }
+    assert any(b"a colleague for whom you stand in" in mail.content for mail in inbox.got)
+    inbox.got.clear()
+    Group.objects.create(name="clinic").user_set.add(ada)
+    rows.open_task(rows.waiting(task=False), assignee=ada, team="clinic")
+    send()
+    assert [mail.rcpt_tos for mail in inbox.got] == [[lead.email]] * 2, "bob is not in the team, and ada is away"
+    inbox.got.clear()
+    User.objects.filter(pk=lead.pk).update(email="")
+    rows.open_task(rows.waiting(task=False), team="clinic", task_type="other")
+    send()
+    assert [mail.rcpt_tos for mail in inbox.got] == [[ada.email]], "nobody else is left"
 
 
 def test_whoever_is_no_staff_any_more_gets_nothing_and_a_lead_does(inbox: Inbox) -> None:
