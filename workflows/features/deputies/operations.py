@@ -5,6 +5,7 @@ A deputy gains no right: they act where they may act anyway. What changes is who
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,22 @@ def open_ones() -> QuerySet[Deputy]:
     """Those that hold, or are still to come, in order."""
     rows = Deputy.objects.filter(ends_at__gt=Greatest(Now(), F("begins_at")))
     return rows.select_related("absent", "deputy").order_by("begins_at", "id")
+
+
+def useless(rows: Collection[Deputy]) -> set[int]:
+    """The keys of those of these whose deputy may decide nothing, or is away at some time of it, too."""
+    deputies, now = {row.deputy_id for row in rows}, timezone.now()
+    able = set(deciders().filter(pk__in=deputies).values_list("pk", flat=True))
+    absences = list(open_ones().filter(absent__in=deputies))
+    return {
+        row.pk
+        for row in rows
+        if row.deputy_id not in able
+        or any(
+            each.absent_id == row.deputy_id and max(row.begins_at, each.begins_at, now) < min(row.ends_at, each.ends_at)
+            for each in absences
+        )
+    }
 
 
 def forget(after: int = 0) -> Slice:

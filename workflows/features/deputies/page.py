@@ -18,7 +18,6 @@ from workflows.console.typed import TimeField
 from workflows.console.verbs import colleague_field
 from workflows.errors import NotAllowed
 from workflows.features.deputies import operations
-from workflows.models.deputy import away
 from workflows.models.manual_task import deciders
 from workflows.operations.guards import ASSIGN
 
@@ -66,13 +65,12 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     may_set_all = user.has_perm(ASSIGN)
     rows = operations.open_ones()
     shown = list((rows if may_set_all else rows.filter(Q(absent=user) | Q(deputy=user)))[:SHOWN])
-    able = set(deciders().exclude(pk__in=away()).filter(pk__in={row.deputy_id for row in shown}).values_list("pk"))
     context = {
         **site.each_context(request),
         "title": "Away: who stands in",
         "form": form,
         "rows": shown,
-        "useless": {row.pk for row in shown if (row.deputy_id,) not in able},
+        "useless": operations.useless(shown),
         "may_set_all": may_set_all,
         "kept_days": operations.KEPT.days,
     }

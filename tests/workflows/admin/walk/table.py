@@ -275,7 +275,8 @@ def _for_an_hour(scene: Scene) -> dict[str, Any]:
 
 def _away_for_a_day(scene: Scene) -> dict[str, Any]:
     you = User.objects.filter(username="you").values_list("pk", flat=True).first()
-    return {"absent": you, "deputy": scene.boss.pk, "until": f"{timezone.now() + timedelta(days=1):%Y-%m-%dT%H:%M}"}
+    until = f"{timezone.now() + timedelta(days=1):%Y-%m-%dT%H:%M}"
+    return {"absent": you or "", "deputy": scene.boss.pk, "until": until}
 
 
 def _to_the_boss(scene: Scene, row: str) -> dict[str, Any]:

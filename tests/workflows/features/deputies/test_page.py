@@ -45,7 +45,7 @@ def test_an_approver_goes_on_leave_and_a_lead_sees_to_somebody_who_is_ill(as_: L
     assert [row.absent for row in approver.get(PAGE).context["rows"]] == [you]
     assert re.search(r"some-approver bob .+eve some-support lead \(you\)", text(lead, PAGE))
     User.objects.filter(pk=bob.pk).update(is_active=False)
-    assert "bob cannot decide anything now" in text(lead, PAGE)
+    assert "bob cannot decide anything, or is away, too" in text(lead, PAGE)
     assert support.post(PAGE, {"end": Deputy.objects.get(absent=eve).pk}).status_code == 403
     ends = {Deputy.objects.get(absent=eve).pk: "any more", "x": "over already", "9" * 30: "over already"}
     for end, said in ends.items():
@@ -65,10 +65,10 @@ def test_pages_say_who_stands_in_and_for_whom_it_was_decided(as_: Login) -> None
         absent=ada, deputy=bob, begins_at=timezone.now(), ends_at=timezone.now() + timedelta(days=1), set_by="root"
     )
     assert [each.number for each in client.get("/admin/needs-a-person/").context["groups"]] == ["1"]
-    assert "ada, who is away: bob stands in" in text(lead, page)
+    assert "ada. Away: bob stands in" in text(lead, page)
     assert "ada, who is away: bob stands in" in text(lead, "/admin/needs-a-person/?whose=all")
     User.objects.filter(pk=bob.pk).update(is_staff=False)
-    assert "ada, who is away: bob cannot decide it" in text(lead, page)
+    assert "ada. Away: bob cannot decide it" in text(lead, page)
     User.objects.filter(pk=bob.pk).update(is_staff=True)
     operations.approve(task.pk, user=bob, answer={})
     assert "by bob, for ada" in text(lead, f"/admin/workflows/workflow/{task.workflow_id}/change/")
