@@ -53,7 +53,8 @@ def appoint(absent_id: int, *, user: User, deputy: int, until: datetime, begins:
         Deputy.objects.create(absent=absent, deputy=standing_in, **given)
         record_for(absent, user, f"Deputy: {standing_in.get_username()}", "")
     since = f"from {times.both(begins)} " if begins > now else ""
-    return f"{standing_in.get_username()} stands in {since}until {times.both(until)}.{_left(absent, standing_in)}"
+    name, left = standing_in.get_username(), _left(absent, standing_in)
+    return f"It is set: {name} stands in {since}until {times.both(until)}.{left}"
 
 
 def _why_not(absent: User, deputy: User, begins: datetime, until: datetime, now: datetime) -> str:
@@ -96,7 +97,7 @@ def end(pk: int, *, user: User) -> str:
             raise PermissionDenied(ASSIGN)
         open_ones().filter(pk=pk).update(ends_at=Greatest(F("begins_at"), Now()))
         record_for(row.absent, user, f"No deputy any more: {row.deputy.get_username()}", "")
-    return f"{row.deputy.get_username()} does not stand in for {row.absent.get_username()} any more."
+    return f"It is ended: {row.deputy.get_username()} does not stand in for {row.absent.get_username()} any more."
 
 
 def people() -> QuerySet[User]:

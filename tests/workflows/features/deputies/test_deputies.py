@@ -282,7 +282,7 @@ def test_people_set_their_own_and_leads_anybodys(ada: User, bob: User) -> None:
     task_of(ada, team="nobody's")
     said = deputies.appoint(ada.pk, user=lead, deputy=bob.pk, until=until)
     left = "1 of their open tasks is not for bob, and for everybody who may decide them meanwhile."
-    assert re.fullmatch(rf"bob stands in until .+ UTC\. {re.escape(left)}", said)
+    assert re.fullmatch(rf"It is set: bob stands in until .+ UTC\. {re.escape(left)}", said)
     deputies.appoint(ada_alone.pk, user=ada_alone, deputy=bob.pk, until=until + DAY, begins=until)
     with pytest.raises(PermissionDenied):
         deputies.appoint(bob.pk, user=ada_alone, deputy=lead.pk, until=until)
