@@ -22,6 +22,7 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
+from django.utils import timezone
 from hypothesis import HealthCheck, Phase, strategies
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -41,6 +42,7 @@ from workflows.definition import definitions
 from workflows.errors import ClaimLost, NotAllowed
 from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import telling as bulk_operations
+from workflows.features.deputies import operations as deputies
 from workflows.intake.submissions import enter
 from workflows.models import Erasure, Hold, ManualTask, Workflow
 from workflows.operations import why_not_decide
@@ -162,7 +164,7 @@ class Walk(RuleBasedStateMachine):
         if then:
             self._work()
 
-    @rule(what=strategies.sampled_from(["services", "search keys", *WAITS, *BULK]))
+    @rule(what=strategies.sampled_from(["services", "search keys", "absence", *WAITS, *BULK]))
     def run_the_place(self, what: str) -> None:
         """What concerns more than one workflow."""
         match what:
@@ -171,12 +173,22 @@ class Walk(RuleBasedStateMachine):
                 self._tell(f"The services are {'down' if self.clinic.is_down else 'up again'}.")
             case "search keys":
                 self._rotate_search_keys()
+            case "absence":
+                self._leave_or_come_back()
             case _ if what in WAITS:
                 clock.let_pass(WAITS[what])
                 self._tell(f"Time passes: {what}. Workers do what is due.")
                 self._work()
             case _:
                 self._act_in_bulk(what)
+
+    def _leave_or_come_back(self) -> None:
+        """Bob stands in for ada for two days, or not any more."""
+        if row := deputies.open_ones().first():
+            self._tell(deputies.end(row.pk, user=self.second if self.keys % 2 else self.lead))
+        else:
+            until = timezone.now() + timedelta(days=2)
+            self._tell(deputies.appoint(self.lead.pk, user=self.lead, deputy=self.second.pk, until=until))
 
     def _rotate_search_keys(self) -> None:
         """A new key goes first; the old ones stay in the setting, for as long as anybody may need them."""
@@ -335,6 +347,7 @@ class Walk(RuleBasedStateMachine):
                 yield from truths.of_failures(self.clinic, row, self.lead, self.seen_at)
             yield from truths.of_the_turned_away(row, rows)
             yield from truths.of_the_untold(row)
+        yield from truths.of_two_people()
         yield from truths.of_one_business(self.clinic, [row for row in rows if row.pk not in misled])
         if len(self.story) - self.counted >= COUNT_EVERY:  # they take longer than all else
             yield from truths.of_counts(self.clinic, rows, self.lead, misled)

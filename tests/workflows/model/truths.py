@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
+from django.db.models import F, Q
 from django.utils import timezone
 
 from tests.workflows.model.clinic import Clinic, Entry
@@ -27,7 +28,9 @@ from workflows.models import (
     CaseNote,
     Confirmation,
     Correction,
+    Deputy,
     Effect,
+    Erasure,
     Event,
     FollowUp,
     ManualTask,
@@ -40,6 +43,19 @@ from workflows.telling import patient
 # What came later than this after the end of the first is another visit.
 WITHIN = timedelta(hours=24)
 _CHARGED = re.compile(r"\$399\.00 charged at .*?, (ch_\d+)(.*)\.")
+
+
+# --- People ---------------------------------------------------------------------------------------------
+
+
+def of_two_people() -> Iterator[str]:
+    """Nobody is the second person for what somebody did while one of them stood in for the other, or before."""
+    for model, state in ((Confirmation, "confirmed"), (Correction, "approved"), (Erasure, "done")):
+        for row in model.objects.filter(state=state).exclude(decided_by=F("asked_by")):
+            pair = Q(absent=row.asked_by, deputy=row.decided_by) | Q(absent=row.decided_by, deputy=row.asked_by)
+            meanwhile = Q(begins_at__lte=row.decided_at, ends_at__gt=row.asked_at) & Q(ends_at__gt=F("begins_at"))
+            if Deputy.objects.filter(pair, meanwhile).exists():
+                yield f"{model.__name__} {row.pk}: a deputy was the second person"
 
 
 # --- Money --------------------------------------------------------------------------------------------
