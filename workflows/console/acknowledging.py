@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from workflows import operations
 from workflows.console.verbs import KEPT, ReasonForm, Verb, reason_field
+from workflows.definition import wording_of_type
 from workflows.models import Workflow
 from workflows.telling import words
+from workflows.wording import is_explained
 
 
 class NoteForm(ReasonForm):
@@ -24,8 +26,16 @@ def _consequences(row: Workflow) -> Iterator[str]:
         yield "The step can still be run again. If it is given up again, it needs a person again."
 
 
+def is_the_next(row: Workflow) -> bool:
+    """Whether a retry alone does not help, because the failure is explained: the patient is told."""
+    return row.status == Workflow.Status.FAILED and is_explained(
+        wording_of_type(row.workflow_type), row.last_error_code
+    )
+
+
 ACKNOWLEDGE = Verb(
     slug="acknowledge",
+    main=is_the_next,
     label="Acknowledge",
     permission=operations.ACKNOWLEDGE,
     operation=operations.acknowledge,

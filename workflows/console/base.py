@@ -179,7 +179,7 @@ class ConsoleAdmin(ModelAdmin):
         possible = [v for v in verbs if v.applies(row) and v.is_for(request.user)]
         barred = {verb: why for verb in possible if (why := verb.why_not(row, request.user))}
         # The last one: what a feature has begun, such as a correction or a pause, comes before a retry.
-        main = next((verb for verb in reversed(possible) if verb.main and not verb.dangerous), None)
+        main = next((verb for verb in reversed(possible) if verb.leads(row)), None)
         offered = sorted((verb for verb in possible if verb not in barred), key=lambda verb: verb is not main)
         return TemplateResponse(
             request,

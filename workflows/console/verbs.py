@@ -102,9 +102,13 @@ class Verb:
     form: type[ReasonForm] = ReasonForm
     dangerous: bool = False
     rare: bool = False
-    main: bool = False
+    main: bool | Callable[[Any], bool] = False
     shows: str = ""
     key: str = ""
+
+    def leads(self, row: Any) -> bool:
+        """Whether it may be the row's primary button: none is red."""
+        return (self.main(row) if callable(self.main) else self.main) and not self.dangerous
 
     def is_for(self, user: Any) -> bool:
         permissions = (self.permission,) if isinstance(self.permission, str) else self.permission

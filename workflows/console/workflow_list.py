@@ -34,7 +34,7 @@ from workflows.wording import name_of_code
 
 RETRY = Verb(
     slug="retry",
-    main=True,
+    main=lambda row: not acknowledging.is_the_next(row) and row.acknowledged_failure != row.completed_at,
     label="Retry",
     permission=operations.RETRY,
     operation=operations.retry,

@@ -12,7 +12,7 @@ import pytest
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.db import connection
-from django.db.models import AutoField, Model
+from django.db.models import AutoField, F, Model
 from django.utils import timezone
 
 from tests.postgres import without_triggers
@@ -53,6 +53,17 @@ OFFERED: list[tuple[str, Callable[[], Workflow], list[str]]] = [
     ("auditor", rows.given_up, ["Place a legal hold"]),
     ("auditor", rows.retrying, ["Place a legal hold"]),
 ]
+
+
+def test_a_retry_is_the_primary_button_only_where_it_may_help(as_: Login) -> None:
+    support = as_("support")
+    full = {"workflow_type": "onboarding", "current_step": "enroll_in_program", "last_error_code": "program_full"}
+    told = rows.failed()
+    Workflow.objects.filter(pk=told.pk).update(acknowledged_failure=F("completed_at"))
+    for row, main in ((rows.failed(), "Retry"), (rows.failed(**full), "Acknowledge"), (told, "")):
+        shown = support.get(f"{LIST}{row.pk}/change/").context
+        assert (shown["main"].label if shown["main"] else "") == main
+        assert "Retry" in [verb.label for verb, _ in shown["verbs"]]
 
 
 def test_buttons_follow_state_and_permission(as_: Login) -> None:
