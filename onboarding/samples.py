@@ -146,7 +146,8 @@ def _payload(key: UUID, rng: random.Random) -> dict[str, Any]:
             "last_name": last_name,
             "date_of_birth": (date(1955, 1, 1) + timedelta(days=rng.randrange(365 * 45))).isoformat(),
             "sex": sex,
-            "phone": f"+1202555{rng.randrange(100, 200):04}",
+            # 555-0100 to 555-0199 belong to nobody, in any area; with one area many would share a number.
+            "phone": f"+1{201 + key.int % 780}555{rng.randrange(100, 200):04}",
         },
         "address": {
             "line1": f"{rng.randint(1, 999)} {rng.choice(['Main', 'Oak', 'Maple', 'Lake'])} Street",

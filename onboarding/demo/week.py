@@ -150,7 +150,7 @@ def pass_by(
             if monotonic() > patience:
                 break
             sleep(0.2)
-        _look_and_note(week, found, who)
+        _note(week, found, who)
         _date_back(week, found)
         _hold(week, who)
     return report.results(samples)
@@ -192,6 +192,7 @@ def _act(week: Week, found: Mapping[UUID, report.Result], who: Who, acted: set[i
     for task in tasks.select_related("workflow"):
         decision, clinician = week.decisions[task.workflow.idempotency_key], who("approver")
         with _unless_a_worker_has_it():
+            record_view(task.workflow_id, actor=clinician.get_username())
             if decision == "reject":
                 operations.reject(task.pk, user=clinician, reason="Another treatment suits better.")
             else:
@@ -204,6 +205,7 @@ def _act(week: Week, found: Mapping[UUID, report.Result], who: Who, acted: set[i
 
 
 def _deal_with(result: report.Result, *, is_refused: bool, for_good: bool, who: Who) -> None:
+    record_view(result.id, actor=who("support").get_username())
     if is_refused and not for_good:
         operations.retry(result.id, user=who("support"), reason="The profiles service takes addresses again.")
         return
@@ -221,11 +223,9 @@ def _unless_a_worker_has_it() -> Iterator[None]:
         return
 
 
-def _look_and_note(week: Week, found: Mapping[UUID, report.Result], who: Who) -> None:
-    """Some pages are looked at, a phone number is revealed, and a note is left: for the audit."""
+def _note(week: Week, found: Mapping[UUID, report.Result], who: Who) -> None:
+    """Phone numbers are revealed, and notes are left: for the audit."""
     failed = [result for result in found.values() if result.state == State.FAILED]
-    for result in failed:
-        record_view(result.id, actor=who("support").get_username())
     onboardings = [each for each in failed if each.mode != MOVING.name]
     for result in onboardings[-3:]:
         operations.reveal(

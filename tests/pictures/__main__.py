@@ -24,6 +24,8 @@ from tests.servers import ROOT, empty_database
 # The same submissions each time: one of each kind, so that it is soon over.
 SEED = 13
 SUBMISSIONS = 10
+# Enough for charts.
+WEEK = 60
 PATIENCE = 240.0
 
 
@@ -66,7 +68,8 @@ def demo(url: str, state: Path, submissions: int) -> Iterator[tuple[str, str]]:
     with log.open("w") as output:
         process = subprocess.Popen(
             [
-                *[sys.executable, "manage.py", "demo", "--seed", str(SEED), "--submissions", str(submissions)],
+                *[sys.executable, "manage.py", "demo", "--seed", str(SEED)],
+                *["--submissions", str(submissions), "--week", str(WEEK)],
                 *["--intake-port", intake, "--console-port", console, "--sandbox-port", sandbox],
                 *["--state", str(state)],
             ],
