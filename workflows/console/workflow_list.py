@@ -129,8 +129,8 @@ class WorkflowList(KeysetList):
 
 def _verbs() -> list[Verb]:
     of_features = [verb for each in installed() for verb in each.verbs()]
-    engines = (acknowledging.ACKNOWLEDGE, revealing.REVEAL)
-    return sorted((RETRY, RUN_NOW, CANCEL, *of_features, *engines), key=lambda verb: verb.rare)
+    engines = (RETRY, RUN_NOW, CANCEL, acknowledging.ACKNOWLEDGE)
+    return sorted((*engines, *of_features, revealing.REVEAL), key=lambda verb: verb.rare)
 
 
 @admin.register(Workflow)
