@@ -61,6 +61,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     to_approve = [each for of in extensions for each in of.awaiting(user)]
     causes = [each for of in extensions for each in of.stands_still(user)]
     is_open, filters = _is_open(given), urlencode(given)
+    most = bounded.people_limit() if is_open else None
     context = {
         **site.each_context(request),
         "title": TITLE,
@@ -68,8 +69,8 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "to_approve": [(links.to(link), sentence) for sentence, link in to_approve],
         "lines": list(lines(shown.items, filters)),
         "for_others": [] if given or after else list(lines(needs.page(_for_others(user), most=OTHERS_SHOWN).items)),
-        "number": bounded.text(number + len(groups) - len(told) + len(to_approve) + len(causes)),
-        "number_in_words": _in_words(number, len(groups) - len(told), len(to_approve), len(causes)),
+        "number": bounded.text(number + len(groups) - len(told) + len(to_approve) + len(causes), most),
+        "number_in_words": _in_words(number, len(groups) - len(told), len(to_approve), len(causes), most),
         "charged": list(map(line, charged[: needs.PAGE])),
         "charged_left": len(charged[needs.PAGE :]),
         "groups": list(map(line, others[: needs.PAGE])),
@@ -90,7 +91,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     return TemplateResponse(request, "admin/workflows/needs_a_person.html", context)
 
 
-def _in_words(listed: int, groups: int, to_approve: int, causes: int) -> str:
+def _in_words(listed: int, groups: int, to_approve: int, causes: int, most: int | None) -> str:
     """What the number at the top of the page counts, part by part; empty if that is the list alone."""
     sorts = (
         (causes, "step that fails for many", "steps that fail for many"),
@@ -98,9 +99,9 @@ def _in_words(listed: int, groups: int, to_approve: int, causes: int) -> str:
         (listed, "in the list", "in the list"),
         (groups, "cause of failures", "causes of failures"),
     )
-    return ", ".join(f"{bounded.text(each)} {one if each == 1 else many}" for each, one, many in sorts if each) * (
-        listed != listed + groups + to_approve + causes
-    )
+    return ", ".join(
+        f"{bounded.text(each, most)} {one if each == 1 else many}" for each, one, many in sorts if each
+    ) * (listed != listed + groups + to_approve + causes)
 
 
 def all_tasks(request: HttpRequest) -> tuple[QuerySet[Any, Any], str]:

@@ -99,6 +99,6 @@ class ConsoleSite(admin.AdminSite):
             "states": home.states(read),
             "panels": panels.by_place(panel for each in installed() for panel in each.home(request, read)),
             "numbers": home.numbers(read, request.user),
-            "needs_a_person": bounded.text(causes + to_approve + count(asked) + asking),
+            "needs_a_person": bounded.text(causes + to_approve + count(asked) + asking, bounded.people_limit()),
             "first_lines": home.first_lines(asked, failed),
         }

@@ -10,9 +10,17 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from workflows.postgres.statements import fetch_row
+
 # Nobody needs the difference between 10,000 and 20,000, and the database need not count them.
 COUNT_LIMIT = 10_000
+# Of what waits for people: nobody gets through more in a day, and each is looked up with its workflow.
+PEOPLE_LIMIT = 1_000
 _lower: ContextVar[int] = ContextVar("lower")
+
+
+def people_limit() -> int:
+    return min(PEOPLE_LIMIT, limit())
 
 
 def limit() -> int:
@@ -49,9 +57,10 @@ class Count:
 
     number: int
     link: Link
+    most: int | None = None  # where it stopped, if not at COUNT_LIMIT
 
     def __str__(self) -> str:
-        return text(self.number)
+        return text(self.number, self.most)
 
 
 def count(rows: QuerySet[Any]) -> int:
@@ -59,6 +68,14 @@ def count(rows: QuerySet[Any]) -> int:
     return rows[: limit() + 1].count()
 
 
-def text(number: int) -> str:
-    """A bounded count as people read it: `10,000+`."""
-    return f"{COUNT_LIMIT:,}+" if number > COUNT_LIMIT else f"{number:,}"
+def counts_for_people(*of: QuerySet[Any]) -> list[int]:
+    """How many of each there are, in one statement: one above `people_limit` if there are more."""
+    compiled = [rows.order_by().values("pk")[: people_limit() + 1].query.sql_with_params() for rows in of]
+    columns = ", ".join(f"(SELECT count(*) FROM ({sql}) one)" for sql, _ in compiled)  # noqa: S608 (the ORM's)
+    return [*fetch_row(f"SELECT {columns}", [each for _, given in compiled for each in given])]
+
+
+def text(number: int, most: int | None = None) -> str:
+    """A bounded count as people read it: `10,000+`. `most`: where it stopped, if not at COUNT_LIMIT."""
+    most = most or COUNT_LIMIT
+    return f"{most:,}+" if number > most else f"{number:,}"

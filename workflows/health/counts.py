@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import TypeVar
 
 from django.utils import timezone
@@ -82,6 +83,9 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
     figures = [found for each in installed() if (found := each.figures(at))]
     held = frozenset(key for each in figures for key in each.held)
     oldest, deserted = workers.longest_due(live, held)
+    waits = (ManualTask.objects.open(), ManualTask.objects.overdue(), Wait.objects.overdue())
+    tasks, overdue, overdue_waits = bounded.counts_for_people(*waits)
+    chores = list(late.chores())
     unknown, counted = late.of_unknown_type(), in_states(states, by_type=by_type)
     return Counts(
         at=at,
@@ -91,15 +95,15 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
         failed_today=_count(last.number + before.number, "workflow", failed=recent_failures.interval_text(day, at)),
         unexpected=_count(last.unexpected, "workflow", failed=last_hour, unexpected="yes"),
         usual_failures=recent_failures.usual_failures(before, since=day, until=at - HOUR),
-        tasks=_count(bounded.count(ManualTask.objects.open()), "manualtask", state="open"),
-        overdue=_count(bounded.count(ManualTask.objects.overdue()), "manualtask", state="overdue"),
-        overdue_waits=_count(bounded.count(Wait.objects.overdue()), "workflow", preset=OVERDUE_WAIT),
+        tasks=_for_people(tasks, "manualtask", state="open"),
+        overdue=_for_people(overdue, "manualtask", state="overdue"),
+        overdue_waits=_for_people(overdue_waits, "workflow", preset=OVERDUE_WAIT),
         states={state: _count(types.total(), "workflow", state=state.value) for state, types in counted.items()},
         types=counted if by_type else {},
         oldest=oldest,
         deserted=deserted,
-        failing_maintenance=list(late.chores().exclude(failing_since=None).order_by("failing_since")),
-        maintenance_set_aside=list(late.chores().exclude(set_aside_at=None).order_by("set_aside_at")),
+        failing_maintenance=sorted((each for each in chores if each.failing_since), key=attrgetter("failing_since")),
+        maintenance_set_aside=sorted((each for each in chores if each.set_aside_at), key=attrgetter("set_aside_at")),
         hidden=hidden.from_the_future(),
         unattended=unattended(at, [each for of in figures for each in of.wanted]),
         figures=figures,
@@ -125,3 +129,7 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
 
 def _count(number: int, model: str, **filters: str) -> Count:
     return Count(number, Link(model, filters=tuple(filters.items())))
+
+
+def _for_people(number: int, model: str, **filters: str) -> Count:
+    return replace(_count(number, model, **filters), most=bounded.people_limit())

@@ -174,12 +174,13 @@ def page(asked: Asked, *, after: Item | None = None, most: int | None = None) ->
 
 
 def count(asked: Asked) -> int:
-    """The number of rows, at most `bounded.limit` and one."""
+    """The number of rows, at most `bounded.people_limit` and one."""
     # In order, because PostgreSQL could otherwise read all rows ever given up: it cannot know how few are left.
     among = teams_and_types()
     branches = [each for rank in Rank for each in _branches(asked, rank, among)]
-    parts = [_in_order(each).values_list("pk")[: bounded.limit() + 1] for each in branches]
-    return int(_together(parts)[: bounded.limit() + 1].count()) if parts else 0
+    most = bounded.people_limit() + 1
+    parts = [_in_order(each).values_list("pk")[:most] for each in branches]
+    return int(_together(parts)[:most].count()) if parts else 0
 
 
 def tasks(asked: Asked) -> QuerySet[Any, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import BooleanField, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet
 
 from workflows import times
 from workflows.engine.side_process_heartbeat import SILENT_AFTER
@@ -57,9 +57,10 @@ def unattended(at: datetime, wanted: Iterable[Unattended] | None = None) -> list
     """
     if wanted is None:
         wanted = [each for extension in installed() for each in extension.wanted(at)]
-    rows = list(SideProcess.objects.order_by("last_seen"))
-    live = SideProcess.objects.filter(is_live(at)).values_list("kind", "takes")
-    taken = {(kind, each) for kind, takes in live for each in takes}
+    rows = list(
+        SideProcess.objects.annotate(lives=ExpressionWrapper(is_live(at), BooleanField())).order_by("last_seen")
+    )
+    taken = {(row.kind, each) for row in rows if row.lives for each in row.takes}
     taken |= {(row.kind, each) for row in rows if _is_replaced_now(row, at) for each in row.takes}
     last = {(row.kind, each): row for row in rows for each in row.takes}
     found = {(each.kind, each.name): each for each in wanted}
