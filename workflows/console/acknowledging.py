@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workflows import operations
-from workflows.console.verbs import KEPT, ReasonForm, Verb, reason_field
+from workflows.console.verbs import KEPT, ReasonForm, Verb, read_once, reason_field
 from workflows.definition import wording_of_type
 from workflows.models import Workflow
 from workflows.telling import words
@@ -39,7 +39,7 @@ ACKNOWLEDGE = Verb(
     label="Acknowledge",
     permission=operations.ACKNOWLEDGE,
     operation=operations.acknowledge,
-    applies=lambda row: bool(operations.failures_left(row)),
+    applies=lambda row: bool(_left(row)),
     consequences=_consequences,
     done="It is acknowledged.",
     seen=(("seen", operations.failures_left),),
@@ -47,9 +47,13 @@ ACKNOWLEDGE = Verb(
 )
 
 
+def _left(row: Workflow) -> list[int]:
+    return read_once(row, "failures_left", lambda: operations.failures_left(row))
+
+
 def line(workflow: Workflow) -> str:
     """Who has acknowledged the failure, when, and with which note; empty while it still needs somebody."""
-    if workflow.status == Workflow.Status.PENDING or operations.failures_left(workflow):
+    if workflow.status == Workflow.Status.PENDING or _left(workflow):
         return ""
     if not (said := operations.acknowledgement(workflow)):
         return ""

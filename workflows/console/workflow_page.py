@@ -38,6 +38,7 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
         each.attempt.traceback = authors.told(workflow.key, each.attempt.number) or each.attempt.traceback
     tasks = list(ManualTask.objects.open().filter(workflow=workflow).only("id", "task_type", "expires_at"))
     payload, context = Workflow.objects.values_list("payload", "context").get(pk=workflow.pk)
+    workflow.payload = payload  # features read it: the row came without
     newest, last = attempts[0].attempt if attempts else None, last_full_attempt([each.attempt for each in attempts])
     effects = list(Effect.objects.filter(workflow=workflow).defer("error_message").order_by("id"))
     definition = definitions().get(workflow.workflow_type)

@@ -151,18 +151,18 @@ def why_not_of_team(team: str, user: User) -> str:
     return f"It is with the team {team}, and you are not in it."
 
 
-def _asked() -> QuerySet[CaseNote]:
+def asked() -> QuerySet[CaseNote]:
     return CaseNote.objects.filter(lead_asked_at__isnull=False)
 
 
 def asking() -> QuerySet[CaseNote]:
     """The notes that ask a lead, and that nobody has acted upon."""
-    return _asked().filter(team="")
+    return asked().filter(team="")
 
 
 def handed() -> QuerySet[CaseNote]:
     """The notes that hand a workflow to a team, and that nobody has acted upon."""
-    return _asked().exclude(team="")
+    return asked().exclude(team="")
 
 
 def close_asked(after: int = 0) -> Slice:
@@ -175,7 +175,7 @@ def close_asked(after: int = 0) -> Slice:
         workflow=OuterRef("workflow"), number=OuterRef("of")
     )
     acts = acts.alias(of=KT("detail__task")).exclude(Exists(its_task), kind__in=DECISIONS)
-    over = _asked().filter(Exists(acts) | Q(workflow__status=Workflow.Status.COMPLETE))
+    over = asked().filter(Exists(acts) | Q(workflow__status=Workflow.Status.COMPLETE))
     return Slice(CaseNote.objects.filter(pk__in=over.values("pk")).update(lead_asked_at=None))
 
 

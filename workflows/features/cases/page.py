@@ -135,12 +135,16 @@ VERBS = (NOTE, ASK_LEAD, HAND_TO_TEAM, SEEN, TEAM_HAS_SEEN, NOT_DEALT_WITH)
 
 def _asking(row: Workflow) -> list[CaseNote]:
     """The notes that ask a lead."""
-    return read_once(row, "asks_lead", lambda: list(cases.asking().filter(workflow=row.pk).order_by("id")))
+    return [each for each in _asked(row) if not each.team]
 
 
 def _handed(row: Workflow) -> list[CaseNote]:
     """The notes that hand it to a team."""
-    return read_once(row, "handed_to", lambda: list(cases.handed().filter(workflow=row.pk).order_by("id")))
+    return [each for each in _asked(row) if each.team]
+
+
+def _asked(row: Workflow) -> list[CaseNote]:
+    return read_once(row, "asks_somebody", lambda: list(cases.asked().filter(workflow=row.pk).order_by("id")))
 
 
 def lines(row: Workflow) -> Iterator[Note]:

@@ -77,7 +77,8 @@ def found_with(workflow_id: int) -> list[int]:
 def why_not_ask(workflow_id: int) -> str:
     """Why nobody can ask for an erasure with this workflow now; empty if they can."""
     try:
-        return _why_not_these(found_with(workflow_id), messages_found_with(workflow_id))
+        hashes, ids = _of_workflow(workflow_id)
+        return _why_not_these(_found(hashes, ids), _messages(hashes))
     except NotAllowed as refusal:
         return str(refusal)
 
