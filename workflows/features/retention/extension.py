@@ -40,17 +40,17 @@ class RetentionExtension(Extension):
     subcommand_groups = (("erase", "what a person was found by and has sent, because they ask for it"),)
 
     def lists(self) -> Sequence[ModuleType]:
-        from workflows.features.retention import page
+        from workflows.features.retention import erasure_page, page
 
-        return (page,)
+        return (page, erasure_page)
 
     def number_awaiting(self, user: User) -> int:
         return erasing.to_approve(user).count()
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
-        from workflows.features.retention import page  # registers a page: only once the models are ready
+        from workflows.features.retention import erasure_page  # registers a page: only once the models are ready
 
-        return page.awaiting(user)
+        return erasure_page.awaiting(user)
 
     def subcommands(self) -> Mapping[str, Subcommand]:
         from workflows.features.retention import command  # only this command needs it
