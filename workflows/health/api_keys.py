@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from workflows.models import ApiKey
+from workflows.postgres import often
 
 # Days before its end at which a key is told of, and told of as urgent; 0: it has expired, and its client is refused.
 TOLD = SOON, VERY_SOON, EXPIRED = 30, 7, 0
@@ -16,14 +19,28 @@ TOLD = SOON, VERY_SOON, EXPIRED = 30, 7, 0
 IDLE = timedelta(days=1, hours=2)
 
 
+def numbers(at: datetime) -> dict[int, int]:
+    """The number of keys that are told of, by days. One statement."""
+    ends = [end for (end,) in often.fetch_all(*_ends())]
+    return {days: sum(end <= at + timedelta(days=days) for end in ends) for days in TOLD}
+
+
+@cache
+def _ends() -> tuple[str, tuple[Any, ...]]:
+    sql, parameters = expiring(SOON).values_list("expires_at").query.sql_with_params()
+    return sql, parameters
+
+
 def expiring(days: int) -> QuerySet[ApiKey]:
     """The keys that expire within so many days and have no successor that replaces them, or are used although they do;
     and those that have expired and are still tried."""
-    now = timezone.now()
+    now = Now()
     same = {each: OuterRef(each) for each in ("name", "tenant", "types", "queues", "verbs", "may")}
     longer = Q(expires_at=None) | Q(expires_at__gt=OuterRef("expires_at"))
     replaced = Exists(ApiKey.objects.filter(longer, pk__gt=OuterRef("pk"), revoked_at=None, **same))
     in_use = Q(last_used_at__gt=now - IDLE)
     soon = Q(expires_at__gt=now, expires_at__lte=now + timedelta(days=days)) & (in_use | ~replaced)
     tried = Q(expires_at__lte=now, last_used_at__gt=F("expires_at")) & in_use
-    return ApiKey.objects.filter(soon | tried, revoked_at=None).order_by("expires_at")
+    return ApiKey.objects.filter(soon | tried, revoked_at=None, expires_at__lte=now + timedelta(days=days)).order_by(
+        "expires_at"
+    )

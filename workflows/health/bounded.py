@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from django.db.models import QuerySet
 
-from workflows.postgres.statements import fetch_row
+from workflows.postgres import often
 
 # Nobody needs the difference between 10,000 and 20,000, and the database need not count them.
 COUNT_LIMIT = 10_000
@@ -68,11 +69,24 @@ def count(rows: QuerySet[Any]) -> int:
     return rows[: limit() + 1].count()
 
 
-def counts_for_people(*of: QuerySet[Any]) -> list[int]:
-    """How many of each there are, in one statement: one above `people_limit` if there are more."""
-    compiled = [rows.order_by().values("pk")[: people_limit() + 1].query.sql_with_params() for rows in of]
+def count_of(rows: Callable[[], QuerySet[Any]]) -> int:
+    """As `count`, for what is always the same query."""
+    return counts_of(rows, most=limit())[0]
+
+
+def counts_of(*of: Callable[[], QuerySet[Any]], most: int) -> list[int]:
+    """How many of each there are, up to one more than `most`, in one statement.
+
+    For what are always the same queries: Django builds them once, which takes longer than to run them.
+    """
+    return [*often.fetch_row(*_counting(of, most + 1))]
+
+
+@cache
+def _counting(of: tuple[Callable[[], QuerySet[Any]], ...], most: int) -> tuple[str, tuple[Any, ...]]:
+    compiled = [rows().order_by().values("pk")[:most].query.sql_with_params() for rows in of]
     columns = ", ".join(f"(SELECT count(*) FROM ({sql}) one)" for sql, _ in compiled)  # noqa: S608 (the ORM's)
-    return [*fetch_row(f"SELECT {columns}", [each for _, given in compiled for each in given])]
+    return f"SELECT {columns}", tuple(each for _, given in compiled for each in given)
 
 
 def text(number: int, most: int | None = None) -> str:

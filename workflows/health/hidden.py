@@ -7,7 +7,7 @@ from datetime import datetime
 
 from workflows.definition import definitions
 from workflows.health import bounded
-from workflows.postgres.statements import fetch_row
+from workflows.postgres.often import fetch_row
 
 # Seconds. Small corrections of a clock need no report.
 CLOCK_TOLERANCE = 5.0
@@ -32,17 +32,18 @@ def from_the_future() -> FromTheFuture | None:
 
     None of them has started. Searches a bounded number of the workflows that are due next.
     """
-    number, last = 0, None
-    for queue in sorted({definition.queue for definition in definitions().values()}):
-        found, until = fetch_row(
-            """SELECT count(*), max(invisible_until)
-                 FROM (SELECT created_at, invisible_until FROM workflows_workflow
-                        WHERE status = 'PENDING' AND NOT begun AND queue = %(queue)s
-                          AND invisible_until > statement_timestamp() + %(tolerance)s * interval '1 second'
-                        ORDER BY invisible_until, id LIMIT %(limit)s) next
-                WHERE invisible_until <= created_at""",
-            {"queue": queue, "tolerance": CLOCK_TOLERANCE, "limit": bounded.limit() + 1},
-        )
-        number += found
-        last = max(filter(None, (last, until)), default=None)
+    number, last = fetch_row(
+        """SELECT count(*), max(invisible_until)
+             FROM unnest(%(queues)s::text[]) AS of (queue) CROSS JOIN LATERAL (
+                  SELECT created_at, invisible_until FROM workflows_workflow w
+                   WHERE status = 'PENDING' AND NOT begun AND w.queue = of.queue
+                     AND invisible_until > statement_timestamp() + %(tolerance)s * interval '1 second'
+                   ORDER BY invisible_until, id LIMIT %(limit)s) next
+            WHERE invisible_until <= created_at""",
+        {
+            "queues": sorted({definition.queue for definition in definitions().values()}),
+            "tolerance": CLOCK_TOLERANCE,
+            "limit": bounded.limit() + 1,
+        },
+    )
     return FromTheFuture(number, last) if last else None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 
@@ -15,8 +16,9 @@ from workflows.engine.claim import POOLS
 from workflows.health import bounded
 from workflows.models import Chore, Workflow
 from workflows.models.workflow import AWAITS_RELEASE, PARKED_SQL
+from workflows.postgres import often
+from workflows.postgres.often import fetch_all, fetch_row
 from workflows.postgres.skip_scan import skip_scan
-from workflows.postgres.statements import fetch_all, fetch_row
 from workflows.signals.waking import ADDRESSED, LISTENS
 from workflows.state import parking
 
@@ -151,8 +153,15 @@ def of_unknown_type() -> Counter[tuple[str, bool]]:
 
     They have not finished, and some may need a refund. Without such a release they wait for ever.
     """
-    found = Workflow.objects.filter(AWAITS_RELEASE).values_list("workflow_type", "compensating")
-    return Counter(found[: bounded.limit() + 1])
+    found = often.fetch_all(*_awaiting_release(bounded.limit() + 1))
+    return Counter({(name, is_reversed): number for name, is_reversed, number in found})
+
+
+@cache
+def _awaiting_release(most: int) -> tuple[str, tuple[Any, ...]]:
+    rows = Workflow.objects.filter(AWAITS_RELEASE).values_list("workflow_type", "compensating")[:most]
+    sql, parameters = rows.query.sql_with_params()
+    return f"SELECT *, count(*) FROM ({sql}) waiting GROUP BY 1, 2", parameters  # noqa: S608 (the ORM's)
 
 
 # The oldest in each state, by that state's index; of parked workflows, the oldest of each service.
@@ -166,25 +175,9 @@ OLDEST_OF_EACH = f"""
     (SELECT id, workflow_type, created_at FROM workflows_workflow
       WHERE status = 'PENDING' AND parked_on = '' AND waiting_for <> '' ORDER BY id LIMIT %(oldest)s)
      UNION ALL
-    SELECT parked.* FROM unnest(%(services)s::text[]) service CROSS JOIN LATERAL (
+    SELECT parked.* FROM {parking.NAMES} names CROSS JOIN LATERAL (
         SELECT id, workflow_type, created_at FROM workflows_workflow
-         WHERE {PARKED_SQL} AND parked_on = service ORDER BY id LIMIT %(oldest)s) parked"""  # noqa: S608 (ours)
-
-
-def stuck(longest: Mapping[str, timedelta]) -> dict[str, int]:
-    """How many unfinished workflows of each type are older than that. Only the oldest of each state are checked.
-
-    A retried workflow is as old as its submission.
-    """
-    found = fetch_all(
-        f"""SELECT types.name, count(oldest.created_at)
-              FROM unnest(%(types)s::text[], %(longest)s::interval[]) types (name, longest)
-              LEFT JOIN ({OLDEST_OF_EACH}) oldest
-                ON oldest.workflow_type = types.name AND oldest.created_at < statement_timestamp() - types.longest
-             GROUP BY types.name ORDER BY types.name""",  # noqa: S608 (ours)
-        {"types": list(longest), "longest": list(longest.values()), "services": parking.names(), "oldest": OLDEST},
-    )
-    return dict(found)
+         WHERE {PARKED_SQL} AND parked_on = names.service ORDER BY id LIMIT %(oldest)s) parked"""  # noqa: S608 (ours)
 
 
 def chores() -> QuerySet[Chore]:
@@ -192,7 +185,6 @@ def chores() -> QuerySet[Chore]:
     return Chore.objects.filter(name__in=maintenance.tasks_of(extension.of_workers()))
 
 
-def silent_chores(at: datetime) -> dict[str, float]:
+def silent(of: Sequence[Chore], at: datetime) -> dict[str, float]:
     """For how many seconds each maintenance task has been due and not done; 0 if it is in time."""
-    due = chores().order_by("name").values_list("name", "due_at")
-    return {name: max(0.0, (at - due_at).total_seconds()) for name, due_at in due}
+    return {each.name: max(0.0, (at - each.due_at).total_seconds()) for each in of}

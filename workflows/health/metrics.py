@@ -11,8 +11,6 @@ from workflows.health import (
     counts,
     late,
     money_at_risk,
-    needs_a_person,
-    open_tasks,
     recent_failures,
     surroundings,
     workers,
@@ -93,7 +91,7 @@ def _workers(found: Counts) -> Iterator[Family]:
         "onramp_workers_by_release",
         "Live worker processes, by the release that they run.",
         ["release"],
-        (([release], number) for release, number in workers.releases_of_workers(found.at).items()),
+        (([release], number) for release, number in found.workers_by_release.items()),
     )
     yield Family(
         "onramp_unattended",
@@ -113,12 +111,12 @@ def _failures(found: Counts) -> Iterator[Family]:
     yield one(
         "onramp_unacknowledged_failures",
         "Failed workflows that nobody has acknowledged.",
-        bounded.count(needs_a_person.failures()),
+        found.unacknowledged,
     )
     yield one(
         "onramp_forgotten_failures",
         f"Those of them that failed a day ago and need somebody; of the {recent_failures.FORGOTTEN:,} newest.",
-        recent_failures.forgotten_failures(found.at),
+        found.forgotten,
     )
     yield one(
         "onramp_long_unclear_charges",
@@ -198,12 +196,12 @@ def _late(found: Counts) -> Iterator[Family]:
         "onramp_chore_silent_seconds",
         "How long each maintenance task has been due, and no worker has done it.",
         ["chore"],
-        (([name], silent) for name, silent in late.silent_chores(found.at).items()),
+        (([name], silent) for name, silent in late.silent(found.chores, found.at).items()),
     )
 
 
 def _tasks_by_type(found: Counts) -> Iterator[Family]:
-    tasks = open_tasks.open_tasks_by_type()
+    tasks = found.tasks_by_type
     yield Family(
         "onramp_tasks",
         "Questions that wait for a person, by type.",
@@ -235,6 +233,7 @@ def _promises() -> Iterator[Family]:
 
 
 def _rest(found: Counts) -> Iterator[Family]:
+    oldest_transaction, archive_failing = surroundings.server()
     yield one(
         "onramp_failed_reversals",
         "Calls that are to be undone, and whose undo has failed.",
@@ -244,23 +243,23 @@ def _rest(found: Counts) -> Iterator[Family]:
         "onramp_lost_workers",
         "Workers, consumers and relays that fell silent in the last hour and did not say that they stop.",
         ["host"],
-        (([host], number) for host, number in surroundings.lost_workers(found.at).items()),
+        (([host], number) for host, number in surroundings.lost_workers().items()),
     )
     yield Family(
         "onramp_api_keys_expiring",
         "API keys in use that expire within so many days; 0: they have expired, and their clients are refused.",
         ["days"],
-        (([str(days)], api_keys.expiring(days).count()) for days in api_keys.TOLD),
+        (([str(days)], number) for days, number in api_keys.numbers(found.at).items()),
     )
     yield one(
         "onramp_oldest_transaction_seconds",
         "How long a session of the database has been in a transaction, of those that the role may see.",
-        surroundings.oldest_transaction(),
+        oldest_transaction,
     )
     yield one(
         "onramp_archive_failing_seconds",
         "How long PostgreSQL has archived no WAL, if the last try failed.",
-        surroundings.archive_failing(),
+        archive_failing,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -17,8 +18,7 @@ from workflows.health import bounded, late
 from workflows.models import Workflow
 from workflows.operations.amounts import total
 from workflows.operations.payments import charges_among, failed_with_a_charge
-from workflows.postgres.statements import fetch_all, fetch_row
-from workflows.state import parking
+from workflows.postgres.often import fetch_all, fetch_row
 from workflows.waits.declared import UNDECLARED_TASK_TYPE
 
 # Only the newest failures that nobody has acknowledged are checked, while they are new. If there are more, their number
@@ -110,28 +110,46 @@ def overdue() -> dict[str, int]:
 
 # A lookup settles a call at the next attempt, minutes later. After so long a person has to look.
 UNCLEAR_FOR = timedelta(hours=1)
-_LONG_UNCLEAR = f"""
-    SELECT DISTINCT w.id FROM ({late.OLDEST_OF_EACH}) w
-     CROSS JOIN LATERAL (
-           SELECT FROM workflows_effect e {charges.JOIN}
-            WHERE e.workflow_id = w.id AND {charges.UNCLEAR} AND e.state IN ('intent', 'unknown')
-              AND e.first_begun_at <= statement_timestamp() - %(unclear_for)s::interval LIMIT 1) charged
+_OF_THE_OLDEST = f"""
+    WITH w AS MATERIALIZED ({late.OLDEST_OF_EACH}),
+         in_doubt AS MATERIALIZED (
+           SELECT DISTINCT w.id FROM ({charges.calls_of("SELECT id, workflow_type FROM w")}) e
+             JOIN w ON w.id = e.workflow_id {charges.JOIN}
+            WHERE {charges.UNCLEAR} AND e.state IN ('intent', 'unknown')
+              AND e.first_begun_at <= statement_timestamp() - %(unclear_for)s::interval)
+    SELECT w.workflow_type, count(*) FROM w
+      JOIN unnest(%(names)s::text[], %(longest)s::interval[]) stuck (name, longest)
+        ON w.workflow_type = stuck.name AND w.created_at < statement_timestamp() - stuck.longest
+     GROUP BY 1
+     UNION ALL
+    SELECT NULL, id FROM in_doubt
      WHERE (SELECT true FROM workflows_manualtask t
-             WHERE t.workflow_id = w.id AND t.state = 'open' LIMIT 1) IS NULL"""  # noqa: S608 (ours)
+             WHERE t.workflow_id = in_doubt.id AND t.state = 'open' LIMIT 1) IS NULL"""  # noqa: S608 (ours)
+
+
+class OfTheOldest(NamedTuple):
+    """`stuck`: by type, how many are older than the type's longest time. `unclear`: see `long_unclear_charges`."""
+
+    stuck: dict[str, int]
+    unclear: list[int]
+
+
+def of_the_oldest(longest: Mapping[str, timedelta]) -> OfTheOldest:
+    """Checks only the oldest unfinished workflows in each state. A retried workflow is as old as its submission."""
+    of_types = {"names": list(longest), "longest": list(longest.values())}
+    found = fetch_all(
+        _OF_THE_OLDEST, {**of_types, "unclear_for": UNCLEAR_FOR, "oldest": late.OLDEST, **charges.parameters()}
+    )
+    stuck = {**dict.fromkeys(sorted(longest), 0), **{name: number for name, number in found if name is not None}}
+    return OfTheOldest(stuck, [pk for name, pk in found if name is None])
 
 
 def long_unclear_charges() -> list[int]:
     """Workflows under way with a charge in doubt for an hour, and without a question to a person.
 
-    The lookup fails, or its service is down. Checks only the oldest workflows in each state.
+    The lookup fails, or its service is down.
     """
-    parameters = {
-        "unclear_for": UNCLEAR_FOR,
-        "services": parking.names(),
-        "oldest": late.OLDEST,
-        **charges.parameters(),
-    }
-    return [pk for (pk,) in fetch_all(_LONG_UNCLEAR, parameters)]
+    return of_the_oldest({}).unclear
 
 
 _UNCLEAR = f"""

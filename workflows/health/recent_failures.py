@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
-from django.db import models
-from django.db.models import Case, Q, QuerySet, When
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from workflows import times
-from workflows.definition import definitions
+from workflows.definition import definitions, wording_of_type
 from workflows.errors import DUPLICATES
 from workflows.health import bounded
 from workflows.models import Workflow
-from workflows.models.workflow import UNACKNOWLEDGED
+from workflows.models.workflow import UNACKNOWLEDGED_SQL
+from workflows.postgres.statements import fetch_all
 from workflows.wording import ENGINE_CODES, Wording, is_explained, words_for_code
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -80,26 +81,61 @@ class FailedWorkflows:
     earliest: datetime | None  # of those that are counted
 
 
-def failures(since: datetime, until: datetime) -> FailedWorkflows:
-    """The latest failures, up to the limit of counts."""
-    latest = failed_between(Workflow.objects.all(), since, until).order_by("-completed_at")[: bounded.limit() + 1]
-    told = latest.annotate(counts=Case(When(is_unexpected(), then=1))).aggregate(
-        number=models.Count("completed_at"), unexpected=models.Count("counts"), earliest=models.Min("completed_at")
-    )
-    return FailedWorkflows(**told)
+class Recent(NamedTuple):
+    """The failures of the last hour and of the time before it; those that nobody has acknowledged, and the forgotten.
+
+    `forgotten` are unacknowledged for a day, of the newest, without those of codes that need nobody.
+    """
+
+    last: FailedWorkflows
+    before: FailedWorkflows
+    unacknowledged: int
+    forgotten: int
+
+
+_LATEST = """(SELECT workflow_type, last_error_code, completed_at FROM workflows_workflow
+                WHERE status = 'FAILED' AND cancelled_at IS NULL AND completed_at >= %({since})s
+                  AND completed_at < %({until})s AND last_error_code <> ALL (%(duplicates)s)
+                ORDER BY completed_at DESC LIMIT %(limit)s)"""
+_READ = f"""
+    WITH found (what, workflow_type, code, at) AS (
+        SELECT 'last', * FROM {_LATEST.format(since="hour", until="at")} last
+         UNION ALL
+        SELECT 'before', * FROM {_LATEST.format(since="day", until="hour")} before
+         UNION ALL
+        SELECT 'old', * FROM (
+               SELECT workflow_type, last_error_code, completed_at FROM workflows_workflow
+                WHERE {UNACKNOWLEDGED_SQL} AND completed_at < %(yesterday)s
+                ORDER BY completed_at DESC LIMIT %(forgotten)s) old
+         UNION ALL
+        SELECT 'left', '', '', NULL FROM (
+               SELECT FROM workflows_workflow WHERE {UNACKNOWLEDGED_SQL} LIMIT %(limit)s) unacknowledged)
+    SELECT what, workflow_type, code, count(*), min(at) FROM found GROUP BY 1, 2, 3"""  # noqa: S608 (ours)
+
+
+def read(at: datetime) -> Recent:
+    """All of them. Of the last hour and of the time before, the latest up to the limit of counts are read."""
+    (day, _), limit = window(at, 24, HOUR), bounded.limit() + 1
+    times_of = {"at": at, "hour": at - HOUR, "day": day, "yesterday": at - DAY}
+    found = fetch_all(_READ, {**times_of, "duplicates": list(DUPLICATES), "limit": limit, "forgotten": FORGOTTEN})
+    told = {what: [each for which, *each in found if which == what] for what in ("last", "before", "old", "left")}
+    needs = [
+        number
+        for of_type, code, number, _ in told["old"]
+        if not words_for_code(wording_of_type(of_type), code).asks_nobody
+    ]
+    return Recent(_failed(told["last"]), _failed(told["before"]), sum(each[2] for each in told["left"]), sum(needs))
+
+
+def _failed(found: Sequence[Sequence[Any]]) -> FailedWorkflows:
+    unexpected = (number for of, code, number, _ in found if not is_explained(wording_of_type(of), code))
+    earliest = min((at for *_, at in found), default=None)
+    return FailedWorkflows(sum(number for _, _, number, _ in found), sum(unexpected), earliest)
 
 
 def is_unexpected() -> Q:
     """A condition for failed workflows whose code has no words that make it the patient's own."""
     return ~_with_code(is_explained)
-
-
-def forgotten_failures(at: datetime) -> int:
-    """The number of failures that nobody has acknowledged for a day, without those of codes that need nobody."""
-    old = Workflow.objects.filter(UNACKNOWLEDGED, completed_at__lt=at - DAY).order_by("-completed_at")[:FORGOTTEN]
-    asks_somebody = ~_with_code(lambda wording, code: words_for_code(wording, code).asks_nobody)
-    told = old.annotate(counts=Case(When(asks_somebody, then=1)))
-    return int(told.aggregate(number=models.Count("counts"))["number"])
 
 
 def _with_code(holds: Callable[[Wording, str], bool]) -> Q:

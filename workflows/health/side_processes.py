@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import BooleanField, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from workflows import times
 from workflows.engine.side_process_heartbeat import SILENT_AFTER
@@ -43,13 +43,6 @@ def newest() -> QuerySet[SideProcess]:
     return SideProcess.objects.order_by(F("stopped_at").desc(nulls_first=True), "kind", "name")[:LISTED]
 
 
-def silent(at: datetime) -> QuerySet[SideProcess]:
-    """The processes that fell silent without saying that they stop, and that their host has not replaced."""
-    alike = {each: OuterRef(each) for each in ("host", "kind", "takes")}
-    replaced = Exists(SideProcess.objects.filter(is_live(at), **alike))
-    return SideProcess.objects.filter(stopped_at=None).exclude(is_live(at)).exclude(replaced)
-
-
 def unattended(at: datetime, wanted: Iterable[Unattended] | None = None) -> list[Unattended]:
     """What no live process takes, of what the features want taken and what the last dead consumer took.
 
@@ -57,10 +50,10 @@ def unattended(at: datetime, wanted: Iterable[Unattended] | None = None) -> list
     """
     if wanted is None:
         wanted = [each for extension in installed() for each in extension.wanted(at)]
-    rows = list(
-        SideProcess.objects.annotate(lives=ExpressionWrapper(is_live(at), BooleanField())).order_by("last_seen")
-    )
-    taken = {(row.kind, each) for row in rows if row.lives for each in row.takes}
+    rows = list(SideProcess.objects.order_by("last_seen"))
+    since = at - timedelta(seconds=SILENT_AFTER)
+    live = [row for row in rows if row.stopped_at is None and row.last_seen >= since]
+    taken = {(row.kind, each) for row in live for each in row.takes}
     taken |= {(row.kind, each) for row in rows if _is_replaced_now(row, at) for each in row.takes}
     last = {(row.kind, each): row for row in rows for each in row.takes}
     found = {(each.kind, each.name): each for each in wanted}

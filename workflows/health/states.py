@@ -4,35 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from django.core.exceptions import EmptyResultSet
-from django.db import connection
 from django.db.models import QuerySet
 
 from workflows.health import bounded
 from workflows.health.selecting import with_ids
 from workflows.models import State, Workflow
+from workflows.postgres import often
 
 
 def in_states(states: Collection[State], *, by_type: bool) -> dict[State, Counter[str]]:
     """The number of rows in each of these states, by type, or all under an empty name. Stops at a limit."""
-    limit = bounded.limit()
-    parts = list(_compiled(frozenset(states) - {State.QUEUED}, limit))
-    if State.QUEUED in states:
-        parts.append((State.QUEUED, *_queued(limit)))
-    column = "workflow_type" if by_type else "''"
-    counting = " UNION ALL ".join(
-        f"SELECT '{state}', {column}, count(*) FROM ({sql}) of_state GROUP BY 2"  # noqa: S608 (the ORM's)
-        for state, sql, _ in parts
-    )
     found: dict[State, Counter[str]] = {state: Counter() for state in State if state in states}
-    with connection.cursor() as cursor:
-        cursor.execute(counting, [each for _, _, given in parts for each in given])
-        for state, workflow_type, number in cursor.fetchall():
-            found[State(state)][workflow_type] = number
+    for state, workflow_type, number in often.fetch_all(*_counting(frozenset(states), bounded.limit(), by_type)):
+        found[State(state)][workflow_type] = number
     return found
 
 
@@ -43,17 +30,19 @@ def of(ids: Collection[int]) -> Counter[State]:
 
 
 @cache
-def _compiled(states: frozenset[State], limit: int) -> list[tuple[State, str, tuple[Any, ...]]]:
-    """The SQL of each state's first rows, cached: Django takes longer to compile it than to run it."""
-    return [(state, *_sql(Workflow.objects.in_state(state), limit)) for state in sorted(states)]
+def _counting(states: frozenset[State], limit: int, by_type: bool) -> tuple[str, tuple[Any, ...]]:
+    """The statement, cached: Django takes longer to compile it than to run it."""
+    column, parts, given = "workflow_type" if by_type else "''", [], list[Any]()
+    for state in sorted(states):
+        sql, parameters = _queued(limit) if state == State.QUEUED else _sql(Workflow.objects.in_state(state), limit)
+        parts.append(f"SELECT '{state}', {column}, count(*) FROM ({sql}) of_state GROUP BY 2")  # noqa: S608 (the ORM's)
+        given.extend(parameters)
+    return " UNION ALL ".join(parts), tuple(given)
 
 
 def _queued(limit: int) -> tuple[str, tuple[Any, ...]]:
     """The SQL of the queued rows, which are two sets."""
-    compiled = []
-    for rows in Workflow.objects.queued(limit):
-        with suppress(EmptyResultSet):
-            compiled.append(_sql(rows, limit))
+    compiled = [_sql(rows, limit) for rows in Workflow.objects.queued_at_once(limit)]
     together = " UNION ALL ".join(f"(SELECT * FROM ({sql}) one)" for sql, _ in compiled)  # noqa: S608 (the ORM's)
     return f"{together} LIMIT {limit + 1}", tuple(each for _, given in compiled for each in given)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from workflows.extension import installed
 from workflows.health import bounded
 from workflows.health.bounded import Count, Link
-from workflows.postgres.statements import fetch_row
+from workflows.postgres.often import fetch_row
 
 
 class Undecided(NamedTuple):

@@ -6,17 +6,15 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.db import connection
 from django.db.models import Q
 
 from workflows.engine import lease
 from workflows.engine.claim import COMPENSATION
 from workflows.health import bounded, late
 from workflows.health.late import BEGUN, FRESH, QUEUES
-from workflows.models import WorkerProcess
-from workflows.postgres.statements import fetch_all
+from workflows.postgres.often import fetch_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +32,26 @@ def is_live(at: datetime) -> Q:
     return Q(stopped_at=None, last_seen__gte=at - timedelta(seconds=lease.lease_seconds()))
 
 
-def live_workers(at: datetime) -> list[tuple[str, str, int]]:
-    """The number of live workers, by queue and by what they take of it. Each process has a row."""
-    counted: dict[tuple[str, str], int] = {}
-    for queue, only in WorkerProcess.objects.filter(is_live(at)).values_list("queue", "only")[: bounded.COUNT_LIMIT]:
-        counted[queue, only] = counted.get((queue, only), 0) + 1
-    return [(queue, only, number) for (queue, only), number in sorted(counted.items())]
+class LiveWorkers(NamedTuple):
+    """How many there are: by queue and by what they take of it, and by release. Each process has a row."""
+
+    by_queue: list[tuple[str, str, int]]
+    by_release: dict[str, int]
 
 
-def releases_of_workers(at: datetime) -> dict[str, int]:
-    """The number of live workers, by release."""
-    found = WorkerProcess.objects.filter(is_live(at)).values_list("release", flat=True)[: bounded.COUNT_LIMIT]
-    return dict(sorted(Counter(found).items()))
+def live_workers() -> LiveWorkers:
+    """The live workers, in one statement."""
+    found = fetch_all(
+        """SELECT queue, "only", release, count(*) FROM workflows_workerprocess
+            WHERE stopped_at IS NULL AND last_seen >= statement_timestamp() - make_interval(secs => %(lease)s)
+            GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""",
+        {"lease": lease.lease_seconds()},
+    )
+    by_queue, by_release = Counter[tuple[str, str]](), Counter[str]()
+    for queue, only, release, number in found:
+        by_queue[queue, only] += number
+        by_release[release] += number
+    return LiveWorkers([(*of, number) for of, number in by_queue.items()], dict(sorted(by_release.items())))
 
 
 def longest_due(
@@ -113,9 +119,8 @@ def _heads(held: Collection[str]) -> list[tuple[Any, ...]]:
     """
     due = """SELECT id, invisible_until, compensating, begun, workflow_type FROM workflows_workflow
                           WHERE queue = queues.queue AND invisible_until <= statement_timestamp()"""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""WITH RECURSIVE {QUEUES}
+    return fetch_all(
+        f"""WITH RECURSIVE {QUEUES}
                SELECT queue, undoing, head.id, head.invisible_until, head.workflow_type
                  FROM queues CROSS JOIN LATERAL (
                     (SELECT true AS undoing, id, invisible_until, workflow_type FROM workflows_workflow w
@@ -134,7 +139,5 @@ def _heads(held: Collection[str]) -> list[tuple[Any, ...]]:
                         AND NOT EXISTS (SELECT FROM workflows_attempt a
                                          WHERE a.workflow_id = w.id AND a.closed_at IS NULL)
                       ORDER BY invisible_until, id LIMIT 1)) head""",  # noqa: S608 (the names are ours)
-            {"limit": bounded.limit(), "held": list(held)},
-        )
-        heads: list[tuple[Any, ...]] = cursor.fetchall()
-        return heads
+        {"limit": bounded.limit(), "held": sorted(held)},
+    )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from workflows import charges
 from workflows.charges import charges_of
@@ -14,6 +14,7 @@ from workflows.definition import wording_of_type
 from workflows.models import Workflow
 from workflows.models.workflow import UNACKNOWLEDGED_SQL
 from workflows.operations.amounts import amount, total
+from workflows.postgres import often
 from workflows.postgres.statements import fetch_all
 
 
@@ -124,7 +125,7 @@ def _found(sql: str, workflow_ids: Collection[int]) -> list[Found]:
 
 def failed_with_a_charge(newest: int) -> set[int]:
     """The workflows with a held charge among the newest failures that nobody has acknowledged."""
-    return {*_charged(_NEWEST_FAILURES, newest=newest)}
+    return {pk for pk, _ in often.fetch_all(_charged(_NEWEST_FAILURES), {"newest": newest, **charges.parameters()})}
 
 
 def charged_among(ids: Collection[int]) -> set[int]:
@@ -134,21 +135,16 @@ def charged_among(ids: Collection[int]) -> set[int]:
 
 def charges_among(ids: Collection[int]) -> dict[int, int]:
     """The number of held charges of each of these workflows that has any of its own."""
-    return _charged("SELECT id, workflow_type FROM workflows_workflow WHERE id = ANY (%(ids)s)", ids=list(ids))
+    rows = "SELECT id, workflow_type FROM workflows_workflow WHERE id = ANY (%(ids)s)"
+    return dict(fetch_all(_charged(rows), {"ids": list(ids), **charges.parameters()}))
 
 
 _NEWEST_FAILURES = f"""SELECT id, workflow_type FROM workflows_workflow WHERE {UNACKNOWLEDGED_SQL}
                         ORDER BY completed_at DESC, id DESC LIMIT %(newest)s"""  # noqa: S608 (ours)
 
 
-def _charged(rows: str, **parameters: Any) -> dict[int, int]:
-    # LATERAL, as above.
-    found = fetch_all(
-        f"""SELECT w.id, charged.number FROM ({rows}) w
-             CROSS JOIN LATERAL (
-                   SELECT count(*) AS number FROM workflows_effect e {charges.JOIN}
-                    WHERE e.workflow_id = w.id AND {charges.HELD}) charged
-             WHERE charged.number > 0""",  # noqa: S608 (ours)
-        {**parameters, **charges.parameters()},
-    )
-    return dict(found)
+def _charged(rows: str) -> str:
+    return f"""WITH w AS MATERIALIZED ({rows})
+        SELECT w.id, count(*) FROM ({charges.calls_of("SELECT id, workflow_type FROM w")}) e
+          JOIN w ON w.id = e.workflow_id {charges.JOIN}
+         WHERE {charges.HELD} GROUP BY w.id"""  # noqa: S608 (ours)

@@ -225,8 +225,8 @@ class Wire:
             return 1
         known, others, now = self._prepared.get((command.text, command.types)), 0, monotonic()
         if known is None or now >= known.until:
-            if known:
-                pgconn.send_query_params(b"DEALLOCATE " + known.name, None)
+            for key in [key for key, each in self._prepared.items() if now >= each.until]:
+                pgconn.send_query_params(b"DEALLOCATE " + self._prepared.pop(key).name, None)
                 others += 1
             self._names += 1
             known = Prepared(b"onramp_%d" % self._names, now, now + PREPARED_FOR)

@@ -14,9 +14,12 @@ from django.utils import timezone
 from tests.engine import another_connection, define
 from tests.workflows import rows
 from tests.workflows.api.test_metrics import MINUTE, _in_debug, told
+from tests.workflows.features.brake.causes import open_cause
+from tests.workflows.features.outages.services import open_circuit
 from workflows.definition import Step
 from workflows.health import bounded, late, money_at_risk, recent_failures
 from workflows.models import Chore, Effect, FollowUp, Signal, Wait, WorkerProcess, Workflow
+from workflows.postgres.wire import Wire, wire_of
 from workflows.wording import CodeWords, Money, Wording
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("engine", _in_debug.__name__)]
@@ -259,6 +262,27 @@ def test_a_scrape_reads_as_much_of_a_large_table_as_of_a_small_one(
     few, many = read
     assert few > 1_000
     assert many < few + 300, "a plan may change by a little"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_scrape_is_so_many_statements_which_are_planned_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for make in (*rows.IN_STATE.values(), rows.open_task, rows.given_up, rows.overdue_wait, rows.undelivered_message):
+        make(rows.waiting(task=False)) if make is rows.open_task else make()
+    open_circuit("payments"), open_cause()
+    wait, number = Wire._wait, 0
+
+    def count(*args: Any, **kwargs: Any) -> Any:
+        nonlocal number
+        number += 1
+        return wait(*args, **kwargs)
+
+    connection.close()
+    told(client)
+    planned = {*wire_of(connection.connection)._prepared}
+    monkeypatch.setattr(Wire, "_wait", count)
+    told(client)
+    assert {*wire_of(connection.connection)._prepared} == planned, "a parameter is another one each time"
+    assert (number, number - len(planned)) <= (37, 7), "one more needs a reason"
 
 
 @pytest.mark.slow

@@ -50,4 +50,4 @@ class BrakeExtension(Extension):
             yield Panel("standing", "admin/workflows/brake/incident.html", told)
 
     def figures(self, at: datetime) -> health.Causes:
-        return health.Causes(health.standings())
+        return health.Causes(health.standings(with_events=False))

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 LATELY = timedelta(days=1)
 
 
-def standings() -> list[Standing]:
+def standings(*, with_events: bool = True) -> list[Standing]:
     """The causes whose brake is on, or was lately, or on which workflows are parked; those in trouble come first."""
     lately, parked_on = Q(closed_at__gt=timezone.now() - LATELY), Q(name__in=parking.names())
     causes = Service.objects.exclude(step="")
-    return health.by_trouble(causes.filter(Q(opened_at__isnull=False) | lately | parked_on))
+    shown = causes.filter(Q(opened_at__isnull=False) | lately | parked_on)
+    return health.by_trouble(shown, with_events=with_events)
 
 
 def braked() -> list[Standing]:

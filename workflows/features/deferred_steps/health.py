@@ -32,7 +32,7 @@ class Deferred(Figures):
         given_up = one(
             "onramp_follow_ups_given_up",
             "Deferred steps that were given up, and that nobody has acknowledged.",
-            bounded.count(needs_a_person.given_up()),
+            bounded.count_of(needs_a_person.given_up),
         )
         late = one(
             "onramp_late_deferred_steps",

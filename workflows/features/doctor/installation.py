@@ -56,7 +56,7 @@ def system_checks() -> Iterator[Finding]:
 
 def queues() -> Iterator[Finding]:
     """Each queue of a definition, and each with workflows that are due, has live workers."""
-    live = {queue for queue, only, _ in workers.live_workers(timezone.now()) if not only}
+    live = {queue for queue, only, _ in workers.live_workers().by_queue if not only}
     due = {each.queue: each.due for each in late.backlogs(late.due_groups())}
     for queue in sorted((set(due) | {each.queue for each in definitions().values()}) - live):
         waits = due.get(queue, 0)
@@ -139,7 +139,7 @@ def maintenance_set_aside() -> Iterator[Finding]:
 
 def lost_workers() -> Iterator[Finding]:
     """No worker fell silent without a word."""
-    for host, number in surroundings.lost_workers(timezone.now()).items():
+    for host, number in surroundings.lost_workers().items():
         what = f"{number} processes of {host} fell silent in the last hour, and did not say that they stop."
         cure = "Is the host there? Start them again, or others: what workers had in hand is due again by itself."
         yield Finding(Level.WARNING, "lost workers", what, cure)

@@ -58,4 +58,4 @@ class OutagesExtension(Extension):
         return [Panel("well", "admin/workflows/service/troubled.html", {"services": troubled})] if troubled else []
 
     def figures(self, at: datetime) -> health.Services:
-        return health.Services(health.standings())
+        return health.Services(health.standings(with_events=False))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.db.models import BigIntegerField, F, OuterRef, QuerySet, Subquery, Value
 from django.utils import timezone
 
 from workflows import times
@@ -22,7 +22,7 @@ from workflows.health.reasons import NAMED, About, Level, Piece, Reason, of, rea
 from workflows.models import CircuitEvent, Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import PARKED_SQL, is_parked_on
-from workflows.postgres.statements import fetch_row
+from workflows.postgres.often import fetch_row
 from workflows.state import parking
 
 SEE_SERVICES = "workflows.view_service"
@@ -78,15 +78,15 @@ class Standing:
         return self.service.opened_at
 
 
-def standings() -> list[Standing]:
+def standings(*, with_events: bool = True) -> list[Standing]:
     """All services that a worker has met unavailable, or that workflows are parked on; those in trouble come first."""
-    return by_trouble(Service.objects.filter(step=""), parking.services())
+    return by_trouble(Service.objects.filter(step=""), parking.services(), with_events=with_events)
 
 
-def by_trouble(rows: QuerySet[Service], parked_on: Sequence[str] = ()) -> list[Standing]:
+def by_trouble(rows: QuerySet[Service], parked_on: Sequence[str] = (), *, with_events: bool = True) -> list[Standing]:
     """How these circuits stand, those in trouble first: 200 of them, and what stands for `parked_on` without a row."""
     rows = rows.order_by(F("opened_at").desc(nulls_last=True), F("since").desc(nulls_last=True), "name")
-    found = standings_of(rows, parked_on)
+    found = standings_of(rows, parked_on, with_events=with_events)
     return sorted(found, key=lambda each: (list(CircuitState).index(each.state), -each.parked.number, each.pk))
 
 
@@ -97,16 +97,19 @@ def standing(name: str) -> Standing | None:
     return next(iter(standings_of(rows, [name] if waited_for.exists() else [])), None)
 
 
-def standings_of(found: QuerySet[Service], parked_on: Sequence[str] = ()) -> list[Standing]:
+def standings_of(
+    found: QuerySet[Service], parked_on: Sequence[str] = (), *, with_events: bool = True
+) -> list[Standing]:
     """As `by_trouble`, in the order of the query."""
     story = CircuitEvent.objects.filter(service=OuterRef("name")).order_by("-id")
-    told = found.annotate(now=ClockTimestamp(), last_event=Subquery(story.values("pk")[:1]))
+    last_event = Subquery(story.values("pk")[:1]) if with_events else Value(None, BigIntegerField())
+    told = found.annotate(now=ClockTimestamp(), last_event=last_event)
     rows: list[Any] = list(told[:SERVICES_SHOWN])
     rows = [*rows, *map(_without_row, sorted(set(parked_on) - {row.name for row in rows}))]
     if not rows:
         return []
     parked_and_cap = _parked_and_cap([row.name for row in rows])
-    events = CircuitEvent.objects.in_bulk([row.last_event for row in rows if row.last_event])
+    events = CircuitEvent.objects.in_bulk([row.last_event for row in rows if row.last_event]) if with_events else {}
     standings = []
     for row in rows:
         parked, longest, since, cap = parked_and_cap[row.name]

@@ -19,8 +19,8 @@ from workflows.health.figures import Figures
 from workflows.health.reasons import WAITS_TOO_LONG, About, Level, Piece, Reason, of, reason, seconds
 from workflows.health.side_processes import RELAY, START_WITHIN, Unattended
 from workflows.models import Service
+from workflows.postgres.often import fetch_all
 from workflows.postgres.skip_scan import skip_scan
-from workflows.postgres.statements import fetch_all
 from workflows.wording import length
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from workflows.health import bounded
 from workflows.health.bounded import Count, Link
 from workflows.models import UndeliveredMessage
 from workflows.models.undelivered_message import REFUSED
+from workflows.postgres.often import fetch_all
 from workflows.postgres.skip_scan import skip_scan
-from workflows.postgres.statements import fetch_all
 
 SEE_MESSAGES = "workflows.view_undeliveredmessage"
 

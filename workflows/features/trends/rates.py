@@ -13,10 +13,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db import connection
-
 from workflows.models import StepOutcome
 from workflows.models.rollup import BOUNDS, PARKED, Grain, Metric
+from workflows.postgres import often
 from workflows.postgres.statements import fetch_all
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -104,9 +103,9 @@ def _read(
     labels = [label for label in LABELS if label in by]
     most = max(map(len, BOUNDS.values())) + 1
     buckets = ", ".join(f"coalesce(sum(buckets[{n}]), 0)::bigint" for n in range(1, most + 1))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""SELECT {", ".join(["number - 1", "metric", "at", *labels])}, sum(count)::bigint, sum(seconds), {buckets}
+    fetch = often.fetch_all if grain == Grain.TOTAL else fetch_all
+    rows = fetch(
+        f"""SELECT {", ".join(["number - 1", "metric", "at", *labels])}, sum(count)::bigint, sum(seconds), {buckets}
                   FROM unnest(%(since)s::timestamptz[], %(until)s::timestamptz[])
                        WITH ORDINALITY AS one (since, until, number)
                   JOIN workflows_rollup ON at >= one.since AND at < one.until
@@ -114,15 +113,14 @@ def _read(
                        {" ".join(f"AND {label} = %({label})s" for label in only)}
                  GROUP BY {", ".join(["number", "metric", "at", *labels])}
                  ORDER BY {", ".join(["at", "metric", *labels])}""",  # noqa: S608 (the names are ours)
-            {
-                "grain": grain,
-                "metrics": list(metrics),
-                "since": [since for since, _ in times],
-                "until": [until for _, until in times],
-                **only,
-            },
-        )
-        rows = cursor.fetchall()
+        {
+            "grain": grain,
+            "metrics": list(metrics),
+            "since": [since for since, _ in times],
+            "until": [until for _, until in times],
+            **only,
+        },
+    )
     n = len(labels)
     return [
         (

@@ -1,0 +1,63 @@
+"""Statements of figures: whose plans the session keeps, and when it must not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import monotonic
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from workflows.postgres import often, wire
+from workflows.postgres.wire import wire_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NAMED = "SELECT name, name LIKE 'a%%' FROM unnest(%(names)s::text[]) name"
+
+
+@pytest.fixture
+def raw() -> Iterator[Any]:
+    connection.close()
+    connection.ensure_connection()
+    yield connection.connection
+    connection.close()
+
+
+def kept() -> list[str]:
+    """The statements that the server keeps in this session."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement FROM pg_prepared_statements ORDER BY prepare_time")
+        return [statement for (statement,) in cursor.fetchall()]
+
+
+def test_a_statement_is_planned_once_with_its_parameters_as_constants(raw: Any) -> None:
+    for _ in range(2):
+        assert often.fetch_all(NAMED, {"names": ["a%s", "b'%"]}) == [("a%s", True), ("b'%", False)]
+        assert often.fetch_row("SELECT 'a' LIKE 'a%%'") == (True,)
+    assert len(kept()) == 2
+    assert "$1" not in kept()[0], "PostgreSQL would plan each run anew for its parameters"
+
+
+def test_behind_a_pooler_no_plan_is_kept_because_the_backend_may_be_another_one(raw: Any) -> None:
+    raw.onramp_backend = None  # see half_open
+    assert often.fetch_all(NAMED, {"names": ["a"]}) == [("a", True)]
+    assert kept() == []
+
+
+def test_the_first_statement_of_a_transaction_begins_it(raw: Any) -> None:
+    with transaction.atomic():
+        (first,) = often.fetch_row("SELECT now()")
+        (second,) = often.fetch_row("SELECT now()")
+    assert first == second
+
+
+def test_what_is_not_asked_any_more_is_dropped_when_its_minute_is_over(
+    raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    often.fetch_row("SELECT 1")
+    later = monotonic() + wire.PREPARED_FOR
+    monkeypatch.setattr(wire, "monotonic", lambda: later)
+    often.fetch_row("SELECT 2")
+    assert (kept(), len(wire_of(raw)._prepared)) == (["SELECT 2"], 1)
