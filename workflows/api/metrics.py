@@ -1,26 +1,18 @@
 """`/metrics`: the figures behind Home's first sentence, for Prometheus.
 
 All are read from the database on request. Every process gives the same answer, so Prometheus asks one.
-https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.registry import Collector
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from workflows.api.problems import Problem, api
-from workflows.health import bounded
-from workflows.health.families import Family, Histogram
+from workflows.health import bounded, series
 from workflows.health.metrics import families
-from workflows.health.series import Bounded
 from workflows.intake.metrics import exposition
 from workflows.postgres.deadlines import query_in_time
 
@@ -33,10 +25,8 @@ COUNT_LIMIT = 1_000
 def metrics(request: HttpRequest) -> HttpResponse:
     """All metrics in Prometheus' text format; without DEBUG only for clients that send METRICS_TOKEN."""
     _require_token(request)
-    registry = CollectorRegistry()
-    registry.register(Bounded(_FromDatabase()))
     with bounded.counting_to(COUNT_LIMIT):
-        text = query_in_time(lambda: generate_latest(registry))
+        text = query_in_time(lambda: series.text(families()))
     return HttpResponse(text, content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
@@ -60,23 +50,3 @@ def _require_token(request: HttpRequest) -> None:
             "Send METRICS_TOKEN: Authorization: Bearer <token>.",
             WWW_Authenticate="Bearer",
         )
-
-
-class _FromDatabase(Collector):
-    """Reads the figures from the database at each scrape, for Prometheus."""
-
-    def collect(self) -> Iterator[Metric]:
-        return map(_in_its_words, families())
-
-
-def _in_its_words(figures: Family | Histogram) -> Metric:
-    if isinstance(figures, Histogram):
-        histogram = HistogramMetricFamily(figures.name, figures.says, labels=figures.labels)
-        for labels, buckets, total in figures.values:
-            histogram.add_metric(labels, buckets, total)
-        return histogram
-    kind = CounterMetricFamily if figures.is_counter else GaugeMetricFamily
-    family = kind(figures.name, figures.says, labels=figures.labels)
-    for labels, value in figures.values:
-        family.add_metric(labels, value)
-    return family

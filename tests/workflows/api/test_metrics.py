@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client, RequestFactory
 from django.utils import timezone
-from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.servers import connecting_to
@@ -20,6 +19,7 @@ from tests.workflows.features.brake.causes import open_cause
 from tests.workflows.features.outages.services import open_circuit
 from workflows.api import metrics, urls
 from workflows.health import series
+from workflows.health.families import Family, Histogram
 from workflows.models import Chore, Workflow
 
 MINUTE = timedelta(minutes=1)
@@ -190,19 +190,24 @@ def test_no_family_has_more_series_than_prometheus_can_keep(client: Client, monk
     assert samples["series_left_out", ("onramp_workers",)] == 2
 
 
-def test_the_buckets_of_a_histogram_are_one_series(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_buckets_of_a_histogram_are_one_series_and_any_label_is_read_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(series, "MOST_SERIES", 1)
-
-    class Timed:
-        def collect(self) -> Iterator[HistogramMetricFamily]:
-            family = HistogramMetricFamily("took_seconds", "How long.", labels=["step"])
-            for step in ("charge", "enroll"):
-                family.add_metric([step], [("1", 2), ("+Inf", 3)], 4.0)
-            yield family
-
-    timed, left_out = series.Bounded(Timed()).collect()
-    assert {sample.labels["step"] for sample in timed.samples} == {"charge"}
-    assert (len(timed.samples), left_out.samples[0].value) == (4, 1)
+    odd = 'a "b" \\n \\ \n c, {d}="e" \u00e9'
+    took = [([step], [("1", 2), ("+Inf", 3)], 4.5) for step in (odd, "enroll")]
+    counted = Family("ran", 'How "often"\nit ran.', ["step"], [([odd], 2.0**60)], is_counter=True)
+    text = series.text([Histogram("took_seconds", "How long.", ["step"], took), counted])
+    timed, ran, left_out = text_string_to_metric_families(text)
+    assert [(each.name, each.labels, each.value) for each in timed.samples] == [
+        ("took_seconds_bucket", {"step": odd, "le": "1"}, 2),
+        ("took_seconds_bucket", {"step": odd, "le": "+Inf"}, 3),
+        ("took_seconds_count", {"step": odd}, 3),
+        ("took_seconds_sum", {"step": odd}, 4.5),
+    ]
+    assert [(each.name, each.labels, each.value) for each in ran.samples] == [("ran_total", {"step": odd}, 2.0**60)]
+    assert (timed.type, ran.type, ran.documentation) == ("histogram", "counter", 'How "often"\nit ran.')
+    assert left_out.samples[0].value == 1
 
 
 # --- Who may ask ----------------------------------------------------------------------------------
