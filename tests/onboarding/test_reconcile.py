@@ -77,6 +77,8 @@ def test_nothing_differs(run: Run) -> None:
     for kind in (Kind.EXISTING, Kind.CARD_INVALID, Kind.PROGRAM_FULL):
         run(kind)
     assert reconcile() == []
+    Effect.objects.update(idempotency_key="")  # as a later release writes what follows from the row
+    assert reconcile() == []
 
 
 def test_calls_that_the_ledger_has_lost_are_told_with_amount_and_submission_and_a_reversed_one_is_left_to_people(

@@ -15,7 +15,7 @@ from workflows.console.panels import by_place
 from workflows.console.path import path
 from workflows.console.phases import phases
 from workflows.definition import definitions, wording_of
-from workflows.effects import IN_DOUBT, KEPT, NOT_DONE
+from workflows.effects import IN_DOUBT, KEPT, NOT_DONE, recorded_key
 from workflows.extension import Note, installed
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, Workflow
 from workflows.search import find as finding
@@ -87,7 +87,10 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
             if each.attempt is not last
         ],
         "attempts_left_out": attempts[-1].first - 1 if attempts else 0,
-        "effects": [(each, title_of(wording, each.step), *_error_of(wording, each)) for each in effects],
+        "effects": [
+            (each, title_of(wording, each.step), recorded_key(workflow, each), *_error_of(wording, each))
+            for each in effects
+        ],
         **related_rows(workflow),
         "panels": by_place(panel for each in installed() for panel in each.panels(workflow, user)),
         "history": [history.line(event, wording) for event in events[:EVENTS_SHOWN]],

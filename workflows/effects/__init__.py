@@ -102,3 +102,9 @@ keys_in_use: dict[int, KeyInUse] = {}
 
 def key_of(workflow: Workflow, step: str, generation: int) -> str:
     return f"{workflow.key}:{step}" if generation == 1 else f"{workflow.key}:{step}:{generation}"
+
+
+def recorded_key(workflow: Workflow, effect: Effect) -> str:
+    """The idempotency key of a row of the ledger, also of one that leaves it out because it follows from the row."""
+    derived = key_of(workflow, effect.step, effect.generation)
+    return effect.idempotency_key or (f"{derived}:undo" if effect.undo else derived)

@@ -365,8 +365,8 @@ def _load(workflow: Workflow) -> dict[str, KnownEffect]:
     )
     return {
         step: KnownEffect(
-            *(effect_id, step, generation, state, key, json.loads(result) if result else None, key_age, call_age),
-            *(monotonic(), *known),
+            *(effect_id, step, generation, state, key or key_of(workflow, step, generation)),
+            *(json.loads(result) if result else None, key_age, call_age, monotonic(), *known),
         )
         for effect_id, step, generation, state, key, result, key_age, call_age, *known in rows
     }

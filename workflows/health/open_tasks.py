@@ -46,7 +46,7 @@ def open_tasks_by_type() -> list[OpenTasks]:
 
 
 def number() -> int:
-    """The number of open tasks, at most `bounded.people_limit` and one. LATERAL and LIMIT fix the order of the joins: else all workflows may be read."""
+    """The number of open tasks, up to one more than people are shown. LATERAL and LIMIT fix the order of the joins."""
     (found,) = fetch_row(
         """SELECT count(*) FROM (
                SELECT FROM (SELECT workflow_id FROM workflows_manualtask WHERE state = 'open' ORDER BY expires_at) open

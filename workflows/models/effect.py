@@ -38,7 +38,9 @@ class Effect(models.Model):
     generation = models.PositiveIntegerField(db_default=1)
     undo = models.BooleanField(db_default=False)  # the call undoes the step's effect of this generation
     state = models.CharField(max_length=10, choices=State)
-    idempotency_key = models.CharField(max_length=200)  # the service recognises the call by it
+    # The service recognises the call by it. Empty: what `effects.recorded_key` derives. This release reads such rows,
+    # and writes none, because the one before would send ":undo" as the key of their undo.
+    idempotency_key = models.CharField(max_length=200)
     attempt = models.BigIntegerField()
     attempt_token = models.UUIDField(null=True)
     result = models.JSONField(null=True)  # what the step returned

@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.utils import timezone
 
 from workflows import operations
-from workflows.effects import UNKNOWN, reconcile
+from workflows.effects import UNKNOWN, reconcile, recorded_key
 from workflows.engine import undo_doubts
 from workflows.errors import NotAllowed
 from workflows.models import Confirmation, Effect, ManualTask
@@ -56,7 +56,8 @@ def _of_call(task: ManualTask, decide: Decide, keys: Keys) -> bool | Mapping[str
     if key in keys.happened:
         return keys.happened[key]
     unclear = keys.unclear.get(key, "")
-    if not unclear and not Effect.objects.filter(idempotency_key=key, state=UNKNOWN).exists():
+    unknown = Effect.objects.filter(workflow=task.workflow_id, state=UNKNOWN)
+    if not unclear and key not in [recorded_key(task.workflow, each) for each in unknown]:
         return False
     if decide is say_yes:
         raise AssertionError(

@@ -49,6 +49,7 @@ def test_the_error_of_a_call_is_told_only_while_it_says_something(as_: Login) ->
         Effect.objects.filter(pk=effect.pk).update(state=state, undo_failures=failures)
         assert ("Something unforeseen happened." in told()) == is_told
         assert "busy" in told()
+    assert f"{row.key}:charge" in told(), "the row leaves out its key"
 
 
 # --- The sentence -------------------------------------------------------------------------------

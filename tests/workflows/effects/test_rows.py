@@ -4,6 +4,7 @@ import contextlib
 from threading import Thread
 from time import sleep
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connections
@@ -11,7 +12,8 @@ from django.db import connections
 from tests import engine
 from tests.engine import again, define, make_due, submit, terminate, work, worker
 from tests.workflows.downstream import KEY_TTL, Downstream, call_step, fail, fail_at_first, state
-from workflows import effects
+from tests.workflows.undoing import ada, to_rest
+from workflows import effects, operations
 from workflows.definition import Step
 from workflows.effects import rows
 from workflows.errors import ClaimLost, RetryableStepError, UnknownOutcome
@@ -222,3 +224,49 @@ def test_what_came_of_a_call_is_written_on_the_page_of_its_intent() -> None:
     before = updates_elsewhere()
     assert work(submit()).status == "COMPLETE"
     assert updates_elsewhere() <= before + 3, "on pages that may be filled to the end it is ten"
+
+
+# --- Rows that leave out their key, as a later release will write them ------------------------------------
+
+
+def leave_out_the_keys() -> None:
+    with connections["attempt_log"].cursor() as cursor:
+        cursor.execute("UPDATE workflows_effect SET idempotency_key = ''")
+
+
+def test_the_keys_are_frozen() -> None:
+    """Never change these: calls that are in doubt would be made again under another key, and charge twice."""
+    workflow = Workflow(idempotency_key=UUID("0b6e0f4e-9d3c-4a55-8c1d-2f6a7b8c9d0e"))
+    rows_of = [Effect(step="charge", generation=number, undo=undo) for number in (1, 2) for undo in (False, True)]
+    derived = [effects.recorded_key(workflow, each) for each in rows_of]
+    assert derived == [
+        "0b6e0f4e-9d3c-4a55-8c1d-2f6a7b8c9d0e:charge",
+        "0b6e0f4e-9d3c-4a55-8c1d-2f6a7b8c9d0e:charge:undo",
+        "0b6e0f4e-9d3c-4a55-8c1d-2f6a7b8c9d0e:charge:2",
+        "0b6e0f4e-9d3c-4a55-8c1d-2f6a7b8c9d0e:charge:2:undo",
+    ]
+    adopted = Effect(step="charge", generation=1, undo=False, idempotency_key="its own")
+    assert effects.recorded_key(workflow, adopted) == "its own"
+
+
+def test_a_lookup_and_an_undo_are_given_the_key_that_their_row_leaves_out(service: Downstream) -> None:
+    service.found = [{"number": 7}]
+    service.errors = [UnknownOutcome("no answer")]
+    define([call_step(service, lookup=service.lookup, undo=service.undo, settle=0), fail])
+    workflow = work(submit())
+    leave_out_the_keys()
+    workflow = again(workflow)
+    assert [effect.idempotency_key for effect in service.looked_up] == [f"{workflow.key}:call"]
+    leave_out_the_keys()
+    assert again(workflow).status == "FAILED"
+    assert service.undone == [f"{workflow.key}:call:undo"]
+
+
+def test_a_later_generation_is_undone_under_its_own_key_though_its_row_leaves_it_out(service: Downstream) -> None:
+    define([call_step(service, undo=service.undo), fail])
+    workflow = to_rest(submit())
+    operations.retry(workflow.pk, user=ada())
+    workflow = work(workflow)
+    leave_out_the_keys()
+    assert again(workflow).status == "FAILED"
+    assert service.undone == [f"{workflow.key}:call:undo", f"{workflow.key}:call:2:undo"]

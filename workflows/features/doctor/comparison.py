@@ -16,12 +16,12 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Extract, Now
 from pydantic_core import to_json
 
 from workflows.definition import Listing, Lookup, ServiceCall, Step, WorkflowDefinition, definitions, undo_of
-from workflows.effects import DONE, KEPT, UNDONE, KnownEffect
+from workflows.effects import DONE, KEPT, UNDONE, KnownEffect, recorded_key
 from workflows.errors import StepError
 from workflows.models import Effect, SpentKey, Workflow
 from workflows.sealing import payloads
@@ -134,9 +134,9 @@ class _Comparison:
             str(key): (id, type_) for key, id, type_ in found.values_list("idempotency_key", "pk", "workflow_type")
         }
         ids = [id for id, _ in workflows.values()]
-        effects = Effect.objects.filter(workflow__in=ids)
-        states = dict(effects.values_list("idempotency_key", "state"))
-        happened = set(effects.filter(HAPPENED, OURS).values_list("idempotency_key", flat=True))
+        effects = _with_keys(Effect.objects.filter(workflow__in=ids))
+        states = {recorded_key(each.workflow, each): each.state for each in effects}
+        happened = {recorded_key(each.workflow, each) for each in effects.filter(HAPPENED, OURS)}
         spent = SpentKey.objects.filter(idempotency_key__in=submissions - workflows.keys())
         deleted = {str(key) for key in spent.values_list("idempotency_key", flat=True)}
         for call, submission in calls:
@@ -154,8 +154,10 @@ class _Comparison:
             )
 
     def what_the_ledger_knows(self) -> Iterator[Difference]:
-        happened = Effect.objects.filter(
-            *(HAPPENED, OURS), workflow__workflow_type=self.definition.name, begun_at__gte=self.since
+        happened = _with_keys(
+            Effect.objects.filter(
+                *(HAPPENED, OURS), workflow__workflow_type=self.definition.name, begun_at__gte=self.since
+            )
         )
         last = count = 0
         while batch := list(happened.filter(pk__gt=last).order_by("pk")[:BATCH]):
@@ -171,7 +173,9 @@ class _Comparison:
         name = _name(step, effect.undo)
         lookup = step.undo_lookup if effect.undo else step.lookup
         try:
-            if not self._is_listed(effect.idempotency_key) and self._is_missing(name, step, lookup, effect):
+            if not self._is_listed(recorded_key(effect.workflow, effect)) and self._is_missing(
+                name, step, lookup, effect
+            ):
                 yield self._difference(Kind.NOT_AT_SERVICE, name, effect)
             elif effect.state == DONE and not effect.undo and self._is_reversed(step, effect):
                 yield self._difference(Kind.REVERSED_AT_SERVICE, name, effect)
@@ -186,7 +190,7 @@ class _Comparison:
 
     def _is_reversed(self, step: Step, effect: Effect) -> bool:
         """Whether somebody reversed, at the service, a call that the ledger has as done. Listed undos are our own."""
-        if step.undo_lookup is None or self._is_listed(f"{effect.idempotency_key}:undo"):
+        if step.undo_lookup is None or self._is_listed(f"{recorded_key(effect.workflow, effect)}:undo"):
             return False
         return self._look_up(step.undo_lookup, effect) is not None
 
@@ -199,12 +203,12 @@ class _Comparison:
         recorded = {name: value for each in calls for name, value in (each.result or {}).items() if name in fields}
         context = self.definition.context_class.model_validate_json(to_json(recorded))
         [of_call] = [each for each in calls if (each.step, each.generation) == (effect.step, effect.generation)]
-        return lookup(workflow=workflow, context=context, effect=_known(of_call))
+        return lookup(workflow=workflow, context=context, effect=_known(workflow, of_call))
 
     def _difference(self, kind: Kind, name: str, effect: Effect, error: str = "") -> Difference:
-        submission = effect.idempotency_key.partition(":")[0]
+        key = recorded_key(effect.workflow, effect)
         return Difference(
-            *(kind, self.definition.name, name, effect.idempotency_key, submission, effect.workflow_id, effect.state),
+            *(kind, self.definition.name, name, key, key.partition(":")[0], effect.workflow_id, effect.state),
             error=error,
         )
 
@@ -231,8 +235,13 @@ def _in_words(error: Exception) -> str:
     return str(error) if isinstance(error, StepError) else type(error).__name__
 
 
-def _known(effect: Any) -> KnownEffect:
+def _with_keys(effects: QuerySet[Effect]) -> QuerySet[Effect]:
+    """With what `recorded_key` needs of their workflows."""
+    return effects.select_related("workflow").defer("workflow__payload", "workflow__context")
+
+
+def _known(workflow: Workflow, effect: Any) -> KnownEffect:
     return KnownEffect(
-        *(effect.pk, effect.step, effect.generation, effect.state, effect.idempotency_key, effect.result),
+        *(effect.pk, effect.step, effect.generation, effect.state, recorded_key(workflow, effect), effect.result),
         *(float(effect.key_age), float(effect.call_age), monotonic(), effect.has_undo),
     )
