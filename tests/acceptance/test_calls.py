@@ -1,4 +1,4 @@
-"""How many function calls a claim takes. No machine changes that, but each version of Python or of a library may."""
+"""How many function calls a claim and a submission take: no machine changes that, but versions of libraries may."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from importlib.metadata import version
 import pytest
 from django.conf import settings
 
-from tests.benchmark.calls import CLAIMS, COUNTED, PREPARING
-from tests.benchmark.database import connected
+from tests.benchmark.calls import CLAIMS, COUNTED, PREPARING, SUBMISSIONS
+from tests.benchmark.database import connected, manage
 from tests.benchmark.inside import Inside
 from tests.servers import database_url
 
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "atte
 
 # By type of tests/benchmark/definitions.py: calls and exchanges. If a change lowers a count, lower it here.
 KNOWN = {"one": (543, 3), "plain": (1_363, 3), "no_ops": (3_331, 26)}
+OF_A_SUBMISSION = {"entered": 1_036, "entered_with_keys": 1_205, "entered_with_secrets": 1_267}
 MAY_GROW = 1.05
 PYTHON = (3, 11)  # comprehensions are no calls from 3.12 on
 PINS = (settings.BASE_DIR / "constraints.txt").read_text().lower().split()
@@ -25,7 +26,12 @@ IS_COUNTED_ALIKE = sys.version_info[:2] == PYTHON and all(
 )
 
 
-@pytest.mark.skipif(not IS_COUNTED_ALIKE, reason="other versions than those of constraints.txt, or another Python")
+of_known_versions = pytest.mark.skipif(
+    not IS_COUNTED_ALIKE, reason="other versions than those of constraints.txt, or another Python"
+)
+
+
+@of_known_versions
 @pytest.mark.parametrize("name", CLAIMS)
 def test_a_claim_takes_no_more_function_calls_than_it_did(name: str) -> None:
     with connected(database_url()) as database:
@@ -35,3 +41,11 @@ def test_a_claim_takes_no_more_function_calls_than_it_did(name: str) -> None:
     most_calls, most_exchanges = KNOWN[name]
     assert min(counted["calls"]) <= most_calls * MAY_GROW
     assert min(counted["exchanges"]) <= most_exchanges
+
+
+@of_known_versions
+def test_a_submission_takes_no_more_function_calls_than_it_did() -> None:
+    api_key = manage(database_url(), "createapikey", "calls").split()[-1]
+    with Inside(database_url(), "tests.benchmark.submission:calls") as calls:
+        counted = {name: min(calls(api_key, name)["calls"]) for name in SUBMISSIONS}
+    assert not {name: made for name, made in counted.items() if made > OF_A_SUBMISSION[name] * MAY_GROW}

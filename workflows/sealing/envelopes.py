@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hmac
 import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
+from binascii import b2a_base64
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -34,6 +35,7 @@ FROM_SECRET_KEY = "from-SECRET_KEY"  # noqa: S105 (a word, and no secret)
 EMPTIED = "(emptied)"
 
 _NONCE_BYTES = 12
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _STRING = b"="  # no JSON begins with it
 # Characters of an emptied envelope: the prefix, the key's id, a colon, and the nonce in base64.
 EMPTIED_LENGTH = len(PREFIX) + 8 + 1 + _NONCE_BYTES * 4 // 3
@@ -96,7 +98,8 @@ def seal(value: Any, *, row: UUID, field: str, key: DataKey | None = None) -> st
     """The envelope of a JSON value, under the first data key. Equal values of one field have equal envelopes."""
     key, about, text = key or keys()[0], _about(row, field), _text(value)
     nonce = key.nonce(text, about)
-    return f"{PREFIX}{key.id}:{urlsafe_b64encode(nonce + key.cipher.encrypt(nonce, text, about)).decode()}"
+    encoded = b2a_base64(nonce + key.cipher.encrypt(nonce, text, about), newline=False)
+    return f"{PREFIX}{key.id}:{encoded.translate(_URL_SAFE).decode()}"
 
 
 def unseal(stored: Any, *, row: UUID, field: str) -> Any:
