@@ -48,7 +48,8 @@ class Slot:
     def write(self, status: Iterable[Any]) -> None:
         """Write the fields of a WorkerStatus. Each step does: a call more here is one more a step."""
         *fields, trouble, step = status
-        record = _RECORD.pack(*fields, trouble.encode()[:_TROUBLE_BYTES], step.encode()[:_STEP_BYTES])
+        told = trouble and trouble.encode()[:_TROUBLE_BYTES]  # mostly there is none
+        record = _RECORD.pack(*fields, told or b"", step.encode()[:_STEP_BYTES])
         other = 1 - (self._memory[self._start] & 1)
         at = self._places[other]
         checksum = zlib.crc32(record).to_bytes(_CHECKSUM_BYTES, "little")

@@ -60,8 +60,14 @@ def call_in_time(
 ) -> Result | None:
     """Call a step author's code within the step's timeout. A wait suspends the workflow, whatever the code catches."""
     attempt.boundary.calling()
-    with attempt_log.attribute_to_step(attempt):
+    error: BaseException | None = None
+    try:  # as `attribute_to_step`, which takes three calls more
         result = call_within(step.timeout, partial(function, **arguments))
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        attempt_log.step_code_ended(attempt, error)
     if attempt.lost:
         raise attempt.lost
     if attempt.suspended:

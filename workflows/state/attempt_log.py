@@ -257,10 +257,15 @@ class attribute_to_step(AbstractContextManager[None]):  # noqa: N801 (`contextma
         self._attempt = attempt
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is not None:
-            self._attempt.step_error = error
-        if self._attempt.session and self._attempt.session.close_if_busy():
-            self._attempt.left_busy = not isinstance(error, StepTimeout)  # a timeout may leave an answer unread
+        step_code_ended(self._attempt, error)
+
+
+def step_code_ended(attempt: OpenAttempt, error: BaseException | None) -> None:
+    """What `attribute_to_step` does at its end."""
+    if error is not None:
+        attempt.step_error = error
+    if attempt.session and attempt.session.close_if_busy():
+        attempt.left_busy = not isinstance(error, StepTimeout)  # a timeout may leave an answer unread
 
 
 def ensure_from_step(attempt: OpenAttempt, error: BaseException) -> None:

@@ -56,9 +56,10 @@ class InTheWay(NamedTuple):
 
 
 def judge(definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Held | Failed | None:
-    """What to do instead of running `workflow`, because of another one of its business key. None: run it."""
-    if not definition.business_key:
-        return None
+    """What to do instead of running `workflow`, because of another one of its business key. None: run it.
+
+    Called for definitions that have one.
+    """
     questions = _questions(workflow) if attempt.number > 1 else []
     answers = _read_answers(definition, workflow, questions)  # by holder; each is asked about once
     while found := _take(definition, workflow, attempt, answers):

@@ -168,12 +168,10 @@ def wake_those_behind(workflow: Workflow, *, is_complete: bool) -> None:
 
     If it is COMPLETE, wakes all: each is a duplicate, or needs a person. Else wakes the oldest, which replaces it.
     """
-    definition = definitions().get(workflow.workflow_type)
-    if definition and definition.business_key:
-        hashes = [each for each, _ in hashes_of(workflow)]
-        behind = [pk for (pk,) in session_of().run(_BEHIND, {"hashes": hashes})]
-        if behind:  # rarely: planning the next statement takes longer than this check
-            make_due_where(f"w.id = ANY (%s) AND {_FREE if is_complete else _FIRST_IN_LINE}", [behind])
+    hashes = [each for each, _ in hashes_of(workflow)]
+    behind = [pk for (pk,) in session_of().run(_BEHIND, {"hashes": hashes})]
+    if behind:  # rarely: planning the next statement takes longer than this check
+        make_due_where(f"w.id = ANY (%s) AND {_FREE if is_complete else _FIRST_IN_LINE}", [behind])
 
 
 def wake_waiting(after: int = 0) -> Slice:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from workflows.definition import WorkflowDefinition
+from workflows.definition import WorkflowDefinition, definitions
 from workflows.engine.extension import Feature, Instead
 from workflows.engine.maintenance import Task
 from workflows.engine.outcomes import Compensated, Complete, Failed, Outcome
@@ -18,8 +18,9 @@ class BusinessKey(Feature):
     chores: ClassVar[Mapping[str, Task]] = {"wake duplicates": Task(holders.wake_waiting)}
 
     def gate(self, definition: WorkflowDefinition, workflow: Workflow, attempt: OpenAttempt) -> Instead | None:
-        return duplicates.judge(definition, workflow, attempt)
+        return duplicates.judge(definition, workflow, attempt) if definition.business_key else None
 
     def after_commit(self, workflow: Workflow, outcome: Outcome | None) -> None:
-        if isinstance(outcome, Complete | Failed | Compensated):
+        definition = definitions().get(workflow.workflow_type)
+        if definition and definition.business_key and isinstance(outcome, Complete | Failed | Compensated):
             holders.wake_those_behind(workflow, is_complete=isinstance(outcome, Complete))
