@@ -151,15 +151,16 @@ database["CONN_MAX_AGE"] = None
 # notice without that round trip: see workflows/postgres/deadlines.py.
 database["CONN_HEALTH_CHECKS"] = True
 database["OPTIONS"] = {
-    # Seconds. Without it a silent server would block each request for minutes.
-    "connect_timeout": 3,
-    # The kernel probes a connection that is silent for 10 s three times, 5 s apart, and closes it after 25 s.
+    # Seconds. Without it a silent server would block each request for minutes. For each of several hosts, the primary
+    # perhaps the last of them: two, the least that libpq takes.
+    "connect_timeout": 2 if "," in database["HOST"] else 3,
+    # The kernel probes a connection that is silent for 5 s three times, 2 s apart, and closes it after 11 s.
     # `tcp_user_timeout` is the same limit for unacknowledged data, in milliseconds. These limits end at the next host,
     # so they work with a pooler, but not if that host passes nothing on: see workflows/postgres/half_open.py.
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
     "keepalives_count": 3,
-    "tcp_user_timeout": 25_000,
+    "tcp_user_timeout": 10_000,
     # Parameters are sent apart from their statement, because PostgreSQL's log and pg_stat_activity show its text.
     "server_side_binding": True,
     **database.get("OPTIONS", {}),

@@ -50,6 +50,7 @@ class WorkflowsConfig(AppConfig):
 
         connection_created.connect(session_settings.tell)
         register(checks_of_settings.check_database)
+        register(checks_of_settings.check_hosts)
         register(console.check_site)
         register(console.check_way_in)
         register(checks_of_settings.check_named_definitions)

@@ -20,6 +20,9 @@ from workflows.sealing.key_register import needs_extra
 
 Messages = Iterator[CheckMessage]
 
+# Values of libpq's target_session_attrs that only a server which takes writes has.
+PRIMARY = ("read-write", "primary")
+
 # What the code and the guards of the database (migrations/0002_guards.py) need of a user.
 FIELDS = ("email", "is_active", "is_staff", "is_superuser", "date_joined", "groups", "user_permissions")
 
@@ -38,6 +41,31 @@ def check_database(**kwargs: Any) -> Messages:
             "INSTALLED_APPS lacks 'django.contrib.postgres', whose fields and indexes the tables have.",
             hint="Add 'django.contrib.postgres', after 'workflows'.",
             id="workflows.E031",
+        )
+
+
+def check_hosts(**kwargs: Any) -> Messages:
+    """Of several hosts the primary is chosen, and each has its port.
+
+    https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-MULTIPLE-HOSTS
+    """
+    database = connections.settings[DEFAULT_DB_ALIAS]
+    hosts, ports = str(database.get("HOST") or "").split(","), str(database.get("PORT") or "").split(",")
+    wanted = database.get("OPTIONS", {}).get("target_session_attrs", "any")
+    if wanted not in PRIMARY and (len(hosts) > 1 or wanted != "any"):
+        several = f"names {len(hosts)} hosts" if len(hosts) > 1 else "names a host"
+        yield Error(
+            f"DATABASE_URL {several} with target_session_attrs={wanted}: a process may connect to a standby, where "
+            "nothing can be stored, and stay there.",
+            hint="Write target_session_attrs=read-write: DATABASE_URL=postgres://...@db1,db2,db3/name"
+            "?target_session_attrs=read-write.",
+            id="workflows.E054",
+        )
+    if "" in hosts[1:] or (len(hosts) > 1 and hosts[0] == "") or len(ports) not in (1, len(hosts)):
+        yield Error(
+            f"DATABASE_URL names {len(hosts)} hosts and {len(ports)} ports, or a host without a name.",
+            hint="Give each host its port, or none of them: DATABASE_URL=postgres://user@db1:5432,db2:5432/name.",
+            id="workflows.E055",
         )
 
 

@@ -25,22 +25,24 @@ from tests.servers import ROOT, Gunicorn
 from tests.workflows.features.outbox.receiver import Receiver, receiver
 
 KINDS = {Kind.NET_NEW, Kind.EXISTING, Kind.CARD_INVALID, Kind.PROGRAM_FULL}  # none waits for a person or a signal
-SENDERS, WORKERS = 6, 2
+SENDERS, WORKERS = 4, 2
+# How many submissions may be under way: what waits for workers would only lengthen the run.
+UNDER_WAY = 60
 # Seconds: between two submissions of a sender, from a refusal to the repeat, for an answer.
-PAUSE, AGAIN, PATIENCE = 0.3, 0.2, 15.0
+PAUSE, AGAIN, PATIENCE = 0.6, 0.2, 15.0
 
 
 class Client:
     """Sends submissions all the while, each until it is answered with 202; keeps what it was told, and when."""
 
-    def __init__(self, url: str, key: str, sandbox: SandboxProcess, seed: int) -> None:
+    def __init__(self, url: str, key: str, sandbox: SandboxProcess, told: list[Any], seed: int) -> None:
         self.sent: dict[str, Sample] = {}
         self.accepted: dict[str, float] = {}  # idempotency keys, with the time of their 202
         self.refused: Counter[str] = Counter()
         self._samples = (each for each in samples(10**6, seed) if each.kind in KINDS)
         self._lock, self._ends, self._gives_up = threading.Lock(), threading.Event(), threading.Event()
         self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE)
-        self._sandbox = sandbox
+        self._sandbox, self._told = sandbox, told
         self._threads = [threading.Thread(target=self._send_all) for _ in range(SENDERS)]
         for thread in self._threads:
             thread.start()
@@ -60,6 +62,8 @@ class Client:
 
     def _send_all(self) -> None:
         while not self._ends.wait(PAUSE):
+            if len(self.accepted) - len(self._told) > UNDER_WAY:
+                continue
             with self._lock:
                 sample = next(self._samples)
             if sample.account:
@@ -170,7 +174,7 @@ class System:
         self.intake = self._stack.enter_context(Gunicorn("config.intake", log, self.url, **self._environ_of_servers()))
         self._stack.enter_context(self._process("runworker", "--processes", str(WORKERS)))
         self._stack.enter_context(self._process("relayoutbox"))
-        self.client = Client(f"http://127.0.0.1:{self.intake.port}", key, self.sandbox, self._seed)
+        self.client = Client(f"http://127.0.0.1:{self.intake.port}", key, self.sandbox, self.receiver.got, self._seed)
         self._stack.callback(self.client.end, gives_up=True)
         for node in self.cluster.nodes:
             self.probes[node.name] = Probe(commits(node))

@@ -14,11 +14,13 @@ from django.core.management import get_commands, load_command_class
 from django.db import connections
 
 from staff.defaults import DEFAULTS as OF_STAFF
+from tests.config.test_settings import settings_of
 from tests.servers import ROOT
 from workflows import checks_of_settings, defaults
 from workflows.checks_of_settings import (
     check_database,
     check_database_is_verified,
+    check_hosts,
     check_named_definitions,
     check_users,
 )
@@ -178,3 +180,25 @@ def test_the_attempt_log_is_made_of_no_other_database(monkeypatch: Any) -> None:
     monkeypatch.setattr(connections, "settings", {"default": {"ENGINE": "django.db.backends.sqlite3"}})
     defaults.add_attempt_log()
     assert [*connections.settings] == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("postgres://onramp@db1/onramp", []),
+        ("postgres://onramp@haproxy:5000/onramp?target_session_attrs=read-write", []),
+        ("postgres://onramp@db1:5432,db2:5433/onramp?target_session_attrs=read-write", []),
+        ("postgres://onramp@db1,db2,db3/onramp?target_session_attrs=primary", []),
+        ("postgres://onramp@%2Frun%2Fa:5432,%2Frun%2Fb:5432/onramp?target_session_attrs=read-write", []),
+        ("postgres://onramp@db1,db2/onramp", ["workflows.E054"]),
+        ("postgres://onramp@db1,db2/onramp?target_session_attrs=prefer-standby", ["workflows.E054"]),
+        ("postgres://onramp@db1/onramp?target_session_attrs=read-only", ["workflows.E054"]),
+        ("postgres://onramp@db1:5432,db2:5433,db3/onramp?target_session_attrs=read-write", ["workflows.E055"]),
+        ("postgres://onramp@db1,,db3/onramp?target_session_attrs=read-write", ["workflows.E055"]),
+    ],
+)
+def test_several_hosts_are_refused_unless_the_primary_is_chosen(url: str, found: list[str], monkeypatch: Any) -> None:
+    database = settings_of(DATABASE_URL=url, DEBUG="1")["DATABASES"]["default"]
+    monkeypatch.setattr(connections, "settings", {"default": database})
+    assert [error.id for error in check_hosts()] == found
+    assert database["OPTIONS"]["connect_timeout"] == (2 if "," in url else 3)

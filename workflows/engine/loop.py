@@ -45,7 +45,7 @@ from workflows.stop_flag import Flag
 logger = logging.getLogger(__name__)
 
 # The longest time, in seconds, between attempts to reach a lost database.
-MAX_LOST_DELAY = 5.0
+MAX_LOST_DELAY = 1.5
 MAINTENANCE_EVERY = LOOK_EVERY = 1.0
 # A database that is restored, or fails over, while a worker runs may lack the maintenance rows of this release.
 MAINTENANCE_KNOWN_EVERY = 60.0

@@ -34,18 +34,18 @@ def query_in_time(query: Callable[[], Result], *, seconds: float = TIMEOUT_SECON
     reused = connection.connection is not None
     deadline = monotonic() + seconds
     try:
-        return _run(query, deadline)
+        return _run(query, seconds)
     except DatabaseUnavailable:
         if not reused or connection.in_atomic_block or monotonic() >= deadline:
             raise
-    return _run(query, monotonic() + seconds)
+    return _run(query, seconds)
 
 
-def _run(query: Callable[[], Result], deadline: float) -> Result:
+def _run(query: Callable[[], Result], seconds: float) -> Result:
     try:
-        connection.ensure_connection()
+        connection.ensure_connection()  # may take some seconds for each host that is cut off
         django_connection.trust(connection)  # a new one would have no limit
-        with wire_of(connection.connection).answers_until(deadline):
+        with wire_of(connection.connection).answers_until(monotonic() + seconds):
             return query()
     except (DataError, IntegrityError):
         raise

@@ -60,8 +60,9 @@ def watch(wrapper: Any, backend: Backend) -> None:
     wire_of(raw).close_if_half_open = partial(_close_if_half_open, wrapper, raw)
 
 
-def _close_if_half_open(wrapper: Any, raw: Any, waited: float) -> bool:
-    """Close this session, which has waited this many seconds, if the server does nothing for it; return whether it did.
+def _close_if_half_open(wrapper: Any, raw: Any, waited: float) -> bool | None:
+    """Close this session, which has waited this many seconds, if the server does nothing for it; return whether it did,
+    None without a server.
 
     The backend is ended, and this thread's other sessions too, because they use the same route. If the server cannot be
     asked, nothing is closed until this process has to end; then all are closed, and the leases end the server's side.
@@ -79,7 +80,7 @@ def _close_if_half_open(wrapper: Any, raw: Any, waited: float) -> bool:
                 session.pgconn.finish()  # otherwise a ROLLBACK would wait as long
     except (psycopg.Error, Error):
         if not gives_up():
-            return False
+            return None
         for session in sessions:
             session.pgconn.finish()
     logger.warning("A connection to the database at %s passed nothing on: given up", sqlstates.host_port(wrapper.alias))

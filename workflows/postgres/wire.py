@@ -30,8 +30,9 @@ from workflows.postgres.synchronous import Wait
 # after 60,000 rows had come. So what is slow twice in a row is prepared again a second later.
 PREPARED_FOR, IF_SLOW = 60.0, 1.0
 
-# Seconds without an answer until a session checks whether it is half-open, and between its later checks.
-SILENCE, LOOK_EVERY = 4.0, 8.0
+# Seconds without an answer until a session checks whether it is half-open, and between its later checks; a check that
+# reached no server, as in a failover, is repeated sooner.
+SILENCE, LOOK_EVERY, LOOK_AGAIN = 4.0, 8.0, 1.0
 # Monotonic time. This process has to end: after this it waits for no answer if the server accepts no new connection.
 _give_up_at = inf
 
@@ -95,7 +96,8 @@ class Wire:
         self._is_unsure = False  # an exchange failed: it is unknown what the server has prepared and dropped
         self._deadline: float | None = None
         self.before_others: Callable[[], None] = lambda: None  # called before anybody else sends something
-        self.close_if_half_open: Callable[[float], bool] = lambda waited: False  # see workflows.postgres.half_open
+        # See workflows.postgres.half_open. None: no server was reached.
+        self.close_if_half_open: Callable[[float], bool | None] = lambda waited: False
         self._standby = Wait(raw)
         raw.wait = self._carry
         raw.commit, raw.set_autocommit = self._commit, self._set_autocommit
@@ -179,8 +181,9 @@ class Wire:
         look_at, kwargs["timeout"] = monotonic(), min(LOOK_EVERY, 1.0)  # a signal does not end a wait
         while True:
             if (now := monotonic()) >= look_at or gives_up():
-                look_at = now + LOOK_EVERY
-                if self.close_if_half_open(now - since):
+                closed = self.close_if_half_open(now - since)
+                look_at = monotonic() + (LOOK_AGAIN if closed is None else LOOK_EVERY)
+                if closed:
                     raise psycopg.OperationalError("the connection passed nothing on")
             with suppress(psycopg.errors._WaitTimeout):
                 return type(self._raw).wait(self._raw, generator, *args, **kwargs)

@@ -82,6 +82,7 @@ def test_so_does_one_while_no_new_connection_is_made(proxy: Proxy, monkeypatch: 
     """The whole server is silent: nothing is known."""
     before, looks = pid(), []
     connect = psycopg.connect
+    monkeypatch.setattr(wire, "LOOK_EVERY", 1000.0)  # a look that reached no server is repeated sooner
     monkeypatch.setattr(psycopg, "connect", lambda **given: looks.append(1) or connect(**given))  # type: ignore[func-returns-value]
     proxy.fall_silent()
     with ThreadPoolExecutor(1) as pool:

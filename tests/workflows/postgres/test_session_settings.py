@@ -197,8 +197,8 @@ def test_the_processes_that_answer_requests_state_it(entry: str) -> None:
         )
         found, *dsn = process.stdout.split()
         assert found == stated
-        assert f"keepalives_idle={77 if '77' in given else 10}" in dsn
-        assert {"keepalives_interval=5", "keepalives_count=3", "tcp_user_timeout=25000"} <= set(dsn)
+        assert f"keepalives_idle={77 if '77' in given else 5}" in dsn
+        assert {"keepalives_interval=2", "keepalives_count=3", "tcp_user_timeout=10000"} <= set(dsn)
 
 
 def test_a_session_that_cannot_be_told_is_not_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
