@@ -69,6 +69,7 @@ ASK_FIRST: dict[str, Asked] = {
     "admin:workflows_workflow_ask_erasure": _always,
     "admin:workflows_workflow_approve_correction": _always,
     "admin:workflows_erasure_approve": _always,
+    "admin:workflows_proposal_approve": _always,
     "admin:workflows_bulkoperation_approve": _always,
     "admin:workflows_bulkoperation_start": _cancels,
     "admin:workflows_manualtask_decide": _always,

@@ -213,6 +213,13 @@ class Extension:
         """Why an old key of SEARCH_KEYS must stay after all hashes are renewed: a sentence, or empty."""
         return ""
 
+    def api(self) -> Mapping[str, str]:
+        """Further addresses of the API in the console's process: a prefix, and the module with its URL patterns.
+
+        The module is imported with the first request; the intake never imports it.
+        """
+        return {}
+
     def definitions(self) -> Iterable[WorkflowDefinition]:
         """Definitions of this release that the setting WORKFLOWS does not name; called once in a process."""
         return ()

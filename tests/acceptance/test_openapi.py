@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
 
 from tests.servers import database_url, gunicorn
+from tests.workflows import rows
 from workflows.ingress import api_keys, bounds
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -16,10 +18,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.mark.parametrize(
     ("application", "paths"),
-    [("config.wsgi", "."), ("config.intake", "submissions|openapi|healthz|readyz")],
+    [("config.wsgi", "."), ("config.intake", "submissions|openapi|healthz|readyz"), ("config.wsgi", "operator")],
 )
 def test_the_document_says_what_the_server_does(application: str, paths: str, tmp_path: Path) -> None:
     key = api_keys.create("shop", may=bounds.BEYOND)
+    if paths == "operator":
+        boss = User.objects.create_superuser("boss")
+        rows.open_task(rows.failed(pk=1), pk=1)
+        key = api_keys.create_for(boss, "agent", per_second=1e6)
     with gunicorn(application, tmp_path, url=database_url()) as server:
         run = subprocess.run(
             [

@@ -22,6 +22,7 @@ ROOMS = {
     "Lists": "savedview",
     "Corrections": "correction originalpayload",
     "Two people": "confirmation",
+    "The operator's API": "proposal",
     "Bulk operations": "bulkoperation bulkitem",
     "Retention": "erasure hold",
     "Outbox": "outboxevent",

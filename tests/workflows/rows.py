@@ -21,6 +21,7 @@ from workflows.definition import Step, WorkflowDefinition
 from workflows.engine import undo_question
 from workflows.features.pauses import operations as pauses
 from workflows.models import (
+    ApiKey,
     Attempt,
     BulkOperation,
     Confirmation,
@@ -34,6 +35,7 @@ from workflows.models import (
     OutboxEvent,
     Pace,
     Pause,
+    Proposal,
     State,
     UndeliveredMessage,
     Wait,
@@ -389,6 +391,26 @@ def erasure(asked_by: User, row: Workflow | None = None, **fields: Any) -> Erasu
     """An erasure that somebody has asked for."""
     said = {"hash": b"", "workflows": [(row or complete()).pk], "reason": "Ticket 812."}
     return Erasure.objects.create(asked_by=asked_by, **{**said, **fields})
+
+
+def proposal(asked_by: User, row: Workflow) -> Proposal:
+    """What a program of this user's proposes: to retry a failed workflow."""
+    from workflows.features.operator_api.acts import find_workflow, seen_of_workflow  # the console's pages
+
+    of_key = {"prefix": "onr_cd", "digest": uuid.uuid4().bytes, "verbs": [], "may": ["propose"]}
+    found = find_workflow(row.pk)
+    assert found
+    return Proposal.objects.create(
+        verb="retry",
+        row=row.pk,
+        workflow=row,
+        seen=seen_of_workflow(found),
+        reason="It hangs.",
+        api_key=ApiKey.objects.create(name="chat", person=asked_by, **of_key),
+        asked_by=asked_by,
+        lapses_at=timezone.now() + timedelta(days=1),
+        idempotency_key=uuid.uuid4(),
+    )
 
 
 def outbox_event(row: Workflow | None = None, **fields: Any) -> OutboxEvent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path, re_path
-from django.urls.resolvers import RegexPattern
+from django.urls.resolvers import RegexPattern, RoutePattern
 
 from workflows import extras
 from workflows.api.health import healthz, readyz
@@ -13,6 +13,7 @@ from workflows.api.problems import View, not_found, not_installed
 from workflows.api.signals import send_signal, webhook
 from workflows.api.submissions import submission, submit
 from workflows.api.workflows import start_workflow, workflow
+from workflows.extension import installed
 
 
 def _metrics(name: str) -> View:
@@ -31,7 +32,7 @@ _OF_BOTH: list[URLPattern] = [
     path("readyz", readyz, name="readyz"),
 ]
 
-urlpatterns: list[URLPattern] = [
+urlpatterns: list[URLPattern | URLResolver] = [
     *_OF_BOTH,
     path("metrics", _metrics("metrics"), name="metrics"),
     path("v1/workflows", start_workflow, name="workflows"),
@@ -40,6 +41,7 @@ urlpatterns: list[URLPattern] = [
     path("v1/workflows/<str:key>/cancel", cancel, name="workflow-cancel"),
     path("v1/workflows/<str:key>/signals", send_signal, name="workflow-signals"),
     path("v1/signals/<str:source>", webhook, name="webhook"),
+    *(URLResolver(RoutePattern(prefix), module) for each in installed() for prefix, module in each.api().items()),
     re_path(r"^v1(?:/|$)", not_found),
 ]
 

@@ -46,7 +46,7 @@ class ApiKeyAdmin(ConsoleAdmin):
     last_used, expires = time_column("Last used", "last_used_at"), time_column("Expires", "expires_at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
-        return ApiKey.objects.defer("digest")
+        return ApiKey.objects.select_related("person").defer("digest")
 
     def page(self, request: HttpRequest, row: ApiKey) -> dict[str, Any]:
         facts = [

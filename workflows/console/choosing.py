@@ -54,6 +54,10 @@ class ChoosesMany(ConsoleAdmin):
         permitted = [each.name for each in self._permitted(request, self.bulk_verbs)]
         if not self.has_view_permission(request) or verb not in permitted:
             raise PermissionDenied
+        return choose(self, request, verb, *self.all_matching(request))
+
+    def all_matching(self, request: HttpRequest) -> tuple[QuerySet[Any, Any], str, str]:
+        """The ids of all rows that match the list's filters, these filters in words, and the cause that they name."""
         try:
             listed: paging.KeysetList = self.get_changelist_instance(request)  # type: ignore[assignment]
         except IncorrectLookupParameters as error:
@@ -61,9 +65,11 @@ class ChoosesMany(ConsoleAdmin):
         filters = [f"{title}: {label}" for title, label, _ in listed.chips]
         if listed.has_more:
             filters.append(f"{MOST:,} of them, for there are more")
-        return choose(
-            self, request, verb, listed.all_ids(request)[:MOST], "; ".join(filters) or "all", self.cause_of(request)
-        )
+        return listed.all_ids(request)[:MOST], "; ".join(filters) or "all", self.cause_of(request)
+
+    def offered_for_all(self, request: HttpRequest) -> list[str]:
+        """The verbs that this user may choose for all rows that match the list's filters."""
+        return [each.name for each in self._permitted(request, self.choosable(request))]
 
 
 def choose(

@@ -19,6 +19,7 @@ from workflows.health import needs_a_person as needs
 from workflows.health.bounded import Link
 from workflows.health.counts import Counts
 from workflows.health.failures import Group
+from workflows.health.for_whom import Whose
 from workflows.health.health import Health
 from workflows.health.needs_a_person import Asked
 from workflows.health.reasons import Level, Piece
@@ -55,12 +56,19 @@ def health(found: Health, user: User | AnonymousUser) -> Shown:
 def numbers(counts: Counts, user: User | AnonymousUser) -> list[tuple[str, str, str]]:
     """The numbers behind the sentence: label, number, and the list that they count."""
     shown = [(label, getattr(counts, name)) for name, label in NUMBERS.items()]
-    return [(label, str(count), links.to(count.link)) for label, count in shown if _may_follow(count.link, user)]
+    return [(label, str(count), links.to(count.link)) for label, count in shown if may_follow(count.link, user)]
 
 
 def states(counts: Counts) -> list[Bar]:
     shown = [(each.label, count.number, links.to(count.link), each.value) for each, count in counts.states.items()]
     return charts.bars(shown, tell=bounded.text)
+
+
+def number_for_you(user: User, read: Counts, failed: Sequence[Group]) -> int:
+    """How much “For you” has for a user; `failed` are the failures that are for them."""
+    to_approve = sum(each.number_awaiting(user) for each in installed())
+    asking = sum(not each.asks_nobody for each in failed)
+    return needs_a_person.number_of_causes(user, read) + to_approve + needs.count(Asked(user, whose=Whose.YOU)) + asking
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +109,11 @@ def next_task(user: User | AnonymousUser) -> ManualTask | None:
 def _shown(piece: Piece, user: User | AnonymousUser) -> tuple[str, str]:
     if piece.link is None:
         return piece.text, ""
-    if _may_follow(piece.link, user):
+    if may_follow(piece.link, user):
         return piece.text, links.to(piece.link)
     # Only users who may see services see a service's name. A cause is named by its step.
     return ("a service" if piece.link.model == "service" and piece.link.pk == piece.text else piece.text), ""
 
 
-def _may_follow(link: Link, user: User | AnonymousUser) -> bool:
+def may_follow(link: Link, user: User | AnonymousUser) -> bool:
     return user.has_perm(f"workflows.view_{'workerprocess' if link.model == 'chore' else link.model}")

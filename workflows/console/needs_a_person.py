@@ -50,9 +50,9 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     user = request.user
     if not any(map(user.has_perm, PERMISSIONS)):
         raise PermissionDenied
-    choices, given = _filters(request)
-    asked, after = _asked(user, given), needs.place(request.GET.get("after", ""))
-    shown, number = _read(asked, given, after)
+    choices, given = filters_of(request)
+    asked, after = asked_by(user, given), needs.place(request.GET.get("after", ""))
+    shown, number = read(asked, given, after)
     groups = [] if after or not _is_open(given) else needs.groups(asked)
     told = [each for each in groups if each.asks_nobody]
     charged = [each for each in groups if each.charged]
@@ -107,8 +107,8 @@ def _in_words(listed: int, groups: int, to_approve: int, causes: int, most: int 
 def all_tasks(request: HttpRequest) -> tuple[QuerySet[Any, Any], str]:
     """The keys of the open tasks that match the filters, and these filters in words."""
     assert request.user.is_authenticated
-    choices, given = _filters(request)
-    asked = _asked(request.user, given)
+    choices, given = filters_of(request)
+    asked = asked_by(request.user, given)
     if not given or not _is_open(given) or not _has_tasks_alone(asked):
         raise BadRequest("Of all tasks, and of closed ones, none is chosen.")
     chosen_by = "; ".join(f"{TITLES[name].lower()}: {choices[name][value]}" for name, value in given.items())
@@ -120,7 +120,7 @@ def number_of_causes(user: User, read: Counts) -> int:
     return sum(each.number_that_stand_still(user) for each in read.figures)
 
 
-def _read(asked: Asked, given: dict[str, str], after: Item | None) -> tuple[needs.Page, int]:
+def read(asked: Asked, given: dict[str, str], after: Item | None) -> tuple[needs.Page, int]:
     """A page of the rows that match, and the number of rows on all pages."""
     if not _is_open(given):
         whose = None if asked.whose == Whose.YOU else asked.whose
@@ -130,7 +130,7 @@ def _read(asked: Asked, given: dict[str, str], after: Item | None) -> tuple[need
     return needs.page(asked, after=after), needs.count(asked)
 
 
-def _asked(user: User, given: dict[str, str]) -> Asked:
+def asked_by(user: User, given: dict[str, str]) -> Asked:
     """What the filters ask for. Only tasks have a type, or are overdue tasks."""
     kinds = (given["kind"],) if "kind" in given else needs.TASKS if {"state", "task_type"} & given.keys() else None
     whose = given.get("whose", Whose.YOU)
@@ -171,7 +171,7 @@ def _newest(tasks: QuerySet[ManualTask], after: Item | None) -> needs.Page:
 TITLES = {"whose": "Whose", "kind": "Kind", "state": "State", "task_type": "Type of task"}
 
 
-def _filters(request: HttpRequest) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+def filters_of(request: HttpRequest) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
     """The choices of each filter, and those of the link."""
     choices = {name: _choices(name, request) for name in TITLES}
     return choices, _given(request, choices)

@@ -18,7 +18,7 @@ from workflows.extension import installed
 from workflows.health import bounded, counts
 from workflows.health.for_whom import Whose
 from workflows.health.health import judge
-from workflows.health.needs_a_person import Asked, count, groups
+from workflows.health.needs_a_person import Asked, groups
 
 
 class ConsoleSite(admin.AdminSite):
@@ -81,7 +81,7 @@ class ConsoleSite(admin.AdminSite):
         return super().index(request, {**self._glance(request), **(extra_context or {})})
 
     def _glance(self, request: HttpRequest) -> dict[str, Any]:
-        from workflows.console import home, needs_a_person, panels  # as above
+        from workflows.console import home, panels  # as above
 
         if not request.user.has_perm("workflows.view_workflow"):
             return {"glance": None}
@@ -89,9 +89,6 @@ class ConsoleSite(admin.AdminSite):
         read = counts.read()
         asked = Asked(request.user, whose=Whose.YOU)
         failed = groups(asked, most=bounded.limit())
-        to_approve = sum(each.number_awaiting(request.user) for each in installed())
-        causes = needs_a_person.number_of_causes(request.user, read)
-        asking = sum(not each.asks_nobody for each in failed)
         return {
             "glance": read,
             "next_task": home.next_task(request.user),
@@ -99,6 +96,6 @@ class ConsoleSite(admin.AdminSite):
             "states": home.states(read),
             "panels": panels.by_place(panel for each in installed() for panel in each.home(request, read)),
             "numbers": home.numbers(read, request.user),
-            "needs_a_person": bounded.text(causes + to_approve + count(asked) + asking, bounded.people_limit()),
+            "needs_a_person": bounded.text(home.number_for_you(request.user, read, failed), bounded.people_limit()),
             "first_lines": home.first_lines(asked, failed),
         }

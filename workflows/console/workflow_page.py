@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workflows import authors
@@ -40,13 +40,13 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
     payload, context = Workflow.objects.values_list("payload", "context").get(pk=workflow.pk)
     workflow.payload = payload  # features read it: the row came without
     newest, last = attempts[0].attempt if attempts else None, last_full_attempt([each.attempt for each in attempts])
-    effects = list(Effect.objects.filter(workflow=workflow).defer("error_message").order_by("id"))
+    effects = effects_of(workflow)
     definition = definitions().get(workflow.workflow_type)
     wording = wording_of(definition)
     others = finding.others_of(workflow.pk, definition, payload)
     said = [each.says(workflow, newest) for each in installed()]
     steps, passed_over = step_lines(definition, last, effects), passed_over_in(workflow, last)
-    events = list(older(Event.objects.filter(workflow=workflow), before)[: EVENTS_SHOWN + 1])
+    events, older_than = events_of(workflow, before)
     parked_on = cause_of(workflow)
     return {
         "badge": words.badge(workflow.state, words.state_label(workflow)),
@@ -88,19 +88,33 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
         ],
         "attempts_left_out": attempts[-1].first - 1 if attempts else 0,
         "effects": [
-            (each, title_of(wording, each.step), recorded_key(workflow, each), *_error_of(wording, each))
-            for each in effects
+            (each, title, recorded_key(workflow, each), *error) for each, title, *error in ledger(wording, effects)
         ],
         **related_rows(workflow),
         "panels": by_place(panel for each in installed() for panel in each.panels(workflow, user)),
-        "history": [history.line(event, wording) for event in events[:EVENTS_SHOWN]],
-        "older": events[EVENTS_SHOWN - 1].pk if len(events) > EVENTS_SHOWN else None,
+        "history": [history.line(event, wording) for event in events],
+        "older": older_than,
         "linking_id": words.masked_tail(workflow.linking_id),
         "links": definition is not None and bool(definition.linking_id) and workflow.emptied_at is None,
         "business_key": words.masked_tail(workflow.business_key),
         "payload": sent(definition, payload),
         "context": words.masked_fields(context),
     }
+
+
+def events_of(workflow: Workflow, before: str) -> tuple[list[Event], int | None]:
+    """A page of its events, newest first, from before this id; and the id before which the next page starts."""
+    found = list(older(Event.objects.filter(workflow=workflow), before)[: EVENTS_SHOWN + 1])
+    return found[:EVENTS_SHOWN], found[EVENTS_SHOWN - 1].pk if len(found) > EVENTS_SHOWN else None
+
+
+def effects_of(workflow: Workflow) -> list[Effect]:
+    return list(Effect.objects.filter(workflow=workflow).defer("error_message").order_by("id"))
+
+
+def ledger(wording: Wording, effects: Sequence[Effect]) -> list[tuple[Effect, str, str, str]]:
+    """Each call with the title of its step, its error in words, and the error as it was recorded."""
+    return [(each, title_of(wording, each.step), *_error_of(wording, each)) for each in effects]
 
 
 def _died_in(wording: Wording, attempt: Attempt) -> str:

@@ -28,6 +28,8 @@ from workflows.features.doctor.extension import DoctorExtension
 from workflows.features.lists.extension import ListsExtension
 from workflows.features.notices.extension import NoticesExtension
 from workflows.features.notices.hooks import Notices
+from workflows.features.operator_api.extension import OperatorApiExtension
+from workflows.features.operator_api.hooks import OperatorApi
 from workflows.features.outages.extension import OutagesExtension
 from workflows.features.outages.hooks import Outages
 from workflows.features.outbox.extension import OutboxExtension
@@ -63,6 +65,7 @@ FEATURES: tuple[Feature, ...] = (
     Traces(),
     Tasks(),
     Undo(),
+    OperatorApi(),
 )
 
 # What the features add to pages, metrics, checks and commands.
@@ -88,4 +91,5 @@ EXTENSIONS: tuple[Extension, ...] = (
     DoctorExtension(),
     AuditExtension(),
     TasksExtension(),
+    OperatorApiExtension(),
 )

@@ -37,7 +37,8 @@ def expiring(days: int) -> QuerySet[ApiKey]:
     now = Now()
     same = {each: OuterRef(each) for each in ("name", "tenant", "types", "queues", "verbs", "may")}
     longer = Q(expires_at=None) | Q(expires_at__gt=OuterRef("expires_at"))
-    replaced = Exists(ApiKey.objects.filter(longer, pk__gt=OuterRef("pk"), revoked_at=None, **same))
+    of_whom = Q(person=None) | Q(person=OuterRef("person"))  # the same rights: both are a person's, or neither is
+    replaced = Exists(ApiKey.objects.filter(longer, of_whom, pk__gt=OuterRef("pk"), revoked_at=None, **same))
     in_use = Q(last_used_at__gt=now - IDLE)
     soon = Q(expires_at__gt=now, expires_at__lte=now + timedelta(days=days)) & (in_use | ~replaced)
     tried = Q(expires_at__lte=now, last_used_at__gt=F("expires_at")) & in_use

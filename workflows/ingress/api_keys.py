@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from threading import Lock
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import Error, transaction
 from django.db.models import BooleanField, DurationField, ExpressionWrapper, Q, QuerySet, Value
@@ -21,10 +21,13 @@ from django.dispatch import receiver
 from django.utils import timezone
 
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.ingress.bounds import BEYOND, SUBMIT, USUAL, Key, Limit
+from workflows.ingress.bounds import BEYOND, OPERATOR, SUBMIT, USUAL, Key, Limit
 from workflows.models import ApiKey
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.statements import execute
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +63,9 @@ KEPT_BESIDE = timedelta(days=7)
 
 # PostgreSQL stores times that Python cannot read: with one of them no list of keys works any more.
 CENTURY = timedelta(days=36_525)
+# How long the key of a person is valid, and its limit, unless they are given.
+PERSONS_KEY = timedelta(days=90)
+PERSONS_PER_SECOND = 5.0
 LEAST_PER_SECOND = 0.001  # with much less the seconds to wait are no number any more
 
 
@@ -79,17 +85,13 @@ def create(
     `verbs` are all that it may do, some of VERBS (USUAL if none is given); `may` adds to them. It starts, reads and
     reaches only workflows of these types, queues and this tenant, if they are given. `per_second`: see `Limit`.
     """
-    if not NAME.fullmatch(name):
-        raise ValueError(
-            "A client's name is 1 to 100 letters, digits, spaces, dots, hyphens, underscores or @, "
-            "with a letter or digit at both ends."
-        )
+    _require_name_and_limit(name, per_second)
     if tenant and not NAME.fullmatch(tenant):
         raise ValueError("A tenant's name is written like a client's.")
     _require_known("type", types, {*definitions()})
     _require_known("queue", queues, {each.queue for each in definitions().values()})
-    if per_second is not None and not LEAST_PER_SECOND <= per_second < float("inf"):
-        raise ValueError(f"A limit is a number of requests a second, at least {LEAST_PER_SECOND}.")
+    if unknown := {*verbs, *may} & {*OPERATOR}:
+        raise ValueError(f"Only the key of a person may {sorted(unknown)[0]}: name the person.")
     rights = {*(verbs or USUAL), *may}
     return _made(
         name=name,
@@ -104,12 +106,49 @@ def create(
     )
 
 
+def create_for(
+    person: User,
+    name: str,
+    *,
+    verbs: Collection[str] = (),
+    per_second: float | None = None,
+    expires_at: datetime | None = None,
+) -> str:
+    """Make a key for the operator's API, and return it. It sees what `person` may see. Raises ValueError.
+
+    `verbs`: some of OPERATOR, all of them if none is given. It is valid for PERSONS_KEY unless `expires_at` is given.
+    """
+    if not (person.is_active and person.is_staff):
+        raise ValueError(f"{person.get_username()} may not sign in to the console: the key would do nothing.")
+    if other := sorted({*verbs} - {*OPERATOR}):
+        raise ValueError(f"The key of a person may {' and '.join(OPERATOR)}, and not {other[0]}.")
+    _require_name_and_limit(name, per_second)
+    return _made(
+        name=name,
+        person=person,
+        verbs=[],
+        may=[each for each in OPERATOR if each in (verbs or OPERATOR)],
+        per_second=per_second or PERSONS_PER_SECOND,
+        expires_at=expires_at or timezone.now() + PERSONS_KEY,
+    )
+
+
 def _made(*, expires_at: datetime | None, **columns: Any) -> str:
     if expires_at is not None and not timedelta(0) < expires_at - timezone.now() <= CENTURY:
         raise ValueError("A key expires in the future and within a hundred years; without a time, never.")
     key = PREFIX + secrets.token_urlsafe(32)
     ApiKey.objects.create(prefix=key[:PREFIX_LENGTH], digest=digest_of(key), expires_at=expires_at, **columns)
     return key
+
+
+def _require_name_and_limit(name: str, per_second: float | None) -> None:
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            "A client's name is 1 to 100 letters, digits, spaces, dots, hyphens, underscores or @, "
+            "with a letter or digit at both ends."
+        )
+    if per_second is not None and not LEAST_PER_SECOND <= per_second < float("inf"):
+        raise ValueError(f"A limit is a number of requests a second, at least {LEAST_PER_SECOND}.")
 
 
 def _require_known(noun: str, given: Collection[str], known: Collection[str]) -> None:
@@ -129,7 +168,7 @@ def rotate(old: ApiKey, *, keep: timedelta = KEPT_BESIDE, expires_at: datetime |
         raise ValueError("An old key is kept for at least no time, and at most a hundred years.")
     if expires_at is None and old.expires_at:
         expires_at = timezone.now() + min(old.expires_at - old.created_at, CENTURY)
-    copied = ("name", "tenant", "tenant_only", "verbs", "may", "types", "queues", "per_second")
+    copied = ("name", "person", "tenant", "tenant_only", "verbs", "may", "types", "queues", "per_second")
     until = Now() + Value(keep, DurationField())
     with transaction.atomic():
         key = _made(expires_at=expires_at, **{each: getattr(old, each) for each in copied})

@@ -14,6 +14,8 @@ from workflows.definition import WorkflowDefinition
 SUBMIT, READ, SIGNAL = USUAL = ("submit", "read", "signal")
 CANCEL, READ_HISTORY = BEYOND = ("cancel", "read-history")
 VERBS = USUAL + BEYOND
+# What the key of a person may do, in the operator's API, and nothing else.
+LOOK, PROPOSE = OPERATOR = ("look", "propose")
 
 
 class Limit:

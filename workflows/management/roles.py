@@ -65,6 +65,7 @@ RIGHTS = {
     "workflows_outboxevent": Rights("rawd", "rawd"),
     "workflows_pace": Rights("rw", "rawd"),
     "workflows_pause": Rights("rwd", "rawd"),
+    "workflows_proposal": Rights("rwd", "raw"),
     "workflows_rollup": Rights("rawd", "r"),
     "workflows_rollupprogress": Rights("raw", "r"),
     "workflows_savedview": Rights("", "rawd"),

@@ -90,7 +90,7 @@ def user() -> Any:
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("workflows", "0031_notices_without_a_workflow"),
+        ("workflows", "0032_operator_api"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -22,6 +22,7 @@ from workflows.models.notice import MutedMail, Notice
 from workflows.models.outbox_event import OutboxEvent
 from workflows.models.pace import Pace
 from workflows.models.pause import Pause
+from workflows.models.proposal import Proposal
 from workflows.models.rollup import Rollup, RollupProgress
 from workflows.models.saved_view import SavedView
 from workflows.models.search import Search, SearchKeyHash
@@ -62,6 +63,7 @@ __all__ = [
     "OutboxEvent",
     "Pace",
     "Pause",
+    "Proposal",
     "Rollup",
     "RollupProgress",
     "SavedView",

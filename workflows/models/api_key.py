@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import Q
 from django.db.models.functions import Now
 
 
@@ -10,6 +12,8 @@ class ApiKey(models.Model):
 
     Two keys with one name belong to the same client, so a new key has access to what was sent with the old one. All
     else is each key's own. An empty bound bounds nothing.
+
+    The key of a `person` is of another kind: it is for the operator's API alone, and sees what that person may see.
     """
 
     name = models.CharField(max_length=100)  # the client
@@ -22,6 +26,9 @@ class ApiKey(models.Model):
     # Two columns, because an older process reads `may` alone.
     verbs = ArrayField(models.CharField(max_length=20), db_default=models.Value("{submit,read,signal}"))
     may = ArrayField(models.CharField(max_length=20), db_default=models.Value("{}"))
+    person = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="+", db_index=False
+    )
     per_second = models.FloatField(null=True)  # requests, in each process
     digest = models.BinaryField(max_length=32, unique=True)  # SHA-256 of the key
     created_at = models.DateTimeField(db_default=Now())
@@ -33,6 +40,13 @@ class ApiKey(models.Model):
         verbose_name = "API key"
         default_permissions = ("view",)
         permissions = [("revoke_apikey", "Can revoke an API key")]
+        constraints = [
+            models.CheckConstraint(
+                name="api_key_of_a_person",
+                condition=Q(person__isnull=False, verbs=[], may__contained_by=["look", "propose"])
+                | Q(person__isnull=True) & ~Q(may__overlap=["look", "propose"]),
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
@@ -41,6 +55,7 @@ class ApiKey(models.Model):
     def bounds(self) -> str:
         """What it may do, for people: `submit, read; type refill; 5 a second`."""
         parts = [", ".join([*self.verbs, *self.may])]
+        parts += [f"as {self.person.get_username()}"] if self.person else []
         parts += [
             f"{noun} {', '.join(names)}" for noun, names in (("type", self.types), ("queue", self.queues)) if names
         ]

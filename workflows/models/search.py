@@ -38,6 +38,7 @@ class Search(models.Model):
     # By name: the record outlives the user.
     actor = models.CharField(max_length=150)
     tried = ArrayField(models.CharField(max_length=100))  # the kinds that the text could be, such as email
+    api_key = models.CharField(max_length=100, db_default="")  # the name of their key, if a program has searched
     hits = models.PositiveIntegerField()  # workflows found; one more than shown means that there are more
 
     class Meta:

@@ -60,6 +60,8 @@ BUSY = "Somebody is changing it at this moment: look at it again."
 # The bulk operation of which the present operation is an item; None outside one, and REHEARSAL in a dry run.
 REHEARSAL = 0
 _bulk: ContextVar[int | None] = ContextVar("bulk", default=None)
+# What the history says of the proposal that the present operation carries out; None outside one.
+_proposal: ContextVar[Mapping[str, str] | None] = ContextVar("proposal", default=None)
 
 
 class Actor(Protocol):
@@ -132,9 +134,27 @@ def item_of(bulk: int) -> Iterator[None]:
         _bulk.reset(token)
 
 
+@contextmanager
+def as_proposed(*, proposed_by: str, key: str, note: str = "") -> Iterator[None]:
+    """Run the operations within as what was proposed: in the transaction that decides the proposal.
+
+    `note` is what the user who approves it has to say.
+    """
+    token = _proposal.set({"proposed_by": proposed_by, "api_key": key, **({"note": stated(note)} if note else {})})
+    try:
+        yield
+    finally:
+        _proposal.reset(token)
+
+
+def _is_alone() -> bool:
+    """Whether the operation has a transaction of its own."""
+    return _bulk.get() is None and _proposal.get() is None
+
+
 def after_commit(do: Callable[[], object]) -> None:
-    """Call `do` after the operation's transaction; for an item of a bulk operation, after the one around it."""
-    if _bulk.get() is None:
+    """Call `do` after the operation's transaction; for one within another transaction, after that one."""
+    if _is_alone():
         do()
     else:
         transaction.on_commit(do)
@@ -161,7 +181,7 @@ def short_transaction(busy: str = BUSY) -> Iterator[None]:
     try:
         with ExitStack() as stack:
             try:
-                stack.enter_context(transaction.atomic(durable=_bulk.get() is None))
+                stack.enter_context(transaction.atomic(durable=_is_alone()))
             except RuntimeError as nested:
                 raise RuntimeError(NESTED) from nested
             with connection.cursor() as cursor:
@@ -211,6 +231,7 @@ def record_event(
     """Write one event to the history, in the operation's transaction: see `history.record`."""
     if bulk := _bulk.get():
         detail["bulk"] = bulk
+    detail |= _proposal.get() or {}
     history.record(workflow_id, kind, step=step, actor=user.get_username(), reason=stated(reason), **detail)
 
 
@@ -228,4 +249,7 @@ def record_for(row: Model, user: User, what: str, reason: str) -> None:
     told = f"{what}. {stated(reason)}".strip()
     if bulk := _bulk.get():
         told = f"{told} In bulk operation {bulk}."
+    if proposal := _proposal.get():
+        told = f"{told} Proposed by {proposal['proposed_by']}, with the API key {proposal['api_key']}."
+        told = f"{told} {proposal.get('note', '')}".strip()
     LogEntry.objects.log_actions(user.pk, [row], CHANGE, told, single_object=True)

@@ -36,17 +36,20 @@ Kind = Access.Kind
 STILL_OPEN = timedelta(minutes=15)
 
 
-def record_view(workflow_id: int, *, actor: str, in_background: bool = False) -> None:
+def record_view(workflow_id: int, *, actor: str, in_background: bool = False, api_key: str = "") -> None:
     """Record that a user, by name, is shown a page about a workflow.
 
-    `in_background`: the page updates itself. If the server is read-only during a failover, the log has the record
-    instead, because the page shows no value in clear.
+    `api_key`: the name of their key, if a program has asked. `in_background`: the page updates itself. Both leave a
+    record only so often. If the server is read-only during a failover, the log has the record instead, because the page
+    shows no value in clear.
     """
+    detail = {"key": api_key} if api_key else {}
     views = Access.objects.filter(workflow=workflow_id, kind=Kind.VIEWED, actor=actor)
-    if in_background and views.filter(at__gt=Now() - STILL_OPEN).exists():
+    views = views.filter(detail=detail) if api_key else views
+    if (in_background or api_key) and views.filter(at__gt=Now() - STILL_OPEN).exists():
         return
     try:
-        Access.objects.create(actor=actor, kind=Kind.VIEWED, workflow_id=workflow_id)
+        Access.objects.create(actor=actor, kind=Kind.VIEWED, workflow_id=workflow_id, detail=detail)
     except InternalError as error:
         if not isinstance(error.__cause__, psycopg.errors.ReadOnlySqlTransaction):
             raise

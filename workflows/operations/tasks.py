@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -18,6 +19,7 @@ from workflows.operations import answers, retracting, two_people
 from workflows.operations.guards import (
     ACKNOWLEDGE,
     ASSIGN,
+    after_commit,
     lock_workflow,
     record_event,
     require,
@@ -226,7 +228,7 @@ def decide(
             )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
         record_event(task.workflow_id, kind, user, reason=reason, task=task_id, **detail)
-    waking.try_wake(task.workflow_id)
+    after_commit(partial(waking.try_wake, task.workflow_id))
     return ""
 
 

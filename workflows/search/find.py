@@ -82,8 +82,11 @@ class _Reading:
 
 
 @sensitive_variables()
-def find(text: str, *, actor: str) -> Found:
-    """The workflows that a text means. The search is recorded before anybody sees the result."""
+def find(text: str, *, actor: str, api_key: str = "") -> Found:
+    """The workflows that a text means. The search is recorded before anybody sees the result.
+
+    `actor` is a user's name; `api_key` the name of their key, if a program has asked.
+    """
     readings = list(_readings(text.strip()))
     by: dict[int, list[str]] = {}
     for each in readings:
@@ -92,7 +95,8 @@ def find(text: str, *, actor: str) -> Found:
     found = [pk for (pk,) in fetch_all(_THESE, {"found": list(by), "limit": SHOWN + 1})] if by else []
     refused = _refused(readings)
     hits = len(found) + len(refused)
-    Search.objects.create(actor=actor, tried=list(dict.fromkeys(each.kind for each in readings)), hits=hits)
+    tried = list(dict.fromkeys(each.kind for each in readings))
+    Search.objects.create(actor=actor, api_key=api_key, tried=tried, hits=hits)
     labels = list(dict.fromkeys(each.label for each in readings))
     return Found(found[:SHOWN], labels, more=len(found) > SHOWN, by=by, refused=refused)
 

@@ -16,6 +16,7 @@ from workflows.wording import Wording
 
 Kind = Event.Kind
 NOTHING_TO_REVERSE = "Nothing was left to reverse."
+_OF_PROPOSALS = {Kind.PROPOSED, Kind.PROPOSAL_REFUSED, Kind.PROPOSAL_WITHDRAWN, Kind.PROPOSAL_LAPSED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,9 @@ def line(event: Event, wording: Wording) -> Line:
     if first := event.detail.get("first"):
         second = "Confirmed alone: nobody else could" if event.detail.get("alone") else f"First said by {first}"
         text = _joined("\n", text, f"{second}.", str(event.detail.get("note") or ""))
+    if (by := event.detail.get("proposed_by")) and event.kind not in _OF_PROPOSALS:
+        text = _joined("\n", text, f"Proposed by {by}, with the API key {event.detail.get('api_key', '?')}.")
+        text = _joined("\n", text, "" if "first" in event.detail else str(event.detail.get("note") or ""))
     return Line(
         at=event.at,
         headline=_headline(event),
@@ -95,6 +99,10 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
             return _joined("\n", _corrected(detail), _joined(": ", asked, reason), str(detail.get("note") or "")), ""
         case Kind.CORRECTION_ASKED | Kind.CORRECTION_REFUSED | Kind.CORRECTION_WITHDRAWN:
             return _joined("\n", _corrected(detail), reason), ""
+        case Kind.PROPOSED | Kind.PROPOSAL_REFUSED | Kind.PROPOSAL_WITHDRAWN | Kind.PROPOSAL_LAPSED:
+            proposed = f"{str(detail.get('proposes', '?')).capitalize()}, by the API key {detail.get('api_key', '?')}"
+            of = f" of {detail['proposed_by']}" if "proposed_by" in detail else ""
+            return _joined(": ", f"{proposed}{of}", reason), ""
         case Kind.CONFIRMATION_ASKED | Kind.CONFIRMATION_REFUSED | Kind.CONFIRMATION_WITHDRAWN:
             said = words.SAID.get(str(detail.get("said")), "" if detail.get("task") else "A retry that charges again")
             return _joined("\n", _joined(": ", title, said), reason), step

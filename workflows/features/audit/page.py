@@ -208,7 +208,8 @@ def _told(row: Any, about: Mapping[int, str], types: Mapping[int, str]) -> Told:
             return Told(row.at, row.actor, what, _looked(row), row.workflow_id, about.get(row.workflow_id or 0, ""))
         case Search():
             tried = f"By {', '.join(row.tried)}" if row.tried else "By nothing that is searchable"
-            return Told(row.at, row.actor, "Searched", f"{tried}: {row.hits} found")
+            with_key = f", with the API key {row.api_key}" if row.api_key else ""
+            return Told(row.at, row.actor, "Searched", f"{tried}{with_key}: {row.hits} found")
         case Event():
             line = history.line(row, wording_of_type(types.get(row.workflow_id, "")))
             return Told(row.at, line.actor, line.headline, line.text, row.workflow_id, about.get(row.workflow_id, ""))
@@ -220,7 +221,8 @@ def _told(row: Any, about: Mapping[int, str], types: Mapping[int, str]) -> Told:
 
 def _looked(row: Access) -> str:
     fields = ", ".join(row.detail.get("fields", ()))
-    return ": ".join(filter(None, (fields, row.detail.get("purpose", ""), row.detail.get("chosen", ""))))
+    key = f"By the API key {row.detail['key']}" if "key" in row.detail else ""
+    return ": ".join(filter(None, (key, fields, row.detail.get("purpose", ""), row.detail.get("chosen", ""))))
 
 
 # --- As a file ----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from django.db.models import Case, Count, F, QuerySet, Value, When
 from workflows.engine.maintenance import DEATHS
 from workflows.errors import NotAllowed
 from workflows.features.brake.operations import ALONE
-from workflows.models import BulkItem, BulkOperation, Chore
+from workflows.models import BulkItem, BulkOperation, Chore, Proposal
 from workflows.models.clock import ClockTimestamp
 from workflows.models.deputy import count_as_one
 from workflows.operations.bulk_verbs import MOST, carry_out_together, verbs
@@ -78,6 +78,7 @@ def choose(
     require(user, chosen.permission)
     with short_transaction():
         old = BulkOperation.objects.filter(state=State.DRAFT, asked_at__lt=ClockTimestamp() - DRAFTS_KEPT)
+        old = old.exclude(pk__in=Proposal.objects.open().filter(verb=Proposal.Verb.BULK).values("row"))
         # Locked first, so that a draft that somebody starts at this moment is kept.
         forgotten = list(old.select_for_update(skip_locked=True).values_list("pk", flat=True))
         BulkOperation.objects.filter(pk__in=forgotten).delete()
@@ -127,10 +128,13 @@ def why_four_eyes(bulk: BulkOperation, user: User) -> str:
     return ""
 
 
-def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE, **arguments: Any) -> str:
+def start(
+    bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE, four_eyes: bool = False, **arguments: Any
+) -> str:
     """Start it in this user's name, or ask for approval if it is too much for one person. Return which, as a sentence.
 
-    `arguments` are the verb's: the user `to` whom tasks are assigned, for example.
+    `four_eyes`: it needs approval in any case. `arguments` are the verb's: the user `to` whom tasks are assigned, for
+    example.
     """
     require_reason(reason, "a bulk operation")
     if not 1 <= pace <= FASTEST:
@@ -139,7 +143,7 @@ def start(bulk_id: int, *, user: User, reason: str, pace: int = USUAL_PACE, **ar
         if bulk.asked_by_id != user.pk:
             raise NotAllowed(f"{bulk.asked_by.get_username()} has chosen these; choose your own.")
         bulk.reason, bulk.pace, bulk.arguments = stated(reason), pace, {**bulk.arguments, **arguments}
-        bulk.four_eyes = bool(why_four_eyes(bulk, user))
+        bulk.four_eyes = four_eyes or bool(why_four_eyes(bulk, user))
         bulk.state = State.ASKED if bulk.four_eyes else State.RUNNING
         bulk.asked_at = bulk.next_at = ClockTimestamp()
         record_for(bulk, user, "Asked for" if bulk.four_eyes else "Started", reason)

@@ -8,7 +8,7 @@ class Command(DatabaseCommand):
     help = "List the API keys: number, start, client, what it may do; when made, last used, expiring and revoked."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        for key in ApiKey.objects.order_by("name", "id"):
+        for key in ApiKey.objects.select_related("person").order_by("name", "id"):
             times = {
                 "made": key.created_at,
                 "last used": key.last_used_at,

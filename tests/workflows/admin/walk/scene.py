@@ -106,6 +106,7 @@ class Scene:
             "made-by-hand": rows.made_by_hand(self.boss).pk,
             "emptied": rows.failed(workflow_type="onboarding", payload={}, emptied_at=Now()).pk,
             "hold": rows.legal_hold(rows.complete()).pk,
+            "proposal": rows.proposal(self.boss, rows.failed()).pk,
             "erasure": rows.erasure(self.boss, rows.complete(payload={"patient": CANARY})).pk,
         }
 

@@ -180,6 +180,12 @@ workflows_erasure_approve erasure                      | p -p---- - - ss | A -A-
 workflows_erasure_refuse erasure                       | p -p---- - - ss | A -A---- - - ss
 workflows_erasure_history erasure                      | p -p---- - - ss | p -p---- - - ss
 
+workflows_proposal_changelist                          | p pppppp - - ss | p pppppp - - ss
+workflows_proposal_change proposal                     | p pppppp - - ss | - ------ - - ss
+workflows_proposal_approve proposal                    | p pp>p>- - - ss | A AA>A>- - - ss
+workflows_proposal_refuse proposal                     | p pp>p>- - - ss | A AA>A>- - - ss
+workflows_proposal_history proposal                    | p pppppp - - ss | p pppppp - - ss
+
 workflows_apikey_changelist                            | p ---p-p - - ss | p ---p-p - - ss
 workflows_apikey_change key                            | p ---p-p - - ss | - ------ - - ss
 workflows_apikey_revoke key                            | p ---p-- - - ss | A ---A-- - - ss
@@ -229,6 +235,7 @@ MODELS = {
     "hold": "hold",
     "erasure": "erasure",
     "apikey": "key",
+    "proposal": "proposal",
 }
 
 
@@ -379,6 +386,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
         for row in ("anybodys", "of-own-team", "of-other-team", "question", "claimed", "claimed-by-lead")
     },
     "workflows_apikey_revoke": REASON,
+    "workflows_proposal_refuse": REASON,
     "workflows_chore_go_on": REASON,
     "workflows_undeliveredmessage_redeliver": REASON,
     "workflows_undeliveredmessage_discard": REASON,

@@ -32,7 +32,12 @@ PASSWORD, FACTOR, PROVIDER = "a password alone", "a second factor", "single sign
 ASK = {
     *(f"workflows_workflow_{page}" for page in ("reveal", "cancel", "ask_erasure", "approve_correction")),
     *("workflows_workflow_confirm_retry", "workflows_manualtask_decide", "workflows_manualtask_confirm"),
-    *("workflows_erasure_approve", "workflows_bulkoperation_approve", "workflows_service_let_fail"),
+    *(
+        "workflows_erasure_approve",
+        "workflows_bulkoperation_approve",
+        "workflows_service_let_fail",
+        "workflows_proposal_approve",
+    ),
     *("auth_user_add", "auth_user_change", "auth_user_password_change", "auth_user_second_factor"),
     *("auth_group_change", "sessions", "password_change"),
 }

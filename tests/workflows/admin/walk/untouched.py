@@ -36,6 +36,7 @@ NEEDS_NEITHER = {
     "workflows_outboxevent_redeliver: Redeliver outbox event N": BUTTON,
     "workflows_erasure_approve: Approve erasure N, and erase": BUTTON,
     "workflows_erasure_refuse: Refuse erasure N": BUTTON,
+    "workflows_proposal_approve: Approve the proposal to retry workflow N": BUTTON,
     "workflows_workflow_lead_has_seen: Mark workflow N as seen to": "nothing is decided, and a lead can be asked again",
     **{
         f"workflows_bulkoperation_{verb}: {asks} retry of N workflow": BUTTON

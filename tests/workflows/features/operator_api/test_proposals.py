@@ -1,0 +1,355 @@
+"""Proposals: a key asks, another person than the key's approves, and nothing has changed meanwhile."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.test import Client
+from django.utils import timezone
+
+from tests.workflows import rows
+from tests.workflows.admin.conftest import parcels, session_of
+from tests.workflows.features.operator_api.people import Program, person
+from tests.workflows.features.retention.test_purge import old
+from tests.workflows.operations.test_bulk import carry_out
+from workflows import operations
+from workflows.errors import NotAllowed
+from workflows.features.notices import waiting
+from workflows.features.operator_api import lapsing, proposals
+from workflows.features.retention import content
+from workflows.models import ApiKey, BulkOperation, Event, ManualTask, Notice, Proposal, Signal, Workflow
+from workflows.models.clock import ClockTimestamp
+
+__all__ = ["parcels"]
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def anna() -> Program:
+    """A lead's program."""
+    return Program(person("anna", "support lead", "approver"))
+
+
+@pytest.fixture
+def ben(settings: Any) -> Client:
+    """The browser of another lead."""
+    return browser(person("ben", "support lead", "approver"))
+
+
+def browser(user: User) -> Client:
+    client = Client()
+    client.cookies["sessionid"] = session_of(user)
+    return client
+
+
+def decide(client: Client, number: int, verb: str = "approve", reason: str = "Yes.") -> str:
+    """The page that follows."""
+    url = f"/admin/workflows/proposal/{number}/{verb}/"
+    sent = {"reason": reason, "seen": number, "row": str(Proposal.objects.get(pk=number).asked_at)}
+    return client.post(url, sent, follow=True).content.decode()
+
+
+def test_a_retry_is_carried_out_when_another_person_approves_it_and_the_three_are_named(
+    anna: Program, ben: Client
+) -> None:
+    row = rows.failed()
+    made = anna.propose("retry", workflow=row.pk)
+    assert (made["state"], made["workflow"], made["replayed"]) == ("asked", row.pk, False)
+    assert Workflow.objects.get(pk=row.pk).status == "FAILED"
+    assert "It will be tried again" in decide(ben, made["id"])
+    assert Workflow.objects.get(pk=row.pk).status == "PENDING"
+    told = anna.get(f"proposals/{made['id']}")
+    assert (told["state"], told["decided_by"]) == ("approved", "ben")
+    proposed, retried = Event.objects.filter(workflow=row.pk).order_by("id")
+    assert (proposed.kind, proposed.actor, retried.kind, retried.actor) == ("proposed", "anna", "retried", "ben")
+    history = anna.get(f"workflows/{row.pk}/history")["events"]
+    assert history[0]["text"] == "It hangs.\nProposed by anna, with the API key Chat.\nYes."
+    assert history[1]["text"] == "Retry, by the API key Chat: It hangs."
+
+
+def test_a_cancellation_asks_for_what_its_page_asks(anna: Program, ben: Client) -> None:
+    row = rows.waiting()
+    number = anna.propose("cancel", workflow=row.pk)["id"]
+    assert "button-danger" in ben.get(f"/admin/workflows/proposal/{number}/approve/").content.decode()
+    assert "It is cancelled." in decide(ben, number)
+    assert Workflow.objects.with_state().get(pk=row.pk).state == "cancelled"
+
+
+@pytest.mark.parametrize(("verb", "state"), [("approve", "approved"), ("reject", "rejected")])
+def test_a_task_is_decided_by_the_person_who_approves(verb: str, state: str, anna: Program, ben: Client) -> None:
+    task = rows.open_task(rows.waiting(task=False))
+    decide(ben, anna.propose(verb, task=task.pk)["id"])
+    task.refresh_from_db()
+    assert (task.state, task.decided_by and task.decided_by.username, task.reason) == (state, "ben", "It hangs.")
+    assert Signal.objects.get(name=task.signal_name).payload["by"] == "ben"
+
+
+def test_a_bulk_operation_is_frozen_by_its_preview_and_starts_in_the_proposers_name(anna: Program, ben: Client) -> None:
+    made = [rows.failed(current_step="charge").pk for _ in range(3)]
+    asked = {"verb": "retry", "filters": {"state": "failed", "step": "charge"}}
+    shown = anna.post("bulk-previews", asked, 201)
+    assert (shown["selected"], shown["can"], shown["chosen_by"]) == (3, 3, "state: Failed; step: Charge")
+    later = rows.failed(current_step="charge")
+    sent = {"verb": "bulk", "bulk": shown["id"], "version": shown["version"], "reason": "The bank is back."}
+    number = anna.post("proposals", sent)["id"]
+    assert "It has started." in decide(ben, number)
+    bulk = BulkOperation.objects.get()
+    assert (bulk.asked_by.username, bulk.approved_by and bulk.approved_by.username) == ("anna", "ben")
+    carry_out(bulk)
+    assert set(Workflow.objects.filter(status="PENDING").values_list("pk", flat=True)) == {*made}
+    assert Workflow.objects.get(pk=later.pk).status == "FAILED"
+    log = " ".join(str(each.get_change_message()) for each in LogEntry.objects.order_by("id"))
+    assert log.count("Proposed by anna, with the API key Chat.") == 2
+
+
+def test_a_bulk_verb_that_the_list_does_not_offer_for_all_is_refused(anna: Program) -> None:
+    rows.failed()
+    for verb, filters in (("retry", {}), ("cancel", {"state": "failed"}), ("erase", {"state": "failed"})):
+        assert anna.post("bulk-previews", {"verb": verb, "filters": filters}, 422)["code"] == "verb_invalid"
+    asked = {"verb": "retry", "filters": {"patient": "x"}}
+    assert anna.post("bulk-previews", asked, 422)["code"] == "filter_invalid"
+
+
+# --- Who ------------------------------------------------------------------------------------------------
+
+
+def test_the_keys_person_approves_nothing_by_page_operation_or_statement(anna: Program) -> None:
+    row = rows.failed()
+    number = anna.propose("retry", workflow=row.pk)["id"]
+    page = decide(browser(anna.user), number)
+    assert "You have asked for it yourself: another user approves it." in page
+    with pytest.raises(NotAllowed, match="asked for it yourself"):
+        proposals.approve(number, user=anna.user, seen=[number])
+    with pytest.raises(IntegrityError, match="another person"), transaction.atomic():
+        Proposal.objects.filter(pk=number).update(state="approved", decided_by=anna.user)
+    assert Proposal.objects.get().state == "asked"
+
+
+@pytest.mark.parametrize(
+    ("fields", "refusal"),
+    [
+        ({"email": "ANNA@clinic.example"}, "Your account has the same e-mail address as anna"),
+        ({"date_joined": timezone.now()}, "Your account is less than a day old"),
+    ],
+)
+def test_another_account_of_the_same_person_approves_nothing(
+    fields: dict[str, Any], refusal: str, anna: Program
+) -> None:
+    number = anna.propose("retry", workflow=rows.failed().pk)["id"]
+    other = person("other", "support lead", **fields)
+    assert refusal in decide(browser(other), number)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Proposal.objects.filter(pk=number).update(state="approved", decided_by=other)
+
+
+def test_whoever_may_not_do_it_neither_proposes_nor_approves_nor_refuses_it(anna: Program) -> None:
+    row, task = rows.failed(), rows.open_task(rows.waiting(task=False), team="clinicians")
+    auditor = Program(person("ulla", "auditor"))
+    assert auditor.propose("retry", 403, workflow=row.pk)["code"] == "not_permitted"
+    assert anna.propose("approve", 409, task=task.pk)["code"] == "refused"  # of another team
+    number = anna.propose("retry", workflow=row.pk)["id"]
+    decide(browser(auditor.user), number)
+    assert Proposal.objects.get(pk=number).state == "asked"
+    with pytest.raises(NotAllowed, match="You may not do this yourself"):
+        proposals.approve(number, user=auditor.user, seen=[number])
+    with pytest.raises(NotAllowed, match="ask a support lead"):
+        proposals.close(number, user=auditor.user, seen=[number], reason="No.")
+
+
+def test_a_key_that_may_only_look_proposes_nothing() -> None:
+    program = Program(person("anna", "support lead"), verbs=["look"])
+    assert program.propose("retry", 403, workflow=rows.failed().pk)["code"] == "not_permitted"
+
+
+@pytest.mark.parametrize("gone", ["person", "right", "key"])
+def test_a_proposal_dies_with_the_person_the_right_or_the_key_behind_it(gone: str, anna: Program, ben: Client) -> None:
+    number = anna.propose("retry", workflow=rows.failed().pk)["id"]
+    match gone:
+        case "person":
+            User.objects.filter(pk=anna.user.pk).update(is_active=False)
+            with pytest.raises(IntegrityError, match="closed"), transaction.atomic():
+                Proposal.objects.update(state="approved", decided_by=User.objects.get(username="ben"))
+        case "right":
+            anna.user.groups.clear()
+        case "key":
+            ApiKey.objects.update(revoked_at=timezone.now())
+    assert "do not approve it" in decide(ben, number)
+    assert Proposal.objects.get().state == "asked"
+    assert "It is refused" in decide(ben, number, "refuse")
+
+
+def test_a_colleague_refuses_it_and_its_person_withdraws_it(anna: Program, ben: Client) -> None:
+    first, second = (anna.propose("retry", workflow=rows.failed().pk)["id"] for _ in range(2))
+    assert "It is refused" in decide(ben, first, "refuse", "Not now.")
+    assert anna.post(f"proposals/{second}/withdraw", {"reason": "A mistake."}, 200)["state"] == "withdrawn"
+    assert anna.post(f"proposals/{second}/withdraw", {"reason": "A mistake."}, 409)["code"] == "refused"
+    kinds = Event.objects.exclude(kind="proposed").values_list("kind", "actor", "detail__proposed_by")
+    assert set(kinds) == {("proposal_refused", "ben", "anna"), ("proposal_withdrawn", "anna", None)}
+    assert Program(person("carl", "support lead")).get(f"proposals/{first}", 404)["code"] == "not_found"
+
+
+# --- What has changed -----------------------------------------------------------------------------------
+
+
+def test_a_proposal_about_another_state_than_that_which_stands_is_refused(anna: Program) -> None:
+    row = rows.failed()
+    version = anna.get(f"workflows/{row.pk}")["version"]
+    Workflow.objects.filter(pk=row.pk).update(completed_at=F("completed_at") + timedelta(seconds=1))
+    assert anna.propose("retry", 409, version=version, workflow=row.pk)["code"] == "changed"
+    assert not Proposal.objects.exists()
+
+
+def test_nobody_approves_what_has_changed_since(anna: Program, ben: Client) -> None:
+    row = rows.waiting(task=False)
+    task = rows.open_task(row)
+    number = anna.propose("cancel", workflow=row.pk)["id"]
+    operations.approve(task.pk, user=person("carl", "approver"))
+    with pytest.raises(NotAllowed, match="has changed since"):
+        proposals.approve(number, user=User.objects.get(username="ben"), seen=[number])
+    assert (Proposal.objects.get().state, Workflow.objects.get(pk=row.pk).status) == ("stale", "PENDING")
+    assert anna.get(f"proposals/{number}")["state"] == "stale"
+
+
+def test_a_cancellation_does_not_meet_the_next_run(anna: Program, ben: Client) -> None:
+    row = rows.retrying()
+    number = anna.propose("cancel", workflow=row.pk)["id"]
+    rows.event(row, "retried", actor="carl")  # it had failed meanwhile
+    decide(ben, number)
+    assert Workflow.objects.get(pk=row.pk).cancelled_at is None
+
+
+def test_nobody_approves_it_after_a_day_and_the_rest_goes_away_by_itself(
+    anna: Program, ben: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(proposals, "LAPSES", timedelta(0))
+        row = rows.failed()
+        number = anna.propose("retry", workflow=row.pk)["id"]
+    assert "Nobody has decided it in a day" in decide(ben, number)
+    with pytest.raises(IntegrityError, match="lapsed"), transaction.atomic():
+        Proposal.objects.update(state="approved", decided_by=User.objects.get(username="ben"))
+    assert anna.get(f"proposals/{number}")["state"] == "lapsed"
+    retried = rows.failed()
+    gone_on = anna.propose("retry", workflow=retried.pk)["id"]
+    Workflow.objects.filter(pk=retried.pk).update(status="PENDING", completed_at=None)
+    waits = anna.propose("retry", workflow=rows.failed().pk)["id"]
+    assert lapsing.lapse().changed == 2
+    assert dict(Proposal.objects.values_list("pk", "state")) == {number: "lapsed", gone_on: "stale", waits: "asked"}
+    assert Event.objects.get(kind="proposal_lapsed").workflow_id == row.pk
+
+
+# --- Once -----------------------------------------------------------------------------------------------
+
+
+def test_the_same_request_again_is_the_same_proposal_and_another_is_refused(anna: Program) -> None:
+    row, key = rows.failed(), str(uuid4())
+    first = anna.propose("retry", workflow=row.pk, key=key)
+    again = anna.propose("retry", workflow=row.pk, key=key)
+    assert (again["id"], again["replayed"]) == (first["id"], True)
+    other = anna.propose("retry", 422, workflow=rows.failed().pk, key=key)
+    assert other["code"] == "idempotency_key_reused"
+    assert anna.propose("retry", 409, workflow=row.pk)["detail"] == "That is proposed already, and waits for a person."
+    assert Proposal.objects.count() == 1
+
+
+def test_it_is_approved_once(anna: Program, ben: Client) -> None:
+    row = rows.failed()
+    number = anna.propose("retry", workflow=row.pk)["id"]
+    decide(ben, number)
+    with pytest.raises(NotAllowed, match="ben has decided it already"):
+        proposals.approve(number, user=person("carl", "support lead"), seen=[number])
+    with pytest.raises(IntegrityError, match="decided once"), transaction.atomic():
+        Proposal.objects.update(state="refused")
+    with pytest.raises(IntegrityError, match="stays as it was proposed"), transaction.atomic():
+        Proposal.objects.update(row=row.pk + 1)
+    assert Event.objects.filter(kind="retried").count() == 1
+
+
+def test_a_key_proposes_so_many_at_a_time(anna: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proposals, "MOST_OPEN", 1)
+    anna.propose("retry", workflow=rows.failed().pk)
+    assert "wait already" in anna.propose("retry", 409, workflow=rows.failed().pk)["detail"]
+
+
+def test_questions_about_calls_and_tasks_of_somebody_are_not_proposed(anna: Program) -> None:
+    task = rows.unclear_charge()
+    assert "answered in the console" in anna.propose("approve", 409, task=task.pk)["detail"]
+    own = rows.open_task(rows.waiting(task=False))
+    ManualTask.objects.filter(pk=own.pk).update(assignee=anna.user, claimed_at=ClockTimestamp())
+    assert "unassign it" in anna.propose("approve", 409, task=own.pk)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"verb": "erase"}, "verb_invalid"),
+        ({"verb": "retry", "workflow": True}, "target_invalid"),
+        ({"verb": "retry", "workflow": 1, "task": 1}, "target_invalid"),
+        ({"verb": "retry", "workflow": 1, "version": "x"}, "reason_invalid"),
+        ({"verb": "retry", "workflow": 1, "reason": "x"}, "version_invalid"),
+        ({"verb": "retry", "workflow": 1, "reason": "x", "version": "x", "force": True}, "field_unknown"),
+    ],
+)
+def test_a_request_that_is_not_whole_is_refused(body: dict[str, Any], code: str, anna: Program) -> None:
+    assert anna.post("proposals", body, 422)["code"] == code
+
+
+def test_what_a_program_writes_of_the_patient_is_not_kept(anna: Program) -> None:
+    row = rows.failed(payload={"to": "Nina Alvarez"})
+    version = anna.get(f"workflows/{row.pk}")["version"]
+    sent = {"verb": "retry", "workflow": row.pk, "version": version, "reason": "Nina Alvarez, n@example.com, asks."}
+    assert anna.post("proposals", sent)["reason"] == "•••, ••• asks."
+
+
+# --- Telling of it --------------------------------------------------------------------------------------
+
+
+def test_it_is_for_those_who_may_approve_it_and_for_nobody_else(anna: Program, ben: Client) -> None:
+    row = rows.failed()
+    task = rows.open_task(rows.waiting(task=False), team="clinicians")
+    carl = person("carl", "approver", "clinicians")
+    anna.user.groups.add(*carl.groups.all())
+    anna.propose("retry", workflow=row.pk)
+    anna.propose("approve", task=task.pk)
+    retry, approve = f"proposes to retry workflow {row.pk}: It hangs.", f"proposes to approve task {task.pk}: It hangs."
+    for client, theirs in ((ben, (True, False)), (browser(carl), (False, True)), (browser(anna.user), (False, False))):
+        for page in ("/admin/", "/admin/needs-a-person/"):
+            told = client.get(page).content.decode()
+            assert (retry in told, approve in told) == theirs, page
+    assert retry in browser(anna.user).get(f"/admin/workflows/workflow/{row.pk}/change/").content.decode()
+
+
+def test_people_are_told_of_it(anna: Program) -> None:
+    number = anna.propose("retry", workflow=rows.failed().pk)["id"]
+    waiting.notice()
+    assert Notice.objects.values_list("topic", "code", "subject").get() == ("second_person.wanted", "proposal", number)
+
+
+def test_of_an_emptied_workflow_who_proposed_what_stays_and_why_goes(anna: Program, ben: Client) -> None:
+    row = old()
+    Proposal.objects.create(
+        verb="retry",
+        row=row.pk,
+        workflow=row,
+        seen={},
+        reason="Nina asks.",
+        api_key=ApiKey.objects.get(),
+        asked_by=anna.user,
+        lapses_at=timezone.now() + proposals.LAPSES,
+        idempotency_key=uuid4(),
+    )
+    told = {"proposes": "retry", "api_key": "Chat", "proposed_by": "anna", "note": "Nina asks.", "reason": "Nina asks."}
+    event = rows.event(row, "retried", actor="ben", detail=told)
+    with transaction.atomic():
+        content.empty([row.pk])
+    event.refresh_from_db()
+    assert (Proposal.objects.get().state, Proposal.objects.get().reason) == ("stale", "")
+    assert event.detail == {**told, "note": "(deleted)", "reason": "(deleted)"}
