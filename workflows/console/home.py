@@ -11,7 +11,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.utils.safestring import SafeString
 
 from workflows import operations
-from workflows.console import charts, failures, links, needs_a_person_rows
+from workflows.console import charts, failures, links, needs_a_person, needs_a_person_rows
 from workflows.console.charts import Bar
 from workflows.extension import installed
 from workflows.health import bounded

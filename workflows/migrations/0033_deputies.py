@@ -37,6 +37,7 @@ FOUR_EYES = [
     ("workflows_correction", "asked_by_id", "decided_by_id", "asked_at", "NEW.state = 'approved'"),
     ("workflows_erasure", "asked_by_id", "decided_by_id", "asked_at", "NEW.state = 'done'"),
     ("workflows_bulkoperation", "asked_by_id", "approved_by_id", "asked_at", "NEW.four_eyes"),
+    ("workflows_proposal", "asked_by_id", "decided_by_id", "asked_at", "NEW.state = 'approved'"),
 ]
 GUARD = """
     CREATE TRIGGER four_eyes_of_{second} BEFORE UPDATE OF {second} ON {table} FOR EACH ROW
@@ -60,14 +61,15 @@ STAYS = """
     END $$;
     CREATE TRIGGER stays_as_it_is BEFORE UPDATE OR DELETE ON workflows_deputy
            FOR EACH ROW EXECUTE FUNCTION workflows_guard_deputy()"""
-# As in 0008, with `deputy_for`: the name of the person in whose place somebody acted.
+# As in 0032, with `deputy_for`: the name of the person in whose place somebody acted.
 EMPTIED = """
     CREATE OR REPLACE FUNCTION workflows_emptied_detail(detail jsonb) RETURNS jsonb IMMUTABLE LANGUAGE sql AS $$
         SELECT coalesce(jsonb_object_agg(key, CASE
                WHEN value IN ('""', 'null', '{{}}', '[]') OR key IN (
-                    'answered_by', 'asked_by', 'asks', 'bulk', 'counts_as', {also}'error_class', 'error_code', 'failures',
-                    'first', 'how', 'invisible_until', 'max_attempts', 'mend', 'reference', 'said', 'service', 'steps',
-                    'task', 'to', 'type', 'undone', 'until')
+                    'answered_by', 'api_key', 'asked_by', 'asks', 'bulk', 'counts_as', {also}'error_class',
+                    'error_code', 'failures', 'first', 'how', 'invisible_until', 'max_attempts', 'mend', 'proposal',
+                    'proposed_by', 'proposes', 'reference', 'said', 'service', 'steps', 'task', 'to', 'type', 'undone',
+                    'until')
                THEN value ELSE '"(deleted)"' END), '{{}}')
           FROM jsonb_each(detail)
     $$"""

@@ -13,8 +13,8 @@ from json import dumps
 from typing import TYPE_CHECKING, Any
 
 from workflows import operations
-from workflows.console.base import Verb
 from workflows.console.dialogues import APPROVAL, answer_form, dialogue_for
+from workflows.console.verbs import Verb
 from workflows.console.workflow_list import CANCEL, RETRY
 from workflows.errors import NotAllowed
 from workflows.features.bulk import operations as bulk
@@ -22,7 +22,7 @@ from workflows.features.bulk import telling as bulk_telling
 from workflows.models import BulkOperation, Confirmation, Event, ManualTask, Proposal, State, Workflow
 from workflows.models.clock import microseconds
 from workflows.operations.bulk_verbs import verbs
-from workflows.operations.tasks import read_task
+from workflows.operations.task_rules import read_task
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

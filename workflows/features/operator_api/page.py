@@ -16,8 +16,9 @@ from django.utils.safestring import SafeString
 
 from workflows import operations
 from workflows.console import links
-from workflows.console.base import ConsoleAdmin, OptionalReasonForm, Verb, read_once, time_column
+from workflows.console.base import ConsoleAdmin, time_column
 from workflows.console.home import First
+from workflows.console.verbs import OptionalReasonForm, Verb, read_once
 from workflows.extension import Note
 from workflows.features.operator_api import proposals
 from workflows.features.operator_api.acts import ACTS, Act

@@ -15,7 +15,7 @@ from uuid import UUID
 import psycopg
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet, Value
 from django.utils import timezone
 
 from workflows import operations
@@ -24,6 +24,7 @@ from workflows.errors import NotAllowed
 from workflows.features.operator_api.acts import ACTS, Act, version_of
 from workflows.models import ApiKey, Event, Proposal, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.models.deputy import count_as_one
 from workflows.operations.bulk_verbs import verbs
 from workflows.operations.guards import (
     BULK,
@@ -240,7 +241,7 @@ def _act_and_row(asked: Proposal) -> tuple[Act, Any]:
 
 
 def _why_not(asked: Proposal, act: Act, row: Any, user: User) -> str:
-    if refusal := why_not_second(asked.asked_by, user):
+    if refusal := why_not_second(asked.asked_by, user, asked.asked_at):
         return refusal
     if user.date_joined > timezone.now() - YOUNGEST:
         return "Your account is less than a day old: ask a colleague."
@@ -263,5 +264,6 @@ def to_approve(user: User) -> QuerySet[Proposal]:
     may |= Q(verb__in=(Verb.APPROVE, Verb.REJECT), row__in=operations.decidable(user).values("pk"))
     if user.has_perm(BULK) and any(user.has_perm(each.permission) for each in verbs().values()):
         may |= Q(verb=Verb.BULK)
-    asked = Proposal.objects.open().filter(may).exclude(asked_by=user)
+    own = count_as_one(F("asked_by"), Value(user.pk), F("asked_at"))
+    asked = Proposal.objects.open().filter(may).exclude(own)
     return asked.select_related("asked_by", "api_key").order_by("asked_at", "id")

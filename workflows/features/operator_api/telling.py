@@ -9,7 +9,7 @@ from django.utils.text import capfirst
 
 from workflows import operations
 from workflows.console import home, workflow_page
-from workflows.console.needs_a_person import Line
+from workflows.console.needs_a_person_rows import Line
 from workflows.definition import wording_of_type
 from workflows.features.operator_api import proposals
 from workflows.features.operator_api.acts import ACTS, seen_of_task, seen_of_workflow, version_of

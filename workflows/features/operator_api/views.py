@@ -19,7 +19,7 @@ from workflows import operations
 from workflows.api.problems import Problem
 from workflows.api.requests import idempotency_key_of, json_object_of
 from workflows.console import find as find_page
-from workflows.console import needs_a_person, time_filters, workflow_page
+from workflows.console import needs_a_person, needs_a_person_rows, time_filters, workflow_page
 from workflows.console.manual_task import ManualTaskAdmin
 from workflows.console.paging import AFTER, BEFORE, is_number
 from workflows.console.workflow_list import WorkflowAdmin, WorkflowList
@@ -34,7 +34,7 @@ from workflows.health.for_whom import SEE_WORKFLOWS
 from workflows.ingress.bounds import LOOK, PROPOSE
 from workflows.ingress.signal_bodies import refuse_other_fields, text_of
 from workflows.models import ManualTask, Proposal, Workflow
-from workflows.operations.tasks import read_task
+from workflows.operations.task_rules import read_task
 from workflows.postgres.jsonb import Document
 from workflows.search import find as finding
 
@@ -166,7 +166,7 @@ def tasks(request: OperatorRequest) -> HttpResponse:
     following = urlencode({**given, AFTER: str(shown.next)}) if shown.next else ""
     return JsonResponse(
         {
-            "tasks": [telling.line(each) for each in needs_a_person.lines(shown.items)],
+            "tasks": [telling.line(each) for each in needs_a_person_rows.lines(shown.items)],
             **telling.number(number),
             "next": f"{request.path}?{following}" if following else None,
         }
