@@ -9,7 +9,7 @@ from workflows.console.verbs import KEPT, ReasonForm, Verb, read_once, reason_fi
 from workflows.definition import wording_of_type
 from workflows.models import Workflow
 from workflows.telling import words
-from workflows.wording import is_explained
+from workflows.wording import is_explained, words_for_code
 
 
 class NoteForm(ReasonForm):
@@ -27,10 +27,19 @@ def _consequences(row: Workflow) -> Iterator[str]:
 
 
 def is_the_next(row: Workflow) -> bool:
-    """Whether a retry alone does not help, because the failure is explained: the patient is told."""
-    return row.status == Workflow.Status.FAILED and is_explained(
-        wording_of_type(row.workflow_type), row.last_error_code
+    """Whether a retry alone does not help, because the failure is explained, and no engineer has to look at it."""
+    wording = wording_of_type(row.workflow_type)
+    return (
+        row.status == Workflow.Status.FAILED
+        and is_explained(wording, row.last_error_code)
+        and not words_for_code(wording, row.last_error_code).engineer
     )
+
+
+def leaves_a_retry(row: Workflow) -> bool:
+    """Whether a retry most likely comes next: it may help, and nobody has dealt with the failure otherwise."""
+    explained = is_explained(wording_of_type(row.workflow_type), row.last_error_code)
+    return not explained and row.acknowledged_failure != row.completed_at
 
 
 ACKNOWLEDGE = Verb(

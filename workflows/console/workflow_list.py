@@ -34,7 +34,7 @@ from workflows.wording import name_of_code
 
 RETRY = Verb(
     slug="retry",
-    main=lambda row: not acknowledging.is_the_next(row) and row.acknowledged_failure != row.completed_at,
+    main=acknowledging.leaves_a_retry,
     label="Retry",
     permission=operations.RETRY,
     operation=operations.retry,

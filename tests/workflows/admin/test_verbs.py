@@ -60,7 +60,9 @@ def test_a_retry_is_the_primary_button_only_where_it_may_help(as_: Login) -> Non
     full = {"workflow_type": "onboarding", "current_step": "enroll_in_program", "last_error_code": "program_full"}
     told = rows.failed()
     Workflow.objects.filter(pk=told.pk).update(acknowledged_failure=F("completed_at"))
-    for row, main in ((rows.failed(), "Retry"), (rows.failed(**full), "Acknowledge"), (told, "")):
+    crashed = rows.failed(last_error_code="poison")  # an engineer looks first
+    by_row = ((rows.failed(), "Retry"), (rows.failed(**full), "Acknowledge"), (told, ""), (crashed, ""))
+    for row, main in by_row:
         shown = support.get(f"{LIST}{row.pk}/change/").context
         assert (shown["main"].label if shown["main"] else "") == main
         assert "Retry" in [verb.label for verb, _ in shown["verbs"]]
