@@ -7,6 +7,7 @@ what is nearly always the same: names of types and limits, never a time or an id
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -15,6 +16,7 @@ from psycopg.pq import TransactionStatus
 
 from workflows.postgres import statements
 from workflows.postgres.django_connection import djangos_errors
+from workflows.postgres.round_trips import SLOW
 from workflows.postgres.statements import Parameters
 from workflows.postgres.wire import Command, Row, wire_of
 
@@ -30,9 +32,11 @@ def fetch_all(sql: str, parameters: Parameters = ()) -> list[Row]:
     with djangos_errors(connection):
         if parameters:
             sql = psycopg.ClientCursor(raw).mogrify(sql, parameters).replace("%", "%%")
-        wire = wire_of(raw)
+        wire, began = wire_of(raw), monotonic()
         wire.before_others()
         (rows,) = wire.exchange([Command(sql, ())])
+        if monotonic() > began + SLOW:  # the plan may be of a table that has grown since
+            wire.prepare_anew()
         return rows
 
 
