@@ -95,6 +95,14 @@ def add_up(after: int = 0) -> Slice:
     return Slice(0 if last is None else added)
 
 
+# A standby that was promoted gives out again the ids of transactions that were open then, and of which it had got
+# nothing. All that it has got before the last slice's commit is older, so these ids alone may lie ahead.
+_IS_OURS = """
+    server = system_identifier::text
+    AND greatest(0, pg_snapshot_xmax(seen)::text::bigint - pg_snapshot_xmax(pg_current_snapshot())::text::bigint)
+        = (SELECT count(*) FROM pg_snapshot_xip(seen) open WHERE open >= pg_snapshot_xmax(pg_current_snapshot()))"""
+
+
 def _progress() -> Progress:
     """Where the last slice ended. In a database from another server it starts again from now."""
     execute(
@@ -106,9 +114,8 @@ def _progress() -> Progress:
         [_NAME],
     )
     seen, now, *floors, is_ours = fetch_row(
-        """SELECT seen::text, pg_current_snapshot()::text, workflow_floor, attempt_floor, event_floor,
-                  server = system_identifier::text AND pg_snapshot_xmax(seen) <= pg_snapshot_xmax(pg_current_snapshot())
-             FROM workflows_rollupprogress, pg_control_system() WHERE name = %s""",
+        f"""SELECT seen::text, pg_current_snapshot()::text, workflow_floor, attempt_floor, event_floor, {_IS_OURS}
+              FROM workflows_rollupprogress, pg_control_system() WHERE name = %s""",  # noqa: S608 (ours)
         [_NAME],
     )
     if is_ours:

@@ -28,7 +28,7 @@ from workflows.features.trends import rollup
 from workflows.features.trends.rates import quantile, series, totals
 from workflows.models import Attempt, Workflow
 from workflows.models.rollup import Grain, Metric, Rollup, RollupProgress
-from workflows.postgres.statements import execute
+from workflows.postgres.statements import execute, fetch_row
 from workflows.state import attempt_log
 
 pytestmark = engine.ENGINE
@@ -375,3 +375,16 @@ def test_in_a_database_of_another_server_it_starts_anew(engine: None, seen: str)
     for _ in range(9):
         submit()
     assert started() == 11
+
+
+def test_a_standby_that_gives_out_ids_again_counts_each_row_once(engine: None) -> None:
+    """Their transactions were open when the primary was lost, and it had got nothing of them."""
+    submit()
+    look()
+    (end,) = fetch_row("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
+    given = range(end, end + 1000)
+    RollupProgress.objects.update(seen=f"{end}:{end + 1000}:{','.join(map(str, given))}")
+    submit()
+    assert started() == 2
+    submit()
+    assert started() == 3
