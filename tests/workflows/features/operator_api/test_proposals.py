@@ -26,6 +26,7 @@ from workflows.features.operator_api import lapsing, proposals
 from workflows.features.retention import content
 from workflows.models import ApiKey, BulkOperation, Event, ManualTask, Notice, Proposal, Signal, Workflow
 from workflows.models.clock import ClockTimestamp
+from workflows.models.deputy import Deputy
 
 __all__ = ["parcels"]
 
@@ -128,7 +129,7 @@ def test_the_keys_person_approves_nothing_by_page_operation_or_statement(anna: P
     assert "You have asked for it yourself: another user approves it." in page
     with pytest.raises(NotAllowed, match="asked for it yourself"):
         proposals.approve(number, user=anna.user, seen=[number])
-    with pytest.raises(IntegrityError, match="another person"), transaction.atomic():
+    with pytest.raises(IntegrityError, match="another"), transaction.atomic():
         Proposal.objects.filter(pk=number).update(state="approved", decided_by=anna.user)
     assert Proposal.objects.get().state == "asked"
 
@@ -147,6 +148,17 @@ def test_another_account_of_the_same_person_approves_nothing(
     other = person("other", "support lead", **fields)
     assert refusal in decide(browser(other), number)
     with pytest.raises(IntegrityError), transaction.atomic():
+        Proposal.objects.filter(pk=number).update(state="approved", decided_by=other)
+
+
+def test_a_deputy_of_the_keys_person_approves_nothing(anna: Program, ben: Client) -> None:
+    number = anna.propose("retry", workflow=rows.failed().pk)["id"]
+    other = User.objects.get(username="ben")
+    now, day = timezone.now(), timedelta(days=1)
+    Deputy.objects.create(absent=anna.user, deputy=other, begins_at=now - day, ends_at=now + day, set_by="anna")
+    assert "count as one person" in decide(ben, number)
+    assert not proposals.to_approve(other).exists()
+    with pytest.raises(IntegrityError, match="deputy"), transaction.atomic():
         Proposal.objects.filter(pk=number).update(state="approved", decided_by=other)
 
 
