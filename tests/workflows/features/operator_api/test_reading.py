@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
@@ -219,3 +220,39 @@ def test_a_key_that_sends_too_much_waits() -> None:
 
 def test_a_session_of_the_console_is_no_key(as_: Login) -> None:
     assert as_("superuser").get("/v1/operator/workflows").status_code == 401
+
+
+# --- Making them ----------------------------------------------------------------------------------------
+
+
+def test_a_command_makes_a_persons_key_that_expires_and_its_successor_is_of_the_same_person(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    row, program = rows.failed(), Program(person("anna", "support"))
+    call_command("createapikey", "Agent", "--person", "anna", "--verb", "look")
+    program.key = capsys.readouterr().out.splitlines()[-1]
+    assert ids(program.get("workflows")) == [row.pk]
+    made = ApiKey.objects.get(name="Agent")
+    assert made.bounds == "look; as anna; 5 a second"
+    assert made.expires_at
+    assert timedelta(days=89) < made.expires_at - timezone.now() <= timedelta(days=90)
+    program.key = api_keys.rotate(made)
+    assert ids(program.get("workflows")) == [row.pk]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        (["--person", "nobody"], "There is no user nobody"),
+        (["--person", "gone"], "may not sign in"),
+        (["--person", "anna", "--tenant", "north"], "--tenant does not go with --person"),
+        (["--person", "anna", "--verb", "submit"], "and not submit"),
+        (["--verb", "look"], "Only the key of a person may look"),
+    ],
+)
+def test_a_command_says_why_it_makes_no_key(arguments: list[str], refusal: str) -> None:
+    person("anna", "support")
+    person("gone", "support", is_active=False)
+    with pytest.raises(CommandError, match=refusal):
+        call_command("createapikey", "Agent", *arguments)
+    assert not ApiKey.objects.exists()
