@@ -36,8 +36,9 @@ def page(client: Client, url: str) -> str:
 
 def test_other_lists_are_behind_more(as_: Login) -> None:
     more = {role: as_(role).get("/admin/").context["more_pages"] for role in ("superuser", "support", "nobody")}
-    of_all = ["API keys", "Erasures", "Legal holds", "Maintenance tasks", "Outbox events", "Undelivered messages"]
+    of_all = ["API keys", "Erasures", "Legal holds", "Maintenance tasks", "Outbox events", "Proposals"]
+    of_all += ["Undelivered messages"]
     assert [label for label, _ in more["superuser"]] == [*of_all, "Groups", "Users"]
-    assert ([label for label, _ in more["support"]], more["nobody"]) == (["Maintenance tasks"], [])
+    assert ([label for label, _ in more["support"]], more["nobody"]) == (["Maintenance tasks", "Proposals"], [])
     html = page(as_("superuser"), "/admin/workflows/workflow/")
     assert all(url in html.split('class="more"')[1].split("</nav>")[0] for _, url in more["superuser"])
