@@ -20,11 +20,12 @@ PER_PAGE, DEEP = 50, 200
 
 
 class Page(NamedTuple):
-    """`data` is what is posted; nothing is with None."""
+    """`data` is what is posted; nothing is with None. `look`: it looks again, has `seen` all or has `news`."""
 
     name: str
     path: str
     data: dict[str, str] | None = None
+    look: str = ""
 
 
 # The lists of workflows that are asked for deep pages, too: what is chosen, and what it means in SQL.
@@ -40,6 +41,7 @@ DEEP_LISTS = {
     "parked_on=payments": "status = 'PENDING' AND parked_on = 'payments'",
 }
 _CAUSE = f"workflow_type={COMMON}&step={STEP}&code={CODE}"
+ANY_DAYS = "2000-01-01T00:00:00.0Z/2100-01-01T00:00:00.0Z"
 LISTS = (
     *("state=queued", "state=running", "state=compensating", "state=cancelled"),
     *("failed=today", f"workflow_type={RARE}", f"workflow_type={ABSENT}"),
@@ -48,7 +50,9 @@ LISTS = (
     *(f"workflow_type={RARE}&state={state}" for state in ("failed", "complete", "queued")),
     f"workflow_type={RARE}&failed=today",
     f"workflow_type={ABSENT}&state=failed",
-    *(f"ended=2000-01-01T00:00:00.0Z/2100-01-01T00:00:00.0Z{of}" for of in ("", f"&{_CAUSE}")),
+    *(f"ended={ANY_DAYS}{of}" for of in ("", f"&{_CAUSE}")),
+    *("state=failed&order=latest", "state=failed&order=earliest", "state=complete&order=oldest"),
+    *("money=held", "state=failed&money=held", f"came={ANY_DAYS}", f"completed={ANY_DAYS}"),
     *(f"code={CODE}", f"state=failed&code={CODE}", f"preset=unacknowledged&{_CAUSE}", f"state=failed&{_CAUSE}"),
 )
 INBOXES = (
@@ -66,8 +70,13 @@ FOUND = {
     "key": "00000000-0000-4000-8000-000000000000",
     "linking id, 50 hits": "family",
 }
+LOOKING = {"home": "", "needs a person": "needs-a-person/"}
+LOOKING.update({each: f"workflows/{each}/" for each in ("service", "pace", "workerprocess")})
 OTHERS = {
     "home": "",
+    "help": "help/",
+    "saved views": "saved-views/",
+    "audit": "audit/",
     "find": "find/",
     **{f"failures{named}": f"failures/{query}" for named, query in {"": "", ", 24 hours": "?show=24h"}.items()},
     "incident": "incident/?workflow_type=onboarding&step=execute_checkout&code=card_declined",
@@ -83,6 +92,8 @@ OTHERS = {
 def pages(database: Database) -> Iterator[Page]:
     yield Page("metrics", "/metrics")
     yield from (Page(name, f"/admin/{path}") for name, path in OTHERS.items())
+    for name, path in LOOKING.items():
+        yield from (Page(f"look at {name}, {look}", f"/admin/{path}", look=look) for look in ("seen", "news"))
     yield from (_list("needs a person", "/admin/needs-a-person/", chosen) for chosen in NEED_A_PERSON)
     yield from (Page(f"find: {name}", "/admin/find/", {"q": text}) for name, text in FOUND.items())
     yield from (_list("workflows", WORKFLOWS, chosen) for chosen in (*DEEP_LISTS, *LISTS))
@@ -96,7 +107,14 @@ def pages(database: Database) -> Iterator[Page]:
     eventful = int(database.ask("SELECT workflow_id FROM workflows_attempt WHERE number = 60"))
     for name, pk in ("with many events", eventful), ("that waits", waits), ("that failed", failed):
         yield Page(f"a workflow {name}", f"{WORKFLOWS}{pk}/change/")
+        yield from (Page(f"{verb} {name}", f"{WORKFLOWS}{pk}/{verb}/") for verb in ("pause", "by_hand", "retry"))
     yield Page("a task", f"{INBOX}{waits}/change/")
+    yield Page("export of 10,000", "/admin/export-workflows/?state=complete", {})
+    decided = int(database.ask("SELECT max(id) FROM workflows_manualtask WHERE state = 'approved'"))
+    database.execute(
+        "UPDATE workflows_manualtask SET undoable = true, held = '{}', decided_at = now() WHERE id = %s", decided
+    )
+    yield Page("a task that can be undone", f"{INBOX}{decided}/change/")
 
 
 def _list(name: str, path: str, chosen: str, place: str = "") -> Page:

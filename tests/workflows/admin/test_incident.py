@@ -8,6 +8,7 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from tests.workflows import rows
@@ -16,11 +17,14 @@ from tests.workflows.features.brake.causes import open_cause
 from tests.workflows.features.outages.services import open_circuit
 from tests.workflows.operations.test_bulk import carry_out
 from workflows.console.links import incident, query
-from workflows.models import BulkOperation, CircuitEvent, Pace, Workflow
+from workflows.health.failures import ends
+from workflows.models import BulkOperation, CircuitEvent, Effect, Pace, Workflow
 from workflows.models.failure import Cause
 from workflows.models.rollup import Grain, Metric, Rollup
+from workflows.models.xids import CurrentTransactionId
 
 REASON = {"reason": "It is mended.", "pace": "50"}
+HOUR = timedelta(hours=1)
 CAUSE = Cause("parcel", "charge", "card_declined")
 
 
@@ -113,6 +117,48 @@ def test_it_names_the_services_that_its_workflows_waited_for(as_: Login) -> None
     services = as_("support lead").get(incident(CAUSE)).context["services"]
     assert [(name, number) for name, number, _ in services] == [("mail", 1), ("payments", 2)]
     assert as_("approver").get(incident(CAUSE)).context["services"] == []
+
+
+def test_an_incident_has_its_own_failures_alone(as_: Login) -> None:
+    now = timezone.now()
+
+    def ended(kind: str = "failed", row: Workflow | None = None, step: str = "charge", code: str = CAUSE.code) -> None:
+        told = {"step": step, "detail": {"error_code": code}, "finished_xid": CurrentTransactionId()}
+        rows.event(row or rows.failed(), kind, at=now, **told)
+
+    ended()
+    ended(row=rows.complete())
+    ended(row=rows.cancelled())
+    ended(code="lost")
+    ended(step="reserve")
+    ended(row=rows.failed(workflow_type="onboarding"))
+    ended("cancelled")
+    page = as_("support").get(incident(CAUSE)).context
+    assert page["ended"] == "3 failures of 3 workflows"
+    assert [(bar.label, bar.told) for bar in page["bars"]] == [("Complete", "1"), ("Failed", "1"), ("Cancelled", "1")]
+    assert sum(ends(now - HOUR, now + HOUR, CAUSE).workflows.values()) == 1
+    twice = Cause("parcel", "charge", "duplicate_of")
+    ended("duplicate", code=twice.code)
+    assert as_("support lead").get(incident(twice)).context["ended"] == "0 failures of 0 workflows"
+
+
+def test_the_money_of_an_incident_is_that_of_its_own_workflows(as_: Login) -> None:
+    def charged(**fields: Any) -> Workflow:
+        row = rows.failed(
+            **{"workflow_type": "onboarding", "current_step": of.step, "last_error_code": of.code, **fields}
+        )
+        Effect.objects.create(workflow=row, **charge, idempotency_key=f"{row.pk}")
+        return row
+
+    of = Cause("onboarding", "enroll_in_program", "program_full")
+    charge = {"step": "execute_checkout", "state": "done", "result": {"charge_id": "ch_1"}, "attempt": 1}
+    charged()
+    charged(current_step="start_visit")
+    charged(last_error_code="lost")
+    seen_to = charged()
+    Workflow.objects.filter(pk=seen_to.pk).update(acknowledged_failure=F("completed_at"))
+    left, still = as_("support").get(incident(of)).context["rows"]
+    assert (left.number, left.held, still.number, still.held) == ("1", "1", "2", "2")
 
 
 def test_it_says_that_its_brake_is_on_and_what_is_parked(as_: Login) -> None:

@@ -324,6 +324,7 @@ def test_each_row_is_for_the_user_or_for_others_by_what_they_may_decide(as_: Log
     task(task_type="left", due_at=now + 2 * HOUR, assignee=User.objects.create_user("gone"))
     task(task_type="taken", due_at=now - HOUR, assignee=other)
     task(task_type="own", due_at=now, four_eyes=True, requested_by=me)
+    task(task_type="own, and taken", due_at=now + HOUR / 2, four_eyes=True, requested_by=me, assignee=other)
     task(task_type="of_packers", due_at=now + HOUR, team="packers")
     task(task_type="effect_in_doubt", due_at=now + 9 * HOUR, team="operations")
     given_up()
@@ -332,7 +333,7 @@ def test_each_row_is_for_the_user_or_for_others_by_what_they_may_decide(as_: Log
     waits = "Overdue: “Review”"
     assert halves(approver) == (
         ["Late", waits, "Mine", "Soon", "Left"],
-        ["Unclear call", "Taken", waits, "Own", "Of packers", "Given up: “Thank”"],
+        ["Unclear call", "Taken", waits, "Own", "Own, and taken", "Of packers", "Given up: “Thank”"],
     )
     lead = as_("support lead")
     assert halves(lead)[0] == ["Unclear call", waits, "Given up: “Thank”"]
@@ -342,7 +343,7 @@ def test_each_row_is_for_the_user_or_for_others_by_what_they_may_decide(as_: Log
     assert "Soon" in halves(approver)[0]
     for client, user in ((approver, me), (lead, User.objects.get(username="some-support lead"))):
         parts = {whose: needs.count(needs.Asked(user, whose=whose)) for whose in (None, Whose.YOU, Whose.OTHERS)}
-        assert parts[None] == parts[Whose.YOU] + parts[Whose.OTHERS] == 11
+        assert parts[None] == parts[Whose.YOU] + parts[Whose.OTHERS] == 12
         found = needs.page(needs.Asked(user, kinds=needs.TASKS, whose=Whose.YOU)).items
         asked = ManualTask.objects.filter(lead_asked_at__isnull=False) if client is lead else ManualTask.objects.none()
         expected = [*operations.decidable(user), *asked]
@@ -476,6 +477,7 @@ def test_what_one_may_not_see_is_not_shown(as_: Login, permission: str, expected
     asked, told = asked_and_told(client)
     assert asked == expected
     assert f"{len(expected)} wait for somebody" in told
+    rows.overdue_wait()
     html = client.get(f"{LIST}?whose=all").content.decode().split('id="content"')[1]
     assert ("/admin/workflows/manualtask/" in html) == (permission == "view_manualtask")
     assert ("/admin/workflows/workflow/" in html) == (permission == "view_workflow")
