@@ -168,10 +168,7 @@ class System:
         }
         self.manage("migrate", "--verbosity", "0")
         key = self.manage("createapikey", "shop").split()[-1]
-        log = self._folder / "console.log"
-        self.console = self._stack.enter_context(Gunicorn("config.wsgi", log, self.url, **self._environ_of_servers()))
-        log = self._folder / "intake.log"
-        self.intake = self._stack.enter_context(Gunicorn("config.intake", log, self.url, **self._environ_of_servers()))
+        self.console, self.intake = self._server("console", "config.wsgi"), self._server("intake", "config.intake")
         self._stack.enter_context(self._process("runworker", "--processes", str(WORKERS)))
         self._stack.enter_context(self._process("relayoutbox"))
         self.client = Client(f"http://127.0.0.1:{self.intake.port}", key, self.sandbox, self.receiver.got, self._seed)
@@ -195,8 +192,11 @@ class System:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def _environ_of_servers(self) -> dict[str, str]:
-        return {name: value for name, value in self._environ.items() if name not in ("DEBUG", "DATABASE_URL")}
+    def _server(self, name: str, application: str) -> Gunicorn:
+        environ = {name: value for name, value in self._environ.items() if name not in ("DEBUG", "DATABASE_URL")}
+        server = Gunicorn(application, self._folder / f"{name}.log", self.url, **environ)
+        self._stack.push(server)  # before it has started: the run may be ended while it waits for that
+        return server.__enter__()
 
     @contextmanager
     def _process(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
