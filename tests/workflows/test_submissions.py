@@ -43,14 +43,16 @@ def test_nothing_that_the_engine_adds_runs_a_trigger() -> None:
     """None that notifies, for one: no statement of ours would show it, and all commits would wait for each other.
 
     What is on record has triggers that refuse to change it: see tests/workflows/operations/test_looking.py. Others look
-    at what is deleted: tests/workflows/features/retention/test_rows.py. Those of corrections and confirmations are not
-    run by the engine, nor a hundred times a day: tests/workflows/operations/test_corrections.py, test_two_people.py.
+    at what is deleted: tests/workflows/features/retention/test_rows.py. Those of what people decide are not run by the
+    engine, nor a hundred times a day: test_corrections.py, test_two_people.py, test_proposals.py, test_deputies.py.
     """
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT tgrelid::regclass::text, tgname FROM pg_trigger
-                WHERE NOT tgisinternal AND tgrelid <> ALL ('{workflows_correction,workflows_confirmation}'::regclass[])
-                  AND (tgtype & 4 <> 0 OR tgtype & 16 <> 0 AND tgfoid <> 'workflows_stays'::regproc)
+                WHERE NOT tgisinternal AND tgrelid <> ALL (
+                          '{workflows_correction,workflows_confirmation,workflows_proposal,workflows_deputy}'::regclass[])
+                  AND (tgtype & 4 <> 0 OR tgtype & 16 <> 0 AND tgfoid <> ALL (
+                          '{workflows_stays,workflows_refuse_deputy}'::regproc[]))
                UNION SELECT tablename, rulename FROM pg_rules WHERE tablename LIKE 'workflows\\_%'"""
         )
         assert cursor.fetchall() == []

@@ -25,7 +25,7 @@ AGAIN = {"invisible_until": LATER.isoformat()}
 
 def told(kind: str, step: str = "", **detail: Any) -> tuple[str, str]:
     """The text of a line, and its small print."""
-    line = history.line(Event(kind=kind, step=step, detail=detail), WORDING)
+    line = history.line(Event(kind=kind, step=step, actor="", detail=detail), WORDING)
     return line.text, line.small_print
 
 
@@ -119,6 +119,8 @@ def test_no_line_has_a_name_of_the_code_but_in_its_small_print() -> None:
         "to": "bob",
     }
     for kind in Event.Kind:
-        line = history.line(Event(kind=kind, step="execute_checkout", detail={**everything, **UNREACHABLE}), WORDING)
+        line = history.line(
+            Event(kind=kind, step="execute_checkout", actor="", detail={**everything, **UNREACHABLE}), WORDING
+        )
         assert not re.search(r"[a-z]_[a-z]|unreachable", f"{line.headline} {line.text}"), line
-        assert history.line(Event(kind=kind, step="", detail={}), WORDING).headline
+        assert history.line(Event(kind=kind, step="", actor="", detail={}), WORDING).headline

@@ -59,7 +59,7 @@ def test_what_is_always_answered_with_an_outage_is_a_persons_question_at_last(
     books: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patience = 5
-    for module in ("compensation", "retry_budget"):
+    for module in ("undo_doubts", "retry_budget"):
         monkeypatch.setattr(f"workflows.engine.{module}.OUTAGE_ATTEMPTS", patience)
     world = NeverAgain()
     define([world.step("charge", undo_lookup=books.lookup), fail], retry=AT_ONCE)
