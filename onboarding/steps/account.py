@@ -8,9 +8,9 @@ from typing import Any
 from onboarding.context import OnboardingContext
 from onboarding.payload import Existing, Linked, NetNew, submission_of
 from onboarding.services import accounts, tokens
-from workflows.effects import KnownEffect, key_for
+from workflows.effects import DONE, KnownEffect, key_for
 from workflows.errors import RetryableStepError, StepError
-from workflows.models import Workflow
+from workflows.models import Effect, Workflow
 from workflows.waits import WaitExpired, wait_for_signal
 
 # The signal of the flow that creates the account, sent to its linking id.
@@ -32,9 +32,15 @@ def validate_duplicate_email(*, workflow: Workflow, context: OnboardingContext) 
         return None
     account = accounts.find_by_email(submission.patient.email)
     # From the second attempt on, our own account is there.
-    if account is not None and account.reference != workflow.key:
+    if account is not None and account.reference != workflow.key and not _is_on_ledger(workflow, account):
         raise StepError("Somebody else has an account with this e-mail address.", code="email_taken")
     return {}
+
+
+def _is_on_ledger(workflow: Workflow, account: accounts.Account) -> bool:
+    """Whether a person has said that this account was opened by hand for the workflow: it has no reference of ours."""
+    made = Effect.objects.filter(workflow=workflow.pk, step="create_account", state=DONE)
+    return made.filter(result__patient_uuid=str(account.patient_uuid)).exists()
 
 
 def create_account(*, workflow: Workflow, context: OnboardingContext) -> dict[str, Any] | None:

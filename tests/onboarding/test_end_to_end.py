@@ -20,6 +20,7 @@ from tests.workflows.features.outages.services import open_circuit, trial_is_due
 from workflows import operations
 from workflows.console.workflow_page import page
 from workflows.engine.compensation import MAX_UNDO_FAILURES
+from workflows.features.by_hand import operations as by_hand
 from workflows.models import Confirmation, Effect, ManualTask, Service, Workflow
 from workflows.operations.payments import may_have_been_charged
 
@@ -308,6 +309,22 @@ def test_a_charge_whose_answer_and_lookup_failed_is_what_a_person_says(
     operations.retry(workflow.pk, user=lead)
     assert work(workflow).status == "COMPLETE"
     assert sandbox.effects_of(workflow.key).count(("payments", "charge")) == 1, "it had been, as nobody knew"
+
+
+@pytest.mark.parametrize(("made", "status"), [(True, "COMPLETE"), (False, "FAILED")])
+def test_an_account_that_was_opened_by_hand_is_the_patients_own(
+    made: bool, status: str, sandbox: SandboxProcess
+) -> None:
+    """Under no reference of ours: the check of the e-mail address runs again. Another patient's stays refused."""
+    sandbox.fault("accounts", "create_account", "status", status=422, count=1)
+    workflow = work(enter(new_patient()))
+    assert (workflow.status, workflow.current_step) == ("FAILED", "create_account")
+    opened = sandbox.account(email=workflow.payload["patient"]["email"])["patient_uuid"]
+    result, seen = {"patient_uuid": opened if made else str(uuid4())}, operations.ended_at(workflow)
+    by_hand.say(workflow.pk, user=second_person(), reason="Done.", reference="desk-7", result=result, seen=seen)
+    workflow = work(workflow)
+    assert (workflow.status, workflow.last_error_code) == (status, "" if made else "email_taken")
+    assert ("accounts", "create_account") not in sandbox.effects_of(workflow.key)
 
 
 # --- Questions that answer themselves --------------------------------------------------------------------
