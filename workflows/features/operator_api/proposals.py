@@ -86,7 +86,7 @@ def propose(
     if refusal := act.why_not(row, user) or act.why_not_propose(row, user):
         raise NotAllowed(refusal)
     workflow_id = row.pk if isinstance(row, Workflow) else getattr(row, "workflow_id", None)
-    reason = _without_values(workflow_id, stated(reason))
+    reason = without_values(workflow_id, stated(reason))
     try:
         with short_transaction():
             if Proposal.objects.open().filter(api_key=key).count() >= MOST_OPEN:
@@ -130,8 +130,8 @@ def _instead(
     raise error
 
 
-def _without_values(workflow_id: int | None, reason: str) -> str:
-    """The reason without what was sent about the patient: a program wrote it."""
+def without_values(workflow_id: int | None, reason: str) -> str:
+    """A program's reason, without what was sent about the patient."""
     if workflow_id is None:
         return scrub(reason)
     known = Workflow.objects.filter(pk=workflow_id).values_list("workflow_type", "payload").first()

@@ -249,8 +249,9 @@ def proposal(request: OperatorRequest, number: int) -> HttpResponse:
 @operator(POST=PROPOSE)
 def withdraw(request: OperatorRequest, number: int) -> HttpResponse:
     """Withdraw a proposal of the key's person that waits; 409 if it is decided."""
-    reason = _reason(_body(request, "reason"))
-    proposals.close(_own(request, number).pk, user=request.user, seen=[number], reason=reason)
+    asked = _own(request, number)
+    reason = proposals.without_values(asked.workflow_id, _reason(_body(request, "reason")))
+    proposals.close(asked.pk, user=request.user, seen=[number], reason=reason)
     return JsonResponse(telling.proposal(_own(request, number)))
 
 

@@ -318,7 +318,10 @@ def test_what_a_program_writes_of_the_patient_is_not_kept(anna: Program) -> None
     row = rows.failed(payload={"to": "Nina Alvarez"})
     version = anna.get(f"workflows/{row.pk}")["version"]
     sent = {"verb": "retry", "workflow": row.pk, "version": version, "reason": "Nina Alvarez, n@example.com, asks."}
-    assert anna.post("proposals", sent)["reason"] == "•••, ••• asks."
+    made = anna.post("proposals", sent)
+    assert made["reason"] == "•••, ••• asks."
+    anna.post(f"proposals/{made['id']}/withdraw", {"reason": "Nina Alvarez has called."}, 200)
+    assert Event.objects.get(kind="proposal_withdrawn").detail["reason"] == "••• has called."
 
 
 # --- Telling of it --------------------------------------------------------------------------------------
