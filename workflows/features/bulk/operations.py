@@ -118,14 +118,19 @@ def why_four_eyes(bulk: BulkOperation, user: User) -> str:
     """Why this user needs a second person to decide on it; empty if they do not."""
     if bulk.selected > (most := alone(bulk.verb, user)):
         return f"a selection of more than {most} needs a second person"
-    if verbs()[bulk.verb].charges_again and user.has_perm(CANCEL_PAID):  # others charge nobody again
-        rows = list(bulk.items.values_list("row", flat=True))
-        if is_needed_to_retry(*rows):
+    if again := charged_again_by(bulk, user):
+        if is_needed_to_retry(*again):
             return of_person("patients are charged again, and that takes two people")
-        again = len({each.workflow_id for each in charged_again(*rows)})
-        if again > ALONE:
-            return f"{again} are charged again, and more than {ALONE} of those need a second person"
+        if len(again) > ALONE:
+            return f"{len(again)} are charged again, and more than {ALONE} of those need a second person"
     return ""
+
+
+def charged_again_by(bulk: BulkOperation, user: User) -> set[int]:
+    """The workflows that it would charge again, in the name of this user."""
+    if not (verbs()[bulk.verb].charges_again and user.has_perm(CANCEL_PAID)):  # others charge nobody again
+        return set()
+    return {each.workflow_id for each in charged_again(*bulk.items.values_list("row", flat=True))}
 
 
 def start(

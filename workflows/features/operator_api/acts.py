@@ -23,6 +23,7 @@ from workflows.models import BulkOperation, Confirmation, Event, ManualTask, Pro
 from workflows.models.clock import microseconds
 from workflows.operations.bulk_verbs import verbs
 from workflows.operations.task_rules import read_task
+from workflows.wording import of_person
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -151,6 +152,10 @@ def find_bulk(bulk_id: int) -> BulkOperation | None:
 def _why_not_bulk(row: BulkOperation, user: User) -> str:
     if row.state != BulkOperation.State.DRAFT:
         return f"That cannot be done now: it is {BulkOperation.State(row.state).label.lower()}."
+    if bulk.charged_again_by(row, row.asked_by):
+        return of_person(
+            "Patients are charged again, and that takes two people who have looked: it is asked for in the console."
+        )
     if row.asked_by_id == user.pk:
         return bulk_telling.why_not_start(row, user)
     return bulk.why_not_approve(row, user)

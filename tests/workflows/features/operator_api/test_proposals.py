@@ -119,6 +119,24 @@ def test_a_bulk_verb_that_the_list_does_not_offer_for_all_is_refused(anna: Progr
     assert anna.post("bulk-previews", asked, 422)["code"] == "filter_invalid"
 
 
+@pytest.mark.parametrize("refunded", ["before it is proposed", "before it is approved"])
+def test_no_bulk_operation_is_proposed_that_charges_again_what_takes_two_people(
+    refunded: str, anna: Program, ben: Client
+) -> None:
+    """The console takes two people for it, who have looked: the key's own has not."""
+    row = rows.failed(workflow_type="onboarding")
+    shown = anna.post("bulk-previews", {"verb": "retry", "filters": {"state": "failed"}}, 201)
+    sent = {"verb": "bulk", "bulk": shown["id"], "version": shown["version"], "reason": "The bank is back."}
+    if refunded == "before it is proposed":
+        rows.refunded_charge(row)
+        assert "takes two people" in anna.post("proposals", sent, 409)["detail"]
+    else:
+        number = anna.post("proposals", sent)["id"]
+        rows.refunded_charge(row)
+        assert "takes two people" in decide(ben, number)
+    assert BulkOperation.objects.get().state == "draft"
+
+
 # --- Who ------------------------------------------------------------------------------------------------
 
 
