@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from workflows import users
 from workflows.errors import NotAllowed
 from workflows.features.brake import causes
 from workflows.features.outages import operations as services
 from workflows.models import Service, Workflow
 from workflows.models.workflow import is_parked_on
-from workflows.operations.guards import LET_FAIL, require, require_reason, stated
+from workflows.operations.guards import LET_FAIL, require, require_reason, stated, why_not_second
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -57,9 +58,12 @@ def why_not_let_fail(service: Service, user: User) -> str:
         return f"What is parked is failing already: {service.let_fail_by} has said so."
     if not parked_to_fail(service.name).exists():
         return "Nothing that could fail is parked on it; what is being reversed has failed already."
-    if service.asked_by == user.get_username() and _are_many(service.name):
+    if not (service.asked_by and _are_many(service.name)):
+        return ""
+    if service.asked_by == user.get_username():
         return "You have asked for this yourself: another user has to let them fail (four eyes)."
-    return ""
+    first = users.named(service.asked_by).first()
+    return why_not_second(first, user, service.asked_at) if first and service.asked_at else ""
 
 
 def lets_fail(service: Service) -> bool:

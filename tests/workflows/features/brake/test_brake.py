@@ -45,6 +45,7 @@ from workflows.features.brake.release import release_braked
 from workflows.features.outages import circuits
 from workflows.features.outages import operations as services
 from workflows.models import Attempt, Effect, ManualTask, Service, WorkerProcess, Workflow
+from workflows.models.deputy import Deputy
 from workflows.state.attempt_log import OpenAttempt
 
 pytestmark = [*engine.ENGINE, pytest.mark.usefixtures("a_vote_for_each_step", "cohorts_at_once")]
@@ -332,6 +333,10 @@ def test_what_people_let_fail_fails_is_refunded_and_what_is_parked_later_is_not(
     assert Workflow.objects.filter(parked_on=CAUSE).count() == 3, "two people decide that of many"
     with pytest.raises(NotAllowed, match="four eyes"):
         operations.let_fail(CAUSE, user=lead, reason="They are told.")
+    stands_in, now, day = may_let_fail("stands-in"), timezone.now(), timedelta(days=1)
+    Deputy.objects.create(absent=lead, deputy=stands_in, begins_at=now - day, ends_at=now + day, set_by="lead")
+    with pytest.raises(NotAllowed, match="count as one person"):
+        operations.let_fail(CAUSE, user=stands_in, reason="They are told.")
     operations.let_fail(CAUSE, user=engineer, reason="They are told, yes.")
     (late,) = submit_and_drain()
     assert again(late).status == "PENDING", "it was parked later"
