@@ -33,7 +33,7 @@ from workflows.errors import NotAllowed
 from workflows.models import Confirmation, Effect, Event, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.confirmation import ALONE_AFTER
-from workflows.models.deputy import count_as_one
+from workflows.models.deputy import Deputy, count_as_one
 from workflows.models.manual_task import PERMISSION_BACKEND, able_to_decide
 from workflows.operations import payments
 from workflows.operations.guards import CANCEL_PAID, RESOLVE, RETRY, record_event, stated, why_not_second
@@ -223,8 +223,14 @@ def why_not_confirm(asked: Confirmation, user: User) -> str:
 
 def why_not_alone(asked: Confirmation, user: User) -> str:
     """Why `user` may not confirm what they have said themselves; empty if nobody else may, and they have waited."""
-    if others(able(asked), asked.asked_by, since=asked.asked_at).exists():
-        return "You have said this yourself: another user confirms it."
+    there = others(able(asked), asked.asked_by, since=asked.asked_at)
+    if there.exists():
+        if there.exclude(count_as_one(Value(user.pk), F("pk"), Value(asked.asked_at))).exists():
+            return "You have said this yourself: another user confirms it."
+        return (
+            "You have set yourself who stands in, and so nobody else may confirm it: end that, withdraw what you have "
+            "said, and say it again."
+        )
     among = others(able(asked), asked.asked_by, since=asked.asked_at, of_any_age=True)
     first = among.aggregate(joined=Min("date_joined"))["joined"]
     if not user.has_perm(CANCEL_PAID):
@@ -267,9 +273,13 @@ def able_to_charge_again() -> QuerySet[User]:
 
 def others(among: QuerySet[User], user: User, *, since: datetime, of_any_age: bool = False) -> QuerySet[User]:
     """Those who are another person than `user` for what they did at `since`, and whose accounts are a day old, or
-    `of_any_age`.
+    `of_any_age`. Those whom `user` has linked to themselves, as deputies, count, or anybody could confirm alone.
     """
     email = user.email.strip()
-    same = Q(count_as_one(Value(user.pk), F("pk"), Value(since))) | (Q(email__iexact=email) if email else Q(pk=None))
+    rows = Deputy.objects.filter(begins_at__lt=F("ends_at"), begins_at__lte=ClockTimestamp(), ends_at__gt=since)
+    links = list(rows.exclude(set_by=user.get_username()).values_list("deputy", "absent"))
+    one = {user.pk, *(absent for deputy, absent in links if deputy == user.pk)}
+    one |= {deputy for deputy, absent in links if absent in one}
+    same = Q(pk__in=one) | (Q(email__iexact=email) if email else Q(pk=None))
     found = among.exclude(same)
     return found if of_any_age else found.filter(date_joined__lte=timezone.now() - YOUNGEST)

@@ -256,6 +256,20 @@ def test_if_only_the_deputy_is_left_a_lead_confirms_alone_and_not_the_deputy(ada
         Confirmation.objects.update(reviewed_by=bob)
 
 
+def test_nobody_links_the_others_to_themselves_so_as_to_confirm_alone(ada: User, bob: User, eve: User) -> None:
+    asked = rows.to_confirm(ada, rows.refunded(completed_at=timezone.now() - 10 * HOUR))
+    with without_triggers():
+        Confirmation.objects.update(asked_at=timezone.now() - 9 * HOUR)
+    asked.refresh_from_db()
+    for each in (bob, eve):
+        deputies.appoint(each.pk, user=ada, deputy=ada.pk, until=timezone.now() + DAY)
+        assert "one person" in two_people.why_not_confirm(asked, each)
+    assert "You have set yourself who stands in" in two_people.why_not_confirm(asked, ada)
+    for made in Deputy.objects.all():
+        deputies.end(made.pk, user=ada)
+    assert two_people.why_not_confirm(retried(ada), bob) == "", "what she asks for anew"
+
+
 def test_for_you_has_nothing_that_a_deputy_may_not_decide_as_the_second(ada: User, bob: User) -> None:
     task = requested(ada)
     made = [retried(ada), corrected(ada)]
