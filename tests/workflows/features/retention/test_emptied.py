@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -32,9 +33,22 @@ from workflows.features.cases import operations as cases
 from workflows.features.corrections import operations as corrections
 from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.features.doctor import replay
+from workflows.features.operator_api import proposals
+from workflows.features.operator_api.acts import seen_of_workflow, version_of
 from workflows.features.pauses import operations as pauses
 from workflows.features.retention import content, erasing, holds
-from workflows.models import BusinessKeyHash, Correction, Effect, Event, FollowUp, ManualTask, Wait, Workflow
+from workflows.models import (
+    ApiKey,
+    BusinessKeyHash,
+    Correction,
+    Effect,
+    Event,
+    FollowUp,
+    ManualTask,
+    Proposal,
+    Wait,
+    Workflow,
+)
 
 __all__ = ["as_"]
 
@@ -150,6 +164,18 @@ CALLS: dict[str, Callable[[Workflow, User], Any]] = {
         row.pk, user=user, reason="So.", until=timezone.now() + timedelta(days=9)
     ),
     "ask_erasure": lambda row, user: erasing.ask(workflow_id=row.pk, user=user, reason="So."),
+    **{
+        f"propose {verb}": lambda row, user, verb=verb: proposals.propose(
+            Proposal.Verb(verb),
+            row.pk,
+            key=ApiKey(),
+            user=user,
+            reason="So.",
+            version=version_of(seen_of_workflow(row)),
+            idempotency_key=uuid4(),
+        )
+        for verb in ("retry", "cancel")
+    },
     "replay": lambda row, user: replay.replay(row.pk, rows.PARCEL),
     **{
         f"workflow {verb}": lambda row, user, verb=verb: call_command(
