@@ -154,6 +154,11 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             {"services": [down(state=CircuitState.SUSPECTED)]},
             f"Well so far: payments may be down; {WELL.partition(': ')[2]}",
         ),
+        (
+            {"services": [down(name, state=CircuitState.SUSPECTED) for name in "abcd"]},
+            "Well so far: a may be down; b may be down; c may be down; other services may be down, too; "
+            f"{WELL.partition(': ')[2]}",
+        ),
         ({"services": [down(parked=5, state=CircuitState.CLOSED)]}, "Slow: payments is called again, 5 still parked."),
         # --- Steps where many fail ---
         (

@@ -153,14 +153,14 @@ class Services(Figures):
 
     @property
     def troubled(self) -> list[Standing]:
-        """Services that are not called as usual, or may soon not be; and those that workflows wait for."""
-        return [each for each in self.services if each.state != CircuitState.CLOSED or each.parked.number]
+        """Services that are not called as usual, and those that workflows wait for."""
+        return [each for each in self.services if each.is_in_trouble]
 
     def reasons(self, at: datetime) -> Mapping[About, Iterable[Reason]]:
         return {About.SERVICES: self._of_services(at)}
 
     def _of_services(self, at: datetime) -> Iterator[Reason]:
-        troubled = [each for each in self.services if each.is_in_trouble]
+        troubled = self.troubled
         for each in troubled[:NAMED]:
             service = Piece(each.pk, Link("service", pk=each.pk))
             if each.is_called:
@@ -175,6 +175,8 @@ class Services(Figures):
         suspected = [each for each in self.services if each.state == CircuitState.SUSPECTED and each not in troubled]
         for each in suspected[:NAMED]:
             yield reason(Level.WELL, Piece(each.pk, Link("service", pk=each.pk)), Piece(" may be down"))
+        if len(suspected) > NAMED:
+            yield reason(Level.WELL, Piece("other services", Link("service")), Piece(" may be down, too"))
 
     def families(self, at: datetime) -> Mapping[Section, Iterable[Family]]:
         return {Section.SERVICES: metrics.of_services(self.services)}
