@@ -244,6 +244,8 @@ def test_the_file_has_what_the_filters_ask_for_masked_and_is_itself_on_record(as
     pk = a_day_of_work()
     client = as_("auditor")
     header, *lines = exported(client, person="ada", sort="did")
+    above, _, below = client.get(AUDIT).content.decode().partition('id="lines"')
+    assert ("Export as CSV" in above, "Export as CSV" in below) == (True, False)
     assert header == ["Time (UTC)", "Who", "What", "Workflow", "About", "Details"]
     assert [line[2] for line in lines] == ["Changed", "Held", "Retried"]
     assert lines[2] == [at(2).isoformat(), "ada", "Retried", str(pk), "c•••@example.com", "The bank is back."]
