@@ -24,3 +24,13 @@ def test_by_the_keyboard_alone_a_patient_is_found_and_no_address_says_whom(open_
     page.wait_for_url(f"**/admin/workflows/workflow/{pk}/change/")
     assert not [url for url in urls if "lovelace" in url.lower() or PHONE[-4:] in url]
     assert "lovelace" not in page.title().lower()
+
+
+def test_what_was_found_nowhere_is_replaced_by_what_is_typed_next(open_as: Open) -> None:
+    page = open_as("support")
+    page.keyboard.press("/")
+    page.keyboard.type("Ada Lovelace")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=Nothing found")
+    page.keyboard.type("33")
+    assert page.locator("#content [data-find]").input_value() == "33"

@@ -64,6 +64,9 @@ function goToFault() {
 document.addEventListener("DOMContentLoaded", goToFault);
 window.addEventListener("load", goToFault); // a script of the admin's goes to the first field, whenever it has come
 
+// What was searched for in vain is selected: what somebody types next takes its place.
+document.addEventListener("DOMContentLoaded", () => find(document.querySelector("[data-find][autofocus]")));
+
 // On a phone the choices of filters stand folded above the list.
 document.addEventListener("DOMContentLoaded", () => {
   if (!window.matchMedia("(max-width: 1024px)").matches) return;
