@@ -54,7 +54,7 @@ def appoint(absent_id: int, *, user: User, deputy: int, until: datetime, begins:
         record_for(absent, user, f"Deputy: {standing_in.get_username()}", "")
     since = f"from {times.both(begins)} " if begins > now else ""
     name, left = standing_in.get_username(), _left(absent, standing_in)
-    return f"It is set: {name} stands in {since}until {times.both(until)}.{left}"
+    return f"It is set: {name} stands in for {absent.get_username()} {since}until {times.both(until)}.{left}"
 
 
 def _why_not(absent: User, deputy: User, begins: datetime, until: datetime, now: datetime) -> str:
@@ -83,8 +83,8 @@ def _left(absent: User, deputy: User) -> str:
     able = theirs.for_members(deputy).permitted_to(deputy).for_other_eyes(deputy)
     if not (left := theirs.count() - able.count()):
         return ""
-    name, are = deputy.get_username(), "is" if left == 1 else "are"
-    return f" {left} of their open tasks {are} not for {name}, and for everybody who may decide them meanwhile."
+    name, whose = deputy.get_username(), absent.get_username()
+    return f" {name} may not decide {left} of the open tasks of {whose}: meanwhile everybody who may can decide."
 
 
 def end(pk: int, *, user: User) -> str:

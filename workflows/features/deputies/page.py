@@ -34,15 +34,16 @@ class DeputyForm(forms.Form):
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         zone = f"By the clock of {times.zone()}."
-        self.fields["begins"].help_text = f"{zone} Leave it empty for now."
+        self.fields["begins"].help_text = f"{zone} If it is empty, it begins now."
         self.fields["until"].help_text = f"{zone} At most {operations.LONGEST.days} days later. It ends by itself."
-        deputy = colleague_field(deciders().exclude(pk=user.pk), "They need the rights and the teams themselves.")
+        is_lead = user.has_perm(ASSIGN)
+        others = deciders() if is_lead else deciders().exclude(pk=user.pk)
+        deputy = colleague_field(others, "They need the rights and the teams themselves.")
         deputy.label = "Who stands in"
         fields: dict[str, Any] = {"deputy": deputy, **self.fields}
-        if user.has_perm(ASSIGN):
+        if is_lead:
             absent = colleague_field(operations.people(), "Yourself, or a colleague who is ill.")
             absent.label = "Who is away"
-            deputy.choices = [("", "Choose somebody"), *((each.pk, each.get_username()) for each in deciders())]
             fields = {"absent": absent, **fields}
         self.fields = fields
 

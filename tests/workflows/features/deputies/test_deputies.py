@@ -295,8 +295,8 @@ def test_people_set_their_own_and_leads_anybodys(ada: User, bob: User) -> None:
     lead, ada_alone = person("lead"), person("no-lead", "decide_manualtask")
     task_of(ada, team="nobody's")
     said = deputies.appoint(ada.pk, user=lead, deputy=bob.pk, until=until)
-    left = "1 of their open tasks is not for bob, and for everybody who may decide them meanwhile."
-    assert re.fullmatch(rf"It is set: bob stands in until .+ UTC\. {re.escape(left)}", said)
+    left = "bob may not decide 1 of the open tasks of ada: meanwhile everybody who may can decide."
+    assert re.fullmatch(rf"It is set: bob stands in for ada until .+ UTC\. {re.escape(left)}", said)
     deputies.appoint(ada_alone.pk, user=ada_alone, deputy=bob.pk, until=until + DAY, begins=until)
     with pytest.raises(PermissionDenied):
         deputies.appoint(bob.pk, user=ada_alone, deputy=lead.pk, until=until)

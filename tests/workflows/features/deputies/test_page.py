@@ -41,6 +41,8 @@ def test_an_approver_goes_on_leave_and_a_lead_sees_to_somebody_who_is_ill(as_: L
     approver.post(PAGE, {"absent": eve.pk, "deputy": bob.pk, "until": until(7)})
     assert Deputy.objects.get().absent == you, "whoever is no lead speaks for themselves"
     lead.post(PAGE, {"absent": eve.pk, "deputy": User.objects.get(username="some-support lead").pk, "until": until(1)})
+    offered = [label for _, label in lead.get(PAGE).context["form"].fields["deputy"].choices[1:]]
+    assert offered == sorted(offered)
     assert re.search(r"some-approver \(you\) bob .+ End", text(approver, PAGE))
     assert [row.absent for row in approver.get(PAGE).context["rows"]] == [you]
     assert re.search(r"some-approver bob .+eve some-support lead \(you\)", text(lead, PAGE))
