@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import psycopg.errors
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
-from django.db import OperationalError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import Model
 
 from workflows import times
 from workflows.errors import NotAllowed
 from workflows.models import Event, State, Workflow, correction, manual_task
+from workflows.postgres.sqlstates import violates
 from workflows.postgres.statements import fetch_one
 from workflows.state import history
 from workflows.wording import of_person
@@ -177,7 +178,10 @@ NESTED = (
 
 @contextmanager
 def short_transaction(busy: str = BUSY) -> Iterator[None]:
-    """An operation's own transaction. Raises NotAllowed with the sentence `busy` instead of waiting long for a row."""
+    """An operation's own transaction. Raises NotAllowed with the sentence `busy` instead of waiting long for a row.
+
+    Raises it, too, if a deputation has begun since the operation looked: the database has the last word on four eyes.
+    """
     try:
         with ExitStack() as stack:
             try:
@@ -190,6 +194,10 @@ def short_transaction(busy: str = BUSY) -> Iterator[None]:
     except OperationalError as error:
         if isinstance(error.__cause__, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
             raise NotAllowed(busy) from error
+        raise
+    except IntegrityError as error:
+        if violates(error, "four_eyes_of_deputies"):  # since the operation has looked
+            raise NotAllowed("You count as one person with who asked for it, as deputies: another decides.") from None
         raise
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 CHANGED = "Somebody has changed it just now: look at it again."
 OWN_REQUEST = "You requested this yourself, so another user has to decide it (four eyes)."
 OF_ONE_PERSON = "You and {}, who requested this, count as one person, as deputies: another user has to decide it."
-FOUR_EYES = ("manual_task_four_eyes", "four_eyes_of_deputies")
 # One of them is enough. The second is only for tasks of the team `operations`.
 MAY_DECIDE = (DECIDE, RESOLVE)
 

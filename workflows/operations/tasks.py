@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from django.db import IntegrityError
 
 from workflows.engine import compensation, undo_doubts
@@ -29,7 +28,6 @@ from workflows.operations.guards import (
 )
 from workflows.operations.task_rules import (
     CHANGED,
-    FOUR_EYES,
     MAY_DECIDE,
     OWN_REQUEST,
     allowed_for,
@@ -47,6 +45,7 @@ from workflows.operations.task_rules import (
     why_not_retry_instead,
     why_over,
 )
+from workflows.postgres.sqlstates import violates
 from workflows.signals import store, waking
 
 if TYPE_CHECKING:
@@ -249,7 +248,6 @@ def _four_eyes_as_refusal() -> Iterator[None]:
     try:
         yield
     except IntegrityError as error:
-        cause = error.__cause__
-        if isinstance(cause, psycopg.Error) and cause.diag.constraint_name in FOUR_EYES:
+        if violates(error, "manual_task_four_eyes"):
             raise NotAllowed(OWN_REQUEST) from None
         raise

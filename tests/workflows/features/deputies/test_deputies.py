@@ -27,6 +27,7 @@ from workflows.errors import NotAllowed
 from workflows.features.bulk import operations as bulk
 from workflows.features.corrections import operations as corrections
 from workflows.features.deputies import operations as deputies
+from workflows.features.operator_api import proposals
 from workflows.features.retention import erasing
 from workflows.health.for_whom import Whose
 from workflows.health.needs_a_person import Asked, Kind, page, sources
@@ -219,6 +220,20 @@ def test_where_two_are_needed_a_deputy_and_the_other_are_one(what: str, turned: 
         Deputy.objects.update(begins_at=F("begins_at") - 9 * DAY, ends_at=timezone.now() - 8 * DAY)
     assert why_not(row, bob) == ""
     row_of.update(**given, **{second: bob})
+
+
+def test_who_becomes_a_deputy_while_they_approve_is_told_so(
+    ada: User, bob: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number, decide = rows.proposal(ada, rows.failed()).pk, proposals._decide
+
+    def late(*args: Any) -> None:
+        elsewhere(lambda: stands_in(bob, ada))
+        decide(*args)
+
+    monkeypatch.setattr(proposals, "_decide", late)
+    with pytest.raises(NotAllowed, match="count as one person"):
+        proposals.approve(number, user=bob, seen=[number])
 
 
 def test_two_deputies_of_one_person_are_one_and_a_deputy_of_the_deputy_is_another(
