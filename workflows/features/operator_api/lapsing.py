@@ -15,7 +15,10 @@ Verb, State = Proposal.Verb, Proposal.State
 
 
 def _gone_on() -> Q:
-    """Those whose workflow has ended, or was retried, since, and those whose task was decided since."""
+    """Those whose workflow has ended, or was retried, since, and those whose task was decided since.
+
+    And those behind which there is no key or no person any more: they would keep others from proposing the same.
+    """
     workflow = Workflow.objects.filter(pk=OuterRef("workflow"))
     task = ManualTask.objects.filter(pk=OuterRef("row"), state=ManualTask.State.OPEN)
     failed, pending = workflow.filter(status=Workflow.Status.FAILED), workflow.filter(status=Workflow.Status.PENDING)
@@ -23,6 +26,8 @@ def _gone_on() -> Q:
         Q(verb=Verb.RETRY) & ~Q(Exists(failed))
         | Q(verb=Verb.CANCEL) & ~Q(Exists(pending))
         | Q(verb__in=(Verb.APPROVE, Verb.REJECT)) & ~Q(Exists(task))
+        | Q(api_key__revoked_at__isnull=False)
+        | Q(asked_by__is_active=False)
     )
 
 

@@ -216,6 +216,19 @@ def test_a_proposal_dies_with_the_person_the_right_or_the_key_behind_it(gone: st
     assert "It is refused" in decide(ben, number, "refuse")
 
 
+@pytest.mark.parametrize("gone", ["person", "key"])
+def test_what_nobody_can_approve_any_more_keeps_nobody_from_proposing_it(gone: str, anna: Program) -> None:
+    row = rows.failed()
+    anna.propose("retry", workflow=row.pk)
+    if gone == "person":
+        User.objects.filter(pk=anna.user.pk).update(is_active=False)
+    else:
+        ApiKey.objects.update(revoked_at=timezone.now())
+    other = Program(person("carl", "support lead"))
+    assert lapsing.lapse().changed == 1
+    assert other.propose("retry", workflow=row.pk)["state"] == "asked"
+
+
 def test_a_colleague_refuses_it_and_its_person_withdraws_it(anna: Program, ben: Client) -> None:
     first, second = (anna.propose("retry", workflow=rows.failed().pk)["id"] for _ in range(2))
     assert "It is refused" in decide(ben, first, "refuse", "Not now.")
