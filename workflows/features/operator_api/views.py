@@ -116,7 +116,7 @@ def ledger(request: OperatorRequest, number: int) -> HttpResponse:
     """The calls that were made, or may have been, in their order."""
     row = _row(request, number)
     calls = workflow_page.ledger(wording_of_type(row.workflow_type), workflow_page.effects_of(row))
-    return JsonResponse({"calls": [telling.call(each, title, error) for each, title, error, _ in calls]})
+    return JsonResponse({"calls": [telling.call(row, each, title, error) for each, title, error, _ in calls]})
 
 
 @sensitive_variables()
