@@ -38,11 +38,13 @@ if TYPE_CHECKING:
 MAY_NOTE = (ACKNOWLEDGE, *MAY_DECIDE)
 MOST_CHARACTERS = 2000
 DECISIONS = (Event.Kind.APPROVED, Event.Kind.REJECTED)
-# What people do without seeing to a case: whoever pauses it may wait for the lead.
+# What people do without seeing to a case: whoever pauses it may wait for the lead. A proposal is a program's, and what
+# ends it without an approval changes nothing.
 NO_ACTS = (
     *(Event.Kind.NOTED, Event.Kind.LEAD_ASKED, Event.Kind.TEAM_ASKED),
     Event.Kind.DECISION_UNDONE,
     *(Event.Kind.PAUSE_ASKED, Event.Kind.PAUSED, Event.Kind.RESUMED),
+    *(Event.Kind.PROPOSED, Event.Kind.PROPOSAL_REFUSED, Event.Kind.PROPOSAL_WITHDRAWN, Event.Kind.PROPOSAL_LAPSED),
 )
 
 

@@ -11,14 +11,18 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.test import Client
+from django.utils import timezone
 
 from tests.engine import do_chore, elsewhere
+from tests.postgres import without_triggers
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_, parcels
+from tests.workflows.features.operator_api.people import Program, person
 from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.features.cases import operations as cases
-from workflows.models import CaseNote, Chore, Event, ManualTask, Workflow
+from workflows.features.operator_api import proposals
+from workflows.models import CaseNote, Chore, Event, ManualTask, Proposal, Workflow
 from workflows.operations import undoing
 
 __all__ = ["as_", "parcels"]
@@ -69,6 +73,24 @@ def test_it_is_over_once_a_person_acts_or_the_workflow_completes(boss: User) -> 
     cases.add_note(noted.pk, user=boss, reason="She called again.")
     assert elsewhere(lambda: do_chore("close what leads were asked").changed) == 2
     assert set(cases.asking().values_list("workflow", flat=True)) == {failed.pk, noted.pk}
+
+
+@pytest.mark.parametrize("becomes", ["refused", "withdrawn", "lapsed"])
+def test_what_a_program_proposes_and_nobody_approves_is_no_act(boss: User, becomes: str) -> None:
+    program, row = Program(person("anna", "support lead")), rows.failed()
+    cases.ask_lead(row.pk, user=boss, reason=WHY)
+    number = program.propose("retry", workflow=row.pk)["id"]
+    match becomes:
+        case "lapsed":
+            with without_triggers():
+                Proposal.objects.update(lapses_at=timezone.now())
+            elsewhere(lambda: do_chore("lapse proposals"))
+        case _:
+            by = boss if becomes == "refused" else program.user
+            proposals.close(number, user=by, seen=[number], reason="No.")
+    assert Proposal.objects.get().state == becomes
+    assert elsewhere(lambda: do_chore("close what leads were asked").changed) == 0
+    assert list(cases.asking().values_list("workflow", flat=True)) == [row.pk]
 
 
 def test_a_decision_that_is_taken_back_or_may_be_is_no_act(boss: User) -> None:
