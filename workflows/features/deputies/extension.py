@@ -1,17 +1,25 @@
-"""What deputies add to pages: a page on which each user, and a lead for anybody, says who stands in."""
+"""What deputies add to pages: one on which users, and leads for anybody, say who stands in; Home says it to both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from workflows.extension import Extension
+from workflows.extension import Extension, Panel
+from workflows.features.deputies import operations
 
 if TYPE_CHECKING:
+    from django.http import HttpRequest
     from django.http.response import HttpResponseBase
+
+    from workflows.health.counts import Counts
 
 
 class DeputiesExtension(Extension):
+    def home(self, request: HttpRequest, read: Counts) -> Iterable[Panel]:
+        rows = operations.now_of(request.user.pk)
+        return [Panel("needs", "admin/workflows/deputies/home.html", {"away": rows})] if rows else []
+
     def views(self) -> Mapping[str, Callable[..., HttpResponseBase]]:
         from workflows.features.deputies import page
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
-from django.db.models import F, QuerySet, Value
+from django.db.models import F, Q, QuerySet, Value
 from django.db.models.functions import Greatest, Now
 from django.utils import timezone
 
@@ -109,6 +109,12 @@ def open_ones() -> QuerySet[Deputy]:
     """Those that hold, or are still to come, in order."""
     rows = Deputy.objects.filter(ends_at__gt=Greatest(Now(), F("begins_at")))
     return rows.select_related("absent", "deputy").order_by("begins_at", "id")
+
+
+def now_of(user_id: int | None) -> list[Deputy]:
+    """Those that hold now, and in which this user is one of the two."""
+    is_one = Q(absent=user_id) | Q(deputy=user_id)
+    return list(Deputy.objects.now().filter(is_one).select_related("absent", "deputy").order_by("ends_at", "id"))
 
 
 def useless(rows: Collection[Deputy]) -> set[int]:

@@ -46,6 +46,9 @@ def test_an_approver_goes_on_leave_and_a_lead_sees_to_somebody_who_is_ill(as_: L
     assert re.search(r"some-approver \(you\) bob .+ End", text(approver, PAGE))
     assert [row.absent for row in approver.get(PAGE).context["rows"]] == [you]
     assert re.search(r"some-approver bob .+eve some-support lead \(you\)", text(lead, PAGE))
+    assert "You are away until" in text(approver, "/admin/")
+    assert "You stand in for eve until" in text(lead, "/admin/")
+    assert "Away: who stands in" not in text(support, "/admin/").partition("Is all well?")[2]
     User.objects.filter(pk=bob.pk).update(is_active=False)
     assert "bob cannot decide, or is away, too" in text(lead, PAGE)
     assert support.post(PAGE, {"end": Deputy.objects.get(absent=eve).pk}).status_code == 403
