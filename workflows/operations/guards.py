@@ -259,5 +259,6 @@ def record_for(row: Model, user: User, what: str, reason: str) -> None:
         told = f"{told} In bulk operation {bulk}."
     if proposal := _proposal.get():
         told = f"{told} Proposed by {proposal['proposed_by']}, with the API key {proposal['api_key']}."
-        told = f"{told} {proposal.get('note', '')}".strip()
+        if user.get_username() != proposal["proposed_by"]:  # the note is the approver's, not the proposer's
+            told = f"{told} {proposal.get('note', '')}".strip()
     LogEntry.objects.log_actions(user.pk, [row], CHANGE, told, single_object=True)

@@ -47,7 +47,7 @@ def sentence(row: Proposal) -> str:
 
 def _consequences(row: Proposal) -> Iterator[str]:
     yield sentence(row)
-    yield "It is done in your name, and the history names who has proposed it: look at it first, as at your own idea."
+    yield "It is done in your name; the history names the proposer, too. Check it as if it were your own idea."
     target = _act(row).find(row.row)
     yield from _act(row).consequences(target) if target is not None else ()
 
@@ -198,7 +198,7 @@ def shown(user: User) -> QuerySet[Proposal]:
 
 def first_lines(user: User) -> Sequence[First]:
     """The proposals that wait for this user, as lines on Home."""
-    whose = State.ASKED.label
+    whose = "Second person"
     return [First(sentence(row), url(row.pk), whose, words.age_of(row.asked_at)) for row in shown(user)]
 
 

@@ -109,6 +109,7 @@ def test_a_bulk_operation_is_frozen_by_its_preview_and_starts_in_the_proposers_n
     assert Workflow.objects.get(pk=later.pk).status == "FAILED"
     log = " ".join(str(each.get_change_message()) for each in LogEntry.objects.order_by("id"))
     assert log.count("Proposed by anna, with the API key Chat.") == 2
+    assert log.count("Yes.") == 1, "the approver's words are in the approver's line alone"
 
 
 def test_a_bulk_verb_that_the_list_does_not_offer_for_all_is_refused(anna: Program) -> None:
