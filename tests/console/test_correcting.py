@@ -42,7 +42,7 @@ def test_two_people_correct_a_typo_and_see_it_finish(open_as: Open, sandbox: San
         assert engineer.page.locator(".button-primary").count() == 0, "not even a retry"
 
         lead = WithKeyboard(open_as("support lead", "/admin/needs-a-person/"))
-        lead.follow("Correct E-mail?")
+        lead.follow("Correction to approve: E-mail")
         assert lead.page.locator(".button-primary").all_inner_texts() == ["Approve the correction"]
         lead.follow("Approve the correction")
         assert lead.reads("starts again from the first step")

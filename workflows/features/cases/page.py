@@ -148,13 +148,13 @@ def _asked(row: Workflow) -> list[CaseNote]:
 
 
 def lines(row: Workflow) -> Iterator[Note]:
-    """Who asks a lead, or has handed it to a team, and since when."""
+    """Who asked a lead, or handed it to a team, and when."""
     for each in _handed(row):
-        since = words.clock(each.lead_asked_at)
-        yield Note(f"{each.actor} has handed it to the team {each.team}, since {since}: see the notes.")
+        at = words.clock(each.lead_asked_at)
+        yield Note(f"{each.actor} handed it to the team {each.team} at {at}: see the notes.")
     for each in _asking(row):
         if at := each.lead_asked_at:
-            yield Note(f"{each.actor} asks a lead to see to it, since {words.clock(at)}: see the notes.")
+            yield Note(f"{each.actor} asked a lead at {words.clock(at)} to see to it: see the notes.")
 
 
 def panels(row: Workflow) -> Iterable[Panel]:

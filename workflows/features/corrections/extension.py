@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _asks(row: Correction) -> str:
-    return f"Correct {', '.join(each['label'] for each in row.told)}?"
+    return f"Correction to approve: {', '.join(each['label'] for each in row.told)}"
 
 
 class CorrectionsExtension(Extension):
