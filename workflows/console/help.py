@@ -62,7 +62,7 @@ WORDS = (
     ("Unclear call", "A call was made, and its answer never came. A person looks in the service whether it happened."),
     ("Failed reversal", "A refund, or another reversal, failed three times. A person does it by hand, and says so."),
     ("Money held", "Money was taken, or may have been, and has not been given back."),
-    ("Paused", "The engine has rescheduled it, and says why."),
+    ("Paused", "Somebody has stopped it until a time, or the engine has rescheduled it. The page says who and why."),
     ("Overdue", "The time by which it was to be decided, or to come, is over. It still waits."),
     ("For you", "What you may decide, or were asked to see to; what is for others is folded below."),
     ("Attempt", "One time that a worker takes up the workflow. A call on record is not made again by the next one."),
@@ -76,6 +76,8 @@ WORDS = (
         "Show values of a patient that are masked, for a purpose. Your name and the purpose are on record first.",
     ),
     ("Pause this one", "Nothing wakes it until somebody resumes it. At the end that you name it is overdue."),
+    ("Deputy", "A colleague who is asked in place of somebody who is away. The history names both."),
+    ("Proposal", "What a program asks for with somebody's API key. Another person approves it, or nothing is done."),
     ("Hold", "Nothing new starts in a queue, or calls a service, until a time that you name."),
 )
 
