@@ -150,8 +150,8 @@ def _asked(row: Workflow) -> list[CaseNote]:
 def lines(row: Workflow) -> Iterator[Note]:
     """Who asked a lead, or handed it to a team, and when."""
     for each in _handed(row):
-        at = words.clock(each.lead_asked_at)
-        yield Note(f"{each.actor} handed it to the team {each.team} at {at}: see the notes.")
+        when = words.clock(each.lead_asked_at)
+        yield Note(f"{each.actor} handed it to the team {each.team} at {when}: see the notes.")
     for each in _asking(row):
         if at := each.lead_asked_at:
             yield Note(f"{each.actor} asked a lead at {words.clock(at)} to see to it: see the notes.")
