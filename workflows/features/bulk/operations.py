@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import EmptyResultSet
 from django.db import connection, transaction
-from django.db.models import Case, Count, F, QuerySet, Value, When
+from django.db.models import Case, Count, F, Q, QuerySet, Value, When
 
 from workflows.engine.maintenance import DEATHS
 from workflows.errors import NotAllowed
@@ -62,6 +62,8 @@ SLICE = 0.2
 # Workers that are up to so many seconds late still catch up with the pace.
 CATCH_UP = 2.0
 DRAFTS_KEPT = timedelta(hours=12)
+# Of one user: a program may preview all day, and each draft has up to MOST items.
+MOST_DRAFTS = 20
 
 # --- What people do -------------------------------------------------------------------------------------
 
@@ -77,7 +79,9 @@ def choose(
     chosen = verbs()[verb]
     require(user, chosen.permission)
     with short_transaction():
-        old = BulkOperation.objects.filter(state=State.DRAFT, asked_at__lt=ClockTimestamp() - DRAFTS_KEPT)
+        drafts = BulkOperation.objects.filter(state=State.DRAFT)
+        too_many = drafts.filter(asked_by=user).order_by("-id").values("pk")[MOST_DRAFTS - 1 :]
+        old = drafts.filter(Q(asked_at__lt=ClockTimestamp() - DRAFTS_KEPT) | Q(pk__in=too_many))
         old = old.exclude(pk__in=Proposal.objects.open().filter(verb=Proposal.Verb.BULK).values("row"))
         # Locked first, so that a draft that somebody starts at this moment is kept.
         forgotten = list(old.select_for_update(skip_locked=True).values_list("pk", flat=True))

@@ -21,6 +21,7 @@ from tests.workflows.features.retention.test_purge import old
 from tests.workflows.operations.test_bulk import carry_out
 from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.features.bulk import operations as bulk
 from workflows.features.notices import waiting
 from workflows.features.operator_api import lapsing, proposals
 from workflows.features.retention import content
@@ -118,6 +119,24 @@ def test_a_bulk_verb_that_the_list_does_not_offer_for_all_is_refused(anna: Progr
         assert anna.post("bulk-previews", {"verb": verb, "filters": filters}, 422)["code"] == "verb_invalid"
     asked = {"verb": "retry", "filters": {"patient": "x"}}
     assert anna.post("bulk-previews", asked, 422)["code"] == "filter_invalid"
+
+
+def test_of_what_a_program_previews_the_newest_and_what_it_has_proposed_is_kept(
+    anna: Program, ben: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "MOST_DRAFTS", 2)
+    rows.failed()
+    of_ben = bulk.choose("retry", Workflow.objects.values("pk"), user=User.objects.get(username="ben"), chosen_by="all")
+
+    def previewed() -> dict[str, Any]:
+        shown: dict[str, Any] = anna.post("bulk-previews", {"verb": "retry", "filters": {"state": "failed"}}, 201)
+        return shown
+
+    first = previewed()
+    sent = {"verb": "bulk", "bulk": first["id"], "version": first["version"], "reason": "The bank is back."}
+    anna.post("proposals", sent)
+    later = [previewed()["id"] for _ in range(4)]
+    assert set(BulkOperation.objects.values_list("pk", flat=True)) == {of_ben.pk, first["id"], *later[-2:]}
 
 
 @pytest.mark.parametrize("refunded", ["before it is proposed", "before it is approved"])
