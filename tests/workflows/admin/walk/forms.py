@@ -62,23 +62,29 @@ def forms(html: str) -> list[Form]:
 
 
 class _Parser(HTMLParser):
-    """Reads the elements that belong to a form by standing in it; `form=` on an element is refused, as none has it."""
+    """Reads the elements that belong to a form: they stand in it, or a button names it in `form=`."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.forms: list[Form] = []
         self.form: Form | None = None
+        self.by_id: dict[str, Form] = {}  # a button may come before the form that it names
         self.button: Button | None = None
         self.text: list[str] | None = None  # of a textarea
         self.select: tuple[str, bool, list[tuple[str, bool]]] | None = None  # name, whether several, its options
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = {name: value or "" for name, value in attrs}
-        assert tag == "form" or "form" not in found, "an element that belongs to a form elsewhere: teach the parser"
         if tag == "form":
-            self.form = Form(found.get("method", "get").lower(), found.get("action", ""))
+            self.form = self.by_id.setdefault(found.get("id") or f"form {len(self.forms)}", Form("", ""))
+            self.form.method, self.form.action = found.get("method", "get").lower(), found.get("action", "")
             self.forms.append(self.form)
-        elif self.form is not None and "disabled" not in found:
+        elif "disabled" in found:
+            return
+        elif "form" in found:
+            assert tag == "button", "a field that belongs to a form elsewhere: teach the parser"
+            self._field(self.by_id.setdefault(found["form"], Form("", "")), tag, found)
+        elif self.form is not None:
             self._field(self.form, tag, found)
 
     def _field(self, form: Form, tag: str, found: dict[str, str]) -> None:
