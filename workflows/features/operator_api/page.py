@@ -116,7 +116,9 @@ class ProposalAdmin(ConsoleAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Proposal]:
         rows = Proposal.objects.select_related("asked_by", "decided_by", "api_key")
-        return rows if request.user.has_perm(SEE_WORKFLOWS) else rows.filter(verb__in=("approve", "reject"))
+        if request.user.has_perm(SEE_TASKS) and not request.user.has_perm(SEE_WORKFLOWS):
+            return rows.filter(verb__in=("approve", "reject"))
+        return rows  # whoever sees neither is refused
 
     def name_of(self, row: Proposal) -> str:
         return name_of(row)

@@ -386,7 +386,8 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
         for row in ("anybodys", "of-own-team", "of-other-team", "question", "claimed", "claimed-by-lead")
     },
     "workflows_apikey_revoke": REASON,
-    "workflows_proposal_refuse": REASON,
+    "workflows_proposal_approve": lambda scene: {"seen": [scene.args["proposal"]]},
+    "workflows_proposal_refuse": lambda scene: {"seen": [scene.args["proposal"]], **REASON},
     "workflows_chore_go_on": REASON,
     "workflows_undeliveredmessage_redeliver": REASON,
     "workflows_undeliveredmessage_discard": REASON,
