@@ -26,6 +26,7 @@ from workflows.models import (
     ApiKey,
     BulkOperation,
     Chore,
+    Deputy,
     Effect,
     ManualTask,
     Service,
@@ -99,6 +100,9 @@ class Scene:
             "app": "workflows",
         }
         _fill_with_canaries()
+        # Still to come: nobody counts as another yet.
+        begins, ends = (timezone.now() + timedelta(days=days) for days in (2, 3))
+        Deputy.objects.create(absent=self.lead, deputy=self.boss, begins_at=begins, ends_at=ends, set_by="lead")
         # Nothing of it is unsettled.
         settled = rows.complete(payload={"patient": CANARY})
         self.args |= {

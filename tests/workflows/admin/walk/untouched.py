@@ -56,6 +56,7 @@ NEEDS_NEITHER = {
         for model in ("user", "group")
         for button in ("", "Save", "Save and add another", "Save and continue editing")
     },
+    "deputies: End": BUTTON,
     **{f"sessions: {button}": BUTTON for button in ("End all others", "End Another browser on an unknown system")},
     **{f"auth_{page}: Yes, I\u2019m sure": BUTTON for page in ("group_changelist", "group_delete", "user_delete")},
 }
@@ -63,7 +64,8 @@ NEEDS_NEITHER = {
 ONLY_TRIED = {"workflows_undeliveredmessage_redeliver": "whether the message can become a signal by now"}
 # A superuser's pages have them all: else the test would be silent about one.
 FORMS_OF_ALL = {
-    *("find", "logout", "sessions", "password_change", "audit_export", "workflows_workflow_reveal"),
+    *("find", "logout", "sessions", "deputies", "password_change", "audit_export"),
+    *("workflows_workflow_reveal", "workflows_proposal_approve", "workflows_proposal_refuse"),
     *(
         f"workflows_workflow_{verb}"
         for verb in ("changelist", "retry", "run_now", "cancel", "close_correction", "follow_up", "acknowledge")
