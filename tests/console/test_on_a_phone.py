@@ -14,7 +14,7 @@ from tests.console.scenes import everything, failed_reversal, stopped, unclear_c
 from tests.workflows import rows
 from tests.workflows.admin.test_navigation import ALL
 from tests.workflows.admin.walk.scene import Scene
-from workflows.models import Workflow
+from workflows.models import ManualTask, Workflow
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
 
@@ -61,6 +61,8 @@ LISTS: dict[str, Callable[[Any], None] | None] = {
     "/admin/workflows/hold/": None,
     "/admin/workflows/erasure/": None,
     "/admin/find/": found,
+    "/admin/workflows/proposal/": None,
+    "/admin/deputies/": None,
     "/admin/sessions/": None,
 }
 
@@ -74,7 +76,8 @@ def test_no_list_scrolls_sideways(open_as: Open) -> None:
             then(page)
         assert page.locator(".cards tbody tr").count() > 0, path
         assert page.evaluate(WIDER) == [], path
-    for path in ("/admin/auth/user/", "/admin/auth/group/"):
+    task = ManualTask.objects.open().latest("pk")  # the longest name is among those to whom it can be assigned
+    for path in ("/admin/auth/user/", "/admin/auth/group/", f"/admin/workflows/manualtask/{task.pk}/assign/"):
         page.goto(path)
         assert page.evaluate(WIDER) == [], path
 
