@@ -220,7 +220,7 @@ def test_what_asks_for_nobody_is_folded_away_and_not_counted(as_: Login) -> None
     support = as_("support")
     asked, told = asked_and_told(support)
     assert asked == ["(Failed at “Check that the e-mail address is free”)"]
-    assert "2 failures that ask for nobody" in told
+    assert "2 failures need nobody" in told
     assert "for somebody" not in told
     assert support.get("/admin/").context["needs_a_person"] == "0"
 
