@@ -62,12 +62,13 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     causes = [each for of in extensions for each in of.stands_still(user)]
     is_open, filters = _is_open(given), urlencode(given)
     most = bounded.people_limit() if is_open else None
+    listed = list(lines(shown.items, filters))
     context = {
         **site.each_context(request),
         "title": TITLE,
         "causes": [(links.to(link), sentence) for sentence, link in causes],
         "to_approve": [(links.to(link), sentence) for sentence, link in to_approve],
-        "lines": list(lines(shown.items, filters)),
+        "lines": listed,
         "for_others": [] if given or after else list(lines(needs.page(_for_others(user), most=OTHERS_SHOWN).items)),
         "number": bounded.text(number + len(groups) - len(told) + len(to_approve) + len(causes), most),
         "number_in_words": _in_words(number, len(groups) - len(told), len(to_approve), len(causes), most),
@@ -81,7 +82,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "filters": [(name, TITLES[name], given.get(name), of.items()) for name, of in choices.items()],
         "first_url": _url("", given) or "?" if after else "",
         "next_url": _url("", given, after=str(shown.next)) if shown.next else "",
-        "assigns": is_open and user.has_perm(operations.ASSIGN),
+        "assigns": is_open and any(each.task for each in listed) and user.has_perm(operations.ASSIGN),
         "assign_url": _url(reverse("admin:workflows_manualtask_changelist"), given),
         "assigns_all": bool(given) and _has_tasks_alone(asked),
         "assigns_causes": user.has_perm(operations.ACKNOWLEDGE),

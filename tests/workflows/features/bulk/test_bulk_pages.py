@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -181,8 +182,11 @@ def test_what_would_happen_can_be_read_of_each_verb_whatever_its_state(verb: str
 def test_a_lead_assigns_the_ticked_tasks_or_all_of_a_filter(as_: Login) -> None:
     client, approver = as_("support lead"), as_("approver")
     carla = User.objects.get(username="some-approver")
+    rows.paused(User.objects.get(username="some-support lead"), until=timedelta(hours=-1))
+    assert "Assign the ticked" not in client.get(TASKS).content.decode(), "nothing can be ticked"
     first, second = [rows.open_task(rows.waiting(task=False)) for _ in range(2)]
     other = rows.open_task(rows.waiting(task=False), task_type="other_review")
+    assert "Assign the ticked" in client.get(f"{TASKS}?whose=all").content.decode()
     page = client.post(TASKS, {"task": [first.pk], "bulk": "ticked"}, follow=True)
     assert (ids(), "Start the assignment of 1 task?" in page.content.decode()) == ([first.pk], True)
     answer = {"to": carla.pk, "reason": "You know them.", "pace": "50"}
