@@ -73,7 +73,7 @@ def test_a_second_person_sees_what_was_said(as_: Login, boss: User) -> None:
     html = lead.get(page(row, "confirm_by_hand")).content.decode()
     assert "boss has said that “Charge the card” was made by hand: " in html
     assert "pos-77" in html
-    assert "Was its call made by hand?" in lead.get("/admin/needs-a-person/").content.decode()
+    assert "Done by hand, to confirm: was the call made?" in lead.get("/admin/needs-a-person/").content.decode()
 
 
 def test_it_is_retracted_on_the_page(as_: Login, boss: User) -> None:
