@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 from django.contrib.auth.models import Permission, User
 from django.http import HttpRequest
@@ -20,7 +21,9 @@ from workflows.errors import NotAllowed
 from workflows.features.cases import operations as cases
 from workflows.features.corrections import operations as corrections
 from workflows.features.deferred_steps import operations as deferred_steps
-from workflows.models import Correction, Effect, Erasure, Hold, ManualTask, Workflow
+from workflows.features.operator_api import proposals
+from workflows.features.operator_api.acts import ACTS, version_of
+from workflows.models import ApiKey, Correction, Effect, Erasure, Hold, ManualTask, Proposal, Workflow
 from workflows.operations import two_people
 from workflows.operations.answer_models import DealtWith
 
@@ -42,7 +45,7 @@ def person(name: str, *permissions: str) -> User:
 
 
 def pages(site: Any) -> dict[type[Any], ConsoleAdmin]:
-    return {model: site.get_model_admin(model) for model in (Workflow, ManualTask, Hold, Erasure)}
+    return {model: site.get_model_admin(model) for model in (Workflow, ManualTask, Hold, Erasure, Proposal)}
 
 
 def rows_of(page: ConsoleAdmin, user: User) -> list[Any]:
@@ -80,6 +83,20 @@ def do(verb: Verb, row: Any, user: User, choice: int) -> str:
 
 
 Arguments = dict[str, Any]
+
+
+def propose(verb: str, row_id: int, key: ApiKey) -> Proposal | None:
+    """Ask for it with this key, as its row is now; None if the API says now that this cannot be proposed."""
+    assert key.person
+    act = ACTS[Proposal.Verb(verb)]
+    row = act.find(row_id)
+    if row is None or act.why_not(row, key.person) or act.why_not_propose(row, key.person):
+        return None
+    if Proposal.objects.filter(verb=verb, row=row_id, state="asked").exists():
+        return None
+    version = version_of(act.seen(row))
+    sent: Arguments = {"reason": WHY, "version": version, "idempotency_key": uuid4()}
+    return proposals.propose(act.verb, row_id, key=key, user=key.person, **sent)[0]
 
 
 def _values(row: Workflow, choice: int) -> Arguments | None:
@@ -130,7 +147,7 @@ ARGUMENTS: Mapping[str, Callable[[Any, int], Arguments | None]] = {
     "place_hold": _until,
     "extend": _until,
     "approve": lambda row, choice: {},
-    "refuse": lambda row, choice: {},
+    "refuse": lambda row, choice: {"reason": WHY} if isinstance(row, Proposal) else {},
 }
 
 

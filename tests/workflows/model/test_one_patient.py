@@ -43,8 +43,9 @@ from workflows.errors import ClaimLost, NotAllowed
 from workflows.features.bulk import operations as bulk
 from workflows.features.bulk import telling as bulk_operations
 from workflows.features.deputies import operations as deputies
+from workflows.ingress import api_keys
 from workflows.intake.submissions import enter
-from workflows.models import Erasure, Hold, ManualTask, Workflow
+from workflows.models import ApiKey, Erasure, Hold, ManualTask, Proposal, Workflow
 from workflows.operations import why_not_decide
 from workflows.postgres import sqlstates
 from workflows.postgres.jsonb import parse
@@ -109,15 +110,19 @@ class Walk(RuleBasedStateMachine):
         self.support = people.person(
             "sam", "view_workflow", "retry_workflow", "run_workflow_now", "cancel_workflow", "acknowledge_workflow"
         )
+        api_keys.create_for(self.lead, "Chat")
+        self.key = ApiKey.objects.select_related("person").get()
         self.pages = people.pages(admin.site)
         self.keys = 0
         self.misread: list[str] = []  # what a page said, and was not so
 
-    @initialize(bank=strategies.sampled_from(sorted(BANKS)))
-    def open(self, bank: str) -> None:
+    @initialize(bank=strategies.sampled_from(sorted(BANKS)), away=strategies.sampled_from([0, 0, 150]))
+    def open(self, bank: str, away: int) -> None:
         engine.DEFINITION = definition(bank)
         definitions.cache_clear()
         self.story.append(f"The bank is one {bank}.")
+        if away:
+            self._leave_or_come_back(away)
         self.submit("the same")
 
     @precondition(lambda self: self.keys < MOST_SENT)
@@ -182,12 +187,12 @@ class Walk(RuleBasedStateMachine):
             case _:
                 self._act_in_bulk(what)
 
-    def _leave_or_come_back(self) -> None:
-        """Bob stands in for ada for two days, or not any more."""
+    def _leave_or_come_back(self, days: int = 2) -> None:
+        """Bob stands in for ada for some days, or not any more."""
         if row := deputies.open_ones().first():
             self._tell(deputies.end(row.pk, user=self.second if self.keys % 2 else self.lead))
         else:
-            until = timezone.now() + timedelta(days=2)
+            until = timezone.now() + timedelta(days=days)
             self._tell(deputies.appoint(self.lead.pk, user=self.lead, deputy=self.second.pk, until=until))
 
     def _rotate_search_keys(self) -> None:
@@ -242,9 +247,9 @@ class Walk(RuleBasedStateMachine):
 
     @rule(verb=numbers, choice=numbers, who=PERSONS)
     def act_on_what_was_said(self, verb: int, choice: int, who: str) -> None:
-        """The same of an answered task, which may be retracted, a legal hold, or an erasure that was asked for."""
+        """The same of an answered task, a legal hold, an erasure that was asked for, or a proposal."""
         user: User = getattr(self, who)
-        pages = [self.pages[model] for model in (ManualTask, Hold, Erasure)]
+        pages = [self.pages[model] for model in (ManualTask, Hold, Erasure, Proposal)]
         found = [
             each for page in pages for row in people.rows_of(page, user) for each in people.offered(page, row, user)
         ]
@@ -262,14 +267,32 @@ class Walk(RuleBasedStateMachine):
         found = [each for row in rows for each in people.offered(self.pages[model], row, self.second)]
         self._act([each for each in found if each[0].slug == slug], 0, choice, self.second)
 
+    @rule(row=numbers, choice=numbers, verb=strategies.sampled_from(["retry", "cancel", "approve", "reject", "bulk"]))
+    def a_program_proposes(self, row: int, choice: int, verb: str) -> None:
+        """A program with ada's key proposes something, and bob may approve it at once."""
+        if verb == "bulk":
+            chosen = bulk.choose("retry", Workflow.objects.order_by().values("pk"), user=self.lead, chosen_by="All.")
+            ids = [chosen.pk]
+        else:
+            rows = Workflow.objects.all() if verb in ("retry", "cancel") else ManualTask.objects.open()
+            ids = list(rows.order_by("pk").values_list("pk", flat=True))
+        if not ids or not (made := people.propose(verb, ids[row % len(ids)], self.key)):
+            return
+        self._tell(f"A program with the key of ada proposes to {verb} {made.row}.")
+        if choice % 2:
+            page = self.pages[Proposal]
+            mine = [each for each in people.rows_of(page, self.second) if each.pk == made.pk]
+            found = [each for row in mine for each in people.offered(page, row, self.second)]
+            self._act([each for each in found if each[0].slug == "approve"], 0, choice, self.second)
+
     def _act(self, found: list[people.Offer], which: int, choice: int, user: User) -> None:
         if not found:
             return
         verb, row = found[which % len(found)]
         what = f"{user} does “{verb.label}” to {row}"
         said = self._offered(what, lambda: people.do(verb, row, user, choice))
-        if verb.slug == "cancel":
-            self.seen_at[row.pk] = self.clinic.turn
+        if verb.slug == "cancel" or (verb.slug, getattr(row, "verb", "")) == ("approve", "cancel"):
+            self.seen_at[getattr(row, "workflow_id", row.pk)] = self.clinic.turn
         if verb.slug == "take_back":
             self.lies.pop(row.pk, None)
         self._tell(f"{what} ({choice}): {said}")

@@ -35,6 +35,7 @@ from workflows.models import (
     FollowUp,
     ManualTask,
     Pause,
+    Proposal,
     State,
     Workflow,
 )
@@ -50,7 +51,13 @@ _CHARGED = re.compile(r"\$399\.00 charged at .*?, (ch_\d+)(.*)\.")
 
 def of_two_people() -> Iterator[str]:
     """Nobody is the second person for what somebody did while one of them stood in for the other, or before."""
-    for model, state in ((Confirmation, "confirmed"), (Correction, "approved"), (Erasure, "done")):
+    of_two: list[tuple[Any, str]] = [
+        (Confirmation, "confirmed"),
+        (Correction, "approved"),
+        (Erasure, "done"),
+        (Proposal, "approved"),
+    ]
+    for model, state in of_two:
         for row in model.objects.filter(state=state).exclude(decided_by=F("asked_by")):
             pair = Q(absent=row.asked_by, deputy=row.decided_by) | Q(absent=row.decided_by, deputy=row.asked_by)
             meanwhile = Q(begins_at__lte=row.decided_at, ends_at__gt=row.asked_at) & Q(ends_at__gt=F("begins_at"))
