@@ -87,9 +87,7 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
             if each.attempt is not last
         ],
         "attempts_left_out": attempts[-1].first - 1 if attempts else 0,
-        "effects": [
-            (each, title, recorded_key(workflow, each), *error) for each, title, *error in ledger(wording, effects)
-        ],
+        "effects": ledger(workflow, wording, effects),
         **related_rows(workflow),
         "panels": by_place(panel for each in installed() for panel in each.panels(workflow, user)),
         "history": [history.line(event, wording) for event in events],
@@ -112,9 +110,12 @@ def effects_of(workflow: Workflow) -> list[Effect]:
     return list(Effect.objects.filter(workflow=workflow).defer("error_message").order_by("id"))
 
 
-def ledger(wording: Wording, effects: Sequence[Effect]) -> list[tuple[Effect, str, str, str]]:
-    """Each call with the title of its step, its error in words, and the error as it was recorded."""
-    return [(each, title_of(wording, each.step), *_error_of(wording, each)) for each in effects]
+def ledger(workflow: Workflow, wording: Wording, effects: Sequence[Effect]) -> list[tuple[Effect, str, str, str, str]]:
+    """Each call with the title of its step, its idempotency key, its error in words, and as it was recorded."""
+    return [
+        (each, title_of(wording, each.step), recorded_key(workflow, each), *_error_of(wording, each))
+        for each in effects
+    ]
 
 
 def _died_in(wording: Wording, attempt: Attempt) -> str:

@@ -11,7 +11,6 @@ from workflows import operations
 from workflows.console import home, workflow_page
 from workflows.console.needs_a_person_rows import Line
 from workflows.definition import wording_of_type
-from workflows.effects import recorded_key
 from workflows.features.operator_api import proposals
 from workflows.features.operator_api.acts import ACTS, seen_of_task, seen_of_workflow, version_of
 from workflows.health import bounded
@@ -105,7 +104,7 @@ def event(row: Event, workflow_type: str) -> Json:
     }
 
 
-def call(workflow: Workflow, row: Effect, title: str, error: str) -> Json:
+def call(row: Effect, title: str, key: str, error: str) -> Json:
     return {
         "id": row.pk,
         "step": row.step,
@@ -117,7 +116,7 @@ def call(workflow: Workflow, row: Effect, title: str, error: str) -> Json:
         "error": error,
         "code": row.error_code,
         "by_hand": bool(row.by_hand),
-        "idempotency_key": recorded_key(workflow, row),
+        "idempotency_key": key,
         "begun_at": row.begun_at,
         "settled_at": row.settled_at,
     }

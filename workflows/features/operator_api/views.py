@@ -115,8 +115,8 @@ def history(request: OperatorRequest, number: int) -> HttpResponse:
 def ledger(request: OperatorRequest, number: int) -> HttpResponse:
     """The calls that were made, or may have been, in their order."""
     row = _row(request, number)
-    calls = workflow_page.ledger(wording_of_type(row.workflow_type), workflow_page.effects_of(row))
-    return JsonResponse({"calls": [telling.call(row, each, title, error) for each, title, error, _ in calls]})
+    calls = workflow_page.ledger(row, wording_of_type(row.workflow_type), workflow_page.effects_of(row))
+    return JsonResponse({"calls": [telling.call(each, title, key, error) for each, title, key, error, _ in calls]})
 
 
 @sensitive_variables()
