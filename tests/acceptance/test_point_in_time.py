@@ -15,11 +15,10 @@ import pytest
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
-from config.embedded.accounts import account_of, run_as
 from config.embedded.server import DATABASE, PORT, USER, Server
 from onboarding.samples import Kind, Sample, samples
 from tests.acceptance.conftest import Start
-from tests.config.embedded.servers import a_folder_that_all_can_enter
+from tests.config.embedded.servers import a_folder_that_all_can_enter, base_backup
 from tests.postgres import UNSAFE, connect
 from tests.processes import Runworker, until
 from tests.sandbox_process import SandboxProcess
@@ -59,12 +58,7 @@ def lost(folder: Path) -> Iterator[Server]:
 @pytest.fixture
 def restored(folder: Path, lost: Server) -> Iterator[Server]:
     """A server on that base backup, not started yet."""
-    server = Server(folder / "restored")
-    server._make_folders()
-    host = str(lost.socket_folder())
-    backup = ["-h", host, "-p", str(PORT), "-U", USER, "-D", server.data, "-c", "fast", "-X", "none"]
-    done = run_as(account_of(server.cluster), lost.program("pg_basebackup"), *backup)
-    assert done.returncode == 0, done.stderr
+    server = base_backup(lost, folder / "restored", "-X", "none")
     try:
         yield server
     finally:

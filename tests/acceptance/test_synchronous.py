@@ -19,12 +19,11 @@ from django.test import Client
 from psycopg.types.json import Jsonb
 from pydantic import BaseModel
 
-from config.embedded.accounts import account_of, run_as
 from config.embedded.server import DATABASE, PORT, USER, Server
 from onboarding.samples import Kind, sample
 from tests.acceptance.conftest import Start
 from tests.acceptance.test_point_in_time import manage
-from tests.config.embedded.servers import a_folder_that_all_can_enter
+from tests.config.embedded.servers import a_folder_that_all_can_enter, base_backup
 from tests.postgres import UNSAFE, connect
 from tests.processes import meanwhile, until
 from tests.servers import Gunicorn
@@ -70,12 +69,7 @@ def primary(folder: Path) -> Iterator[Server]:
 @pytest.fixture
 def standby(folder: Path, primary: Server) -> Iterator[Server]:
     """A standby of the primary, which waits for it with each COMMIT."""
-    server = Server(folder / "standby")
-    server._make_folders()
-    source = ["-h", str(primary.socket_folder()), "-p", str(PORT), "-U", USER]
-    backup = ["-D", str(server.data), "-c", "fast", "-X", "stream", "--write-recovery-conf"]
-    done = run_as(account_of(server.cluster), primary.program("pg_basebackup"), *source, *backup)
-    assert done.returncode == 0, done.stderr
+    server = base_backup(primary, folder / "standby", "-X", "stream", "--write-recovery-conf")
     server.start(**UNSAFE)
     wait_for(primary, "*")
     try:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-from config.embedded.server import Server
+from config.embedded.accounts import account_of, run_as
+from config.embedded.server import PORT, USER, Server
 from tests.postgres import connect
 
 # Makes a server at a home that has its data already.
@@ -26,6 +27,16 @@ def a_folder_that_all_can_enter() -> Iterator[Path]:
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)
+
+
+def base_backup(of: Server, home: Path, *how: str) -> Server:
+    """A server on a base backup of another one, not started yet; `how` are options of pg_basebackup."""
+    server = Server(home)
+    server._make_folders()
+    source = ["-h", str(of.socket_folder()), "-p", str(PORT), "-U", USER, "-D", str(server.data), "-c", "fast"]
+    done = run_as(account_of(server.cluster), of.program("pg_basebackup"), *source, *how)
+    assert done.returncode == 0, done.stderr
+    return server
 
 
 def ask(server: Server, query: str) -> object:
