@@ -18,7 +18,7 @@ from tests.processes import until
 from tests.sandbox_process import SandboxProcess
 
 # Bytes of tables and of WAL for a plain onboarding.
-TABLES_GOAL, WAL_GOAL = 3_500, 10_000
+TABLES_GOAL, WAL_GOAL = 7_000, 14_000
 MANY = 1_000  # onboardings
 OF_FEW = (
     "tables grow by whole pages and extents, and a page is written whole to the WAL the first time after a checkpoint: "
