@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from hashlib import sha256
 from itertools import product
 from typing import Any, cast
@@ -13,6 +14,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import ProgrammingError, connection, transaction
+from django.utils import timezone
 
 from tests import roles as tested
 from tests.data_table import documented
@@ -65,19 +67,22 @@ def columns(schema: str = "public") -> list[Column]:
 
 
 def test_a_worker_carries_out_what_users_do_to_many_and_reads_no_password() -> None:
-    boss, bob = (User.objects.create_superuser(each) for each in ("boss", "bob"))
+    old_enough = timezone.now() - timedelta(days=2)
+    boss, bob = (User.objects.create_superuser(each, date_joined=old_enough) for each in ("boss", "bob"))
     task = rows.open_task(rows.waiting(task=False), assignee=boss)
+    again = {"four_eyes": True, "approved_by": bob}
     for verb, row, more in (
         ("retry", rows.failed().pk, {}),
+        ("retry", rows.refunded().pk, {}),
         ("assign", task.pk, {"to": bob.pk}),
         ("redeliver_event", rows.outbox_event().pk, {}),
     ):
-        made = rows.bulk_operation(boss, verb=verb, state="running", arguments=more)
+        made = rows.bulk_operation(boss, verb=verb, state="running", arguments=more, **again)
         made.items.create(row=row, seen=boss.pk if more else None)
     with signed_in(NAMES.worker):
         while do_chore("bulk operations").changed:
             pass
-    assert list(BulkItem.objects.values_list("outcome", "why")) == [("done", "")] * 3
+    assert list(BulkItem.objects.values_list("outcome", "why")) == [("done", "")] * 4
 
 
 def test_the_console_puts_a_call_by_hand_on_record() -> None:

@@ -289,7 +289,7 @@ def _next_due(after: int) -> Any:
     due = running.exclude(next_at__gt=now, next_at__lte=now + timedelta(seconds=1))
     in_turns = due.order_by(Case(When(pk__gt=after, then=0), default=1), "pk")
     # Workers may not read passwords: see `management.roles`.
-    in_turns = in_turns.select_related("asked_by").defer("asked_by__password")
+    in_turns = in_turns.select_related("asked_by", "approved_by").defer("asked_by__password", "approved_by__password")
     return in_turns.select_for_update(no_key=True, skip_locked=True, of=("self",)).first()
 
 
