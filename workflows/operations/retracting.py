@@ -7,8 +7,8 @@
 | on the ledger | restores the effect; removes the next generation that a no has made, if its call was not started |
 
 Each time the wait is superseded, so the next run of the workflow asks again, by a new task. A call that started after
-the answer was read builds on it, so the answer stands. The answer to the question before a reversal is about all calls:
-"leave them" can be retracted until a retry, "reverse them" until the first undo starts.
+the answer was read builds on it, unless its service refused it, so the answer stands. The answer to the question before
+a reversal is about all calls: "leave them" can be retracted until a retry, "reverse them" until the first undo starts.
 
 The caller has locked the workflow's row, so no worker reads an answer or starts a call meanwhile. A worker that has
 lost the row can still have one statement on its way to the server: no answer is retracted while its attempt is open.
@@ -131,12 +131,20 @@ def _why_built_on(answer: GivenAnswer) -> str:
         step = titled_step(workflow_type, effect.step)
         return "" if still_open else f"What became of {step} has become known in another way since."
     for other in answer.others:
-        # A step that did not apply made no call; each attempt checks that again.
-        skipped = other.state == State.SKIPPED and other.step != effect.step
-        if _is_started_since(other, wait) and not skipped:
+        if _is_started_since(other, wait) and not left_nothing(other, effect):
             begun = f"{'The reversal of ' if other.undo else ''}{titled_step(workflow_type, other.step)}"
             return f"{begun} was started since, and builds on the answer."
     return ""
+
+
+def left_nothing(since: Effect, effect: Effect) -> bool:
+    """Whether a step that ran since an answer about `effect` has left nothing that builds on it.
+
+    It did not apply, which each attempt checks again, or its service has refused the call: a wrong answer often shows
+    so, by the next call. Of `effect`'s own step, and of a reversal, each call counts.
+    """
+    refused = since.state == State.NOT_DONE and since.settled_by == "call"
+    return (refused or since.state == State.SKIPPED) and since.step != effect.step and not since.undo
 
 
 def _is_started_since(effect: Effect, wait: Wait) -> bool:

@@ -31,7 +31,7 @@ from tests.workflows.operations.people import held, user
 from tests.workflows.undoing import to_rest
 from workflows import failpoints, operations
 from workflows.definition import Step
-from workflows.errors import ClaimLost, NotAllowed
+from workflows.errors import ClaimLost, NotAllowed, StepError
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.signals import store
 from workflows.waits import require_approval
@@ -143,9 +143,25 @@ def test_an_answer_stands_once_another_call_was_started(bank: Bank, ada: User) -
     answer(task, ada, YES)
     work(workflow)
     moved(where="step = 'ship'")
-    for state in ("intent", "done", "not_done", "unknown"):
-        Effect.objects.filter(step="ship").update(state=state)
+    for state, by in (("intent", ""), ("done", "call"), ("not_done", "ben"), ("unknown", "")):
+        Effect.objects.filter(step="ship").update(state=state, settled_by=by)
         refused(task, ada, "“Ship” was started since")
+
+
+def test_a_wrong_reference_that_the_next_service_has_refused_is_retracted(bank: Bank, ada: User) -> None:
+    def ship_it(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        if context.number == 9:
+            raise StepError("There is no payment of this number.", code="unknown_payment")
+        return ship(workflow=workflow, context=context)
+
+    workflow, task = in_doubt(bank.step(), Step(ship_it, once=True))
+    answer(task, ada, YES)
+    assert work(workflow).status == "FAILED"
+    assert retract(task, ada) == "It is retracted; the workflow asks again when somebody retries it."
+    operations.retry(workflow.pk, user=ada, reason="The other one.")
+    answer(asked_again(workflow), ada, None)
+    assert to_rest(workflow).status == "COMPLETE"
+    assert (len(bank.charged), states()) == (2, {"pay 1": "not_done", "pay 2": "done", "ship_it 1": "done"})
 
 
 def test_a_step_that_did_not_apply_has_built_on_nothing(bank: Bank, ada: User) -> None:

@@ -38,6 +38,7 @@ from workflows.operations.guards import (
     stated,
     why_emptied,
 )
+from workflows.operations.retracting import left_nothing
 from workflows.operations.retrying import ended_at, start_again, why_not_charge_again, why_not_retry
 from workflows.signals import store
 from workflows.state import history, transitions
@@ -291,9 +292,9 @@ def _why_built_on(workflow: Workflow, made: Effect) -> str:
         return "Its workflow is complete: the call is a part of what it has done."
     if Attempt.objects.filter(workflow=workflow.pk, closed_at=None).exists():
         return "A worker was at it a moment ago, and how that ended is not known yet; try again in a moment."
-    # A step that did not apply made no call. The numbers are compared, because the clock may have been set back.
-    later = Effect.objects.filter(workflow=workflow.pk, call_number__gt=made.call_number)
-    if since := later.exclude(state=Effect.State.SKIPPED).order_by("call_number").first():
+    # The numbers are compared, because the clock may have been set back.
+    later = Effect.objects.filter(workflow=workflow.pk, call_number__gt=made.call_number).order_by("call_number")
+    if since := next((each for each in later if not left_nothing(each, made)), None):
         begun = f"{'The reversal of ' if since.undo else ''}{titled_step(workflow.workflow_type, since.step)}"
         return f"{begun} was started since, and builds on it."
     if Workflow.objects.filter(parent=workflow.pk, created_at__gte=made.first_begun_at).exists():
