@@ -8,6 +8,7 @@ from workflows import operations
 from workflows.console.verbs import KEPT, ReasonForm, Verb, read_once, reason_field
 from workflows.definition import wording_of_type
 from workflows.models import Workflow
+from workflows.operations import two_people
 from workflows.telling import words
 from workflows.wording import is_explained, words_for_code
 
@@ -18,6 +19,8 @@ class NoteForm(ReasonForm):
 
 def _consequences(row: Workflow) -> Iterator[str]:
     yield "It leaves the list of what needs a person."
+    if by := claimed_by(row):
+        yield f"{by} says that its call was made by hand. That waits for another user all the same."
     if row.status == Workflow.Status.FAILED:
         yield "It stays failed. Nothing is called, and nothing is refunded or reversed."
         yield "It can still be retried. If it fails again, it needs a person again."
@@ -33,7 +36,14 @@ def is_the_next(row: Workflow) -> bool:
         row.status == Workflow.Status.FAILED
         and is_explained(wording, row.last_error_code)
         and not words_for_code(wording, row.last_error_code).engineer
+        and not claimed_by(row)
     )
+
+
+def claimed_by(row: Workflow) -> str:
+    """Who says that the call of a failed workflow was made by hand, while nobody has confirmed it; or empty."""
+    is_failed = row.status == Workflow.Status.FAILED
+    return read_once(row, "claimed_by", lambda: two_people.who_said_by_hand(row.pk)) if is_failed else ""
 
 
 def leaves_a_retry(row: Workflow) -> bool:

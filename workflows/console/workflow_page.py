@@ -48,6 +48,7 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
     steps, passed_over = step_lines(definition, last, effects), passed_over_in(workflow, last)
     events, older_than = events_of(workflow, before)
     parked_on = cause_of(workflow)
+    claimed_by = acknowledging.claimed_by(workflow)
     return {
         "badge": words.badge(workflow.state, words.state_label(workflow)),
         "standing": standing(workflow, newest, undone_steps(definition, effects), parked_on, said),
@@ -72,9 +73,10 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
             aim=aim_told(definition, payload),
             asked=bool(tasks),
             to_be_mended=parked_on is not None,
+            by_hand=bool(claimed_by),
         ),
         "caller": caller(definition, payload),
-        "money": money_line(workflow, definition, payload, effects),
+        "money": money_line(workflow, definition, payload, effects, claimed_by=claimed_by),
         "others": others,
         "other_rows": rows_of(others) if others.ids else [],
         "attempt": last,

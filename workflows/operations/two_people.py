@@ -108,13 +108,16 @@ def _is_about(task_id: int | None, decision: str) -> Q:
     return Q(task=task_id) if task_id else Q(task=None, decision=decision)
 
 
+def who_said_by_hand(workflow_id: int) -> str:
+    """Who says that a workflow's call was made by hand, while nobody has confirmed it; empty if nobody does."""
+    asked = open_of(workflow_id, decision=BY_HAND)
+    return asked.asked_by.get_username() if asked else ""
+
+
 def said_by_hand(workflow_id: int) -> str:
     """Why nothing else starts a workflow again: somebody says that its call was made by hand. Empty if nobody does."""
-    if not (asked := open_of(workflow_id, decision=BY_HAND)):
-        return ""
-    return (
-        f"{asked.asked_by.get_username()} has said that its call was made by hand: confirm that, or do not confirm it."
-    )
+    by = who_said_by_hand(workflow_id)
+    return by and f"{by} has said that its call was made by hand: confirm that, or do not confirm it."
 
 
 def ask(

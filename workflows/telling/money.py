@@ -26,19 +26,31 @@ UNKNOWN_HERE = "This release does not know the type, nor what its calls have cha
 
 
 def money_line(
-    workflow: Workflow, definition: WorkflowDefinition | None, payload: Mapping[str, Any], effects: Sequence[Effect]
+    workflow: Workflow,
+    definition: WorkflowDefinition | None,
+    payload: Mapping[str, Any],
+    effects: Sequence[Effect],
+    *,
+    claimed_by: str = "",
 ) -> str:
-    """A sentence for each charge of `effects` (oldest first); empty if the definition has no words for money."""
+    """A sentence for each charge of `effects` (oldest first); empty if the definition has no words for money.
+
+    `claimed_by` says that the call of the failed step was made by hand, and nobody else has confirmed it.
+    """
     if definition is None:
         return UNKNOWN_HERE if any(effect.state not in (NOT_DONE, SKIPPED) for effect in effects) else ""
     if definition.wording.money is None:
         return ""
+    money = definition.wording.money
     told = [
-        _sentence(charge, definition.wording.money, payload, private_part(payload, definition.public_fields))
+        _sentence(charge, money, payload, private_part(payload, definition.public_fields))
         for charge in judged(definition, effects, reversing=is_reversing(workflow, definition))
         if charge.state != ChargeState.NOTHING
     ]
-    return " ".join(told) or (NOTHING_OUT if definition.wording.money.pays_out else NOTHING)
+    if claimed_by and workflow.current_step in definition.charge_names:
+        said = f"{claimed_by} says that {amount(payload, money)} was {money.moved} by hand"
+        told.append(f"{said}; nobody has confirmed it yet.")
+    return " ".join(told) or (NOTHING_OUT if money.pays_out else NOTHING)
 
 
 def _sentence(charge: Charge, money: Money, payload: Mapping[str, Any], private: Any) -> str:

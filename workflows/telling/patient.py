@@ -48,6 +48,9 @@ REFUND_DELAYED = "Your refund is on its way; it is taking longer than usual."
 REFUND_ASKED = "We could not refund your payment yet. Our team is working on it."
 DECIDING = "We are deciding how to go on. Your payment stands until then."
 REFUND_UNKNOWN = "We cannot tell yet whether your payment was refunded. Our team is working on it."
+# Replaces everything else while a colleague has yet to confirm that a call was made by hand: nobody pays twice.
+PAID_BY_HAND = "We are confirming a payment. Please do not pay again; we will tell you how it goes on."
+DONE_BY_HAND = f"We are confirming what our team has done, and go on then. {_NOTHING_TO_DO}"
 # Added after a charge, for all other patients.
 IF_NOT = "If we cannot go on, you get your money back."
 
@@ -62,13 +65,17 @@ def to_tell(
     aim: str = "",
     asked: bool = False,
     to_be_mended: bool = False,
+    by_hand: bool = False,
 ) -> str:
     """What to tell the patient about a workflow, by its state.
 
     `passed_over` are the codes of failed best-effort steps, `effects` its calls. `amount`: a charge in words, if known.
     `aim`: what the patient gets in the end, if known. `asked`: it waits for one of our people. `to_be_mended`: it is
-    parked at a step where many fail.
+    parked at a step where many fail. `by_hand`: somebody says that the call of its step was made by hand, and nobody
+    has confirmed it.
     """
+    if by_hand:
+        return PAID_BY_HAND if is_charge(definition, workflow.current_step) else DONE_BY_HAND
     wording = wording_of(definition)
     state = State(workflow.state)
     is_undecided = undo_question.is_undecided(definition, workflow)
@@ -91,6 +98,12 @@ def to_tell(
     if state in (State.FAILED, State.COMPENSATING):
         return f"{words_for_code(wording, workflow.last_error_code).patient} {in_the_end}".strip()
     return f"{TO_BE_MENDED if state == State.PARKED and to_be_mended else LINES[state]} {so_far}".strip()
+
+
+def is_charge(definition: WorkflowDefinition | None, step: str) -> bool:
+    """Whether this step charges the patient."""
+    pays_out = definition and definition.wording.money and definition.wording.money.pays_out
+    return definition is not None and not pays_out and step in definition.charge_names
 
 
 def message_of(workflow: Workflow) -> str:

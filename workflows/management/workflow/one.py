@@ -13,6 +13,7 @@ from workflows.extension import installed
 from workflows.management.workflow.subcommand import Subcommand, number
 from workflows.models import Attempt, Effect, Event, ManualTask, Workflow
 from workflows.models.workflow import PAUSED
+from workflows.operations import two_people
 from workflows.operations.guards import VIEW, require
 from workflows.telling import consequences, history, money, words
 from workflows.telling.sentence import cause_of, small_print, standing
@@ -65,7 +66,9 @@ def _show(user: User, options: dict[str, Any]) -> dict[str, Any]:
         "waiting_for": row.waiting_for if pending else "",
         "next_attempt": next_attempt,
         "questions": [words.task_type(task.task_type) for task in _open_tasks(row)],
-        "money": money.money_line(row, definition, row.payload, effects),
+        "money": money.money_line(
+            row, definition, row.payload, effects, claimed_by=two_people.who_said_by_hand(row.pk)
+        ),
         "history": [_line(each) for each in lines],
     }
 

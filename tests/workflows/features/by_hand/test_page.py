@@ -70,6 +70,9 @@ def test_a_second_person_sees_what_was_said(as_: Login, boss: User) -> None:
     assert page(row, "confirm_by_hand") in html
     assert page(row, "by_hand") not in html
     assert "confirm that, or do not confirm it" in html  # in place of Retry
+    assert re.search(r"boss says that [^<]* was charged by hand; nobody has confirmed it yet.", html)
+    assert ("Nothing has been charged" in html, "Please do not pay again" in html) == (False, True)
+    assert "boss says that its call was made by hand." in lead.get(page(row, "acknowledge")).content.decode()
     html = lead.get(page(row, "confirm_by_hand")).content.decode()
     assert "boss has said that “Charge the card” was made by hand: " in html
     assert "pos-77" in html
