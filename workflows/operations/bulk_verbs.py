@@ -79,8 +79,9 @@ class BulkVerb:
       on fewer rows of these. `is_quiet`: it calls no service, so a user who may do it to one row may do it to many, at
       once. `charges_again`: it makes refunded charges again.
     - Before: the rows that it `applies` to; `why_not`, a reason for each of the others; `refused`, the rows to which
-      this user may not do it; `money`, a sentence about money that moves. Or `counts` instead of all these: a number
-      for each reason, and under an empty text the number that it can be done to.
+      this user may not do it; `money`, a sentence about money that moves; `warns`, one about those that it will not
+      help. Or `counts` instead of all these: a number for each reason, and under an empty text the number that it can
+      be done to.
     - In words: its `noun`, what it `did` to a row, and `how`. `done` says what happened to an item at once, if `did`
       would promise the result.
     - After: `became` is an expression over the items, with `annotations`, for the result of each; None if the verb has
@@ -108,6 +109,7 @@ class BulkVerb:
     why_not: Callable[[QuerySet[Any]], Iterable[str]] = by_state
     refused: Callable[[Collection[int], User], Refused] = _nobody
     money: Callable[[Collection[int]], str] = lambda ids: ""
+    warns: Callable[[Collection[int]], str] = lambda ids: ""
     counts: Callable[[BulkOperation], dict[str, int]] | None = None
     done: str = ""
     became: Callable[[], Any] | None = None

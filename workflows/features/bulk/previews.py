@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Preview(NamedTuple):
-    """How many rows the operation `can` change now, how many not for each reason, and the money that moves.
+    """How many rows the operation `can` change now, how many not for each reason, the money that moves, and a warning.
 
     Each item is checked again when its turn comes.
     """
@@ -21,6 +21,7 @@ class Preview(NamedTuple):
     can: int
     cannot: list[tuple[int, str]]
     money: str = ""
+    warning: str = ""
 
 
 def preview(bulk: BulkOperation, user: User) -> Preview:
@@ -33,7 +34,7 @@ def preview(bulk: BulkOperation, user: User) -> Preview:
     can = applies.difference(*(ids for ids, _ in refused))
     others = Counter(verb.why_not(rows.exclude(pk__in=applies)) if len(applies) < bulk.selected else ())
     cannot = [(number, why) for why, number in sorted(others.items())]
-    return Preview(len(can), cannot + [(len(ids), why) for ids, why in refused], verb.money(can))
+    return Preview(len(can), cannot + [(len(ids), why) for ids, why in refused], verb.money(can), verb.warns(can))
 
 
 def _counted(bulk: BulkOperation, counted: dict[str, int]) -> Preview:

@@ -66,8 +66,7 @@ def of_items(row: BulkOperation, user: Any, *, pace: int | None = None) -> Itera
     yield f"At {pace} a second that takes {takes}."
     for number, why in shown.cannot:
         yield f"{number:,} {'is' if number == 1 else 'are'} left alone: {words.ended(why)}"
-    if shown.money:
-        yield shown.money
+    yield from filter(None, (shown.warning, shown.money))
     yield from verb.how
     yield "Others that come to match from now on are not touched. You can pause it, or cancel the rest, at any time."
 

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Case, CharField, Exists, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import Case, CharField, Count, Exists, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Now
 
+from workflows.definition import wording_of_type
 from workflows.engine import undo_question
 from workflows.features.business_key import duplicates
 from workflows.models import BulkItem, Event, FollowUp, ManualTask, Workflow
@@ -31,6 +32,7 @@ from workflows.operations.retrying import retry, retry_alone, retry_together, wh
 from workflows.operations.tasks import assign
 from workflows.operations.workflows import cancel, run_now, why_not_cancel
 from workflows.telling import consequences
+from workflows.wording import is_explained
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -73,6 +75,13 @@ def _not_retried(ids: Collection[int], user: User) -> Refused:
             yield each, why_not_retry(next(iter(each)), user)
 
 
+def _explained(ids: Collection[int]) -> str:
+    """How many of these failed for a reason that is the patient's, or a colleague's, to mend."""
+    codes = Workflow.objects.filter(pk__in=ids).values_list("workflow_type", "last_error_code").annotate(Count("pk"))
+    number = sum(found for name, code, found in codes.order_by() if is_explained(wording_of_type(name), code))
+    return f"For {number:,} of them a retry alone does not help: look at why they failed." if number else ""
+
+
 RETRY_EACH = BulkVerb(
     name="retry",
     label="Retry",
@@ -83,6 +92,7 @@ RETRY_EACH = BulkVerb(
     applies=Q(emptied_at=None, status="FAILED", cancelled_at=None),
     refused=_not_retried,
     money=lambda ids: _money_moved(charged_again(*ids), "is charged again", "it was refunded."),
+    warns=_explained,
     noun="retry",
     did="retried",
     how=[
