@@ -57,38 +57,65 @@ STEPS: Sequence[Step | WorkflowStep] = [
     # Refuse unusable submissions before anything is changed.
     validate_payload,
     validate_duplicate_email,
+    # What `stays` does no harm if the workflow fails later: the account is the patient's to use, their data and their
+    # card are theirs, nothing is billed without an enrolment, and some calls only read.
+    #
     # Each type of submission finds the patient's account in its own way: one of these three applies.
-    Step(create_account, once=True, lookup=find_created_account, returns=("patient_uuid",)),
+    Step(create_account, once=True, stays=True, lookup=find_created_account, returns=("patient_uuid",)),
     # Once, because the patient's session ends within hours: after an outage or a review it could not be checked again.
     # The call only reads: after a lost outcome it is made again at once.
-    Step(look_up_account, once=True, lookup=find_looked_up_account, settle=0, returns=("patient_uuid",)),
+    Step(look_up_account, once=True, stays=True, lookup=find_looked_up_account, settle=0, returns=("patient_uuid",)),
     Step(await_linked_account, retry=LINKED_ACCOUNT),
     # The steps below act in the patient's name. Not once, because tokens expire, and are not stored.
     exchange_token,
-    Step(start_visit, once=True, key_ttl=KEY_TTL, returns=("visit_uuid",)),
+    Step(start_visit, once=True, stays=True, key_ttl=KEY_TTL, returns=("visit_uuid",)),
     # Once, because patients can change all of this themselves: a second call, days later, would overwrite their
     # changes.
-    Step(update_personal_information, once=True, key_ttl=KEY_TTL, returns=()),
-    Step(update_phone_number, once=True, key_ttl=KEY_TTL, returns=()),
-    Step(update_address, once=True, key_ttl=KEY_TTL, returns=()),
+    Step(update_personal_information, once=True, stays=True, key_ttl=KEY_TTL, returns=()),
+    Step(update_phone_number, once=True, stays=True, key_ttl=KEY_TTL, returns=()),
+    Step(update_address, once=True, stays=True, key_ttl=KEY_TTL, returns=()),
     # A policy is saved even if it turns out not to cover the program: billing asks again each month.
-    Step(save_insurance, once=True, key_ttl=KEY_TTL, returns=()),
+    Step(save_insurance, once=True, stays=True, key_ttl=KEY_TTL, returns=()),
     # Once, because each call asks the payer again.
-    Step(verify_insurance, best_effort=True, once=True, key_ttl=KEY_TTL, returns=("insurance_verified",)),
+    Step(verify_insurance, best_effort=True, once=True, stays=True, key_ttl=KEY_TTL, returns=("insurance_verified",)),
     # A clinician sees the answers before any money moves. Repeatable, because only this workflow writes to its visit,
     # and always the same answers.
     Step(save_questionnaire, repeatable=True),
     request_clinical_review,
     # Without a card the patient is still enrolled, and dunning collects the payment. An outage is not a declined card:
     # the workflow is parked meanwhile.
-    Step(attach_payment_card, best_effort=True, parks=True, once=True, key_ttl=KEY_TTL, returns=("payment_card_id",)),
+    Step(
+        attach_payment_card,
+        best_effort=True,
+        parks=True,
+        once=True,
+        stays=True,
+        key_ttl=KEY_TTL,
+        returns=("payment_card_id",),
+    ),
     # The bill is set before the charge below. Once, because the patient or billing may have changed it since: a second
     # call would undo that.
-    Step(configure_billing, once=True, key_ttl=KEY_TTL, returns=()),
+    Step(configure_billing, once=True, stays=True, key_ttl=KEY_TTL, returns=()),
     # Optional: neither delays an onboarding. Once, because a patient may have opted out, or verified again, since then.
     # What an outage has prevented is done later, after the enrolment.
-    Step(set_communication_preferences, best_effort=True, once=True, key_ttl=KEY_TTL, returns=(), follow_up=FOLLOW_UP),
-    Step(link_identity_verification, best_effort=True, once=True, key_ttl=KEY_TTL, returns=(), follow_up=FOLLOW_UP),
+    Step(
+        set_communication_preferences,
+        best_effort=True,
+        once=True,
+        stays=True,
+        key_ttl=KEY_TTL,
+        returns=(),
+        follow_up=FOLLOW_UP,
+    ),
+    Step(
+        link_identity_verification,
+        best_effort=True,
+        once=True,
+        stays=True,
+        key_ttl=KEY_TTL,
+        returns=(),
+        follow_up=FOLLOW_UP,
+    ),
     # The charge comes as late as possible, so that little can fail after it; the enrolment needs its outcome. No
     # patient pays for a program that they are not in: if a later step fails, or the workflow is cancelled, the charge
     # is refunded. It is not made while the enrolling service is down, or while many fail there.

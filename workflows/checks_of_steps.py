@@ -19,7 +19,10 @@ Faults = Iterator[tuple[type[Error] | type[Warning], str, str, str]]
 
 def faults(step: Step, definition: WorkflowDefinition) -> Faults:
     """Yield what is wrong with one step of this definition."""
-    for check in (_check_functions, _check_best_effort, _check_policy, _check_repeats, _check_returns, _check_needs):
+    for check in (
+        *(_check_functions, _check_best_effort, _check_policy, _check_repeats, _check_order),
+        *(_check_returns, _check_needs),
+    ):
         yield from check(step, definition)
 
 
@@ -120,6 +123,22 @@ def _check_repeats(step: Step, definition: WorkflowDefinition) -> Faults:
             "repeatable=True)."
         )
         yield Warning, "W005", message, hint
+
+
+def _check_order(step: Step, definition: WorkflowDefinition) -> Faults:
+    """What cannot be undone comes after all that can, or says that it may stay."""
+    if step.stays and (step.undo or not step.once):
+        message = "says stays=True, and has an undo, or is not once."
+        yield Error, "E057", message, "Leave out stays=True: it is for a step that is once and that nothing undoes."
+    later = definition.steps[definition.steps.index(step) + 1 :]
+    undone = [each.name for each in later if each.undo]
+    if undone and step.once and not step.undo and not step.stays:
+        message = f"is once, and has no undo: if {undone[-1]!r} or a step before that fails, its call is left behind."
+        hint = (
+            f"Move it behind {undone[-1]!r}, or give it an undo; or say that its call does no harm then: "
+            f"Step({step.name}, once=True, stays=True)."
+        )
+        yield Warning, "W056", message, hint
 
 
 def _check_best_effort(step: Step, definition: WorkflowDefinition) -> Faults:

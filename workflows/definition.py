@@ -160,6 +160,7 @@ class Step:
       found" counts only `settle` seconds after the call started. `undo_lookup`: asks, while the engine waits for a
       person's answer, whether somebody has undone the call. It returns what the undo returns (`{}` for nothing), or
       None if nobody has.
+    - `stays`: its call has no undo, and does no harm if it is left behind when the workflow fails later.
     - `key_ttl`: how long the service honours the idempotency key.
     - `timeout`: seconds that the function may take; its undo and lookup get as much. `retry`: for its retryable errors.
     - `name`: the function's by default. `formerly`: earlier names, oldest first; records under them are found.
@@ -178,6 +179,7 @@ class Step:
     undo: Undo | None = None
     lookup: Lookup | None = None
     undo_lookup: Lookup | None = None
+    stays: bool = False
     key_ttl: timedelta | None = None
     settle: float = SETTLE
     timeout: float = TIMEOUT

@@ -64,6 +64,7 @@ def once(**options: Any) -> Step:
 
 
 REVERSED = once(undo=undo, lookup=lookup)
+UNDONE = (REVERSED, once(name="last", undo=undo, lookup=lookup))
 GOOD = definition(one, two)
 ASKING = definition(REVERSED, before_undo=ask("billing", when=["poison"]))
 TWIN = definition(one)
@@ -86,6 +87,7 @@ def checked(tried: WorkflowDefinition, settings: Settings, monkeypatch: pytest.M
         (two, Step(one, best_effort=True)),
         (once(best_effort=True), two),
         (Step(one, best_effort=True, repeatable=True), two),
+        (two, once(name="account", stays=True), *UNDONE, once(name="mail")),
     ],
 )
 def test_a_good_definition_passes(
@@ -153,6 +155,14 @@ def test_a_bad_path_is_named(settings: Settings, names: list[str], expected: str
         (definition(once(undo=undo)), "W003", "has an undo and no lookup"),
         (definition(Step(one, best_effort=True), two), "W005", "'one' of 'good' is best effort and stands before"),
         (definition(once(returns=None)), "W010", "does not say what it returns"),
+        (
+            definition(once(name="mail"), *UNDONE, two),
+            "W056",
+            "'mail' of 'good' is once, and has no undo: if 'last' or",
+        ),
+        (definition(once(best_effort=True, name="mail"), *UNDONE), "W056", "'mail' of 'good' is once, and has no undo"),
+        (definition(once(undo=undo, lookup=lookup, stays=True)), "E057", "says stays=True, and has an undo"),
+        (definition(Step(one, stays=True)), "E057", "or is not once"),
     ],
 )
 def test_a_bad_definition_is_named(
