@@ -43,6 +43,19 @@ def is_read_only() -> Iterator[Finding]:
         yield Finding(Level.CRITICAL, "read only", f"The server {what}: nothing can be stored.", cure)
 
 
+def synchronous() -> Iterator[Finding]:
+    """A standby is there for COMMITs that wait for one. Without pg_monitor a role does not see which one it is."""
+    (names,) = fetch_row(
+        """SELECT current_setting('synchronous_standby_names') WHERE NOT pg_is_in_recovery()
+            AND NOT EXISTS (SELECT FROM pg_stat_replication WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum'))
+            UNION ALL SELECT '' LIMIT 1"""
+    )
+    if names:
+        what = f"No standby is there that a COMMIT waits for ({names}): nothing is stored, and the intake answers 503."
+        cure = "Start one. End no session that waits (SyncRep): docs/how-to/lost-primary.md."
+        yield Finding(Level.CRITICAL, "synchronous", what, cure)
+
+
 def pooler() -> Iterator[Finding]:
     """The session is the server's own, as workers need it."""
     (pid,) = fetch_row("SELECT pg_backend_pid()")
@@ -243,6 +256,8 @@ def locks() -> Iterator[Finding]:
              FROM pg_stat_activity a
              JOIN (SELECT pid, min(waitstart) AS since FROM pg_locks WHERE NOT granted GROUP BY pid) l ON l.pid = a.pid
             WHERE a.datname = current_database() AND l.since < clock_timestamp() - %(long)s
+              AND NOT EXISTS (SELECT FROM pg_stat_activity b -- to end that session would lose what it has committed
+                               WHERE b.pid = ANY (pg_blocking_pids(a.pid)) AND b.wait_event = 'SyncRep')
             ORDER BY l.since LIMIT 10""",
         {"long": WAITS_LONG},
     ):
@@ -254,6 +269,7 @@ def locks() -> Iterator[Finding]:
 
 LOOKS = [
     is_read_only,
+    synchronous,
     pooler,
     clocks,
     durability,

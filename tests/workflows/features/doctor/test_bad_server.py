@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from threading import Thread
 
 import pytest
 from django.db import connection
 
 from config.embedded.accounts import account_of, run_as
 from config.embedded.server import Server
+from tests.acceptance.test_synchronous import wait_for
 from tests.engine import another_connection
 from tests.processes import until
 from tests.workflows.features.doctor.conftest import SETTINGS
@@ -17,6 +19,7 @@ from workflows.features.doctor.examination import examine
 from workflows.features.doctor.findings import Level, Look
 from workflows.health import surroundings
 from workflows.postgres.statements import execute, fetch_one
+from workflows.postgres.synchronous import COMMITS
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +72,29 @@ def archive_by(command: str) -> None:
     execute("SELECT pg_reload_conf()", [])
     execute("SELECT pg_logical_emit_message(false, '', 'something'), pg_sleep(0.1)", [])
     execute("SELECT pg_switch_wal()", [])
+
+
+def test_commits_that_wait_for_a_standby_that_is_away(bad_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session that waits holds its locks. Nobody is told to end it: its COMMIT would be on no standby."""
+    monkeypatch.setattr(server, "WAITS_LONG", server.WAITS_LONG * 0)
+    assert told(server.synchronous) == []
+    wait_for(bad_server, "away")
+    with another_connection() as commits, another_connection() as waits:
+        stores = f"SELECT pg_advisory_xact_lock(48), {COMMITS}"
+        threads = [Thread(target=each.execute, args=[stores]) for each in (commits, waits)]
+        try:
+            until(lambda: told(server.synchronous))
+            threads[0].start()
+            until(lambda: fetch_one("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'", []))
+            threads[1].start()
+            until(lambda: fetch_one("SELECT 1 FROM pg_locks WHERE NOT granted", []))
+            level, what = only(server.synchronous)
+            assert (level, "waits for (away)" in what) == (Level.CRITICAL, True)
+            assert told(server.locks) == []
+        finally:
+            wait_for(bad_server, "")
+            for thread in threads:
+                thread.join()
 
 
 def test_a_prepared_transaction_that_was_forgotten(bad_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
