@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
@@ -22,12 +19,9 @@ from tests.acceptance.conftest import Start
 from tests.acceptance.test_point_in_time import KINDS, PATIENCE, enter, what_differs
 from tests.config.embedded.servers import a_folder_that_all_can_enter
 from tests.processes import Runworker, until
+from tests.runbook import Reader
 from tests.sandbox_process import SandboxProcess
-from tests.servers import ROOT
 
-PAGE = (ROOT / "docs/how-to/backup.md").read_text()
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.M | re.S)
-COMMAND = re.compile(r"^# ((?:.*\\\n)*.*)\n", flags=re.M)
 RESTORE, TAKE_OVER = "Restore to a moment, beside the running system", "Let it take over"
 NEEDED = [shutil.which("pgbackrest"), shutil.which("pg_createcluster"), Path("/usr/lib/postgresql/15/bin").exists()]
 SOME = 12
@@ -40,13 +34,20 @@ pytestmark = [
 ]
 
 
-@dataclass
-class Reader:
-    """Whoever is on call, on a host all of whose folders are in one. `meant`: what stands for the page's times."""
+class Host(Reader):
+    """A host of Debian's, all of whose folders are in one."""
 
-    folder: Path
-    services: str
-    meant: dict[str, str] = field(default_factory=dict)
+    def __init__(self, folder: Path, services: str) -> None:
+        places = {
+            "/var/lib/postgresql/15": f"{folder}/15",
+            "/etc/postgresql": f"{folder}/etc",
+            "/srv/pgbackrest": f"{folder}/repo",
+            "/etc/onramp/environment": f"{folder}/environment",
+            "pgbackrest --stanza": f"pgbackrest --config={folder}/pgbackrest.conf --stanza",
+            ".venv/bin/python": sys.executable,
+        }
+        environ = {"PG_CLUSTER_CONF_ROOT": f"{folder}/etc", "PGHOST": f"{folder}", "SERVICES_URL": services}
+        super().__init__("how-to/backup.md", folder, places, environ)
 
     @property
     def url(self) -> str:
@@ -55,81 +56,41 @@ class Reader:
     def connect(self) -> psycopg.Connection[tuple[str]]:
         return psycopg.connect(host=str(self.folder), port=PORT, user=USER, dbname=DATABASE, autocommit=True)
 
-    def here(self, text: str) -> str:
-        places = {
-            "/var/lib/postgresql/15": f"{self.folder}/15",
-            "/etc/postgresql": f"{self.folder}/etc",
-            "/srv/pgbackrest": f"{self.folder}/repo",
-            "/etc/onramp/environment": f"{self.folder}/environment",
-            "pgbackrest --stanza": f"pgbackrest --config={self.folder}/pgbackrest.conf --stanza",
-            ".venv/bin/python": sys.executable,
-        }
-        for there, here in {**places, **self.meant}.items():
-            text = text.replace(there, here)
-        return text
-
-    def types(self, title: str, number: int = 0) -> str:
-        """Type the commands of a block under a title. They end well, and print what the page shows."""
-        under = PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
-        block = [text for language, text in BLOCK.findall(under) if language == "console"][number]
-        printed = self.runs(self.here("\n".join(COMMAND.findall(block))))
-        assert all(line.strip() in printed for line in COMMAND.sub("", block).splitlines()), printed
-        return printed
-
-    def runs(self, script: str) -> str:
-        sudo = 'sudo() { test "$1 $2" = "-u postgres"; shift 2; runuser -u postgres -- "$@"; }'
-        own = {"PG_CLUSTER_CONF_ROOT": f"{self.folder}/etc", "PGHOST": f"{self.folder}", "SERVICES_URL": self.services}
-        with (self.folder / "out").open("w") as out:  # a server that is started would hold a pipe open
-            done = subprocess.run(
-                ["bash", "-e", "-o", "pipefail"],
-                input=f"{sudo}\n{script}",
-                cwd=ROOT,
-                env={**os.environ, "DEBUG": "1", **own},
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=PATIENCE,
-                check=False,
-            )
-        printed = (self.folder / "out").read_text()
-        assert done.returncode == 0, f"{script}\n{printed}"
-        return printed
-
 
 @pytest.fixture
-def reader(sandbox: SandboxProcess) -> Iterator[Reader]:
-    """The reader's host, with a PostgreSQL as Debian sets it up."""
+def host(sandbox: SandboxProcess) -> Iterator[Host]:
+    """With a PostgreSQL as Debian sets it up."""
     with a_folder_that_all_can_enter() as folder:
-        reader = Reader(folder, sandbox.url)
-        (config,) = [text for language, text in BLOCK.findall(PAGE) if language == "ini"]
+        host = Host(folder, sandbox.url)
+        (config,) = host.blocks("ini")
         ours = f"[global]\nlock-path={folder}/15/locks\nlog-level-file=off\n"
-        (folder / "pgbackrest.conf").write_text(reader.here(config).replace("[global]\n", ours))
-        (folder / "environment").write_text(f"DATABASE_URL={reader.url}\n")
+        (folder / "pgbackrest.conf").write_text(host.here(config).replace("[global]\n", ours))
+        (folder / "environment").write_text(f"DATABASE_URL={host.url}\n")
         folder.chmod(0o777)  # for the socket
         create = f"install -d -o postgres {folder}/15; pg_createcluster 15 main -d {folder}/15/main -s {folder}"
         stop = "sudo -u postgres /usr/lib/postgresql/15/bin/pg_ctl -m immediate stop -D"
         try:
-            reader.runs(f"{create} -p {PORT} -l {folder}/15/log -o listen_addresses= -- --auth=trust")
-            reader.runs("pg_ctlcluster 15 main start; sudo -u postgres createdb onramp")
-            reader.runs(f"DATABASE_URL={reader.url} {sys.executable} manage.py migrate -v 0")
-            yield reader
+            host.runs(f"{create} -p {PORT} -l {folder}/15/log -o listen_addresses= -- --auth=trust")
+            host.runs("pg_ctlcluster 15 main start; sudo -u postgres createdb onramp")
+            host.runs(f"DATABASE_URL={host.url} {sys.executable} manage.py migrate -v 0")
+            yield host
         finally:
-            reader.runs(f"for each in {folder}/15/*/; do {stop} $each || true; done")
+            host.runs(f"for each in {folder}/15/*/; do {stop} $each || true; done")
 
 
 def test_a_restore_to_a_moment_beside_a_system_that_goes_on(
-    reader: Reader, sandbox: SandboxProcess, runworker: Start, seed: int
+    host: Host, sandbox: SandboxProcess, runworker: Start, seed: int
 ) -> None:
     wanted = [each for each in samples(SOME * 40, seed) if each.kind in KINDS]
     batches = [wanted[n * SOME : (n + 1) * SOME] for n in range(4)]
 
     def work() -> Runworker:
-        environ = {"DATABASE_URL": reader.url, "SERVICES_URL": sandbox.url}
+        environ = {"DATABASE_URL": host.url, "SERVICES_URL": sandbox.url}
         return runworker("onboarding.workflow.ONBOARDING", arguments=("--processes", "2"), **environ)
 
     def come(batch: int) -> None:
         """These come, and some of them are charged."""
-        with reader.connect() as database:
+        with host.connect() as database:
             enter(database, sandbox, batches[batch])
         keys = {str(each.idempotency_key) for each in batches[batch]}
         until(
@@ -137,29 +98,29 @@ def test_a_restore_to_a_moment_beside_a_system_that_goes_on(
             seconds=PATIENCE,
         )
 
-    reader.types("Set it up")
+    host.types("Set it up")
     worker = work()
     come(0)
-    reader.types("Each night")
+    host.types("Each night")
     come(1)
-    with reader.connect() as database:
+    with host.connect() as database:
         [(point,)] = database.execute("SELECT clock_timestamp()::text").fetchall()
-    reader.meant = {"2026-03-02 09:41:00+00": point, "2026-03-02T09:40Z": point.replace(" ", "T")}
+    host.places |= {"2026-03-02 09:41:00+00": point, "2026-03-02T09:40Z": point.replace(" ", "T")}
     come(2)
-    reader.types(RESTORE)
+    host.types(RESTORE)
     come(3)
-    reader.types(RESTORE, 1)
+    host.types(RESTORE, 1)
 
     worker.signal(signal.SIGTERM)  # as systemctl does
     worker.wait()
-    reader.types(TAKE_OVER, 1)
-    with reader.connect() as database:
+    host.types(TAKE_OVER, 1)
+    with host.connect() as database:
         expected = what_differs(database, sandbox)
         assert {"no_submission", "not_on_ledger"} <= {kind for kind, _ in expected}
-        told = reader.types(TAKE_OVER, 2)
+        told = host.types(TAKE_OVER, 2)
         assert all(key in told for _, key in expected), told
         assert database.execute("SELECT 1 FROM workflows_effect WHERE attempt = 0").rowcount > 0, "adopted"
-        reader.types(TAKE_OVER, 3)
+        host.types(TAKE_OVER, 3)
         for batch in batches:
             enter(database, sandbox, batch)  # their clients send them again
         work()
