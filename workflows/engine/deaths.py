@@ -128,7 +128,7 @@ def _statements(death: Death) -> list[tuple[str, Parameters]]:
         ),
         (
             """UPDATE workflows_workerprocess SET stopped_at = clock_timestamp(), ended_how = %s
-                WHERE id = %s AND stopped_at IS NULL""",
-            [death.how, status.worker_id],
+                WHERE id = %s AND name = %s AND stopped_at IS NULL""",
+            [death.how, status.worker_id, death.worker],
         ),
     ]

@@ -82,8 +82,8 @@ class Heartbeat:
             """UPDATE workflows_workerprocess
                   SET stopped_at = clock_timestamp(), last_seen = clock_timestamp(),
                       workflow_id = NULL, attempt = NULL, step = '', since = NULL
-                WHERE id = %s""",
-            [self.row_id],
+                WHERE id = %s AND name = %s""",
+            [self.row_id, self.name],
         )
         self.row_id = 0
 

@@ -13,7 +13,7 @@ from workflows.engine import deaths, process_status
 from workflows.engine.deaths import DeathRegister
 from workflows.engine.process_status import WorkerStatus
 from workflows.errors import ClaimLost
-from workflows.models import Attempt, Workflow
+from workflows.models import Attempt, WorkerProcess, Workflow
 
 pytestmark = engine.ENGINE
 
@@ -68,10 +68,10 @@ def attempt(workflow: Workflow, **fields: Any) -> Attempt:
     return Attempt.objects.create(**{"workflow": workflow, "number": 1, "worker": "test-host:1", **fields})
 
 
-def register(*attempts: Attempt, how: str = "SIGSEGV") -> DeathRegister:
+def register(*attempts: Attempt, how: str = "SIGSEGV", worker_id: int = 0) -> DeathRegister:
     made = DeathRegister("test-host:0")
     for each in attempts:
-        status = WorkerStatus(attempt_id=each.pk, step="charge")
+        status = WorkerStatus(worker_id=worker_id, attempt_id=each.pk, step="charge")
         made.add(deaths.Death("test-host:1", status, Attempt.Outcome.CRASHED, how))
     return made
 
@@ -89,12 +89,15 @@ def test_it_corrects_what_the_next_worker_found() -> None:
     assert (first.outcome, first.closed_at) == ("crashed", closed_at)
 
 
-def test_the_attempt_of_another_worker_that_got_the_id_after_a_failover_has_not_died() -> None:
+def test_another_worker_that_got_the_ids_after_a_failover_has_not_died() -> None:
     row = attempt(submit())
     Attempt.objects.all().delete()
     other = attempt(submit(), id=row.pk, worker="test-host:2")
-    register(row).flush()
+    process = WorkerProcess.objects.create(name="test-host:2", host="test-host", pid=2, release="", queue="")
+    register(row, worker_id=process.pk).flush()
     assert (last_attempt(other.workflow).outcome, kinds(other.workflow)) == ("", [])
+    process.refresh_from_db()
+    assert process.stopped_at is None
 
 
 def test_what_is_known_already_stands() -> None:

@@ -101,7 +101,10 @@ def test_a_row_that_aged_out_or_was_given_up_too_early_is_made_anew() -> None:
 def test_a_worker_whose_row_s_id_is_another_s_after_a_failover_gets_a_new_row() -> None:
     this = worker()
     this._beat()
-    WorkerProcess.objects.update(name="test-host:2", stopped_at=timezone.now())
+    WorkerProcess.objects.update(name="test-host:2")
+    this._heartbeat.stop()
+    assert WorkerProcess.objects.get().stopped_at is None
+    WorkerProcess.objects.update(stopped_at=timezone.now())
     due(this)
     this._beat()
     assert WorkerProcess.objects.get(name="test-host:2").stopped_at is not None
