@@ -47,9 +47,9 @@ TOPIC = re.compile(r"[A-Za-z0-9._-]{1,144}")
 POLL_SECONDS = 0.5
 # Seconds between commits of offsets. A crash repeats the messages since the last one, as duplicates.
 COMMIT_INTERVAL = 1.0
-# Seconds between two tries while the database is away, doubling: a restart takes a second or two, a failover a minute.
+# Seconds between two tries while the database is away, doubling. After a failover the consumer waits that long at most.
 FIRST_DELAY = 0.5
-MAX_DELAY = 10.0
+MAX_DELAY = 2.0
 
 # Errors that no reconnect fixes, though the client goes on trying: the process stops, so that people notice.
 PERMANENT_ERRORS = {
