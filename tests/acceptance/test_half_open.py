@@ -152,6 +152,22 @@ def test_the_intake_takes_submissions_and_stops(tmp_path: Path, proxy: Proxy, ur
         assert time.monotonic() - began < SOON
 
 
+def test_the_intake_finds_out_once_for_all_its_sessions(tmp_path: Path, proxy: Proxy, url: str, key: str) -> None:
+    """Four threads and the loop have one each: one after the other they took half a minute after a failover."""
+    with gunicorn("config.intake", tmp_path, url=url, WEB_CONCURRENCY="1") as intake, ThreadPoolExecutor(8) as pool:
+        sent = str(uuid4())
+        assert post(intake, key, idempotency_key=sent).status == 202
+
+        def look(_: int = 0) -> int:
+            return get(intake, f"/v1/submissions/{sent}", key).status
+
+        assert set(pool.map(look, range(40))) == {200}
+        proxy.freeze()
+        assert look() == 503
+        assert [look() for _ in range(4)] == [200] * 4
+        assert post(intake, key).status == 202
+
+
 def test_the_relay_goes_on(runworker: Start, relayoutbox: StartRelay, proxy: Proxy, url: str, effects: Path) -> None:
     with receiver(answers=lambda _: 204) as it:
         relay = relayoutbox(DATABASE_URL=url, **destinations(it=it))

@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from workflows import silence
 from workflows.postgres import session_settings, sqlstates
 from workflows.postgres.deadlines import TIMEOUT_SECONDS, DatabaseUnavailable
 from workflows.postgres.synchronous import Wait
@@ -57,6 +59,7 @@ class Link:
     def __init__(self, *, seconds: float = TIMEOUT_SECONDS) -> None:
         self._seconds = seconds
         self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._since = 0.0
         self._standby: Wait | None = None
         self._reapers: set[asyncio.Task[None]] = set()
 
@@ -92,6 +95,7 @@ class Link:
                 self._replace(task)
         if not task.done():
             logger.warning("The database did not answer in time")
+            silence.note()
             raise DatabaseUnavailable
         try:
             return task.result()
@@ -109,7 +113,11 @@ class Link:
             raise DatabaseUnavailable from None
 
     async def _execute(self, statement: str, parameters: Mapping[str, Any] | Sequence[Any]) -> Rows:
+        if self._connection is not None and silence.is_since(self._since):
+            await self._connection.close()
+            self._connection = None
         if self._connection is None:
+            self._since = monotonic()
             self._connection = await _connect()
             self._standby = Wait(self._connection)
         connection, standby = self._connection, self._standby

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from django.db import DataError, Error, IntegrityError, connection
 
+from workflows import silence
 from workflows.postgres import django_connection, sqlstates
 from workflows.postgres.wire import wire_of
 
@@ -43,6 +44,9 @@ def query_in_time(query: Callable[[], Result], *, seconds: float = TIMEOUT_SECON
 
 def _run(query: Callable[[], Result], seconds: float) -> Result:
     try:
+        known = connection.connection
+        if known and not connection.in_atomic_block and silence.is_since(wire_of(known).since):
+            connection.close()
         connection.ensure_connection()  # may take some seconds for each host that is cut off
         django_connection.trust(connection)  # a new one would have no limit
         with wire_of(connection.connection).answers_until(monotonic() + seconds):
@@ -52,6 +56,8 @@ def _run(query: Callable[[], Result], seconds: float) -> Result:
     except Error as error:
         # Neither the message nor DETAIL is logged: they quote stored values.
         logger.warning("The database did not answer: %s", sqlstates.loggable(error))
+        if not sqlstates.sqlstate(error):
+            silence.note()
         if not connection.in_atomic_block:
             connection.close()
         raise DatabaseUnavailable from None

@@ -89,7 +89,7 @@ class Wire:
     """A psycopg connection, while it is open: see `wire_of`."""
 
     def __init__(self, raw: Any) -> None:
-        self._raw = raw
+        self._raw, self.since = raw, monotonic()
         self._values = Transformer(_Context(raw, _adapters(raw.adapters)))
         self._prepared: dict[tuple[bytes, tuple[int, ...]], Prepared] = {}
         self._names = 0
@@ -172,7 +172,8 @@ class Wire:
         except psycopg.errors._WaitTimeout:
             if self._deadline is None:
                 return self._wait_on(generator, *args, **kwargs)
-            self.close_if_half_open(0.0)  # its transaction may hold locks
+            if self.close_if_half_open(0.0) is None:  # its transaction may hold locks
+                self._raw.pgconn.finish()  # no server answers: the ROLLBACK would look for one once more
             raise
 
     def _wait_on(self, generator: Any, *args: Any, **kwargs: Any) -> Any:
