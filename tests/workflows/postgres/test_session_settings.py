@@ -85,6 +85,13 @@ def test_what_was_committed_survives_a_crash_whatever_the_default_is(
     assert shown(alias, "synchronous_commit") == stated
 
 
+def test_no_statement_is_compiled_unless_the_url_says_so(administrator: Administrator) -> None:
+    administrator(jit="on")
+    assert shown("default", "jit") == "off"
+    connection.settings_dict["OPTIONS"] = {"options": "-c jit=on"}
+    assert shown("default", "jit") == "on"
+
+
 LOGGING = {
     "log_parameter_max_length": "-1",
     "log_parameter_max_length_on_error": "-1",
