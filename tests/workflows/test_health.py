@@ -15,6 +15,7 @@ from workflows.features.outages.health import Services, Standing
 from workflows.features.queues.health import Messages
 from workflows.features.queues.undelivered import Numbers
 from workflows.features.trends.health import Promises, Slow
+from workflows.health import recent_failures
 from workflows.health.bounded import COUNT_LIMIT, Count, Link
 from workflows.health.counts import Counts, read
 from workflows.health.health import judge
@@ -26,6 +27,17 @@ from workflows.models import Chore, Service
 from workflows.models.rollup import BOUNDS, Grain, Metric, Rollup
 
 AT = datetime(2026, 11, 23, 14, 30, tzinfo=UTC)
+
+
+@pytest.mark.django_db
+def test_failures_are_those_of_the_last_hour_and_of_the_23_to_24_hours_before() -> None:
+    now = timezone.now()
+    for minutes in (59, 61, 22 * 60 + 58, 24 * 60 + 1):
+        rows.failed(completed_at=now - timedelta(minutes=minutes), acknowledged_failure=None)
+    rows.failed(completed_at=now, last_error_code="duplicate_of", acknowledged_failure=None)
+    recent = recent_failures.read()
+    assert (recent.last.number, recent.before.number, recent.unacknowledged, recent.forgotten) == (1, 2, 5, 1)
+    assert recent.before.earliest == now - timedelta(minutes=22 * 60 + 58)
 
 
 def number(count: int) -> Count:

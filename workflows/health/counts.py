@@ -82,7 +82,7 @@ class Counts:
 def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
     """The present numbers, with only these states; `by_type` also by the type of their workflows."""
     at = timezone.now()
-    recent, day = recent_failures.read(at), recent_failures.window(at, 24, HOUR)[0]
+    recent, day = recent_failures.read(), recent_failures.window(at, 24, HOUR)[0]
     last, before, last_hour = recent.last, recent.before, recent_failures.interval_text(at - HOUR, at)
     live = workers.live_workers()
     figures = [found for each in installed() if (found := each.figures(at))]
@@ -91,7 +91,7 @@ def read(states: Collection[State] = State, *, by_type: bool = False) -> Counts:
     most = bounded.people_limit()
     overdue, overdue_waits = bounded.counts_of(ManualTask.objects.overdue, Wait.objects.overdue, most=most)
     unknown, counted = late.of_unknown_type(), in_states(states, by_type=by_type)
-    chores, slos = list(late.chores().order_by("name")), {name: each.slo for name, each in definitions().items()}
+    chores, slos = late.all_chores(), {name: each.slo for name, each in definitions().items()}
     stuck, unclear = money_at_risk.of_the_oldest({name: slo.longest for name, slo in slos.items() if slo})
     tasks = open_tasks.open_tasks_by_type() if by_type else None
     open_ones = open_tasks.number() if tasks is None else sum(each.number for each in tasks)

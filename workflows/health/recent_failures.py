@@ -16,7 +16,7 @@ from workflows.errors import DUPLICATES
 from workflows.health import bounded
 from workflows.models import Workflow
 from workflows.models.workflow import UNACKNOWLEDGED_SQL
-from workflows.postgres.statements import fetch_all
+from workflows.postgres.often import fetch_all
 from workflows.wording import ENGINE_CODES, Wording, is_explained, words_for_code
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -93,31 +93,33 @@ class Recent(NamedTuple):
     forgotten: int
 
 
-_LATEST = """(SELECT workflow_type, last_error_code, completed_at FROM workflows_workflow
-                WHERE status = 'FAILED' AND cancelled_at IS NULL AND completed_at >= %({since})s
-                  AND completed_at < %({until})s AND last_error_code <> ALL (%(duplicates)s)
-                ORDER BY completed_at DESC LIMIT %(limit)s)"""
-_READ = f"""
-    WITH found (what, workflow_type, code, at) AS (
-        SELECT 'last', * FROM {_LATEST.format(since="hour", until="at")} last
-         UNION ALL
-        SELECT 'before', * FROM {_LATEST.format(since="day", until="hour")} before
-         UNION ALL
-        SELECT 'old', * FROM (
+# Times by the server's clock, so that the plan can be kept: see `often`. The day is that of `window`.
+_HOUR = "statement_timestamp() - interval '1 hour'"
+_DAY = "date_trunc('hour', statement_timestamp(), 'UTC') - interval '23 hours'"
+_OF = "workflow_type, last_error_code, count(*), min(completed_at)"
+_LATEST = f"""{_OF} FROM (
                SELECT workflow_type, last_error_code, completed_at FROM workflows_workflow
-                WHERE {UNACKNOWLEDGED_SQL} AND completed_at < %(yesterday)s
-                ORDER BY completed_at DESC LIMIT %(forgotten)s) old
+                WHERE status = 'FAILED' AND cancelled_at IS NULL AND completed_at >= {{since}}
+                  AND completed_at < {{until}} AND last_error_code <> ALL (%(duplicates)s)
+                ORDER BY completed_at DESC LIMIT %(limit)s) these GROUP BY 2, 3"""  # noqa: S608 (ours)
+_READ = f"""
+        SELECT 'last', {_LATEST.format(since=_HOUR, until="statement_timestamp()")}
          UNION ALL
-        SELECT 'left', '', '', NULL FROM (
-               SELECT FROM workflows_workflow WHERE {UNACKNOWLEDGED_SQL} LIMIT %(limit)s) unacknowledged)
-    SELECT what, workflow_type, code, count(*), min(at) FROM found GROUP BY 1, 2, 3"""  # noqa: S608 (ours)
+        SELECT 'before', {_LATEST.format(since=_DAY, until=_HOUR)}
+         UNION ALL
+        SELECT 'old', {_OF} FROM (
+               SELECT workflow_type, last_error_code, completed_at FROM workflows_workflow
+                WHERE {UNACKNOWLEDGED_SQL} AND completed_at < statement_timestamp() - interval '1 day'
+                ORDER BY completed_at DESC LIMIT %(forgotten)s) old GROUP BY 2, 3
+         UNION ALL
+        SELECT 'left', '', '', count(*), NULL FROM (
+               SELECT FROM workflows_workflow WHERE {UNACKNOWLEDGED_SQL} LIMIT %(limit)s) unacknowledged"""  # noqa: S608 (ours)
 
 
-def read(at: datetime) -> Recent:
+def read() -> Recent:
     """All of them. Of the last hour and of the time before, the latest up to the limit of counts are read."""
-    (day, _), limit = window(at, 24, HOUR), bounded.limit() + 1
-    times_of = {"at": at, "hour": at - HOUR, "day": day, "yesterday": at - DAY}
-    found = fetch_all(_READ, {**times_of, "duplicates": list(DUPLICATES), "limit": limit, "forgotten": FORGOTTEN})
+    limits = {"limit": bounded.limit() + 1, "forgotten": FORGOTTEN}
+    found = fetch_all(_READ, {**limits, "duplicates": list(DUPLICATES)})
     told = {what: [each for which, *each in found if which == what] for what in ("last", "before", "old", "left")}
     needs = [
         number

@@ -7,7 +7,7 @@ https://prometheus.io/docs/instrumenting/exposition_formats/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import itemgetter
+from functools import lru_cache
 from typing import Any
 
 from workflows.definition import WorkflowDefinition
@@ -38,11 +38,11 @@ def _lines(family: Family | Histogram, left_out: list[tuple[Sequence[str], float
     """The lines of a family. Adds to `left_out`. A histogram's buckets are one series."""
     kind, name, lines = _form(family)
     yield f"# HELP {name} {_escaped(family.says)}\n# TYPE {name} {kind}\n"
-    number, places = 0, sorted(enumerate(family.labels), key=itemgetter(1))
+    number, names = 0, tuple(family.labels)
     values: Iterable[Any] = family.values
     for number, (labels, *told) in enumerate(values, 1):
         if number <= MOST_SERIES:
-            yield lines(name, ",".join([f'{label}="{_quoted(labels[place])}"' for place, label in places]), *told)
+            yield lines(name, _labelled(names, tuple(labels)), *told)
     if number > MOST_SERIES:
         left_out.append(([family.name], number - MOST_SERIES))
 
@@ -51,6 +51,12 @@ def _form(family: Family | Histogram) -> tuple[str, str, Callable[..., str]]:
     if isinstance(family, Histogram):
         return "histogram", family.name, _histogram
     return ("counter", f"{family.name}_total", _number) if family.is_counter else ("gauge", family.name, _number)
+
+
+@lru_cache(2 * MOST_SERIES)  # nearly all are told again at each scrape
+def _labelled(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """The labels of a series, in the order of their names."""
+    return ",".join(f'{name}="{_quoted(value)}"' for name, value in sorted(zip(names, values, strict=True)))
 
 
 def _number(name: str, labels: str, value: float) -> str:

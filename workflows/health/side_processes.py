@@ -12,6 +12,7 @@ from workflows import times
 from workflows.engine.side_process_heartbeat import SILENT_AFTER
 from workflows.extension import installed
 from workflows.models import SideProcess
+from workflows.postgres import often
 
 # A deploy replaces the processes within a minute.
 START_WITHIN = timedelta(seconds=60)
@@ -50,7 +51,7 @@ def unattended(at: datetime, wanted: Iterable[Unattended] | None = None) -> list
     """
     if wanted is None:
         wanted = [each for extension in installed() for each in extension.wanted(at)]
-    rows = list(SideProcess.objects.order_by("last_seen"))
+    rows = often.instances(_by_last_seen)
     since = at - timedelta(seconds=SILENT_AFTER)
     live = [row for row in rows if row.stopped_at is None and row.last_seen >= since]
     taken = {(row.kind, each) for row in live for each in row.takes}
@@ -63,6 +64,10 @@ def unattended(at: datetime, wanted: Iterable[Unattended] | None = None) -> list
             why = f"the last one {ended} at {times.brief(row.last_seen, at)}"
             found.setdefault((kind, name), Unattended(kind, name, why))
     return sorted((each for key, each in found.items() if key not in taken), key=lambda each: each.kind)
+
+
+def _by_last_seen() -> QuerySet[SideProcess]:
+    return SideProcess.objects.order_by("last_seen")
 
 
 def _is_replaced_now(row: SideProcess, at: datetime) -> bool:

@@ -70,8 +70,8 @@ NO_VALUES_LOGGED = [
     )
 ]
 
-# PostgreSQL compiles each run of a statement that the planner takes for large, again and again: with the planner's usual
-# costs that was 40 ms of a scrape of `/metrics`, whose largest statement runs for 3 ms.
+# PostgreSQL compiles a statement that the planner takes for a large one, at each run: that was 40 ms of a scrape of
+# `/metrics`, for a statement that takes 3 ms.
 NO_JIT = Setting("jit", "off")
 
 _settings: dict[str, set[Setting]] = {}

@@ -9,7 +9,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client, RequestFactory
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -52,6 +54,16 @@ def test_of_an_empty_database_each_number_is_there_and_none_is_not_zero(client: 
         *("open_tasks", "overdue_tasks", "overdue_waits", "hidden_workflows"),
     }
     assert {value for (name, _), value in samples.items() if not name.startswith("workflow_slo_")} == {0.0}
+
+
+@pytest.mark.django_db
+def test_no_statement_of_a_second_scrape_is_built_by_django(client: Client) -> None:
+    """To build them took Django longer than PostgreSQL takes to run them."""
+    rows.worker(41), open_circuit("payments"), open_cause()
+    told(client)
+    with CaptureQueriesContext(connection) as captured:
+        told(client)
+    assert captured.captured_queries == []
 
 
 @pytest.mark.django_db

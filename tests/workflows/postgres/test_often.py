@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Length
 
+from workflows.models import Service
 from workflows.postgres import often, wire
 from workflows.postgres.wire import wire_of
 
@@ -61,3 +64,26 @@ def test_what_is_not_asked_any_more_is_dropped_when_its_minute_is_over(
     monkeypatch.setattr(wire, "monotonic", lambda: later)
     often.fetch_row("SELECT 2")
     assert (kept(), len(wire_of(raw)._prepared)) == (["SELECT 2"], 1)
+
+
+def test_the_same_statement_with_other_parameters_has_constants_of_its_own(
+    raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(often, "_MOST_TEXTS", 2)
+    often._texts.clear()
+    for name in ("a", "b", "c", "a"):
+        assert often.fetch_all(NAMED, {"names": [name]}) == [(name, name == "a")]
+        assert len(often._texts) <= 2
+
+
+def numbered() -> QuerySet[Service]:
+    return Service.objects.filter(step="").annotate(length=Length("name")).order_by("name")
+
+
+def test_instances_are_as_django_reads_them_and_what_it_converts_is_read_when_it_is_asked_for(raw: Any) -> None:
+    Service.objects.create(name="payments", tallies={"r1": 2}, judged=[4, 5])
+    often.instances(numbered)
+    Service.objects.create(name="visits")
+    found = often.instances(numbered)
+    assert [(each.name, vars(each)["length"]) for each in found] == [("payments", 8), ("visits", 6)]
+    assert (found[0], found[0].judged, found[0].tallies) == (Service.objects.get(pk="payments"), [4, 5], {"r1": 2})

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from django.db.models import Q
-from django.utils import timezone
+from django.db.models import Q, QuerySet
+from django.db.models.expressions import RawSQL
 
 from workflows.definition import titled_step
 from workflows.features.brake import metrics
@@ -20,6 +21,7 @@ from workflows.health.families import Family, Section
 from workflows.health.figures import Figures
 from workflows.health.reasons import NAMED, About, Level, Piece, Reason, of, reason
 from workflows.models import Service
+from workflows.models.clock import ClockTimestamp
 from workflows.state import parking
 from workflows.wording import name_of_code
 
@@ -32,16 +34,18 @@ LATELY = timedelta(days=1)
 
 def standings(*, with_events: bool = True) -> list[Standing]:
     """The causes whose brake is on, or was lately, or on which workflows are parked; those in trouble come first."""
-    lately, parked_on = Q(closed_at__gt=timezone.now() - LATELY), Q(name__in=parking.names())
-    causes = Service.objects.exclude(step="")
-    shown = causes.filter(Q(opened_at__isnull=False) | lately | parked_on)
-    return health.by_trouble(shown, with_events=with_events)
+    return health.by_trouble(_shown, with_events=with_events)
+
+
+def _shown() -> QuerySet[Service]:
+    lately, parked_on = Q(closed_at__gt=ClockTimestamp() - LATELY), Q(name__in=RawSQL(parking.NAMES, []))  # noqa: S611
+    return health.in_order(Service.objects.exclude(step="").filter(Q(opened_at__isnull=False) | lately | parked_on))
 
 
 def braked() -> list[Standing]:
     """The causes whose brake is on, the oldest first."""
-    causes = Service.objects.exclude(step="").filter(opened_at__isnull=False)
-    return health.standings_of(causes.order_by("opened_at", "name"))
+    causes = health.in_order(Service.objects.exclude(step="").filter(opened_at__isnull=False))
+    return sorted(health.standings_of(causes), key=attrgetter("service.opened_at", "pk"))
 
 
 def titled(row: Standing) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db.models import BigIntegerField, F, OuterRef, QuerySet, Subquery, Value
+from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.utils import timezone
 
 from workflows import times
@@ -22,6 +22,7 @@ from workflows.health.reasons import NAMED, About, Level, Piece, Reason, of, rea
 from workflows.models import CircuitEvent, Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.workflow import PARKED_SQL, is_parked_on
+from workflows.postgres import often
 from workflows.postgres.often import fetch_row
 from workflows.state import parking
 
@@ -80,63 +81,85 @@ class Standing:
 
 def standings(*, with_events: bool = True) -> list[Standing]:
     """All services that a worker has met unavailable, or that workflows are parked on; those in trouble come first."""
-    return by_trouble(Service.objects.filter(step=""), parking.services(), with_events=with_events)
+    return by_trouble(_services, parking.services(), with_events=with_events)
 
 
-def by_trouble(rows: QuerySet[Service], parked_on: Sequence[str] = (), *, with_events: bool = True) -> list[Standing]:
-    """How these circuits stand, those in trouble first: 200 of them, and what stands for `parked_on` without a row."""
-    rows = rows.order_by(F("opened_at").desc(nulls_last=True), F("since").desc(nulls_last=True), "name")
-    found = standings_of(rows, parked_on, with_events=with_events)
+def by_trouble(
+    rows: Callable[[], QuerySet[Service]], parked_on: Sequence[str] = (), *, with_events: bool = True
+) -> list[Standing]:
+    """How these circuits stand, those in trouble first: 200 of them, and what stands for `parked_on` without a row.
+
+    `rows` is a function of a module, whose query is always the same and `in_order`. Without events there is no
+    `longest` either: for figures.
+    """
+    found = standings_of(rows() if with_events else often.instances(rows), parked_on, with_events=with_events)
     return sorted(found, key=lambda each: (list(CircuitState).index(each.state), -each.parked.number, each.pk))
+
+
+def in_order(rows: QuerySet[Service]) -> QuerySet[Service]:
+    """These circuits with the attribute `now`, what is out or may be out first; 200 of them."""
+    rows = rows.order_by(F("opened_at").desc(nulls_last=True), F("since").desc(nulls_last=True), "name")
+    return rows.annotate(now=ClockTimestamp())[:SERVICES_SHOWN]
+
+
+def _services() -> QuerySet[Service]:
+    return in_order(Service.objects.filter(step=""))
 
 
 def standing(name: str) -> Standing | None:
     """How one circuit stands; None if no worker has met it and nothing is parked on it."""
-    rows = Service.objects.filter(name=name)
+    rows = in_order(Service.objects.filter(name=name))
     waited_for = Workflow.objects.filter(is_parked_on(name))
     return next(iter(standings_of(rows, [name] if waited_for.exists() else [])), None)
 
 
-def standings_of(
-    found: QuerySet[Service], parked_on: Sequence[str] = (), *, with_events: bool = True
-) -> list[Standing]:
-    """As `by_trouble`, in the order of the query."""
-    story = CircuitEvent.objects.filter(service=OuterRef("name")).order_by("-id")
-    last_event = Subquery(story.values("pk")[:1]) if with_events else Value(None, BigIntegerField())
-    told = found.annotate(now=ClockTimestamp(), last_event=last_event)
-    rows: list[Any] = list(told[:SERVICES_SHOWN])
-    rows = [*rows, *map(_without_row, sorted(set(parked_on) - {row.name for row in rows}))]
-    if not rows:
+def standings_of(rows: Iterable[Service], parked_on: Sequence[str] = (), *, with_events: bool = True) -> list[Standing]:
+    """As `by_trouble`, in the order of the rows."""
+    found = list(rows)
+    found += map(_without_row, sorted(set(parked_on) - {row.name for row in found}))
+    if not found:
         return []
-    parked_and_cap = _parked_and_cap([row.name for row in rows])
-    events = CircuitEvent.objects.in_bulk([row.last_event for row in rows if row.last_event]) if with_events else {}
+    names = [row.name for row in found]
+    parked_and_cap = _parked_and_cap(names, with_longest=with_events)
+    events = {each.service: each for each in _last_events(names)} if with_events else {}
     standings = []
-    for row in rows:
+    for row in found:
         parked, longest, since, cap = parked_and_cap[row.name]
-        event = events.get(row.last_event)
-        standings.append(Standing(row, circuits.state_of(row), parked, longest, since, event, cap))
+        standings.append(Standing(row, circuits.state_of(row), parked, longest, since, events.get(row.name), cap))
     return standings
+
+
+def _last_events(names: Sequence[str]) -> QuerySet[CircuitEvent]:
+    """The newest event of each of these services: by one look at its history each, which may be long."""
+    newest = CircuitEvent.objects.filter(service=OuterRef("name")).order_by("-id").values("pk")[:1]
+    return CircuitEvent.objects.filter(pk__in=Service.objects.filter(name__in=names).values_list(Subquery(newest)))
 
 
 def _without_row(name: str) -> Service:
     service: Any = Service(name=name, step="", elsewhere=False, failed=0, answered=0, held_by="", cohort=0)
-    service.now, service.last_event = timezone.now(), None
+    service.now = timezone.now()
     return service  # type: ignore[no-any-return]
 
 
-def _parked_and_cap(names: Sequence[str]) -> dict[str, tuple[Count, int | None, datetime | None, int | None]]:
+def _parked_and_cap(
+    names: Sequence[str], *, with_longest: bool
+) -> dict[str, tuple[Count, int | None, datetime | None, int | None]]:
     """For each service: how many workflows are parked, counted in the order of release, and which for the longest.
 
-    And how many calls of it are made at a time.
+    And how many calls of it are made at a time. Without the longest, the index alone is read.
     """
+    row, longest = "", "NULL::bigint longest, NULL::timestamptz since"
+    if with_longest:
+        row = "id, parked_at"
+        longest = "(array_agg(id ORDER BY parked_at, id))[1] longest, min(parked_at) since"
     columns = fetch_row(
         f"""SELECT coalesce(array_agg(name), '{{}}'), array_agg(number), array_agg(longest), array_agg(since),
                    array_agg(pace.at_once)
              FROM unnest(%s::text[]) name
              LEFT JOIN workflows_pace pace ON pace.key = concat('service:', name)
             CROSS JOIN LATERAL (
-                SELECT count(*) number, (array_agg(id ORDER BY parked_at, id))[1] longest, min(parked_at) since
-                  FROM (SELECT id, parked_at FROM workflows_workflow
+                SELECT count(*) number, {longest}
+                  FROM (SELECT {row} FROM workflows_workflow
                          WHERE {PARKED_SQL} AND parked_on = name
                          ORDER BY invisible_until, id LIMIT %s) next) parked""",  # noqa: S608 (ours)
         (list(names), bounded.limit() + 1),

@@ -18,7 +18,6 @@ from workflows.health.families import Family, Section
 from workflows.health.figures import Figures
 from workflows.health.reasons import WAITS_TOO_LONG, About, Level, Piece, Reason, of, reason, seconds
 from workflows.health.side_processes import RELAY, START_WITHIN, Unattended
-from workflows.models import Service
 from workflows.postgres.often import fetch_all
 from workflows.postgres.skip_scan import skip_scan
 from workflows.wording import length
@@ -51,7 +50,9 @@ class Standing:
 _FOUND = f"""
     WITH RECURSIVE {OPEN},
          {skip_scan("given_up", "workflows_outboxevent", "state = 'given_up'", "destination")}
-    SELECT name, waiting.number, waiting.oldest, given_up.number
+    SELECT name, waiting.number, waiting.oldest, given_up.number,
+           EXISTS (SELECT FROM workflows_service circuit WHERE circuit.name = '{SERVICES}' || names.name
+                      AND circuit.opened_at IS NOT NULL AND circuit.retry_at IS NULL)
       FROM (SELECT destination AS name FROM open UNION SELECT destination FROM given_up
             UNION SELECT unnest(%(known)s::text[])) names
      CROSS JOIN LATERAL (
@@ -72,9 +73,6 @@ def standings() -> list[Standing]:
     except ImproperlyConfigured:  # a system check reports it
         known = []
     found = fetch_all(_FOUND, {"known": known, "limit": bounded.limit() + 1})
-    services = [f"{SERVICES}{name}" for name, *_ in found]
-    closed = Service.objects.filter(pk__in=services, opened_at__isnull=False, retry_at=None)
-    disabled = set(closed.values_list("pk", flat=True))
     return [
         Standing(
             name,
@@ -82,9 +80,9 @@ def standings() -> list[Standing]:
             oldest,
             _count(given_up, name, "given_up"),
             name in known,
-            f"{SERVICES}{name}" in disabled,
+            is_disabled,
         )
-        for name, waiting, oldest, given_up in found
+        for name, waiting, oldest, given_up, is_disabled in found
     ]
 
 

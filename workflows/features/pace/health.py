@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from workflows import times
 from workflows.definition import definitions
@@ -24,6 +24,7 @@ from workflows.models import ApiKey, CircuitEvent, Pace, Service, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.pace import Key, Scope
 from workflows.models.workflow import is_parked_on
+from workflows.postgres import often
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all, fetch_row
 
@@ -66,8 +67,12 @@ class PaceStanding:
 
 def active() -> list[PaceStanding]:
     """What is held, paced or capped now."""
+    return _standings(often.instances(_active))
+
+
+def _active() -> QuerySet[Pace]:
     rows = Pace.objects.filter(Q(held_until__gt=ClockTimestamp()) | Q(per_second__gt=0) | Q(at_once__gt=0))
-    return _standings(rows.order_by("key"))
+    return rows.order_by("key")
 
 
 def everything() -> list[PaceStanding]:
