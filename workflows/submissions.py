@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from django.core.exceptions import ImproperlyConfigured
 from pydantic_core import to_json
 
 from workflows import request_ids, trace_context
 from workflows.definition import WorkflowDefinition, definitions
-from workflows.intake.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken, start_here
+from workflows.intake.submissions import BusinessKeyTaken, InputInvalid, KeyReused, KeyTaken, new_key, start_here
 from workflows.models import Workflow
 from workflows.postgres.jsonb import as_json, document_of
 
@@ -76,7 +76,7 @@ def submit(
             tenant=tenant,
             business_key=named["key"],
             payload=document,
-            idempotency_key=uuid4() if key is None else _key_of(definition, tenant, named["key"]),
+            idempotency_key=new_key() if key is None else _key_of(definition, tenant, named["key"]),
             request_id=request_ids.of(sent) if sent else request_ids.current.get(),
             traceparent=trace_context.to_store(sent),
             due=run_after,

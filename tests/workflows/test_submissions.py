@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import RFC_4122, UUID, uuid4
 
 import pytest
 from django.db import DataError, connection
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from tests.processes import until
 from workflows.definition import WorkflowDefinition
-from workflows.intake.submissions import Entry, KeyReused, enter
+from workflows.intake.submissions import Entry, KeyReused, enter, new_key
 from workflows.models import Workflow
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.jsonb import Document, parse
@@ -162,3 +162,12 @@ def _from_elsewhere(sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
 
     with ThreadPoolExecutor(1) as other:
         return other.submit(query).result()
+
+
+def test_a_key_that_nobody_gave_begins_with_the_time_and_is_like_no_other() -> None:
+    before = time.time_ns() // 1_000_000
+    keys = [new_key() for _ in range(2_000)]
+    after = time.time_ns() // 1_000_000
+    assert {(each.version, each.variant) for each in keys} == {(7, RFC_4122)}
+    assert {before <= each.int >> 80 <= after for each in keys} == {True}
+    assert len({each.int & (1 << 62) - 1 for each in keys}) == len(keys)

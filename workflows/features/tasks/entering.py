@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-from uuid import uuid4
 
 from workflows import request_ids
 from workflows.definition import definitions
@@ -12,7 +11,7 @@ from workflows.features.tasks import results
 from workflows.features.tasks.backend import WorkflowsBackend
 from workflows.features.tasks.contract import InvalidTask, Task, TaskResult, normalize_json
 from workflows.features.tasks.definition import TaskDefinition
-from workflows.intake.submissions import start_here
+from workflows.intake.submissions import new_key, start_here
 from workflows.postgres.jsonb import as_json, document_of
 
 
@@ -35,7 +34,7 @@ def enter(
         tenant="",
         business_key=None,
         payload=document_of({**sent, "backend": backend.alias, "run_after": run_after}),
-        idempotency_key=uuid4(),
+        idempotency_key=new_key(),
         request_id=request_ids.current.get(),
         due=task.run_after,
     )
