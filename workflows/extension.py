@@ -175,7 +175,7 @@ class Extension:
         return ()
 
     def first_lines(self, user: User) -> Sequence[First]:
-        """The first rows of Home's list for this user; Home shows 5. One bounded query."""
+        """The first of what is `awaiting` this user, for Home's list, if `number_awaiting` counts any. Home shows 5."""
         return ()
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import cast
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from workflows import operations
 from workflows.console import charts, failures, links, needs_a_person, needs_a_person_rows
 from workflows.console.charts import Bar
-from workflows.extension import installed
+from workflows.extension import Extension, installed
 from workflows.health import bounded
 from workflows.health import needs_a_person as needs
 from workflows.health.bounded import Link
@@ -21,7 +21,7 @@ from workflows.health.counts import Counts
 from workflows.health.failures import Group
 from workflows.health.for_whom import Whose
 from workflows.health.health import Health
-from workflows.health.needs_a_person import Asked
+from workflows.health.needs_a_person import Asked, Item
 from workflows.health.reasons import Level, Piece
 from workflows.models import ManualTask
 from workflows.models.manual_task import DUE
@@ -64,11 +64,14 @@ def states(counts: Counts) -> list[Bar]:
     return charts.bars(shown, tell=bounded.text)
 
 
-def number_for_you(user: User, read: Counts, failed: Sequence[Group]) -> int:
-    """How much “For you” has for a user; `failed` are the failures that are for them."""
-    to_approve = sum(each.number_awaiting(user) for each in installed())
-    asking = sum(not each.asks_nobody for each in failed)
-    return needs_a_person.number_of_causes(user, read) + to_approve + needs.count(Asked(user, whose=Whose.YOU)) + asking
+def for_you(user: User, read: Counts, *, most: int = FIRST) -> tuple[list[First], int]:
+    """The first lines of what “For you” has for a user, in its order, and how much it has."""
+    asked = Asked(user, whose=Whose.YOU)
+    failed, (page, rows) = needs.groups(asked, most=bounded.limit()), needs.page_and_count(asked, most=most)
+    to_approve = {each: number for each in installed() if (number := each.number_awaiting(user))}
+    asking = sum(not each.asks_nobody for each in failed) + sum(to_approve.values())
+    number = needs_a_person.number_of_causes(user, read) + rows + asking
+    return list(islice(_lines(user, page.items, failed, to_approve), most)), number
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +86,16 @@ class First:
     is_overdue: bool = False
 
 
-def first_lines(asked: Asked, groups: Sequence[Group]) -> list[First]:
-    """The first lines of what is for a user, in its order."""
-    rows = needs_a_person_rows.lines(needs.page(asked, most=FIRST).items)
-    found = chain(
-        *(each.first_lines(asked.user) for each in installed()),
-        (_of_group(each) for each in groups if each.charged),
-        (First(each.asks, each.url, each.whose, words.age_of(each.since), "", each.is_overdue) for each in rows),
-        (_of_group(each) for each in groups if not (each.charged or each.asks_nobody)),
-    )
-    return list(islice(found, FIRST))
+def _lines(
+    user: User, items: Sequence[Item], groups: Sequence[Group], to_approve: Iterable[Extension]
+) -> Iterator[First]:
+    """The lines of what is for a user. Only features with something to approve are asked for theirs."""
+    for feature in to_approve:
+        yield from feature.first_lines(user)
+    yield from (_of_group(each) for each in groups if each.charged)
+    for each in needs_a_person_rows.lines(items):
+        yield First(each.asks, each.url, each.whose, words.age_of(each.since), "", each.is_overdue)
+    yield from (_of_group(each) for each in groups if not (each.charged or each.asks_nobody))
 
 
 def _of_group(group: Group) -> First:

@@ -8,6 +8,9 @@ Where something changes all the time, each page is made again every EVERY second
 fifty people who watch a hundred failures a second cost no more than two who reload it. After a calm, two looks in a row
 get their news at once. The page itself carries until when it is paid for (a leaky bucket), so that no process has to
 know of others.
+
+Home's figures are the same for all, so looks share them: see `figures`. What they lead to, and what is for a person, is
+made for each.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from hashlib import sha256
-from time import time
-from typing import Any
+from threading import Lock
+from time import monotonic, time
+from typing import Any, NamedTuple
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
+from workflows.health import counts
+from workflows.health.counts import Counts
 from workflows.models.workflow import UNACKNOWLEDGED_SQL
 from workflows.postgres.statements import fetch_row
 
@@ -28,6 +34,8 @@ from workflows.postgres.statements import fetch_row
 BACKGROUND, SEEN = "X-Background", "X-Seen"
 # Seconds that each page with news is paid for, so that a page of 60 ms costs 2 ms a second.
 EVERY = 30
+# Seconds for which looks share Home's figures.
+SHARED = 15
 _SHOWS = "_shows"  # of a request: see `seen`
 
 _TURN = "floor(extract(epoch FROM statement_timestamp()) / {seconds})"
@@ -80,6 +88,35 @@ def unless_seen(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResp
         return view(request, *args, **kwargs)
 
     return look
+
+
+class _Shared(NamedTuple):
+    """Figures, until when looks share them, and what a page with them shows."""
+
+    read: Counts
+    until: float
+    shows: str
+
+
+_shared: list[_Shared] = []  # one at most
+_reading = Lock()  # fifty looks that come at once wait for the first
+
+
+def figures(request: HttpRequest) -> Counts:
+    """Home's figures. Those of a page that a person loads are read for it.
+
+    A look with the same news as another gets the same figures. Where something changes all the time it also gets those
+    of a moment ago: then its page has seen no more than that, and what came since is news for its next look.
+    """
+    if BACKGROUND not in request.headers:
+        return counts.read()
+    shows, has_had_news = getattr(request, _SHOWS, ""), _said(request)[1] > time()
+    with _reading:
+        if not (_shared and _shared[0].until > monotonic() and (has_had_news or _shared[0].shows == shows)):
+            _shared[:] = [_Shared(counts.read(), monotonic() + SHARED, shows)]
+        found = _shared[0]
+    setattr(request, _SHOWS, found.shows)
+    return found.read
 
 
 def _read(request: HttpRequest) -> str:

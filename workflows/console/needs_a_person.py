@@ -128,7 +128,7 @@ def read(asked: Asked, given: dict[str, str], after: Item | None) -> tuple[needs
         tasks = of_whose(ManualTask.objects.all(), whose, asked.user)
         rows = _in_state(tasks.filter(task_type=asked.task_type) if asked.task_type else tasks, given["state"])
         return _newest(rows, after), bounded.count(rows)
-    return needs.page(asked, after=after), needs.count(asked)
+    return needs.page_and_count(asked, after=after)
 
 
 def asked_by(user: User, given: dict[str, str]) -> Asked:

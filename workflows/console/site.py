@@ -15,10 +15,8 @@ from django.urls import path
 from workflows.console import looks
 from workflows.console.non_atomic import non_atomic
 from workflows.extension import installed
-from workflows.health import bounded, counts
-from workflows.health.for_whom import Whose
+from workflows.health import bounded
 from workflows.health.health import judge
-from workflows.health.needs_a_person import Asked, groups
 
 
 class ConsoleSite(admin.AdminSite):
@@ -86,16 +84,15 @@ class ConsoleSite(admin.AdminSite):
         if not request.user.has_perm("workflows.view_workflow"):
             return {"glance": None}
         assert request.user.is_authenticated
-        read = counts.read()
-        asked = Asked(request.user, whose=Whose.YOU)
-        failed = groups(asked, most=bounded.limit())
+        read = looks.figures(request)
+        first_lines, number = home.for_you(request.user, read)
         return {
             "glance": read,
-            "next_task": home.next_task(request.user),
+            "next_task": home.next_task(request.user) if first_lines else None,
             "health": home.health(judge(read), request.user),
             "states": home.states(read),
             "panels": panels.by_place(panel for each in installed() for panel in each.home(request, read)),
             "numbers": home.numbers(read, request.user),
-            "needs_a_person": bounded.text(home.number_for_you(request.user, read, failed), bounded.people_limit()),
-            "first_lines": home.first_lines(asked, failed),
+            "needs_a_person": bounded.text(number, bounded.people_limit()),
+            "first_lines": first_lines,
         }

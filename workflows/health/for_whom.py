@@ -6,7 +6,7 @@ A user gets only what they may see. Each part of an answer has an index of its o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db.models import QuerySet, TextChoices
 
@@ -33,7 +33,14 @@ class Whose(TextChoices):
     UNASSIGNED = "unassigned", "Unassigned"
 
 
-def tasks(user: User, whose: Whose | None, among: TeamsAndTypes) -> list[QuerySet[Any]]:
+class Part(NamedTuple):
+    """Rows of tasks; if there is `among`, those of one team and type after the other."""
+
+    rows: QuerySet[Any]
+    among: Sequence[tuple[str, str]] | None = None
+
+
+def tasks(user: User, whose: Whose | None, among: TeamsAndTypes) -> list[Part]:
     """The open tasks of these teams and types, in parts."""
     if not user.has_perm(SEE_TASKS):
         return []
@@ -41,21 +48,21 @@ def tasks(user: User, whose: Whose | None, among: TeamsAndTypes) -> list[QuerySe
     match whose:
         case Whose.YOU:
             theirs = found.free_for(user).for_other_eyes(user)
-            return [*_of_each(theirs, filter(_decides(user), among))]
+            return _of_each(theirs, filter(_decides(user), among))
         case Whose.OTHERS:
             decides, types = _decides(user), {task_type for _, task_type in among}
             own = [each for each in among if decides(each)]
             in_teams = found.filter(task_type__in=types, team__in={team for team, _ in own})
             requested = in_teams.requested_by(user).free_for(user)
             rest = _of_each(found, (each for each in among if not decides(each)))
-            return [*rest, in_teams.taken_from(user), requested]
+            return [*rest, Part(in_teams.taken_from(user)), Part(requested)]
         case Whose.MINE:  # they are few, and one index has those of a person
             found = found.held_by(user)
-            return [found.filter(task_type__in={task_type for _, task_type in among})]
+            return [Part(found.filter(task_type__in={task_type for _, task_type in among}))]
         case Whose.TEAMS:
             is_theirs = _membership_of(user)
-            return [*_of_each(found, (each for each in among if is_theirs(each[0])))]
-    return [*_of_each(of_whose(found, whose, user), among)]
+            return _of_each(found, (each for each in among if is_theirs(each[0])))
+    return _of_each(of_whose(found, whose, user), among)
 
 
 def of_whose(tasks: ManualTaskQuerySet, whose: str | None, user: User) -> ManualTaskQuerySet:
@@ -95,8 +102,8 @@ def waits(user: User, whose: Whose | None) -> list[QuerySet[Any]]:
 _TEAMS_OF_WAITS = skip_scan("teams", "workflows_wait", "outcome = '' AND NOT superseded AND due_at IS NOT NULL", "team")
 
 
-def _of_each(tasks: ManualTaskQuerySet, among: TeamsAndTypes) -> Sequence[QuerySet[Any]]:
-    return [tasks.filter(team=team, task_type=task_type) for team, task_type in among]
+def _of_each(tasks: ManualTaskQuerySet, among: TeamsAndTypes) -> list[Part]:
+    return [Part(tasks, found)] if (found := list(among)) else []
 
 
 def _decides(user: User) -> Callable[[tuple[str, str]], bool]:

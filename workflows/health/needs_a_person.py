@@ -10,13 +10,17 @@ than a common one. Failed workflows are grouped by cause (`health.failures`). `h
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django.core.exceptions import EmptyResultSet
+from django.db import connection
 from django.db.models import F, Model, Q, QuerySet, TextChoices, Value
-from django.db.models.expressions import Combinable
+from django.db.models.expressions import Combinable, RawSQL
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 from django.utils import timezone
 
@@ -26,7 +30,7 @@ from workflows.engine.undo_doubts import UNDO_TASK_TYPE
 from workflows.extension import installed
 from workflows.health import bounded, for_whom
 from workflows.health.failures import Group, unacknowledged
-from workflows.health.for_whom import SEE_WORKFLOWS, TeamsAndTypes, Whose
+from workflows.health.for_whom import SEE_WORKFLOWS, Part, TeamsAndTypes, Whose
 from workflows.health.open_tasks import teams_and_types
 from workflows.models import FollowUp, ManualTask, Workflow
 from workflows.models.clock import microseconds, moment
@@ -164,31 +168,48 @@ class Page:
 
 def page(asked: Asked, *, after: Item | None = None, most: int | None = None) -> Page:
     """The first items, or those after a place; and the place where the next page starts, if any."""
-    among, most = teams_and_types(), most or PAGE + 1
-    found: list[Item] = []
-    for rank in Rank:
-        if len(found) < most and (after is None or rank >= after.rank):
-            behind = after if after and rank == after.rank else None
-            found += _first(rank, _branches(asked, rank, among), behind, limit=most - len(found))
-    return Page.of(found)
+    return _page(branches_of(asked), after, most or PAGE + 1)
+
+
+def page_and_count(asked: Asked, *, after: Item | None = None, most: int = PAGE + 1) -> tuple[Page, int]:
+    """As `page` and `count`, at the price of making their query once."""
+    branches = branches_of(asked)
+    return _page(branches, after, most), _count(branches)
 
 
 def count(asked: Asked) -> int:
     """The number of rows, at most `bounded.people_limit` and one."""
-    # In order, because PostgreSQL could otherwise read all rows ever given up: it cannot know how few are left.
-    among = teams_and_types()
-    branches = [each for rank in Rank for each in _branches(asked, rank, among)]
+    return _count(branches_of(asked))
+
+
+def _page(branches: Branches, after: Item | None, most: int) -> Page:
+    found: list[Item] = []
+    for rank in Rank:
+        if len(found) < most and (after is None or rank >= after.rank):
+            behind = after if after and rank == after.rank else None
+            found += _first(rank, branches(rank), behind, limit=most - len(found))
+    return Page.of(found)
+
+
+def _count(branches_of_rank: Branches) -> int:
+    branches = [each for rank in Rank for each in branches_of_rank(rank)]
     most = bounded.people_limit() + 1
-    parts = [_in_order(each).values_list("pk")[:most] for each in branches]
-    return int(_together(parts)[:most].count()) if parts else 0
+
+    # In order, because PostgreSQL could otherwise read all rows ever given up: it cannot know how few are left.
+    sql, given = _all_of(branches, lambda each: _in_order(each).values_list("pk")[:most])
+    if not sql:
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM (SELECT FROM ({sql}) parts LIMIT %s) these", (*given, most))  # noqa: S608
+        return int(cursor.fetchone()[0])
 
 
 def tasks(asked: Asked) -> QuerySet[Any, Any]:
     """The keys of the open tasks that are asked for."""
-    among = teams_and_types()
-    branches = [each for rank in (Rank.MONEY, Rank.LEAD, Rank.DUE) for each in _branches(asked, rank, among)]
-    parts = [each.rows.values("pk") for each in branches if each.source == OF_TASKS]
-    return _together(parts) if parts else ManualTask.objects.none().values("pk")
+    of_rank = branches_of(asked)
+    branches = [each for rank in (Rank.MONEY, Rank.LEAD, Rank.DUE) for each in of_rank(rank)]
+    parts = [rows.values("pk") for each in branches if each.source == OF_TASKS for rows in _apart(each)]
+    return parts[0].union(*parts[1:], all=True) if parts else ManualTask.objects.none().values("pk")
 
 
 def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
@@ -199,7 +220,9 @@ def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
     if not asked.is_for(Kind.FAILED) or asked.whose == Whose.TEAMS or not asked.user.has_perm(SEE_WORKFLOWS):
         return []
     found, me = unacknowledged(most=most), asked.user.get_username()
-    mine = {me, *represented_by(asked.user).values_list(f"absent__{asked.user.USERNAME_FIELD}", flat=True)}
+    mine = {me}
+    if {each.assignee for each in found} - {me, ""}:
+        mine |= {*represented_by(asked.user).values_list(f"absent__{asked.user.USERNAME_FIELD}", flat=True)}
     theirs = mine | {""} if asked.user.has_perm(ACKNOWLEDGE) else mine
     match asked.whose:
         case Whose.YOU:
@@ -216,11 +239,24 @@ def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Rows of one source that an index has in the order of `since` and key."""
+    """Rows of one source that an index has in the order of `since` and key.
+
+    If there is `among`, an index has those of each of these teams and types in that order.
+    """
 
     source: int
     rows: QuerySet[Any]
     since: Combinable
+    among: Sequence[tuple[str, str]] | None = None
+
+
+Branches = Callable[[Rank], list[Branch]]
+
+
+def branches_of(asked: Asked) -> Branches:
+    """The branches of a rank, each read once."""
+    among = teams_and_types()
+    return cache(lambda rank: _branches(asked, rank, among))
 
 
 def _branches(asked: Asked, rank: Rank, among: TeamsAndTypes) -> list[Branch]:
@@ -230,7 +266,8 @@ def _branches(asked: Asked, rank: Rank, among: TeamsAndTypes) -> list[Branch]:
         case Rank.LEAD:
             found = for_whom.asking_leads(asked.user, asked.whose) if asked.is_for(Kind.TASK) else []
             of_type = [each.filter(task_type=asked.task_type) if asked.task_type else each for each in found]
-            return _of_tasks(asked, [each.exclude(task_type__in=_KIND_OF_TYPE) for each in of_type], F("lead_asked_at"))
+            others = [Part(each.exclude(task_type__in=_KIND_OF_TYPE)) for each in of_type]
+            return _of_tasks(asked, others, F("lead_asked_at"))
         case Rank.DUE:
             waits = for_whom.waits(asked.user, asked.whose) if asked.is_for(Kind.WAIT) else []
             late = [Branch(OF_WAITS, each.filter(due_at__lte=timezone.now()), F("due_at")) for each in waits]
@@ -245,13 +282,13 @@ def _tasks(asked: Asked, of: Collection[Kind], since: Combinable, among: TeamsAn
     wanted = [each for each in among if kind_of(each[1]) in kinds and asked.task_type in ("", each[1])]
     found = for_whom.tasks(asked.user, asked.whose, wanted) if wanted else []
     if Kind.TASK in kinds and asked.user.has_perm(ASSIGN):
-        found = [each.filter(lead_asked_at=None) for each in found]  # those have a rank of their own
+        found = [each._replace(rows=each.rows.filter(lead_asked_at=None)) for each in found]  # they have their own rank
     return _of_tasks(asked, found, since)
 
 
-def _of_tasks(asked: Asked, found: Sequence[QuerySet[Any]], since: Combinable) -> list[Branch]:
+def _of_tasks(asked: Asked, found: Sequence[Part], since: Combinable) -> list[Branch]:
     late = {"due_at__lte": timezone.now()} if asked.only_overdue else {}
-    return [Branch(OF_TASKS, each.filter(**late), since) for each in found]
+    return [Branch(OF_TASKS, each.rows.filter(**late), since, each.among) for each in found]
 
 
 def _of_features(asked: Asked, *, is_late: bool) -> list[Branch]:
@@ -310,20 +347,23 @@ _LARGEST_KEY = 2**63 - 1
 
 def _first(rank: Rank, branches: Sequence[Branch], after: Item | None, *, limit: int) -> list[Item]:
     """The first items of all branches after a place, in order."""
-    if not branches:
+
+    def of(branch: Branch) -> QuerySet[Any]:
+        told = {"source": Value(branch.source), "at": branch.since, "key": F("pk")}
+        found: QuerySet[Any] = _in_order(branch, after).annotate(**told).values_list(*told)[:limit]
+        return found
+
+    sql, given = _all_of(branches, of)
+    if not sql:
         return []
-    parts = [
-        _in_order(branch, after)
-        .annotate(source=Value(branch.source), at=branch.since, key=F("pk"))
-        .values_list("source", "at", "key")[:limit]
-        for branch in branches
-    ]
-    return sorted(Item(rank, since, source, pk) for source, since, pk in _together(parts))[:limit]
+    with connection.cursor() as cursor:
+        cursor.execute(sql, given)
+        return sorted(Item(rank, since, source, pk) for source, since, pk in cursor.fetchall())[:limit]
 
 
 def _in_order(branch: Branch, after: Item | None = None) -> QuerySet[Any]:
     """The rows of a branch, or those after a place."""
-    ordered = branch.rows.order_by(branch.since, "pk")
+    ordered = _of_one(branch).order_by(branch.since, "pk")
     if after is None:
         return ordered
     _, since, source, pk = after
@@ -332,5 +372,34 @@ def _in_order(branch: Branch, after: Item | None = None) -> QuerySet[Any]:
     return ordered.filter(TupleGreaterThan(Tuple(branch.since, F("pk")), (since, last)))
 
 
-def _together(parts: Sequence[QuerySet[Any]]) -> Any:
-    return parts[0].union(*parts[1:], all=True)
+def _of_one(branch: Branch) -> QuerySet[Any]:
+    """The rows of a branch; within `_all_of` those of one team and type after the other."""
+    if branch.among is None:
+        return branch.rows
+    return branch.rows.filter(team=RawSQL("of.team", ()), task_type=RawSQL("of.task_type", ()))
+
+
+def _apart(branch: Branch) -> list[QuerySet[Any]]:
+    """The rows of a branch, of each team and type for itself."""
+    if branch.among is None:
+        return [branch.rows]
+    return [branch.rows.filter(team=team, task_type=task_type) for team, task_type in branch.among]
+
+
+def _all_of(branches: Sequence[Branch], select: Callable[[Branch], QuerySet[Any]]) -> tuple[str, list[Any]]:
+    """SQL for what is selected of all branches, and its parameters; empty if that is nothing.
+
+    LATERAL, so that PostgreSQL plans the tasks of all teams and types at once: planning takes longer than reading them.
+    """
+    parts: list[str] = []
+    parameters: list[Any] = []
+    for each in branches:
+        with suppress(EmptyResultSet):
+            sql, given = select(each).query.sql_with_params()
+            if each.among is not None:
+                of = "unnest(%s::text[], %s::text[]) AS of (team, task_type)"
+                sql = f"SELECT those.* FROM {of}, LATERAL ({sql}) those"  # noqa: S608 (the ORM's)
+                parameters += map(list, zip(*each.among, strict=True))
+            parts.append(f"({sql})")
+            parameters += given
+    return " UNION ALL ".join(parts), parameters

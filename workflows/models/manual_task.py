@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from django.conf import settings
@@ -27,11 +28,12 @@ DUE = Coalesce("due_at", "expires_at")
 PERMISSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
+@cache
 def has_able_assignee() -> Q:
     """Whether the user who claimed a task can still decide it: active staff, with the permission, in its team.
 
     While they are away, whether their deputy can, who must not be away, too. If not, the claim does not count;
-    otherwise only a superuser could help until the task expires.
+    otherwise only a superuser could help until the task expires. Made once: that takes Django longer than to run it.
     """
     in_team = Q(is_superuser=True) | Q(team="") | Q(groups__name=F("team"))
     return Exists(_assignee_with(DECIDE).filter(in_team)) | Q(Exists(_assignee_with(RESOLVE)), team=OPERATIONS)

@@ -16,6 +16,7 @@ from tests.workflows.admin.conftest import Login, ours
 from tests.workflows.admin.tasks import task, url
 from tests.workflows.features.outages.services import open_circuit
 from workflows.console import looks
+from workflows.health import needs_a_person as needs
 from workflows.models import Pace
 
 LOOK = {looks.BACKGROUND: "1"}
@@ -31,7 +32,8 @@ PAGES: dict[str, Callable[[], Any]] = {
 
 @pytest.fixture(autouse=True)
 def _one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No turn of the clock during a test."""
+    """No turn of the clock during a test, and nothing shared with the one before."""
+    monkeypatch.setattr(looks, "_shared", [])
     monkeypatch.setattr(looks, "LOOKS", {name: sql.replace(" / ", " / 1e12 / ") for name, sql in looks.LOOKS.items()})
 
 
@@ -85,6 +87,39 @@ def test_where_something_changes_all_the_time_a_page_is_made_twice_at_once_and_t
     assert look(client, "", seen).status_code == 200, "a clock that was set back keeps nothing from anybody"
 
 
+def test_looks_share_figures_of_the_same_news_and_each_user_sees_them_by_their_own_rights(as_: Login) -> None:
+    boss, approver = as_("superuser"), as_("approver")
+    seen = {each: each.get("/admin/").context["look"] for each in (boss, approver)}
+    open_circuit("payments")
+    rows.parked()
+    task()
+    of_boss, of_approver = (look(each, "", seen[each]) for each in (boss, approver))
+    assert of_boss.context["glance"] is of_approver.context["glance"], "read once"
+    assert ">payments</a> has been down" in of_boss.content.decode()
+    assert "a service has been down" in of_approver.content.decode()
+    assert ">payments<" not in of_approver.content.decode()
+    assert boss.get("/admin/").context["glance"] is not of_boss.context["glance"], "a person's page has its own"
+
+
+def test_in_a_storm_looks_share_figures_for_a_moment_and_what_came_since_is_their_next_news(
+    as_: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boss, calm, now = as_("superuser"), as_("operations"), 1_800_000_000
+    monkeypatch.setattr(looks, "time", lambda: now)
+    monkeypatch.setattr(looks, "monotonic", lambda: now)
+    seen, task_1 = boss.get("/admin/").context["look"], task()
+    first = look(boss, "", seen)
+    seen_calm = calm.get("/admin/").context["look"]
+    now, task_2 = now + 5, task()
+    second = look(boss, "", first.context["look"])
+    shown = [each.context["glance"].tasks.number for each in (first, second)]
+    assert (task_1.pk < task_2.pk, shown) == (True, [1, 1])
+    assert second.context["look"].startswith(first.context["look"][:16]), "it has not seen the second task"
+    assert look(calm, "", seen_calm).context["glance"].tasks.number == 2, "whose page had no news gets all of them"
+    now += looks.EVERY + looks.SHARED
+    assert look(boss, "", second.context["look"]).context["glance"].tasks.number == 2
+
+
 def test_a_page_that_a_person_loads_is_made_whatever_it_says_to_have_seen(as_: Login) -> None:
     client = as_("superuser")
     seen = client.get("/admin/").context["look"]
@@ -100,7 +135,8 @@ def test_what_changes_while_a_page_is_made_is_news_for_its_next_look(
     as_: Login, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = as_("superuser")
-    monkeypatch.setattr("workflows.console.needs_a_person.needs.count", lambda asked: task().pk)
+    meanwhile = "workflows.console.needs_a_person.needs.page_and_count"
+    monkeypatch.setattr(meanwhile, lambda asked, after: (needs.Page([], None), task().pk))
     seen = client.get("/admin/needs-a-person/").context["look"]
     assert look(client, "needs-a-person/", seen).status_code == 200
 

@@ -255,14 +255,14 @@ def test_neither_questions_nor_messages_of_errors_are_shown(as_: Login) -> None:
 
 def test_what_is_dealt_with_while_the_page_is_read_is_left_out(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
     gone, stays = given_up(HOUR), given_up()
-    read = needs.page
+    read = needs.page_and_count
 
-    def page(*args: Any, **kwargs: Any) -> needs.Page:
+    def page(*args: Any, **kwargs: Any) -> tuple[needs.Page, int]:
         found = read(*args, **kwargs)
         FollowUp.objects.filter(workflow=gone).delete()
         return found
 
-    monkeypatch.setattr(needs, "page", page)
+    monkeypatch.setattr(needs, "page_and_count", page)
     assert [line.workflow for line in shown(as_("support"))] == [stays.pk]
 
 

@@ -15,9 +15,7 @@ from workflows.features.operator_api import proposals
 from workflows.features.operator_api.acts import ACTS, seen_of_task, seen_of_workflow, version_of
 from workflows.health import bounded
 from workflows.health.counts import Counts
-from workflows.health.for_whom import Whose
 from workflows.health.health import judge
-from workflows.health.needs_a_person import Asked, groups
 from workflows.models import BulkOperation, ManualTask, Proposal, Workflow
 from workflows.operations.bulk_verbs import verbs
 from workflows.telling import history, patient, words
@@ -174,7 +172,7 @@ def counts(read: Counts, user: User) -> Json:
             for name, count in shown.items()
             if home.may_follow(count.link, user)
         },
-        "for_you": number(home.number_for_you(user, read, groups(Asked(user, whose=Whose.YOU), most=bounded.limit()))),
+        "for_you": number(home.for_you(user, read, most=0)[1]),
     }
 
 
