@@ -84,6 +84,7 @@ class First:
     age: SafeString
     number: str = ""
     is_overdue: bool = False
+    patient: str = ""  # masked
 
 
 def _lines(
@@ -94,7 +95,7 @@ def _lines(
         yield from feature.first_lines(user)
     yield from (_of_group(each) for each in groups if each.charged)
     for each in needs_a_person_rows.lines(items):
-        yield First(each.asks, each.url, each.whose, words.age_of(each.since), "", each.is_overdue)
+        yield First(each.asks, each.url, each.whose, words.age_of(each.since), "", each.is_overdue, each.patient)
     yield from (_of_group(each) for each in groups if not (each.charged or each.asks_nobody))
 
 
