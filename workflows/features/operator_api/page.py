@@ -129,6 +129,9 @@ class ProposalAdmin(ConsoleAdmin):
     def render(self, request: HttpRequest, template: str, row: Any, **context: Any) -> TemplateResponse:
         if context.get("verb") == APPROVE and _act(row).is_dangerous:
             context["verb"] = replace(context["verb"], dangerous=True)
+        if context.get("verb"):
+            told = [f"{label}: {value}" for label, value in _facts_of_task(row, request.user)]
+            context["consequences"] = [*context["consequences"], *told]
         return super().render(request, template, row, **context)
 
     def page(self, request: HttpRequest, row: Proposal) -> dict[str, Any]:
@@ -142,6 +145,7 @@ class ProposalAdmin(ConsoleAdmin):
             ("Proposed at", words.clock(row.asked_at)),
             ("Lapses at", words.clock(row.lapses_at) if row.state == State.ASKED else ""),
             ("Decided by", decided),
+            ("Reason of the decision", proposals.why_closed(row)),
         ]
         is_open = row.state == State.ASKED and not proposals.why_over(row)
         target = _act(row).find(row.row) if is_open else None
@@ -152,6 +156,7 @@ class ProposalAdmin(ConsoleAdmin):
             "url": _url_of(row),
             "url_label": f"{_act(row).noun.capitalize()} {row.row}",
             "consequences": list(_act(row).consequences(target)) if target is not None else [],
+            "task_facts": _facts_of_task(row, request.user),
         }
 
     # --- Columns --------------------------------------------------------------------------------
@@ -176,6 +181,14 @@ class ProposalAdmin(ConsoleAdmin):
     @admin.display(description="Reason")
     def why(self, row: Proposal) -> str:
         return words.cut(row.reason)
+
+
+def _facts_of_task(row: Proposal, user: Any) -> list[tuple[str, str]]:
+    """The task's question and facts, for users who may decide it: only they see them on its page, too."""
+    if row.state != State.ASKED or row.verb not in (Proposal.Verb.APPROVE, Proposal.Verb.REJECT):
+        return []
+    task = operations.decidable(user).filter(pk=row.row).first()
+    return [("Question", task.question), *((label, words.value(value)) for label, value in task.facts)] if task else []
 
 
 def _url_of(row: Proposal) -> str:

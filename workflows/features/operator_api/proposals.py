@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import psycopg
+from django.contrib.admin.models import LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError
 from django.db.models import F, Q, QuerySet, Value
@@ -43,9 +44,12 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 LAPSES = timedelta(hours=24)
+# Between the clocks of a decision and of the log that it is written to.
+AT_ONCE = timedelta(minutes=1)
 # Open ones of a key: more would be no help to those who decide them.
 MOST_OPEN = 50
 CHANGED = "It has changed since this was proposed, so nobody can approve it: do not approve it, and look at it."
+MEANWHILE = "An account was closed or changed at this moment, or it has lapsed: nothing is done. Look at it again."
 Verb, State = Proposal.Verb, Proposal.State
 
 
@@ -204,7 +208,28 @@ def _open(proposal_id: int, seen: Collection[int]) -> Proposal:
 
 
 def _decide(asked: Proposal, state: Proposal.State, user: User | None = None) -> None:
-    Proposal.objects.filter(pk=asked.pk).update(state=state, decided_by=user)  # the trigger sets the time
+    try:
+        Proposal.objects.filter(pk=asked.pk).update(state=state, decided_by=user)  # the trigger sets the time
+    except IntegrityError as error:
+        if isinstance(error.__cause__, psycopg.errors.CheckViolation) and not error.__cause__.diag.constraint_name:
+            raise NotAllowed(MEANWHILE) from None  # the trigger refuses what has changed since `_why_not` has looked
+        raise
+
+
+def why_closed(asked: Proposal) -> str:
+    """Why it was refused or withdrawn, as its person said; empty if it was neither, or that is deleted."""
+    if asked.state not in (State.REFUSED, State.WITHDRAWN) or not asked.decided_at:
+        return ""
+    if asked.workflow_id:
+        ends = (Event.Kind.PROPOSAL_REFUSED, Event.Kind.PROPOSAL_WITHDRAWN)
+        told = Event.objects.filter(workflow=asked.workflow_id, kind__in=ends, detail__proposal=asked.pk)
+        return "".join(told.order_by("id").values_list("detail__reason", flat=True)[:1])
+    # The log, which has no number of the proposal, is written in the transaction that decides it.
+    what = f"Proposal {asked.state}, by the API key {asked.api_key.name}. "
+    at = (asked.decided_at - AT_ONCE, asked.decided_at + AT_ONCE)
+    logged = LogEntry.objects.filter(user=asked.decided_by_id, object_id=str(asked.row), action_time__range=at)
+    found = logged.filter(change_message__startswith=what).order_by("-id").values_list("change_message", flat=True)
+    return "".join(found[:1]).removeprefix(what)
 
 
 # --- Why not --------------------------------------------------------------------------------------------
@@ -259,6 +284,9 @@ def _why_not(asked: Proposal, act: Act, row: Any, user: User) -> str:
 
 def to_approve(user: User) -> QuerySet[Proposal]:
     """The proposals of other people's keys that this user may approve, oldest first."""
+    # What this user may approve takes ten times as long to plan as to see that nothing is proposed.
+    if not Proposal.objects.open().exists():
+        return Proposal.objects.none()
     of_workflows = {Verb.RETRY: operations.RETRY, Verb.CANCEL: operations.CANCEL}
     may = Q(verb__in=[verb for verb, permission in of_workflows.items() if user.has_perm(permission)])
     may |= Q(verb__in=(Verb.APPROVE, Verb.REJECT), row__in=operations.decidable(user).values("pk"))

@@ -22,6 +22,7 @@ from workflows.console import find as find_page
 from workflows.console import needs_a_person, needs_a_person_rows, time_filters, workflow_page
 from workflows.console.manual_task import ManualTaskAdmin
 from workflows.console.paging import AFTER, BEFORE, is_number
+from workflows.console.workflow_filters import StepFilter
 from workflows.console.workflow_list import WorkflowAdmin, WorkflowList
 from workflows.definition import wording_of_type
 from workflows.features.bulk import operations as bulk
@@ -74,23 +75,31 @@ def _list(request: OperatorRequest) -> tuple[WorkflowAdmin, WorkflowList]:
     if not page.has_view_permission(request):
         raise PermissionDenied
     known = {getattr(each, "parameter_name", "") for each in page.list_filter}
-    if set(request.GET) - {*known, AFTER} or not is_number(request.GET.get(AFTER, "0")):
-        raise BadRequest
+    for name in request.GET:
+        if name not in {*known, AFTER} or (name == AFTER and not is_number(request.GET[AFTER])):
+            raise _invalid(name)
     try:
         found: WorkflowList = page.get_changelist_instance(request)  # type: ignore[assignment]
     except IncorrectLookupParameters as error:
         raise BadRequest from error
-    told = [getattr(each, "told", "") for each in found.filter_specs]
-    unknown = [each for each in found.filter_specs if _is_unknown(each)]
-    if time_filters.UNKNOWN in told or unknown:
-        raise BadRequest
+    for each in found.filter_specs:
+        if getattr(each, "told", "") == time_filters.UNKNOWN or _is_unknown(each):
+            raise _invalid(each.parameter_name)  # type: ignore[attr-defined]
     return page, found
 
 
 def _is_unknown(each: Any) -> bool:
-    """Whether the value is none of the filter's choices. Those of a filter that the page does not offer are its own."""
-    known = {str(value) for value, _ in each.lookup_choices}
+    """Whether the value is none of the filter's choices. Those of a filter that the page does not offer are its own.
+
+    The list's page has each step, as those of earlier releases; a program that misspells one would find nothing.
+    """
+    known = {"", *each.offered()} if isinstance(each, StepFilter) else {str(value) for value, _ in each.lookup_choices}
     return bool(each.used_parameters) and bool(known) and str(each.value()) not in known
+
+
+def _invalid(name: str) -> Problem:
+    shown = f" {name}" if name.isidentifier() and len(name) <= 40 else ""  # else it may be a patient's
+    return Problem(422, "filter_invalid", f"There is no such filter{shown}, or it has no such value.")
 
 
 @operator(GET=LOOK)
@@ -155,13 +164,12 @@ def tasks(request: OperatorRequest) -> HttpResponse:
     """What needs a person, by the filters and in the order of “For you”, a page at a time."""
     if not any(map(request.user.has_perm, needs_a_person.PERMISSIONS)):
         raise PermissionDenied
-    choices, given = needs_a_person.filters_of(request)
+    _, given = needs_a_person.filters_of(request)
     place = request.GET.get(AFTER, "")
     after = needs.place(place)
-    if {*request.GET} - {*choices, AFTER} or {**request.GET.dict(), AFTER: ""} != {**given, AFTER: ""}:
-        raise BadRequest
-    if place and after is None:
-        raise BadRequest
+    for name, value in request.GET.items():
+        if (after is None and value) if name == AFTER else given.get(name) != value:
+            raise _invalid(name)
     shown, number = needs_a_person.read(needs_a_person.asked_by(request.user, given), given, after)
     following = urlencode({**given, AFTER: str(shown.next)}) if shown.next else ""
     return JsonResponse(
@@ -243,7 +251,8 @@ def all_proposals(request: OperatorRequest) -> HttpResponse:
 @operator(GET=LOOK)
 def proposal(request: OperatorRequest, number: int) -> HttpResponse:
     """A proposal of the key's person: what became of it."""
-    return JsonResponse(telling.proposal(_own(request, number)))
+    asked = _own(request, number)
+    return JsonResponse({**telling.proposal(asked), "decision_reason": proposals.why_closed(asked)})
 
 
 @operator(POST=PROPOSE)

@@ -249,11 +249,58 @@ def test_what_nobody_can_approve_any_more_keeps_nobody_from_proposing_it(gone: s
     assert other.propose("retry", workflow=row.pk)["state"] == "asked"
 
 
+def page_of(client: Client, number: int) -> str:
+    return client.get(f"/admin/workflows/proposal/{number}/change/").content.decode()
+
+
+def test_why_a_bulk_operation_was_refused_stands_on_its_proposal(anna: Program, ben: Client) -> None:
+    rows.failed()
+    asked = {"verb": "retry", "filters": {"state": "failed"}}
+    made = anna.post("bulk-previews", asked, 201)
+    number = anna.post(
+        "proposals", {"verb": "bulk", "bulk": made["id"], "version": made["version"], "reason": "They hang."}
+    )["id"]
+    assert anna.get(f"proposals/{number}")["decision_reason"] == ""
+    decide(ben, number, "refuse", "Not before the mend.")
+    assert anna.get(f"proposals/{number}")["decision_reason"] == "Not before the mend."
+    assert "<dd>Not before the mend.</dd>" in page_of(ben, number)
+
+
+def test_whoever_may_decide_the_task_sees_its_facts_with_the_proposal_and_nobody_else(anna: Program) -> None:
+    ben, eve = browser(person("ben", "approver")), browser(person("eve", "support lead"))
+    task = rows.open_task(rows.waiting(task=False), question="May it?", facts=[["Answers", "Fever: no"]])
+    number = anna.propose("approve", task=task.pk)["id"]
+    asks = f"/admin/workflows/proposal/{number}/approve/"
+    for html in (page_of(ben, number), ben.get(asks).content.decode()):
+        assert "May it?" in html
+        assert "Fever: no" in html
+    assert "Fever" not in page_of(eve, number) + eve.get(asks, follow=True).content.decode()
+
+
+def test_an_account_that_is_closed_at_the_moment_of_the_approval_is_told_in_words(
+    anna: Program, ben: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = rows.failed()
+    number = anna.propose("retry", workflow=row.pk)["id"]
+    decided = proposals._decide
+
+    def close_first(*args: Any) -> None:
+        User.objects.filter(username="anna").update(is_active=False)
+        decided(*args)
+
+    monkeypatch.setattr(proposals, "_decide", close_first)
+    assert "An account was closed or changed at this moment" in decide(ben, number)
+    assert (Workflow.objects.get(pk=row.pk).status, Proposal.objects.get().state) == ("FAILED", "asked")
+
+
 def test_a_colleague_refuses_it_and_its_person_withdraws_it(anna: Program, ben: Client) -> None:
     first, second = (anna.propose("retry", workflow=rows.failed().pk)["id"] for _ in range(2))
     assert "It is refused" in decide(ben, first, "refuse", "Not now.")
     assert anna.post(f"proposals/{second}/withdraw", {"reason": "A mistake."}, 200)["state"] == "withdrawn"
     assert anna.post(f"proposals/{second}/withdraw", {"reason": "A mistake."}, 409)["code"] == "refused"
+    reasons = [anna.get(f"proposals/{each}")["decision_reason"] for each in (first, second)]
+    assert reasons == ["Not now.", "A mistake."]
+    assert "<dt>Reason of the decision</dt><dd>Not now.</dd>" in page_of(ben, first)
     kinds = Event.objects.exclude(kind="proposed").values_list("kind", "actor", "detail__proposed_by")
     assert set(kinds) == {("proposal_refused", "ben", "anna"), ("proposal_withdrawn", "anna", None)}
     assert Program(person("carl", "support lead")).get(f"proposals/{first}", 404)["code"] == "not_found"

@@ -69,12 +69,34 @@ def test_pages_have_each_row_once_while_others_come(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    "query", ["email=a@b.example", "state=lost", "failed=then", "preset=attention", "after=x", "order=by-name", "o=1"]
+    "query",
+    [
+        "email=a@b.example",
+        "step=chrage",
+        "state=lost",
+        "failed=then",
+        "preset=attention",
+        "after=x",
+        "order=by-name",
+        "o=1",
+    ],
 )
 def test_a_filter_or_value_that_there_is_not_is_refused(query: str) -> None:
     rows.failed()
-    assert Program(person("anna", "support")).get(f"workflows?{query}", 422)["code"] == "filter_invalid"
-    assert Program(person("ben", "support")).get(f"tasks?{query}", 422)["code"] == "filter_invalid"
+    for program, of in (Program(person("anna", "support")), "workflows"), (Program(person("ben", "support")), "tasks"):
+        told = program.get(f"{of}?{query}", 422)
+        assert told["code"] == "filter_invalid"
+        assert f"filter {query.partition('=')[0]}," in told["detail"]
+
+
+def test_a_name_that_may_be_a_patients_is_not_repeated() -> None:
+    told = Program(person("anna", "support")).get("workflows?nina@example.com=1", 422)
+    assert (told["code"], "nina" in str(told)) == ("filter_invalid", False)
+
+
+def test_each_step_of_a_definition_is_a_value() -> None:
+    row = rows.failed(current_step="charge")
+    assert ids(Program(person("anna", "support")).get("workflows?step=charge")) == [row.pk]
 
 
 def test_one_workflow_its_history_and_its_ledger_are_what_its_page_tells(as_: Login) -> None:
