@@ -255,17 +255,20 @@ def _where(row: ManualTask) -> dict[str, str]:
 
 
 def _answer(row: ManualTask) -> dict[str, Any]:
-    """The answer by the history, if the question was about a call or its undo."""
-    if dialogue_for(row) is APPROVAL:
+    """For whom a deputy decided, and the answer by the history, if the question was about a call or its undo."""
+    if row.decided_at is None:
         return {}
     events = Event.objects.filter(workflow=row.workflow_id, detail__task=row.pk).order_by("id")
     by_kind = {event.kind: event for event in events}
     taken_back = by_kind.get(Event.Kind.RETRACTED)
     if not (decision := by_kind.get(Event.Kind.APPROVED) or by_kind.get(Event.Kind.REJECTED)):
         return {}
+    deputy_for = {"deputy_for": decision.detail.get("deputy_for", "")}
+    if dialogue_for(row) is APPROVAL:
+        return deputy_for
     said = words.SAID.get(decision.detail.get("said", ""), decision.get_kind_display())
     fields = words.answered(decision.detail, wording_of_type(row.workflow.workflow_type))
-    return {"said": ": ".join(filter(None, (said, fields))), "taken_back": taken_back}
+    return {"said": ": ".join(filter(None, (said, fields))), "taken_back": taken_back, **deputy_for}
 
 
 def _could_have_decided(row: ManualTask, user: User) -> bool:

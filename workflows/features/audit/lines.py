@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import partial
 from heapq import merge
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from django.utils import timezone
 
 from workflows.extension import installed
 from workflows.health import bounded
-from workflows.models import Access, Event, Search
+from workflows.models import Access, Deputy, Event, Search
 from workflows.telling.audited import DID, LOOKED, Rows, Source, by_people
 from workflows.users import named
 
@@ -50,11 +51,12 @@ def _logged_by(rows: Rows, name: str) -> Rows:
 
 
 ACCESSES = Source(0, LOOKED, Access.objects.all, workflow="workflow")
+ACTS = Source(2, DID, lambda: by_people(Event.objects.all()), workflow="workflow")
 # No joins: they would lose the index's order, and the lines about deleted workflows.
 OURS = (
     ACCESSES,
     Source(1, LOOKED, Search.objects.all),
-    Source(2, DID, lambda: by_people(Event.objects.all()), workflow="workflow"),
+    ACTS,
     Source(
         4,
         DID,
@@ -65,8 +67,22 @@ OURS = (
 )
 
 
-def sources() -> tuple[Source, ...]:
-    return (*OURS, *(source for each in installed() for source in each.audited))
+def sources(person: str = "") -> Iterator[Source]:
+    """The tables; of a person also what each deputy has done for them, while they were away."""
+    yield from OURS
+    yield from (source for each in installed() for source in each.audited)
+    for row in Deputy.objects.filter(absent__in=named(person)).select_related("deputy") if person else ():
+        yield replace(ACTS, rows=partial(_of_deputy, row), of_person=_for)
+
+
+def _of_deputy(row: Deputy) -> Rows:
+    """The events of a deputy: an index has those of a person by time."""
+    by = Event.objects.filter(actor=row.deputy.get_username(), at__gte=row.begins_at, at__lt=row.ends_at)
+    return by_people(by)
+
+
+def _for(rows: Rows, name: str) -> Rows:
+    return rows.filter(detail__deputy_for=name)
 
 
 class Line(NamedTuple):
@@ -78,7 +94,7 @@ class Line(NamedTuple):
 
 def lines(asked: Asked, *, before: Place | None = None, limit: int) -> list[Line]:
     """The newest lines that match, or the newest before a position."""
-    found = [line for source in sources() for line in _read(source, asked, before, limit)]
+    found = [line for source in sources(asked.person) for line in _read(source, asked, before, limit)]
     return sorted(found, key=lambda line: line.place, reverse=True)[:limit]
 
 
@@ -127,7 +143,9 @@ def reveals(asked: Asked) -> list[tuple[date, str, int]]:
 
 def every_line(asked: Asked, *, size: int = 1_000) -> Iterator[Line]:
     """All lines that match, newest first. Reads `size` rows of a table at a time."""
-    return merge(*(_all(source, asked, size) for source in sources()), key=lambda line: line.place, reverse=True)
+    return merge(
+        *(_all(source, asked, size) for source in sources(asked.person)), key=lambda line: line.place, reverse=True
+    )
 
 
 def _all(source: Source, asked: Asked, size: int) -> Iterator[Line]:

@@ -76,6 +76,9 @@ def test_pages_say_who_stands_in_and_for_whom_it_was_decided(as_: Login) -> None
     assert "ada. Away: bob cannot decide it" in text(lead, page)
     User.objects.filter(pk=bob.pk).update(is_staff=True)
     operations.approve(task.pk, user=bob, answer={})
+    assert "by bob , for ada at" in text(lead, page)
     assert "by bob, for ada" in text(lead, f"/admin/workflows/workflow/{task.workflow_id}/change/")
-    assert "bob, for ada" in text(as_("auditor"), "/admin/audit/")
+    for query in ("", "?person=ada", "?person=bob"):
+        assert "bob, for ada" in text(as_("auditor"), f"/admin/audit/{query}")
+    assert "bob, for ada" not in text(as_("auditor"), "/admin/audit/?person=eve")
     assert ManualTask.objects.get().decided_by == bob
