@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 class DeputiesExtension(Extension):
     def home(self, request: HttpRequest, read: Counts) -> Iterable[Panel]:
-        rows = operations.now_of(request.user.pk)
-        return [Panel("needs", "admin/workflows/deputies/home.html", {"away": rows})] if rows else []
+        rows = operations.now_of(request.user)
+        if not rows:
+            return []
+        useless, me = operations.useless(rows), request.user.pk
+        told = {"useless": useless, "leaving": operations.leaving(rows) - useless}
+        # Of others a lead is told only what goes wrong.
+        wrong = useless | told["leaving"]
+        away = [row for row in rows if me in (row.absent_id, row.deputy_id) or row.pk in wrong]
+        return [Panel("needs", "admin/workflows/deputies/home.html", {"away": away, **told})] if away else []
 
     def views(self) -> Mapping[str, Callable[..., HttpResponseBase]]:
         from workflows.features.deputies import page

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 LONGEST, FURTHEST = timedelta(days=180), timedelta(days=365)
 # Four eyes ask for it as long as something is undecided from its time; few workflows are so old.
 KEPT = timedelta(days=400)
+# The most that a page shows.
+SHOWN = 100
 
 
 def appoint(absent_id: int, *, user: User, deputy: int, until: datetime, begins: datetime | None = None) -> str:
@@ -111,10 +113,11 @@ def open_ones() -> QuerySet[Deputy]:
     return rows.select_related("absent", "deputy").order_by("begins_at", "id")
 
 
-def now_of(user_id: int | None) -> list[Deputy]:
-    """Those that hold now, and in which this user is one of the two."""
-    is_one = Q(absent=user_id) | Q(deputy=user_id)
-    return list(Deputy.objects.now().filter(is_one).select_related("absent", "deputy").order_by("ends_at", "id"))
+def now_of(user: Any) -> list[Deputy]:
+    """Those that hold now, and in which this user is one of the two; for a lead all."""
+    is_one = Q() if user.has_perm(ASSIGN) else Q(absent=user.pk) | Q(deputy=user.pk)
+    found = Deputy.objects.now().filter(is_one).select_related("absent", "deputy").order_by("ends_at", "id")
+    return list(found[:SHOWN])
 
 
 def useless(rows: Collection[Deputy]) -> set[int]:
@@ -131,6 +134,14 @@ def useless(rows: Collection[Deputy]) -> set[int]:
             for each in absences
         )
     }
+
+
+def leaving(rows: Collection[Deputy]) -> set[int]:
+    """The keys of those of these whose deputy lacks now a right or a team for an open task of the other."""
+    now = [row for row in rows if row.begins_at <= timezone.now()]
+    theirs = ManualTask.objects.open().filter(assignee__in={row.absent_id for row in now})
+    left = set(theirs.free().order_by().values_list("assignee", flat=True).distinct())
+    return {row.pk for row in now if row.absent_id in left}
 
 
 def forget(after: int = 0) -> Slice:

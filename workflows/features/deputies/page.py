@@ -21,9 +21,6 @@ from workflows.features.deputies import operations
 from workflows.models.manual_task import deciders
 from workflows.operations.guards import ASSIGN
 
-# The rows of a page.
-SHOWN = 100
-
 
 class DeputyForm(forms.Form):
     """Who is away (for leads only), who stands in, and when. No user is preselected."""
@@ -65,13 +62,14 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
             form.add_error(None, str(refusal))
     may_set_all = user.has_perm(ASSIGN)
     rows = operations.open_ones()
-    shown = list((rows if may_set_all else rows.filter(Q(absent=user) | Q(deputy=user)))[:SHOWN])
+    shown = list((rows if may_set_all else rows.filter(Q(absent=user) | Q(deputy=user)))[: operations.SHOWN])
     context = {
         **site.each_context(request),
         "title": "Away: who stands in",
         "form": form,
         "rows": shown,
         "useless": operations.useless(shown),
+        "leaving": operations.leaving(shown),
         "may_set_all": may_set_all,
         "kept_days": operations.KEPT.days,
     }

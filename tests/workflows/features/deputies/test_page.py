@@ -7,7 +7,7 @@ from datetime import timedelta
 from html import unescape
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.utils import timezone
 
@@ -82,3 +82,23 @@ def test_pages_say_who_stands_in_and_for_whom_it_was_decided(as_: Login) -> None
         assert "bob, for ada" in text(as_("auditor"), f"/admin/audit/{query}")
     assert "bob, for ada" not in text(as_("auditor"), "/admin/audit/?person=eve")
     assert ManualTask.objects.get().decided_by == bob
+
+
+def test_a_deputy_who_left_the_team_or_lost_the_right_is_told_of_to_both_and_to_leads(as_: Login) -> None:
+    lead, ada, bob = as_("support lead"), person("ada"), person("bob")
+    absent, deputy, home = Client(), Client(), "/admin/"
+    absent.force_login(ada), deputy.force_login(bob)
+    team = Group.objects.create(name="clinicians")
+    team.user_set.add(ada, bob)
+    rows.open_task(rows.waiting(task=False), assignee=ada, team="clinicians")
+    ends = timezone.now() + timedelta(days=1)
+    Deputy.objects.create(absent=ada, deputy=bob, begins_at=timezone.now(), ends_at=ends, set_by="root")
+    for client in (absent, deputy, lead):
+        assert "may not decide all of" not in text(client, home) + text(client, PAGE)
+    bob.groups.remove(team)
+    for client in (absent, deputy, lead):
+        assert "may not decide all of" in text(client, home)
+        assert "may not decide all of" in text(client, PAGE)
+    User.objects.filter(pk=bob.pk).update(is_staff=False)
+    for client in (absent, lead):
+        assert "cannot decide, or is away, too" in text(client, home)
