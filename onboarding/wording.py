@@ -137,7 +137,7 @@ CODES = {
         "Your insurance does not cover this program. You can still take part and pay for it yourself.",
     ),
     "invalid_payload": CodeWords(
-        "The form has fields that are missing or wrong; the message names them.", _CHECK, asks_nobody=True
+        "The form has fields that are missing or wrong.", _CHECK, asks_nobody=True, names_fields=True
     ),
     "linked_account_missing": CodeWords(
         "The account that the patient was to make elsewhere did not come within two days.",

@@ -46,7 +46,8 @@ class CodeWords:
     Both are whole sentences. They say what happened and what can be done, and never whose fault it is. But `ours` says
     that it may be our own mistake, which many would meet, and not what this one has sent (docs/outages.md).
     `engineer`: one has to look before it is retried. `asks_nobody`: the patient was told what to do and starts again,
-    so that no member of staff has to act.
+    so that no member of staff has to act. `names_fields`: the error's message is `field: what is wrong with it; ...`,
+    by names of the payload (dotted) and without values, and staff read it.
     """
 
     staff: str
@@ -55,6 +56,7 @@ class CodeWords:
     ours: bool = False
     asks_nobody: bool = False
     engineer: bool = False
+    names_fields: bool = False
 
 
 @explain_options

@@ -74,6 +74,7 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
             asked=bool(tasks),
             to_be_mended=parked_on is not None,
             by_hand=bool(claimed_by),
+            wrong=[each.label for each in words.told_faults(workflow)],
         ),
         "caller": caller(definition, payload),
         "money": money_line(workflow, definition, payload, effects, claimed_by=claimed_by),

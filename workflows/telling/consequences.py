@@ -91,8 +91,11 @@ class Calls:
         return effect.state != KEPT and is_to_be_undone(self.definition, effect.step, effect.has_undo)
 
 
-def of_retry(workflow: Workflow, *, by_hand: Collection[str] = ()) -> Iterator[str]:
-    """What a retry of this workflow does, in sentences. `by_hand`: the names of a step whose call a person has made."""
+def of_retry(workflow: Workflow, *, by_hand: Collection[str] = (), corrected: bool = False) -> Iterator[str]:
+    """What a retry of this workflow does, in sentences. `by_hand`: the names of a step whose call a person has made.
+
+    `corrected`: what was sent is corrected with it.
+    """
     calls = Calls.of(workflow)
     code = words_for_code(calls.wording, workflow.last_error_code)
     on_record, unclear = calls.titles_of(calls.on_record()), calls.titles_of(calls.unclear())
@@ -112,7 +115,7 @@ def of_retry(workflow: Workflow, *, by_hand: Collection[str] = ()) -> Iterator[s
         yield f"Reversed before, and done again: {_list(again)}."
     if rest := [title for title in calls.not_made(by_hand) if title not in again]:
         yield f"Made where it applies: {_list(rest)}."
-    if not code.passing and not workflow.cancelled_at and not by_hand:
+    if not (code.passing or workflow.cancelled_at or by_hand or corrected):
         yield f"Why it failed: {code.staff} A retry alone may not fix that."
     yield QUESTIONS
     yield from family.of_retry(workflow)

@@ -66,13 +66,14 @@ def to_tell(
     asked: bool = False,
     to_be_mended: bool = False,
     by_hand: bool = False,
+    wrong: Sequence[str] = (),
 ) -> str:
     """What to tell the patient about a workflow, by its state.
 
     `passed_over` are the codes of failed best-effort steps, `effects` its calls. `amount`: a charge in words, if known.
     `aim`: what the patient gets in the end, if known. `asked`: it waits for one of our people. `to_be_mended`: it is
     parked at a step where many fail. `by_hand`: somebody says that the call of its step was made by hand, and nobody
-    has confirmed it.
+    has confirmed it. `wrong`: the labels of the fields that it failed for.
     """
     if by_hand:
         return PAID_BY_HAND if is_charge(definition, workflow.current_step) else DONE_BY_HAND
@@ -96,7 +97,9 @@ def to_tell(
     if state == State.CANCELLED or workflow.cancelled_at:
         return f"{LINES[State.CANCELLED]} {in_the_end}".strip()
     if state in (State.FAILED, State.COMPENSATING):
-        return f"{words_for_code(wording, workflow.last_error_code).patient} {in_the_end}".strip()
+        fields = f"Missing or wrong: {', '.join(dict.fromkeys(wrong))}." if wrong else ""
+        told = [words_for_code(wording, workflow.last_error_code).patient, fields, in_the_end]
+        return " ".join(filter(None, told))
     return f"{TO_BE_MENDED if state == State.PARKED and to_be_mended else LINES[state]} {so_far}".strip()
 
 

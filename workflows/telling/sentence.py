@@ -119,7 +119,8 @@ def why(workflow: Workflow) -> str:
     """Why it last failed, by the words for the code; a code without words is for the small print only."""
     words_of_code = known_words_for_code(wording_of_type(workflow.workflow_type), workflow.last_error_code)
     unforeseen = "Something unforeseen happened" if _error(workflow) else "no error was recorded"
-    return words.ended(words_of_code.staff if words_of_code else unforeseen)
+    wrong = [f"{each.label}: {each.wrong}" for each in words.told_faults(workflow)]
+    return " ".join([words.ended(words_of_code.staff if words_of_code else unforeseen), *wrong])
 
 
 def _error(workflow: Workflow) -> str:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from workflows import times as times_of
-from workflows.definition import WorkflowDefinition, wording_of_type
+from workflows.definition import WorkflowDefinition, definitions, wording_of_type
 from workflows.models import State, Workflow
 from workflows.models.workflow import PAUSED
-from workflows.wording import Wording, label_of_result, length
+from workflows.wording import Wording, known_words_for_code, label_of_result, length
 from workflows.wording import plain as plain
 
 MASK = "••••"
 
 # Names of fields that may be shown. Clients choose some names, and one could be an e-mail address.
 _FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_PATH = re.compile(rf"{_FIELD_NAME.pattern}(\.({_FIELD_NAME.pattern}|\d{{1,4}}))*")
+_INDEX = re.compile(r"\.\d{1,4}")
 _FIELDS_SHOWN = 100
 # Characters of a value.
 _LONGEST_SHOWN = 100
@@ -109,6 +111,28 @@ def label_of_field(definition: WorkflowDefinition, field: str) -> str:
     info = definition.correctable.find(field) if definition.correctable else None
     own = next((each.label for each in definition.wording.caller if each.path == field), None)
     return own or (info.title if info else None) or plain(field.rpartition(".")[2])
+
+
+class Fault(NamedTuple):
+    """A field of what was sent, its label, and what is wrong with it; never its value."""
+
+    field: str
+    label: str
+    wrong: str
+
+
+def told_faults(workflow: Workflow) -> list[Fault]:
+    """The fields that its last error names as missing or wrong; empty unless the words of its code say that it does.
+
+    Leaves out what does not look like a name in the definition.
+    """
+    definition = definitions().get(workflow.workflow_type)
+    code = known_words_for_code(wording_of_type(workflow.workflow_type), workflow.last_error_code)
+    if definition is None or code is None or not code.names_fields:
+        return []
+    told = (each.partition(": ") for each in workflow.last_error_message.split("; "))
+    named = [(field, wrong) for field, _, wrong in told if wrong and _PATH.fullmatch(field)]
+    return [Fault(field, label_of_field(definition, _INDEX.sub("", field)), ended(wrong)) for field, wrong in named]
 
 
 def answered(detail: Mapping[str, Any], wording: Wording) -> str:

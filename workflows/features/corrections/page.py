@@ -47,10 +47,18 @@ class _ValuesForm(ReasonForm):
 class CorrectForm(_ValuesForm):
     def __init__(self, *args: Any, row: Workflow, **kwargs: Any) -> None:
         super().__init__(*args, row=row, **kwargs)
-        correctable = corrections.correctable_of(row)
-        self.add(correctable.fields if correctable else (), required=False)
+        correctable, wrong = (
+            corrections.correctable_of(row),
+            {each.field: each.wrong for each in words.told_faults(row)},
+        )
+        self.add(sorted(correctable.fields if correctable else (), key=lambda name: name not in wrong), required=False)
         for name in self.names:
-            self.fields[name].help_text += " Leave it empty to keep that."
+            field = self.fields[name]
+            field.help_text += " Leave it empty to keep that."
+            if name in wrong:
+                field.help_text = f"Missing or wrong: {wrong[name]} {field.help_text}"
+                if not self.is_bound:  # then what is wrong with what was typed comes first
+                    field.widget.attrs["aria-invalid"] = "true"
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean()
@@ -82,11 +90,14 @@ def _ids(row: Workflow) -> list[int]:
 
 
 def _of_asking(row: Workflow) -> Iterator[str]:
-    correctable = corrections.correctable_of(row)
+    correctable, wrong = corrections.correctable_of(row), words.told_faults(row)
+    fields = correctable.fields if correctable else ()
     yield of_person(
         "Nothing is changed before another user approves it, who types the new values again, as the patient says them."
     )
-    yield from _of_change(row, correctable.fields if correctable else ())
+    if others := [label for name, label, _ in wrong if name not in fields]:
+        yield f"Missing or wrong, too, and not to be corrected here: {', '.join(others)}."
+    yield from _of_change(row, fields)
 
 
 def _of_approval(row: Workflow) -> Iterator[str]:
@@ -103,7 +114,7 @@ def _of_change(row: Workflow, fields: Collection[str]) -> Iterator[str]:
             f"{step} was done with what was sent ({', '.join(labels)}), and is not done again: there the old value "
             "stays until somebody changes it by hand."
         )
-    yield from consequences.of_retry(row)
+    yield from consequences.of_retry(row, corrected=True)
 
 
 CORRECT = Verb(
