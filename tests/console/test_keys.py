@@ -6,7 +6,8 @@ from django.utils import timezone
 
 from tests.console.conftest import Open
 from tests.workflows import rows
-from workflows.models import ManualTask
+from workflows.models import Chore, ManualTask, Workflow
+from workflows.operations import undoing
 
 FOCUS = "document.activeElement.textContent.trim()"
 
@@ -60,3 +61,15 @@ def test_on_a_phone_the_buttons_are_in_sight_and_cover_no_field(open_as: Open) -
     page.get_by_label("Reason").fill("Too heavy.")
     page.get_by_role("button", name="Reject", exact=True).tap()
     page.get_by_text("Rejected: task").wait_for()
+
+
+def test_an_undo_goes_when_its_time_is_over_and_the_page_says_what_has_become_of_the_workflow(open_as: Open) -> None:
+    Chore.objects.get_or_create(pk=undoing.CHORE)
+    task = rows.open_task(rows.waiting(task=False), undoable=True)
+    page = open_as("approver", f"/admin/workflows/manualtask/{task.pk}/change/")
+    page.click("button[value=approve]")
+    assert page.locator("button:text-is('Undo')").count() == 2
+    Workflow.objects.filter(pk=task.workflow_id).update(status="FAILED", completed_at=timezone.now())
+    page.wait_for_selector("[data-undo-for]", state="detached", timeout=60_000)
+    page.wait_for_selector("#live:has-text('Failed')", timeout=60_000)
+    assert page.locator("button:text-is('Undo')").count() == 0

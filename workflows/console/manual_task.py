@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, cast
 from urllib.parse import quote as urlquote
 
@@ -12,6 +13,7 @@ from django.core.exceptions import BadRequest, PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from workflows import operations
@@ -36,6 +38,8 @@ from workflows.wording import words_for_step
 OPEN = ManualTask.State.OPEN
 # The tag of a message about a decision that can be undone; the task's number follows.
 UNDO = "undo-"
+# So long after a decision its page looks again by itself: a worker takes the workflow up when no undo is left.
+SETTLES = timedelta(seconds=undoing.UNDO_FOR + 20)
 UNDOABLE = f"You can undo it for {undoing.UNDO_FOR} seconds, unless it is about to expire."
 
 
@@ -84,7 +88,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         ] + super().get_urls()
 
     def tags_of(self, request: HttpRequest, row_id: Any) -> str:
-        return f"{UNDO}{row_id}" if undoing.can_undo(row_id, cast("User", request.user)) else ""
+        return f"{UNDO}{row_id}" if undoing.seconds_left(row_id, cast("User", request.user)) else ""
 
     def workflow_of(self, row: ManualTask) -> int:
         return row.workflow_id
@@ -99,6 +103,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         refusal = operations.why_not_decide(row, request.user) if may else ""
         decides = may and not refusal
         following = next_task.after(request, row) if decides and dialogue_for(row) is APPROVAL else None
+        left = undoing.seconds_left(row.pk, request.user)
         asks_lead = open_to_decide and ASK_LEAD.is_for(request.user)
 
         def url_if(offered: bool, page: str) -> str:
@@ -132,7 +137,9 @@ class ManualTaskAdmin(ConsoleAdmin):
             "next": following,
             "skip_url": self.url_of("change", following.first) + next_task.query(request) if following else "",
             "next_url": self.url_of("decide", row) + next_task.query(request, next="1"),
-            "undo_url": url_if(undoing.can_undo(row.pk, request.user), "undo"),
+            "undo_url": url_if(left > 0, "undo"),
+            "undo_for": round(left * 1000),
+            "is_settling": row.decided_at is not None and timezone.now() - row.decided_at < SETTLES,
             "final": UNDOABLE if row.undoable else dialogue_for(row).final,
             **_answer(row),
             "money": _money(row) if request.user.has_perm("workflows.view_workflow") else "",

@@ -80,11 +80,13 @@ def undo(task_id: int, *, user: User) -> str:
     return f"Undone: task {task_id} is open again."
 
 
-def can_undo(task_id: int, user: User) -> bool:
-    """Whether `user` can undo the decision of a task at this moment."""
-    sql = f"""SELECT 1 FROM workflows_manualtask
+def seconds_left(task_id: int, user: User) -> float:
+    """How long `user` can still undo the decision of a task; 0 if that is over, or was never so."""
+    sql = f"""SELECT extract(epoch FROM decided_at + interval '{UNDO_FOR} s' - clock_timestamp())::float
+                FROM workflows_manualtask
                WHERE id = %s AND held IS NOT NULL AND decided_by_id = %s AND {_CAN_BE_UNDONE}"""  # noqa: S608 (ours)
-    return fetch_one(sql, (task_id, user.pk)) is not None
+    found = fetch_one(sql, (task_id, user.pk))
+    return max(found[0], 0.0) if found else 0.0
 
 
 def store_due(after: int = 0) -> Slice:

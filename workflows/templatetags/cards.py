@@ -17,6 +17,7 @@ from django.utils.text import capfirst
 
 from workflows import times
 from workflows.extension import Panel
+from workflows.operations.undoing import UNDO_FOR
 from workflows.wording import of_person
 
 register = template.Library()
@@ -41,6 +42,12 @@ def show(context: RequestContext, panel: Panel) -> SafeString:
 def undo_of(message: Message) -> str:
     """The number of the task whose decision a message announces, if it can be undone; else empty."""
     return (message.extra_tags or "").partition("undo-")[2]
+
+
+@register.simple_tag
+def undo_for() -> int:
+    """How long such a decision can be undone, in milliseconds: the message is shown as soon as it is made."""
+    return UNDO_FOR * 1000
 
 
 @register.filter

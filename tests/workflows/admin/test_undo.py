@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from django.test import Client
+from django.utils import timezone
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import IN_DOUBT, page, task, url, words
+from workflows.console.manual_task import SETTLES
 from workflows.models import Chore, ManualTask, Signal
 from workflows.operations import undoing
 
@@ -52,3 +56,14 @@ def test_an_undo_that_comes_too_late_says_so(as_: Login) -> None:
     ManualTask.objects.update(decided_at="2020-01-01T00:00:00Z")
     assert "the decision stands" in client.post(url(row, "undo"), follow=True).content.decode()
     assert ManualTask.objects.get().state == "approved"
+
+
+def test_the_button_says_how_long_it_stays_and_the_page_looks_again_until_the_workflow_goes_on(as_: Login) -> None:
+    client = as_("approver")
+    row = task(undoable=True)
+    assert 'id="live"' not in page(client, row), "somebody is deciding"
+    of_message, of_page = map(int, re.findall(r'data-undo-for="(\d+)"', decided(client, row, decision="approve")))
+    assert 0 < of_page <= of_message == undoing.UNDO_FOR * 1000
+    assert 'id="live" data-at-rest="no"' in page(client, row)
+    ManualTask.objects.update(decided_at=timezone.now() - SETTLES)
+    assert 'id="live" data-at-rest="yes"' in page(client, row)

@@ -94,6 +94,17 @@ document.addEventListener("DOMContentLoaded", () => {
   if (fold) fold.open = localStorage.getItem("engineer") === "true";
 });
 
+// An undo goes when its time is over, and a page that looks again then does so at once.
+document.addEventListener("DOMContentLoaded", () => {
+  const undo = "[data-undo-for]";
+  const lefts = [...document.querySelectorAll(undo)].map((each) => Number(each.dataset.undoFor));
+  if (!lefts.length) return;
+  window.setTimeout(() => {
+    for (const each of document.querySelectorAll(undo)) each.remove();
+    document.dispatchEvent(new Event("look"));
+  }, Math.min(...lefts));
+});
+
 // The server writes times, and reads those that people type, by the reader's clock: this says which one that is.
 const secure = window.location.protocol === "https:" ? "; secure" : "";
 document.cookie = `zone=${Intl.DateTimeFormat().resolvedOptions().timeZone}; path=/; max-age=31536000; samesite=lax${secure}`;

@@ -151,5 +151,6 @@
     shown = live().innerHTML;
     next();
     document.addEventListener("visibilitychange", next);
+    document.addEventListener("look", refresh);
   });
 })();
