@@ -27,7 +27,9 @@ from workflows.definition import definitions
 from workflows.extension import installed
 from workflows.models import Attempt, ManualTask, State, Workflow
 from workflows.models.workflow import PAUSED
+from workflows.state.parking import turn_at
 from workflows.telling import consequences, money, patient, words
+from workflows.telling.sentence import cause_of
 from workflows.telling.steps import step_of
 from workflows.templatetags.cards import short
 from workflows.wording import name_of_code
@@ -62,10 +64,10 @@ RUN_NOW = Verb(
     ),
     form=OptionalReasonForm,
     consequences=lambda row: [
-        f"A worker takes it up at once instead of at {words.clock(row.invisible_until)}.",
+        f"A worker takes it up at once{_instead_of(words.next_attempt_at(row))}.",
         _if_it_does_not_help(row),
     ],
-    done="It is due now.",
+    done="A worker was told to take it up now.",  # still true once one has, whatever came of it
 )
 
 CANCEL = Verb(
@@ -90,7 +92,18 @@ def _open_tasks(row: Workflow) -> QuerySet[ManualTask]:
     return ManualTask.objects.open().filter(workflow=row.pk).order_by("pk")
 
 
+def _instead_of(at: datetime | None) -> str:
+    return f" instead of at {words.clock(at)}" if at else ""
+
+
 def _if_it_does_not_help(row: Workflow) -> str:
+    if row.parked_on and row.waiting_for == turn_at(row.parked_on):
+        return f"If the {row.parked_on} service has no place for another call, it waits for its turn again."
+    if row.parked_on:
+        cause = cause_of(row)
+        down = "the step is not mended" if cause else f"the {row.parked_on} service counts as down"
+        told = f"While {down}, no call is made before the next trial, and the workflow is parked again."
+        return f"{told} An engineer has “Try now”, on the page of the {'step' if cause else 'service'}."
     if row.waiting_for or not (row.retry_count or row.compensating):
         return "What it waits for has not happened yet: unless it happens first, it will wait again as before."
     if row.compensating:
@@ -249,9 +262,9 @@ class WorkflowAdmin(ChoosesMany):
     def next_attempt(self, row: Workflow) -> SafeString | str:
         if row.status != Workflow.Status.PENDING or row.state == State.RUNNING:
             return ""
-        if row.waiting_for == PAUSED:
-            return "when resumed"
-        return "due" if row.invisible_until <= timezone.now() else short(row.invisible_until)
+        if (at := words.next_attempt_at(row)) is None:
+            return "when resumed" if row.waiting_for == PAUSED else "after that"
+        return "due" if at <= timezone.now() else short(at)
 
     @admin.display(description="Error")
     def error(self, row: Workflow) -> SafeString | str:

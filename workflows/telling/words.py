@@ -113,6 +113,16 @@ def label_of_field(definition: WorkflowDefinition, field: str) -> str:
     return own or (info.title if info else None) or plain(field.rpartition(".")[2])
 
 
+def next_attempt_at(row: Workflow) -> datetime | None:
+    """When a worker takes a workflow up by itself; None if that hangs on something else: a pause, a service, a cause.
+
+    What is parked is due in the end, too, so that nothing is parked for ever: that is no next attempt.
+    """
+    is_parked = bool(row.parked_on) and row.invisible_until > timezone.now()
+    waits = row.status != Workflow.Status.PENDING or row.waiting_for == PAUSED or is_parked
+    return None if waits else row.invisible_until
+
+
 class Fault(NamedTuple):
     """A field of what was sent, its label, and what is wrong with it; never its value."""
 

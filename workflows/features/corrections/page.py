@@ -47,10 +47,8 @@ class _ValuesForm(ReasonForm):
 class CorrectForm(_ValuesForm):
     def __init__(self, *args: Any, row: Workflow, **kwargs: Any) -> None:
         super().__init__(*args, row=row, **kwargs)
-        correctable, wrong = (
-            corrections.correctable_of(row),
-            {each.field: each.wrong for each in words.told_faults(row)},
-        )
+        correctable = corrections.correctable_of(row)
+        wrong = {each.field: each.wrong for each in words.told_faults(row)}
         self.add(sorted(correctable.fields if correctable else (), key=lambda name: name not in wrong), required=False)
         for name in self.names:
             field = self.fields[name]

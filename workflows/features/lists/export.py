@@ -71,7 +71,7 @@ def _cells(page: WorkflowAdmin, row: Any) -> list[object]:
         page.step(row),
         page.attempt(row),
         page.waits_for(row),
-        _utc(row.invisible_until if row.status == Workflow.Status.PENDING else None),
+        _utc(words.next_attempt_at(row)),
         capfirst(name_of_code(page.error_told(row))),
         row.money,
         _utc(row.created_at),

@@ -45,7 +45,7 @@ def listed(page: WorkflowAdmin, row: Any) -> Json:
         "attempts": row.attempt_number or 0,
         "failures": row.retry_count,
         "waiting_for": page.waits_for(row),
-        "next_attempt_at": row.invisible_until if row.status == Workflow.Status.PENDING else None,
+        "next_attempt_at": words.next_attempt_at(row),
         "code": row.last_error_code if error else "",
         "error": capfirst(error.replace("_", " ")),
         "money": row.money,

@@ -51,7 +51,7 @@ def _show(user: User, options: dict[str, Any]) -> dict[str, Any]:
     said = [each.says(row, newest) for each in installed()]
     told = standing(row, newest, undone_steps(definition, effects), cause_of(row), said)
     pending = row.status == Workflow.Status.PENDING
-    next_attempt = row.invisible_until.isoformat(timespec="seconds") if pending and row.waiting_for != PAUSED else ""
+    next_attempt = at.isoformat(timespec="seconds") if (at := words.next_attempt_at(row)) else ""
     lines = [
         history.line(event, wording_of(definition))
         for event in Event.objects.filter(workflow=row).order_by("-id")[:EVENTS_SHOWN]

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
@@ -14,11 +15,13 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_, parcels
 from tests.workflows.admin.tasks import words
+from tests.workflows.features.operator_api.people import Program
 from tests.workflows.features.outages.services import circuit, open_circuit, trial_is_due
 from workflows import times
 from workflows.features.outages import health as services
 from workflows.features.outages import service_page as page_module
 from workflows.models import CircuitEvent, Service, Workflow
+from workflows.state.parking import turn_at
 
 __all__ = ["as_", "parcels"]
 
@@ -246,3 +249,20 @@ def test_a_hold_and_a_trial_say_what_they_do(as_: Login) -> None:
     said = shown(client, f"{SERVICES}programs/try_now/")
     assert f"One workflow calls programs at once instead of at {at(service.retry_at)}." in said
     assert "The hold of some-engineer ends." in said
+
+
+def test_a_parked_workflow_has_no_next_attempt_of_its_own_and_run_now_says_what_it_does_not_do(as_: Login) -> None:
+    (row,), support = parked(), as_("support")
+    listed = " ".join(support.get("/admin/workflows/workflow/").content.decode().split())
+    assert 'field-next_attempt">after that' in listed
+    program = Program(User.objects.get(username="some-support"))
+    assert program.get("workflows")["workflows"][0]["next_attempt_at"] is None
+    asked = support.get(f"/admin/workflows/workflow/{row.pk}/run_now/").context["consequences"]
+    assert asked[0] == "A worker takes it up at once."
+    assert "While the programs service counts as down, no call is made" in asked[1]
+    assert "An engineer has “Try now”, on the page of the service." in asked[1]
+    done = support.post(f"/admin/workflows/workflow/{row.pk}/run_now/", follow=True).content.decode()
+    assert "A worker was told to take it up now." in done
+    (turn,) = parked(waiting_for=turn_at("programs"))
+    told = support.get(f"/admin/workflows/workflow/{turn.pk}/run_now/").context["consequences"]
+    assert "no place for another call" in told[1]
