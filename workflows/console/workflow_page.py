@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from workflows import authors
@@ -17,7 +18,8 @@ from workflows.console.phases import phases
 from workflows.definition import definitions, wording_of
 from workflows.effects import IN_DOUBT, KEPT, NOT_DONE, recorded_key
 from workflows.extension import Note, installed
-from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, Workflow
+from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, Pause, Workflow
+from workflows.models.workflow import PAUSED
 from workflows.search import find as finding
 from workflows.telling import history, words
 from workflows.telling.money import money_line
@@ -74,6 +76,7 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
             asked=bool(tasks),
             to_be_mended=parked_on is not None,
             by_hand=bool(claimed_by),
+            paused_until=_paused_until(workflow),
             wrong=[each.label for each in words.told_faults(workflow)],
         ),
         "caller": caller(definition, payload),
@@ -101,6 +104,12 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
         "payload": sent(definition, payload),
         "context": words.masked_fields(context),
     }
+
+
+def _paused_until(workflow: Workflow) -> datetime | None:
+    if workflow.waiting_for != PAUSED:
+        return None
+    return Pause.objects.filter(workflow=workflow.pk).values_list("until", flat=True).first()
 
 
 def events_of(workflow: Workflow, before: str) -> tuple[list[Event], int | None]:

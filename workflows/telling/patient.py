@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.db.models import Case, Expression, Func, JSONField, TextField, Value, When
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast, JSONArray
+from django.utils import timezone
 from django.utils.text import capfirst
 
 from workflows.charges import Charge, ChargeState, judged
 from workflows.definition import WorkflowDefinition, definitions, value_at, wording_of, wording_of_type
 from workflows.engine import undo_question
 from workflows.models import Attempt, Effect, Event, ManualTask, State, StepOutcome, Workflow
+from workflows.models.workflow import PAUSED
 from workflows.operations import amounts
 from workflows.postgres.statements import fetch_all
 from workflows.telling import words
@@ -33,6 +36,8 @@ LINES = {
     State.FAILED: "",
     State.COMPENSATING: "",
 }
+# Replaces what the step waits for while a person has paused it: nothing of that is under way.
+IS_PAUSED = "Our team has paused this to look at it, and goes on with it after that."
 # Replaces the sentence for an outage if a workflow waits for the repair of a step at which many fail.
 TO_BE_MENDED = f"There is a technical problem on our side, and we go on when it is mended. {_NOTHING_TO_DO}"
 # Sentences about a charge, for patients of failed or cancelled workflows. They follow the ledger, not only the state:
@@ -67,13 +72,15 @@ def to_tell(
     to_be_mended: bool = False,
     by_hand: bool = False,
     wrong: Sequence[str] = (),
+    paused_until: datetime | None = None,
 ) -> str:
     """What to tell the patient about a workflow, by its state.
 
     `passed_over` are the codes of failed best-effort steps, `effects` its calls. `amount`: a charge in words, if known.
     `aim`: what the patient gets in the end, if known. `asked`: it waits for one of our people. `to_be_mended`: it is
     parked at a step where many fail. `by_hand`: somebody says that the call of its step was made by hand, and nobody
-    has confirmed it. `wrong`: the labels of the fields that it failed for.
+    has confirmed it. `wrong`: the labels of the fields that it failed for. `paused_until`: the end that somebody has
+    named for its pause, if known.
     """
     if by_hand:
         return PAID_BY_HAND if is_charge(definition, workflow.current_step) else DONE_BY_HAND
@@ -84,6 +91,10 @@ def to_tell(
     charges = judged(definition, of_charges, reversing=workflow.compensating and not is_undecided)
     so_far = _so_far(charges, amount, state, aim)
     in_the_end = _undecided(charges) if is_undecided else _in_the_end(charges, workflow, asked=asked)
+    if state == State.WAITING and workflow.waiting_for == PAUSED:
+        is_to_come = paused_until is not None and paused_until > timezone.now()
+        by = f"We expect that by {words.day(paused_until)}." if paused_until and is_to_come else ""
+        return " ".join(filter(None, [IS_PAUSED, by, so_far]))
     if state == State.WAITING:
         waiting = words_for_step(wording, workflow.current_step).waiting
         own = "Our team is checking something before we go on. " + _NOTHING_TO_DO if asked else LINES[state]

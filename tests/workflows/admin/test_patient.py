@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from onboarding.samples import Kind, sample
 from onboarding.workflow import ONBOARDING
 from workflows.console.phases import phases
 from workflows.models import Effect, State, Workflow
+from workflows.models.workflow import PAUSED
 from workflows.operations.amounts import amount
 from workflows.telling.patient import aim_told, caller, to_tell
 from workflows.telling.steps import StepLine
+from workflows.telling.words import day
 from workflows.wording import Money, StepWords, Wording
 
 AT = datetime(2023, 11, 28, tzinfo=UTC)
@@ -95,6 +98,15 @@ def test_while_it_waits_it_says_for_what() -> None:
     assert "clinician" in told("waiting", current_step="request_clinical_review", asked=True)
     assert "Our team is checking" in told("waiting", current_step="start_visit", asked=True)
     assert "waiting for something" in told("waiting", current_step="start_visit")
+
+
+def test_while_a_person_has_paused_it_it_promises_nothing_of_what_it_waited_for() -> None:
+    told_in = "Our team has paused this to look at it, and goes on with it after that."
+    row = workflow("waiting", current_step="request_clinical_review", waiting_for=PAUSED)
+    tomorrow = timezone.now() + timedelta(days=1)
+    assert to_tell(ONBOARDING, row, asked=True) == told_in
+    assert to_tell(ONBOARDING, row, paused_until=AT) == told_in, "its time is over"
+    assert to_tell(ONBOARDING, row, paused_until=tomorrow) == f"{told_in} We expect that by {day(tomorrow)}."
 
 
 def test_a_caller_is_verified_by_parts_of_what_was_sent() -> None:

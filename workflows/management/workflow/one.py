@@ -12,7 +12,6 @@ from workflows.errors import NotAllowed
 from workflows.extension import installed
 from workflows.management.workflow.subcommand import Subcommand, number
 from workflows.models import Attempt, Effect, Event, ManualTask, Workflow
-from workflows.models.workflow import PAUSED
 from workflows.operations import two_people
 from workflows.operations.guards import VIEW, require
 from workflows.telling import consequences, history, money, words
