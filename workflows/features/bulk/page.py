@@ -119,7 +119,10 @@ class BulkOperationAdmin(ConsoleAdmin):
 
     @admin.display(description="What became of them")
     def became(self, row: Any) -> str:
-        return "see its page" if row.became is None else bulk_operations.results(row, row.became)
+        if row.became is None:
+            return "see its page"
+        told = bulk_operations.results(row, row.became), *bulk_operations.not_done(row, row.counted)
+        return ", ".join(filter(None, told))
 
     @admin.display(description="Asked by")
     def asked_by(self, row: BulkOperation) -> str:

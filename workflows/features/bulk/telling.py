@@ -107,9 +107,13 @@ def _how_far(row: BulkOperation, counted: dict[str, int]) -> str:
         if done == row.selected
         else f"{done:,} of {row.selected:,}"
     )
-    others = [f"{counted[each]:,} {label(row, each).lower()}" for each in (Outcome.SKIPPED, Outcome.FAILED)]
-    rest = "; ".join(each for each in others if not each.startswith("0 "))
-    return f"{which} {'is' if done == 1 else 'are'} {done_to(row)}{f'; {rest}' if rest else ''}."
+    return f"{which} {'is' if done == 1 else 'are'} {'; '.join([done_to(row), *not_done(row, counted)])}."
+
+
+def not_done(row: BulkOperation, counted: Mapping[str, int]) -> list[str]:
+    """How many items it was not done to, for each outcome that has some."""
+    outcomes = (each for each in (Outcome.SKIPPED, Outcome.FAILED) if counted[each])
+    return [f"{counted[each]:,} {label(row, each).lower()}" for each in outcomes]
 
 
 def done_to(row: BulkOperation) -> str:

@@ -124,6 +124,8 @@ def test_what_became_of_the_items_is_told_while_it_changes_and_decides_the_colou
     page = client.get(f"{of_it}?became=failed").content.decode()
     assert (page.count("Failed again</span>"), page.count("Complete</span>")) == (3, 0)
     assert looks(8) == (True, "good", "8 complete")
+    made.items.filter(row=failing[0].pk).update(outcome="failed")
+    assert ">7 complete, 1 ended in an error<" in client.get(url).content.decode()
 
 
 def test_what_became_of_very_many_costs_two_pages_an_item_and_the_list_looks_at_no_more(
