@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import Future
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from sys import getsizeof
 from typing import Any
 from uuid import UUID
@@ -58,21 +58,21 @@ _WITH_SEARCH_KEYS = f"WITH {_LIMITS}, {_ENTERED}, {_KEYED} {_RESULT}"
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """A submission that waits to be stored, and its answer."""
+    """A submission that waits to be stored, and its answer.
+
+    `size` is roughly the bytes that it takes: its text, of one to four bytes a character, and each row's overhead.
+    """
 
     submission: Submission
     linking_id: str | None
     hashes: list[bytes]
     answer: Future[Entry]
+    key: UUID = field(init=False)
+    size: int = field(init=False)
 
-    @property
-    def key(self) -> UUID:
-        return self.submission.key
-
-    @property
-    def size(self) -> int:
-        """Roughly the bytes that it takes: its text, of one to four bytes a character, and each row's overhead."""
-        return getsizeof(self.submission.payload.text) + 500
+    def __post_init__(self) -> None:
+        self.key = self.submission.key
+        self.size = getsizeof(self.submission.payload.text) + 500
 
     @property
     def is_answered(self) -> bool:
