@@ -30,6 +30,7 @@ from onboarding.samples import Sample, samples
 from workflows import operations, times
 from workflows.console import links
 from workflows.errors import NotAllowed
+from workflows.features.cases import of_cause
 from workflows.features.cases import operations as cases
 from workflows.features.pace import operations as pace
 from workflows.models import Access, CircuitEvent, Event, ManualTask, State, WorkerProcess, Workflow
@@ -53,6 +54,7 @@ ACT_AFTER = (8, 95)
 AT_ONCE = 6
 PATIENCE, PATIENCE_PER_SUBMISSION = 120.0, 0.5
 CAUSE = Cause(MOVING.name, "save_new_address", REFUSED)
+NOTE = "The profiles team has rolled its release back: moves of that afternoon can be retried."
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,8 +322,9 @@ def _hold(week: Week, who: Who) -> None:
     why = "The profiles service refuses addresses."
     pace.hold_queue(key, user=engineer, until=timezone.now() + timedelta(hours=2), reason=why)
     pace.release_queue(key, user=engineer, reason="It takes them again.")
+    of_cause.add_note(CAUSE, user=who("support lead"), reason=NOTE)
     said = f"Until {times.both(since + timedelta(hours=2), dated=True)}. {why}"
     with transaction.atomic(), _what_is_on_record_changes("workflows_circuitevent"):
-        new = CircuitEvent.objects.filter(pk__gt=last, service=key)
+        new = CircuitEvent.objects.filter(pk__gt=last, service__in=(key, CAUSE.name))
         new.filter(kind=CircuitEvent.Kind.HELD).update(at=since, reason=said)
-        new.filter(kind=CircuitEvent.Kind.RELEASED).update(at=until)
+        new.filter(kind__in=(CircuitEvent.Kind.RELEASED, CircuitEvent.Kind.NOTED)).update(at=until)

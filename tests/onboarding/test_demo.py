@@ -210,6 +210,7 @@ SAYS = {
     "A pause that is over": "somebody has to resume it.",
     "Trends of a week": "Change of address",
     "An incident": "Change of address: held by demo-engineer",
+    "An incident of two days ago": "The profiles team has rolled its release back",
     "A bulk operation": "Failed again",
     "Parked": "insurance",
 }
