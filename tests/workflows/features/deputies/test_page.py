@@ -78,6 +78,9 @@ def test_pages_say_who_stands_in_and_for_whom_it_was_decided(as_: Login) -> None
     operations.approve(task.pk, user=bob, answer={})
     assert "by bob , for ada at" in text(lead, page)
     assert "by bob, for ada" in text(lead, f"/admin/workflows/workflow/{task.workflow_id}/change/")
+    rows.event(task.workflow, "noted", actor="bob")
+    of_ada = as_("auditor").get("/admin/audit/?person=ada&sort=did").context["lines"]
+    assert [line.who for line in of_ada] == ["bob, for ada"], "not what he does in his own place"
     for query in ("", "?person=ada", "?person=bob"):
         assert "bob, for ada" in text(as_("auditor"), f"/admin/audit/{query}")
     assert "bob, for ada" not in text(as_("auditor"), "/admin/audit/?person=eve")
