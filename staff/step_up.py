@@ -1,4 +1,4 @@
-"""Before an action that cannot be undone users confirm their identity, unless they did so in the last ten minutes.
+"""Before an action that weighs users confirm their identity, unless they did so in the last ten minutes.
 
 It happens before the form opens. A form that is sent too late is not stored: the user has to send it again.
 """
