@@ -75,8 +75,8 @@ def test_whoever_undoes_it_has_the_task_back_and_may_decide_otherwise(anna: User
     row, task = waiting()
     ManualTask.objects.update(assignee=anna)
     undoing.approve(task.pk, user=anna)
-    assert undoing.can_undo(task.pk, anna)
-    assert not undoing.can_undo(task.pk, ben)
+    assert undoing.seconds_left(task.pk, anna)
+    assert not undoing.seconds_left(task.pk, ben)
     with pytest.raises(NotAllowed, match="anna has decided it, and only they"):
         undoing.undo(task.pk, user=ben)
     assert undoing.undo(task.pk, user=anna) == f"Undone: task {task.pk} is open again."
@@ -97,7 +97,7 @@ def test_what_is_not_undone_in_time_stands_and_is_not_late(anna: User, seconds: 
     _, task = waiting()
     undoing.approve(task.pk, user=anna)
     decided_ago(seconds)
-    assert not undoing.can_undo(task.pk, anna)
+    assert not undoing.seconds_left(task.pk, anna)
     with pytest.raises(NotAllowed, match="The 10 seconds for an undo are over"):
         undoing.undo(task.pk, user=anna)
     assert store_due() == 1
@@ -126,7 +126,7 @@ def test_nothing_is_held_where_no_undo_is_possible_or_it_could_be_late(anna: Use
             Chore.objects.filter(pk=undoing.CHORE).update(due_at=timezone.now() - timedelta(seconds=undoing.MARGIN))
     undoing.approve(task.pk, user=anna)
     assert Signal.objects.get().name == task.signal_name
-    assert not undoing.can_undo(task.pk, anna)
+    assert not undoing.seconds_left(task.pk, anna)
     with pytest.raises(NotAllowed, match="the decision stands"):
         undoing.undo(task.pk, user=anna)
 

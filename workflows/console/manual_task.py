@@ -24,13 +24,14 @@ from workflows.console.dialogues import APPROVAL, ON_EXPIRY, DecisionForm, answe
 from workflows.console.needs_a_person_rows import is_overdue, is_stranded
 from workflows.console.paging import is_number
 from workflows.console.task_verbs import ASK_LEAD, ASSIGN, RETRACT
-from workflows.definition import definitions, wording_of_type
+from workflows.definition import definitions, value_at, wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
 from workflows.errors import NotAllowed
 from workflows.health.for_whom import SEE_WORKFLOWS
 from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.models.manual_task import OPERATIONS
 from workflows.operations import payments, undoing
+from workflows.operations.answers import reason_for_history
 from workflows.telling import family, patient, words
 from workflows.telling.money import money_line
 from workflows.wording import words_for_step
@@ -103,6 +104,7 @@ class ManualTaskAdmin(ConsoleAdmin):
         refusal = operations.why_not_decide(row, request.user) if may else ""
         decides = may and not refusal
         following = next_task.after(request, row) if decides and dialogue_for(row) is APPROVAL else None
+        sees_facts = decides or _could_have_decided(row, request.user)
         left = undoing.seconds_left(row.pk, request.user)
         asks_lead = open_to_decide and ASK_LEAD.is_for(request.user)
 
@@ -127,10 +129,9 @@ class ManualTaskAdmin(ConsoleAdmin):
             "assign_url": url_if((may or assigns) and not operations.why_not_assign(row, request.user), "assign"),
             "release_url": url_if((may or assigns) and not operations.why_not_release(row, request.user), "release"),
             "ask_lead_url": url_if(asks_lead and not (assigns or row.lead_asked_at), "ask_lead"),
-            # Facts may contain patient data: only users who may decide the task, or could have decided it, see them.
-            "facts": [(label, words.value(value)) for label, value in row.facts]
-            if decides or _could_have_decided(row, request.user)
-            else None,
+            # Facts may contain patient data, and the reason what they say: see `_could_have_decided`.
+            "facts": [(label, words.value(value)) for label, value in row.facts] if sees_facts else None,
+            "reason": row.reason if sees_facts else reason_for_history(row, row.reason),
             **(self._forms(row) if decides else {}),
             **(_retry(row, request.user) if decides else {}),
             # Answers about calls are looked up one by one, so no next task is offered.
@@ -142,7 +143,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             "is_settling": row.decided_at is not None and timezone.now() - row.decided_at < SETTLES,
             "final": UNDOABLE if row.undoable else dialogue_for(row).final,
             **_answer(row),
-            "money": _money(row) if request.user.has_perm("workflows.view_workflow") else "",
+            **(_of_workflow(row) if request.user.has_perm(SEE_WORKFLOWS) else {}),
             "handed_over": _handed_over(row),
             **_where(row),
             **confirming.ticket(row),
@@ -236,10 +237,14 @@ def _retry(row: ManualTask, user: User) -> dict[str, str]:
     return {"retry": dialogue_for(row).retry, "charged_again": payments.sum_of(again) if again else ""}
 
 
-def _money(row: ManualTask) -> str:
+def _of_workflow(row: ManualTask) -> dict[str, str]:
+    """Whom it is about, masked, and the money."""
     effects = Effect.objects.filter(workflow=row.workflow_id).defer("error_message").order_by("id")
     payload = Workflow.objects.values_list("payload", flat=True).get(pk=row.workflow_id)
-    return money_line(row.workflow, definitions().get(row.workflow.workflow_type), payload, list(effects))
+    definition = definitions().get(row.workflow.workflow_type)
+    first = definition.wording.caller[:1] if definition else ()
+    about = patient.masked_by(row.workflow.workflow_type, value_at(payload, first[0].path)) if first else ""
+    return {"about": about, "money": money_line(row.workflow, definition, payload, list(effects))}
 
 
 def _handed_over(row: ManualTask) -> Event | None:
@@ -279,7 +284,7 @@ def _answer(row: ManualTask) -> dict[str, Any]:
 
 
 def _could_have_decided(row: ManualTask, user: User) -> bool:
-    """Whether the task was decided, and this user had the right to decide it."""
+    """Whether the task was decided, and this user had the right to decide it: they may see the facts."""
     if row.decided_at is None or not _may_decide(user):
         return False
     same = ManualTask.objects.filter(pk=row.pk)

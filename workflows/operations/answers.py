@@ -16,7 +16,7 @@ from workflows.errors import NotAllowed
 from workflows.models import Effect, Event, ManualTask, Workflow
 from workflows.operations import answer_models
 from workflows.postgres.jsonb import Unstorable, as_json
-from workflows.redaction import field_errors, masked_reference, private_part
+from workflows.redaction import field_errors, masked_reference, private_part, scrub
 from workflows.wording import words_for_code
 
 
@@ -174,3 +174,22 @@ def recorded_answer(task: ManualTask) -> dict[str, Any]:
     decided = Event.objects.filter(workflow=task.workflow_id, detail__task=task.pk, detail__has_key="said")
     event = decided.order_by("id").last()
     return {"said": event.detail["said"]} if event else {}
+
+
+def reason_for_history(task: ManualTask, reason: str) -> str:
+    """The reason of a decision as everybody who sees the workflow may read it.
+
+    A step's question shows values of what was sent to those who decide, who repeat them: the history has them masked,
+    as the error of a rejection has. The engine's questions show none.
+    """
+    return without_values(task.workflow_id, reason) if task.undoable else reason
+
+
+def without_values(workflow_id: int | None, reason: str) -> str:
+    """A reason without what was sent about the patient."""
+    rows = Workflow.objects.filter(pk=workflow_id) if workflow_id is not None and reason else Workflow.objects.none()
+    known = rows.values_list("workflow_type", "payload").first()
+    if known is None:
+        return scrub(reason)
+    definition = definitions().get(known[0])
+    return scrub(reason, private_part(known[1], definition.public_fields if definition else ()))

@@ -13,6 +13,7 @@ from onboarding.wording import STEPS
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import offered, page, task, words
+from workflows.models import ManualTask, Workflow
 from workflows.wording import StepWords
 
 PRICE = {"checkout": {"amount_cents": 14500, "currency": "USD"}}
@@ -82,4 +83,9 @@ def test_an_unclear_call_says_where_to_look_with_a_search_and_an_example(
     html = page(as_("approver"), row)
     assert "Where to look In the bank's list." in words(html)
     assert f'href="https://bank.example.com/?q={workflow.key}%3Aexecute_checkout"' in html
+    Workflow.objects.update(payload={**PRICE, "patient": {"email": "ada@example.com"}})
+    ManualTask.objects.update(facts=[["What we know", "Nothing."], ["Idempotency key of the call", "k-1"]])
+    html = page(as_("superuser"), row)
+    assert "Customer a•••@example.com" in words(html) or "Patient a•••@example.com" in words(html)
+    assert '<code id="fact-2">k-1</code> <button type="button" class="button scripted" data-copy="fact-2">Copy' in html
     assert "For example ch_" in html

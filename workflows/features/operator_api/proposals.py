@@ -20,12 +20,12 @@ from django.db.models import F, Q, QuerySet, Value
 from django.utils import timezone
 
 from workflows import operations
-from workflows.definition import definitions
 from workflows.errors import NotAllowed
 from workflows.features.operator_api.acts import ACTS, Act, version_of
 from workflows.models import ApiKey, Event, Proposal, Workflow
 from workflows.models.clock import ClockTimestamp
 from workflows.models.deputy import count_as_one
+from workflows.operations import answers
 from workflows.operations.bulk_verbs import verbs
 from workflows.operations.guards import (
     BULK,
@@ -38,7 +38,6 @@ from workflows.operations.guards import (
     why_not_second,
 )
 from workflows.operations.two_people import YOUNGEST
-from workflows.redaction import private_part, scrub
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -90,7 +89,7 @@ def propose(
     if refusal := act.why_not(row, user) or act.why_not_propose(row, user):
         raise NotAllowed(refusal)
     workflow_id = row.pk if isinstance(row, Workflow) else getattr(row, "workflow_id", None)
-    reason = without_values(workflow_id, stated(reason))
+    reason = answers.without_values(workflow_id, stated(reason))
     try:
         with short_transaction():
             if Proposal.objects.open().filter(api_key=key).count() >= MOST_OPEN:
@@ -132,17 +131,6 @@ def _instead(
     if name == "proposal_one_open":
         raise NotAllowed("That is proposed already, and waits for a person.") from None
     raise error
-
-
-def without_values(workflow_id: int | None, reason: str) -> str:
-    """A program's reason, without what was sent about the patient."""
-    if workflow_id is None:
-        return scrub(reason)
-    known = Workflow.objects.filter(pk=workflow_id).values_list("workflow_type", "payload").first()
-    if known is None:
-        return scrub(reason)
-    definition = definitions().get(known[0])
-    return scrub(reason, private_part(known[1], definition.public_fields if definition else ()))
 
 
 def _record(asked: Proposal, kind: Event.Kind, user: User, what: str, reason: str) -> None:

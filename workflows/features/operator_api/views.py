@@ -35,6 +35,7 @@ from workflows.health.for_whom import SEE_WORKFLOWS
 from workflows.ingress.bounds import LOOK, PROPOSE
 from workflows.ingress.signal_bodies import refuse_other_fields, text_of
 from workflows.models import ManualTask, Proposal, Workflow
+from workflows.operations import answers
 from workflows.operations.task_rules import read_task
 from workflows.postgres.jsonb import Document
 from workflows.search import find as finding
@@ -259,7 +260,7 @@ def proposal(request: OperatorRequest, number: int) -> HttpResponse:
 def withdraw(request: OperatorRequest, number: int) -> HttpResponse:
     """Withdraw a proposal of the key's person that waits; 409 if it is decided."""
     asked = _own(request, number)
-    reason = proposals.without_values(asked.workflow_id, _reason(_body(request, "reason")))
+    reason = answers.without_values(asked.workflow_id, _reason(_body(request, "reason")))
     proposals.close(asked.pk, user=request.user, seen=[number], reason=reason)
     return JsonResponse(telling.proposal(_own(request, number)))
 
