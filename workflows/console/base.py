@@ -176,7 +176,7 @@ class ConsoleAdmin(ModelAdmin):
                 workflow_id, actor=request.user.get_username(), in_background=BACKGROUND in request.headers
             )
         verbs = () if self.why_nothing(row) else self.verbs
-        possible = [v for v in verbs if v.applies(row) and v.is_for(request.user)]
+        possible = [v.of(row) for v in verbs if v.applies(row) and v.is_for(request.user)]
         barred = {verb: why for verb in possible if (why := verb.why_not(row, request.user))}
         # The last one: what a feature has begun, such as a correction or a pause, comes before a retry.
         main = next((verb for verb in reversed(possible) if verb.leads(row)), None)
@@ -194,7 +194,8 @@ class ConsoleAdmin(ModelAdmin):
                 "title": f"{self.opts.verbose_name} {row.pk}".capitalize(),
                 "verbs": [(verb, self.url_of(verb.slug, row)) for verb in offered],
                 "main": main,
-                "barred": [(verb.label, why) for verb, why in barred.items()],
+                "barred": [(verb.label, why) for verb, why in barred.items() if not verb.rare],
+                "barred_rare": [(verb.label, why) for verb, why in barred.items() if verb.rare],
                 **context,
             },
         )
@@ -223,8 +224,8 @@ class ConsoleAdmin(ModelAdmin):
             request,
             "admin/workflows/confirm.html",
             row,
-            verb=verb,
-            asks=(verb.asks or f"{verb.label} {{}}").format(self.name_of(row)),
+            verb=(named := verb.of(row)),
+            asks=(named.asks or f"{named.label} {{}}").format(self.name_of(row)),
             consequences=verb.consequences(row),
             form=form,
             hidden=[(name, each) for name, ids in seen.items() for each in ids],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from django import forms
@@ -86,7 +86,7 @@ class Verb:
     something away from a patient, and looks like it. `main`: what the row most likely needs; the last one possible is
     the page's primary button, and the first of all. `rare`: a link instead of a button. `permission`: one of several is
     enough. `shows`: the answer to the POST shows what the operation returns, with this sentence below. `key`: of the
-    keyboard, for its page.
+    keyboard, for its page. `named`: of a row, a name at the end of the label and of `asks`.
     """
 
     slug: str
@@ -105,6 +105,16 @@ class Verb:
     main: bool | Callable[[Any], bool] = False
     shows: str = ""
     key: str = ""
+    named: Callable[[Any], str] | None = None
+
+    def of(self, row: Any) -> Verb:
+        """The verb as a page of this row names it."""
+        if self.named is None:
+            return self
+        name = self.named(row)
+        return replace(
+            self, label=f"{self.label} {name}".strip(), asks=f"{self.asks or f'{self.label} {{}}'} {name}".strip()
+        )
 
     def leads(self, row: Any) -> bool:
         """Whether it may be the row's primary button: none is red."""

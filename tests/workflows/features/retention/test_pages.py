@@ -98,6 +98,8 @@ def test_while_an_erasure_waits_each_of_its_workflows_says_so_to_those_who_may_e
         of_each = page(lead, f"{WORKFLOWS}/{each.pk}/change/")
         assert all(said in of_each for said in (waits, "Ticket 812.", "Once another user approves it,", link))
         assert f"{WORKFLOWS}/{each.pk}/ask_erasure/" not in of_each, "it is asked for already"
+        folded = of_each.partition('<details data-key="barred">')[2].partition("</details>")[0]
+        assert "Ask to erase: " in folded
     assert waits not in page(as_("support"), f"{WORKFLOWS}/{row.pk}/change/")
     rows.legal_hold(other)
     held = f"It cannot be approved now. Nothing is erased before all of it can be. Workflow {other.pk}: a legal hold"
