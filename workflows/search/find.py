@@ -89,9 +89,10 @@ def find(text: str, *, actor: str, api_key: str = "") -> Found:
     """
     readings = list(_readings(text.strip()))
     by: dict[int, list[str]] = {}
-    for each in readings:
+    for each in readings:  # of each definition: several have an e-mail address
         for pk in {pk for pk, *_ in fetch_all(each.sql, {**each.parameters, "limit": SHOWN + 1})}:
             by.setdefault(pk, []).append(each.label)
+    by = {pk: list(dict.fromkeys(labels)) for pk, labels in by.items()}
     found = [pk for (pk,) in fetch_all(_THESE, {"found": list(by), "limit": SHOWN + 1})] if by else []
     refused = _refused(readings)
     hits = len(found) + len(refused)
@@ -126,6 +127,7 @@ def others_of(
     by: dict[int, list[str]] = {}
     for pk, hash_ in fetch_all(_BY_HASH, {"hashes": list(labels), "limit": limit}) if labels else ():
         by.setdefault(pk, []).append(labels[bytes(hash_)])
+    by = {pk: list(dict.fromkeys(found_by)) for pk, found_by in by.items()}  # while a hash is by two keys
     newest = sorted(by.keys() - {workflow_id}, reverse=True)
     tried = [known[kind].label or kind for kind, found in readings.items() if found]
     return Found(newest[:shown], tried, more=len(newest) > shown, by=by)

@@ -13,12 +13,13 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 
+from onboarding.workflow import ONBOARDING
 from tests import postgres
 from tests.postgres import without_triggers
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
-from workflows.definition import definitions
+from workflows.definition import WorkflowDefinition, definitions
 from workflows.intake.submissions import enter
 from workflows.models import Effect, Search, Workflow
 from workflows.postgres.jsonb import document_of
@@ -27,6 +28,8 @@ from workflows.search import find as finding
 pytestmark = pytest.mark.usefixtures("letters")
 
 FIND = "/admin/find/"
+# Another type by which the same people are found.
+AGAIN = WorkflowDefinition(name="again", steps=[rows.review], search_keys=ONBOARDING.search_keys)
 EMAIL = "canary-4c1d@example.com"
 PHONE = "+15550102323"
 
@@ -101,7 +104,7 @@ def test_what_reads_as_an_email_address_is_looked_for_as_nothing_else(as_: Login
 
 def test_a_family_that_shares_a_phone_is_told_apart(as_: Login, settings: Any) -> None:
     """In the list, and on the page of one: whom each is about, what was charged, and which key it was found by."""
-    settings.WORKFLOWS = ["onboarding.workflow.ONBOARDING"]
+    settings.WORKFLOWS = ["onboarding.workflow.ONBOARDING", f"{__name__}.AGAIN"]
     definitions.cache_clear()
     jane, john = [
         enter(
@@ -120,7 +123,9 @@ def test_a_family_that_shares_a_phone_is_told_apart(as_: Login, settings: Any) -
     charge = {"step": "execute_checkout", "state": "done", "result": {"charge_id": "ch_1"}, "attempt": 1}
     Effect.objects.create(workflow_id=john, idempotency_key="k", **charge)
     support = as_("support")
-    told = said(find(support, PHONE))
+    answer = find(support, PHONE)
+    told = said(answer)
+    assert [each["by"] for each in answer.context["rows"]] == ["phone number", "phone number"], "both types have one"
     assert "j•••@example.com, ending 23, sleep" in told
     assert "$145.00 charged phone number" in told
     page = support.get(f"/admin/workflows/workflow/{jane}/change/").content.decode()
