@@ -166,7 +166,7 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
     ),
     "approval_rejected": CodeWords(
         "An approver rejected it; the history has the reason.",
-        "After a check by our team we cannot go on with this. We will tell you the reason.",
+        "After a check by our team we cannot go on with this. Please contact us if you want to know the reason.",
     ),
     "assignee_unknown": CodeWords("The person who should approve has no login here.", _LATER, passing=True),
     "broken_session": CodeWords(
@@ -222,7 +222,7 @@ ENGINE_CODES: Mapping[str, CodeWords] = {
     ),
     "wait_expired": CodeWords(
         "What it waited for did not come in time.",
-        "We waited for something that did not come. We will tell you what is missing.",
+        "We waited for something that did not come. Please contact us to hear what is missing.",
     ),
 }
 

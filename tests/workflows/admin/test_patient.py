@@ -17,7 +17,7 @@ from workflows.operations.amounts import amount
 from workflows.telling.patient import aim_told, caller, to_tell
 from workflows.telling.steps import StepLine
 from workflows.telling.words import day
-from workflows.wording import Money, StepWords, Wording
+from workflows.wording import ENGINE_CODES, Money, StepWords, Wording
 
 AT = datetime(2023, 11, 28, tzinfo=UTC)
 PAYLOAD = sample(Kind.NET_NEW).payload | {
@@ -107,6 +107,11 @@ def test_while_a_person_has_paused_it_it_promises_nothing_of_what_it_waited_for(
     assert to_tell(ONBOARDING, row, asked=True) == told_in
     assert to_tell(ONBOARDING, row, paused_until=AT) == told_in, "its time is over"
     assert to_tell(ONBOARDING, row, paused_until=tomorrow) == f"{told_in} We expect that by {day(tomorrow)}."
+
+
+def test_nothing_is_promised_that_nobody_is_asked_to_do() -> None:
+    assert "contact us if you want to know the reason" in told("failed", last_error_code="approval_rejected")
+    assert not [code for code, words in ENGINE_CODES.items() if "We will tell you" in words.patient]
 
 
 def test_a_caller_is_verified_by_parts_of_what_was_sent() -> None:
