@@ -13,7 +13,7 @@ from workflows.charges import Charge, ChargeState, judged
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.effects import NOT_DONE, SKIPPED
 from workflows.engine import undo_question
-from workflows.models import Effect, Workflow
+from workflows.models import Confirmation, Effect, Workflow
 from workflows.operations import amounts
 from workflows.operations.amounts import UNKNOWN, amount
 from workflows.redaction import masked_reference, private_part
@@ -61,13 +61,22 @@ def _sentence(charge: Charge, money: Money, payload: Mapping[str, Any], private:
     at = words.clock(call.begun_at)
     if call.by_hand:
         reference = masked_reference(charge.reference or call.by_hand, private)
-        said = f", as {call.settled_by} said at {at}" if call.state == State.DONE else f", as was said at {at}"
-        return f"{what} {money.moved} by hand{said}, {reference}{_since(charge, money, private)}."
+        said = f", as {_who_said(call)} at {at}" if call.state == State.DONE else f", as was said at {at}"
+        since = f"{_since(charge, money, private)}; the sum is that of the submission"
+        return f"{what} {money.moved} by hand{said}, {reference}{since}."
     if charge.state == ChargeState.UNCLEAR:
         return f"Unclear: {what} may have been {money.moved} at {at}."
     named = f", {masked_reference(charge.reference, private)}" if charge.reference else ""
     charged = f"{what} {money.moved} at {at}{named}" if named else f"{what} may have been {money.moved} at {at}"
     return f"{charged}{_since(charge, money, private)}."
+
+
+def _who_said(call: Effect) -> str:
+    """Who said that it was made by hand: it is settled by the last of them, the user who confirmed it."""
+    confirmed = Confirmation.objects.filter(workflow=call.workflow_id, answer__reference=call.by_hand)
+    confirmed = confirmed.filter(decision="by_hand", state=Confirmation.State.CONFIRMED).order_by("-id")
+    names = confirmed.values_list("asked_by__username", "decided_by__username").first() or (call.settled_by,)
+    return f"{names[0]} said" + (f" and {names[-1]} confirmed" if len(names) > 1 else "")
 
 
 def _since(charge: Charge, money: Money, private: Any) -> str:

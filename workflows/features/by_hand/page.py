@@ -48,7 +48,8 @@ class SayForm(ReasonForm):
         max_length=by_hand.LONGEST_REFERENCE,
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
         help_text=of_person(
-            "What it is found by in the other system: the number of the payment, say. No patient data, please."
+            "By what people find it in the other system: the number of a receipt, say. It stands in the history, and "
+            "no step reads it. No patient data, please."
         ),
     )
     field_order = ("reference", "reason")
@@ -57,7 +58,12 @@ class SayForm(ReasonForm):
         super().__init__(data, row=row)
         call = _call(row)
         model = answers.result_model(call.definition, call.step) if call else None
-        self.answer = AnswerForm(model, data, wording=wording_of_type(row.workflow_type)) if model else None
+        wording = wording_of_type(row.workflow_type)
+        self.answer = AnswerForm(model, data, wording=wording) if model else None
+        charge = self.answer and wording.money and self.answer.fields.get(wording.money.reference)
+        if charge:
+            own = "The charge's own number, with which the steps go on and a refund looks for it. If there is only one"
+            charge.help_text = f"{own} number, it is the reference, too. {charge.help_text}".strip()
 
     def visible_fields(self) -> list[forms.BoundField]:
         reference, *others = super().visible_fields()
@@ -77,6 +83,8 @@ def _of_saying(row: Workflow) -> Iterator[str]:
     if call := _call(row):
         yield f"Nothing is called: {_titled(row, call)} goes on record as made by hand, by you, under this reference."
         yield "Say it only when it is done, and look first whether our own call did not go through after all."
+        if call.step.name in call.definition.charge_names:
+            yield "The sum is not asked for: it is that of the submission. If another was paid, do not say it here."
         if by_hand.is_for_two(row):
             yield "It takes two people: nothing happens until another user confirms it."
         yield from _of_going_on(row, call)

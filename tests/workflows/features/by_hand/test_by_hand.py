@@ -78,6 +78,7 @@ def test_a_call_made_by_hand_is_on_record_and_never_sent(till: Till, carla: User
     assert (event.detail["reference"], event.detail["fields"]) == ("pos-77", {"number": "•••"})
     assert Effect.objects.get(generation=2).settled_by == "carla"
     assert money(row).startswith("$145.00 charged by hand, as carla said at ")
+    assert money(row).endswith("; the sum is that of the submission.")
     row = Workflow.objects.with_state().get(pk=row.pk)
     assert "Your payment of $145.00 has been on our books since" in patient.message_of(row)
     assert [(each.number, each.is_reversible) for each in held(row.pk)] == [(1, False)]
@@ -104,6 +105,7 @@ def test_where_it_charges_another_user_confirms_it(till: Till, carla: User, dan:
     assert by_hand.confirm(row.pk, user=dan, seen=seen, reason="It is in the till.") == ""
     assert to_rest(row).status == "COMPLETE"
     assert (states(), len(till.charged)) == ({"pay 1": "not_done", "pay 2": "done pos-77"}, 1)
+    assert money(row).startswith("$145.00 charged by hand, as carla said and dan confirmed at ")
     told = Event.objects.get(kind="by_hand")
     assert (told.actor, told.detail["first"], told.detail["note"]) == ("dan", "carla", "It is in the till.")
     refused("Only", lambda: by_hand.confirm(row.pk, user=dan, seen=seen, reason="Again."))

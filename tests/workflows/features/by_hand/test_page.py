@@ -47,6 +47,14 @@ def test_a_lead_says_it_with_what_the_step_returns(as_: Login) -> None:
     assert Workflow.objects.get(pk=row.pk).status == "PENDING"
 
 
+def test_of_a_charge_it_says_what_each_number_is_and_that_no_sum_is_asked(as_: Login) -> None:
+    answer = as_("superuser").get(page(rows.not_made("execute_checkout"), "by_hand"))
+    fields = {field.name: field.help_text for field in answer.context["form"].visible_fields()}
+    assert "no step reads it" in fields["reference"]
+    assert fields["charge_id"].startswith("The charge's own number, with which the steps go on")
+    assert "The sum is not asked for" in answer.content.decode()
+
+
 def test_it_is_offered_only_where_it_holds_and_refused_with_a_sentence(as_: Login) -> None:
     engineer = as_("engineer")
     for row, why in (
