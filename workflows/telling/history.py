@@ -116,7 +116,8 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
         case Kind.TASK_ASSIGNED:
             return _joined(": ", f"To {detail.get('to', '?')}", reason), ""
         case Kind.TEAM_ASKED | Kind.TEAM_HAS_SEEN:
-            return _joined(": ", f"The team {detail.get('team', '?')}", reason), ""
+            outside = ", by somebody who is not in it" if detail.get("outside") else ""
+            return _joined(": ", f"The team {detail.get('team', '?')}{outside}", reason), ""
         case Kind.FOLLOWED_UP:
             return f"“{title}” has been done.", step
         case Kind.FOLLOW_UP_ASKED:

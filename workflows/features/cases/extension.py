@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 
+    from workflows.console.home import First
     from workflows.console.verbs import Verb
     from workflows.health.failures import Group
     from workflows.management.workflow.subcommand import Subcommand
@@ -94,6 +95,11 @@ class CasesExtension(Extension):
         from workflows.features.cases import command  # only this command needs it
 
         return command.SUBCOMMANDS
+
+    def first_lines(self, user: User) -> Sequence[First]:
+        from workflows.features.cases import page
+
+        return page.first_lines(user)
 
     def verbs(self) -> Sequence[Verb]:
         from workflows.features.cases import page

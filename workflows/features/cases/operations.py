@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import timedelta
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,12 @@ from uuid import UUID, uuid4, uuid5
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, TextField
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery, TextField
 from django.db.models.fields.json import KT
-from django.db.models.functions import Cast
+from django.db.models.functions import Cast, Now
 
 from workflows.errors import NotAllowed
-from workflows.models import CaseNote, Event, FollowUp, ManualTask, Workflow
+from workflows.models import Access, CaseNote, Event, FollowUp, ManualTask, Workflow
 from workflows.models.clock import ClockTimestamp, microseconds
 from workflows.models.manual_task import PERMISSION_BACKEND
 from workflows.operations import MAY_DECIDE
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 MAY_NOTE = (ACKNOWLEDGE, *MAY_DECIDE)
 MOST_CHARACTERS = 2000
+# After that nobody waits for the answer.
+ANSWERS_SHOWN_FOR = timedelta(days=14)
 DECISIONS = (Event.Kind.APPROVED, Event.Kind.REJECTED)
 # What people do without seeing to a case: whoever pauses it may wait for the lead. A proposal is a program's, and what
 # ends it without an approval changes nothing.
@@ -133,8 +136,11 @@ def lead_has_seen(workflow_id: int, *, user: User, reason: str, seen: Collection
         record_event(workflow_id, Event.Kind.LEAD_HAS_SEEN, user, reason=reason)
 
 
-def team_has_seen(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> None:
-    """A member of the team, or a lead, has seen to a workflow that was handed over. `seen` is the note that did so."""
+def team_has_seen(workflow_id: int, *, user: User, reason: str, seen: Collection[int]) -> str:
+    """A member of the team, or a lead, has seen to a workflow that was handed over. `seen` is the note that did so.
+
+    Returns a sentence. It and the history say so if the lead is not in the team.
+    """
     require(user, ASSIGN, *MAY_NOTE)
     with short_transaction():
         notes = handed().select_for_update(no_key=True).filter(workflow=workflow_id, pk__in=seen)
@@ -143,7 +149,10 @@ def team_has_seen(workflow_id: int, *, user: User, reason: str, seen: Collection
         if why_not := why_not_of_team(note.team, user):
             raise NotAllowed(why_not)
         handed().filter(pk=note.pk).update(lead_asked_at=None)
-        record_event(workflow_id, Event.Kind.TEAM_HAS_SEEN, user, reason=reason, team=note.team)
+        is_outside = not user.groups.filter(name=note.team).exists()
+        told: dict[str, Any] = {"team": note.team, **({"outside": True} if is_outside else {})}
+        record_event(workflow_id, Event.Kind.TEAM_HAS_SEEN, user, reason=reason, **told)
+    return f"It is seen to for the team {note.team}{', in which you are not' * is_outside}."
 
 
 def why_not_of_team(team: str, user: User) -> str:
@@ -160,6 +169,20 @@ def asked() -> QuerySet[CaseNote]:
 def asking() -> QuerySet[CaseNote]:
     """The notes that ask a lead, and that nobody has acted upon."""
     return asked().filter(team="")
+
+
+def answered(user: User) -> QuerySet[Event]:
+    """What this user asked a lead for, and another person has acted upon: until the user has looked at the workflow.
+
+    Each has `by` and `answered_at`. By the indexes of events by actor, and of what was looked at by workflow.
+    """
+    name = user.get_username()
+    asked = Event.objects.filter(actor=name, kind=Event.Kind.LEAD_ASKED, at__gt=Now() - ANSWERS_SHOWN_FOR)
+    acts = Event.objects.filter(workflow=OuterRef("workflow"), id__gt=OuterRef("pk")).exclude(actor__in=["", name])
+    act = acts.exclude(kind__in=NO_ACTS).order_by("-id")[:1]
+    told = asked.annotate(by=Subquery(act.values("actor")), answered_at=Subquery(act.values("at")))
+    looked = Access.objects.filter(workflow=OuterRef("workflow"), actor=name, at__gte=OuterRef("answered_at"))
+    return told.filter(answered_at__isnull=False).exclude(Exists(looked)).order_by("-at", "-id")
 
 
 def handed() -> QuerySet[CaseNote]:

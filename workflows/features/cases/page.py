@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from django import forms
 from django.utils.text import capfirst
 
 from workflows import operations
+from workflows.console import links
+from workflows.console.home import First
 from workflows.console.verbs import OptionalReasonForm, ReasonForm, Verb, read_once
 from workflows.extension import Note, Panel
 from workflows.features.cases import operations as cases
+from workflows.health.bounded import Link
 from workflows.models import CaseNote, Workflow
 from workflows.telling import words
 from workflows.wording import of_person
 
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
 NOTES_SHOWN = 50
+ANSWERS_SHOWN = 3
 
 
 class NoteForm(ReasonForm):
@@ -112,7 +119,15 @@ TEAM_HAS_SEEN = Verb(
     operation=cases.team_has_seen,
     applies=lambda row: bool(_handed(row)),
     why_not=lambda row, user: next((cases.why_not_of_team(each.team, user) for each in _handed(row)), ""),
-    consequences=lambda row: ["It leaves “For you”, unless it is there for another reason."],
+    consequences=lambda row: [
+        *(
+            f"This ends what {each.actor} has asked the team {each.team} for. If you are not in that team, the history "
+            "says so."
+            for each in _handed(row)
+        ),
+        "It leaves their “For you”, unless it is there for another reason.",
+    ],
+    named=lambda row: ", ".join(each.team for each in _handed(row)),
     seen=(("seen", lambda row: [each.pk for each in _handed(row)]),),
     form=OptionalReasonForm,
     asks="Mark {} as seen to by the team",
@@ -120,14 +135,20 @@ TEAM_HAS_SEEN = Verb(
 )
 SEEN = Verb(
     slug="lead_has_seen",
-    label="Mark as seen to",
+    label="Mark as seen to by a lead",
     permission=operations.ASSIGN,
     operation=cases.lead_has_seen,
     applies=lambda row: bool(_asking(row)),
-    consequences=lambda row: ["It leaves “For you”, unless it needs one for another reason."],
+    consequences=lambda row: [
+        *(
+            f"This ends what {each.actor} has asked a lead for. What you write is in the history."
+            for each in _asking(row)
+        ),
+        "It leaves “For you”, unless it needs one for another reason.",
+    ],
     seen=(("seen", lambda row: [each.pk for each in _asking(row)]),),
     form=OptionalReasonForm,
-    asks="Mark {} as seen to",
+    asks="Mark {} as seen to by a lead",
     done="It is seen to.",
 )
 VERBS = (NOTE, ASK_LEAD, HAND_TO_TEAM, SEEN, TEAM_HAS_SEEN, NOT_DEALT_WITH)
@@ -163,3 +184,17 @@ def panels(row: Workflow) -> Iterable[Panel]:
     if notes:
         shown = {"case_notes": notes[:NOTES_SHOWN], "more_case_notes": len(notes) > NOTES_SHOWN}
         yield Panel("caller", "admin/workflows/cases/notes.html", shown)
+
+
+def first_lines(user: User) -> list[First]:
+    """What others have done about what this user asked a lead for, as lines on Home."""
+    found: Iterable[Any] = cases.answered(user)[:ANSWERS_SHOWN] if any(map(user.has_perm, cases.MAY_NOTE)) else ()
+    return [
+        First(
+            f"{each.by} has acted on workflow {each.workflow_id}, for which you asked a lead",
+            links.to(Link("workflow", pk=str(each.workflow_id))),
+            "You",
+            words.age_of(each.answered_at),
+        )
+        for each in found
+    ]

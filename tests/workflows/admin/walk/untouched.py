@@ -24,7 +24,7 @@ BUTTON = "the button is the decision: the page has said what it does"
 DJANGOS = "Django's own: it saves what is there already"
 NEEDS_NEITHER = {
     "workflows_workflow_run_now: Run now workflow N": "nothing is refused, reversed or answered by it",
-    "workflows_workflow_team_has_seen: Mark workflow N as seen to by the team": "nothing is decided by it",
+    "workflows_workflow_team_has_seen: Mark workflow N as seen to by the team support lead": "nothing is decided by it",
     "workflows_workflow_resume: Resume workflow N": "nothing is refused, reversed or answered by it",
     "workflows_workflow_follow_up given-up: Run a failed step again": "only one step has failed, and is named",
     "mail: Send me no mail": "it is about oneself alone, and the same button takes it back",
@@ -37,7 +37,7 @@ NEEDS_NEITHER = {
     "workflows_erasure_approve: Approve erasure N, and erase": BUTTON,
     "workflows_erasure_refuse: Refuse erasure N": BUTTON,
     "workflows_proposal_approve: Approve the proposal to retry workflow N": BUTTON,
-    "workflows_workflow_lead_has_seen: Mark workflow N as seen to": "nothing is decided, and a lead can be asked again",
+    "workflows_workflow_lead_has_seen: Mark workflow N as seen to by a lead": "a lead can be asked again",
     **{
         f"workflows_bulkoperation_{verb}: {asks} retry of N workflow": BUTTON
         for verb, asks in {

@@ -122,3 +122,22 @@ def test_the_operations_ask_for_the_permission_themselves() -> None:
     for operation in (cases.add_note, cases.ask_lead, partial(cases.lead_has_seen, seen=[])):
         with pytest.raises(PermissionDenied):
             operation(row.pk, user=nobody, reason=WHY)
+
+
+def test_who_asked_finds_the_answer_on_home_until_they_have_looked(as_: Login) -> None:
+    row, support, lead, other = rows.failed(), as_("support"), as_("support lead"), as_("engineer")
+    page = f"/admin/workflows/workflow/{row.pk}/"
+    support.post(f"{page}ask_lead/", {"reason": WHY}, follow=True)
+
+    def told(client: Client) -> list[str]:
+        lines = client.get("/admin/").context["first_lines"]
+        return [each.what for each in lines if "you asked a lead" in each.what]
+
+    lead.post(f"{page}note/", {"reason": "I call her mother."})
+    assert told(support) == [], "a note is no answer"
+    seen = re.findall(r'name="seen" value="(\d+)"', lead.get(f"{page}lead_has_seen/").content.decode())
+    lead.post(f"{page}lead_has_seen/", {"seen": seen, "reason": "Refunded by hand."})
+    assert told(support) == [f"some-support lead has acted on workflow {row.pk}, for which you asked a lead"]
+    assert told(other) == told(lead) == []
+    support.get(f"{page}change/")
+    assert told(support) == []

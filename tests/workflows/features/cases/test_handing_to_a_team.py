@@ -17,6 +17,8 @@ from workflows import operations
 from workflows.errors import NotAllowed
 from workflows.features.cases import operations as cases
 from workflows.models import CaseNote, Event
+from workflows.telling import history
+from workflows.wording import Wording
 
 __all__ = ["as_", "parcels"]
 
@@ -53,9 +55,13 @@ def test_the_team_finds_it_and_says_that_it_has_seen_to_it(as_: Login) -> None:
     )
     assert listed(approver, "teams") == listed(approver, "you") == []
     seen = re.findall(r'name="seen" value="(\d+)"', engineer.get(f"{page}team_has_seen/").content.decode())
+    asked = engineer.get(f"{page}team_has_seen/").context
+    assert asked["asks"] == f"Mark workflow {row.pk} as seen to by the team engineer"
+    assert "what some-support has asked the team engineer for" in asked["consequences"][0]
+    assert ">Mark as seen to by the team engineer</a>" in engineer.get(f"{page}change/").content.decode()
     refused = approver.post(f"{page}team_has_seen/", {"seen": seen}, follow=True).content.decode()
     assert "It is with the team engineer, and you are not in it." in refused
-    for answer in ("It is seen to.", "It is not with that team any more"):
+    for answer in ("It is seen to for the team engineer.", "It is not with that team any more"):
         assert answer in engineer.post(f"{page}team_has_seen/", {"seen": seen}, follow=True).content.decode()
     assert listed(engineer) == []
     told = Event.objects.filter(workflow=row).exclude(actor="").order_by("id").values_list("kind", "actor", "detail")
@@ -88,7 +94,10 @@ def test_only_the_team_or_a_lead_says_that_it_is_seen_to(boss: User) -> None:
         seen = [cases.handed().get().pk]
         with pytest.raises(NotAllowed, match="It is with the team engineer, and you are not in it"):
             cases.team_has_seen(row.pk, user=sue, reason="", seen=seen)
-        cases.team_has_seen(row.pk, user=member, reason="", seen=seen)
+        told = cases.team_has_seen(row.pk, user=member, reason="", seen=seen)
+        assert told.endswith(", in which you are not." if member == lead else "for the team engineer.")
+        said = history.line(Event.objects.latest("id"), Wording()).text
+        assert said == f"The team engineer{', by somebody who is not in it' * (member == lead)}"
 
 
 def test_nobody_hands_it_to_a_team_that_could_not_act(boss: User) -> None:
