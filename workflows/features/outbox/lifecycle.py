@@ -35,6 +35,8 @@ def tell(workflow: Workflow, what: str) -> None:
         if wait is None or wait.kind != Wait.Kind.APPROVAL or row.compensating or row.parked_on:
             return
         row.state, key = State.WAITING, f"wait {wait.pk}"  # its attempt is not closed yet
+    elif what == "completed":  # only once: after a failover that lost it, it is the same event again
+        key = ""
     else:
         assert row.completed_at is not None
         key = str(microseconds(row.completed_at))

@@ -134,6 +134,16 @@ def test_each_end_is_an_event_of_its_own(ada: User) -> None:
     assert (told(), len(ids())) == (["failed", "failed", "completed"], 3)
 
 
+def test_a_completion_that_a_failover_lost_is_the_same_event_again() -> None:
+    publishing(fine)
+    row = work(submit())
+    first = ids()
+    OutboxEvent.objects.all().delete()
+    Workflow.objects.filter(pk=row.pk).update(status="PENDING", completed_at=None, queue="default")
+    assert again(row).status == "COMPLETE"
+    assert (told(), ids()) == (["completed"], first)
+
+
 def test_what_a_person_cancels_is_told_at_once_or_when_it_is_undone(ada: User, world: World) -> None:
     publishing(fine)
     row = submit()
