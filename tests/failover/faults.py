@@ -12,17 +12,31 @@ from tests.failover.cluster import Cluster, Node, wait_until
 
 # Seconds that a stopped or cut-off node stays so after another one leads: it comes back believing that it still does.
 AWAY = 5.0
+# In asynchronous mode the standbys get nothing for so long before a fault. After three they would connect anew.
+BEHIND = 2.0
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`strike` is done to the primary. `mend` makes it whole. `elections`: how often another node takes over."""
+    """`strike` is done to the primary. `mend` makes it whole. `elections`: how often another node takes over.
+
+    `loses`: what no standby has got by then is lost, unless it was waited for.
+    """
 
     name: str
     says: str
     strike: Callable[[Cluster, Node], None]
     mend: Callable[[Cluster, Node], None]
     elections: int = 1
+    loses: bool = True
+
+
+def fall_behind(node: Node) -> None:
+    """Let the standbys get nothing more: what is committed meanwhile is lost when the primary is struck."""
+    with node.connect() as database:
+        senders = database.execute("SELECT pid FROM pg_stat_replication").fetchall()
+    node.signal(signal.SIGSTOP, *(pid for (pid,) in senders))
+    time.sleep(BEHIND)
 
 
 def _switch_over(cluster: Cluster, node: Node) -> None:
@@ -50,7 +64,8 @@ def _start(cluster: Cluster, node: Node) -> None:
 
 
 def _kill_postgresql(cluster: Cluster, node: Node) -> None:
-    node.signal(signal.SIGKILL, node.postmaster())
+    assert node.patroni is not None
+    node.signal(signal.SIGKILL, *(pid for pid in node.pids() if pid != node.patroni.pid))
 
 
 def _stop(cluster: Cluster, node: Node) -> None:
@@ -65,6 +80,7 @@ def _go_on(cluster: Cluster, node: Node) -> None:
 def _cut_off(cluster: Cluster, node: Node) -> None:
     """Nothing arrives any more, and nobody is told: no RST, no FIN."""
     network.run("ip", "link", "set", network.cable(node.number), "down")
+    node.signal(signal.SIGCONT)  # what was sent late arrives nowhere now
 
 
 def _plug_in(cluster: Cluster, node: Node) -> None:
@@ -112,14 +128,12 @@ def _start_all(cluster: Cluster, node: Node) -> None:
 FAULTS = {
     fault.name: fault
     for fault in (
-        Fault("switchover", "an administrator lets another node lead", _switch_over, _nothing),
+        Fault("switchover", "an administrator lets another node lead", _switch_over, _nothing, loses=False),
         Fault("kill", "Patroni and PostgreSQL are killed", _kill, _start),
         Fault("postgresql", "PostgreSQL alone is killed", _kill_postgresql, _nothing),
         Fault("stop", "both are stopped, and go on later, believing that they lead", _stop, _go_on),
         Fault("cut", "the node is cut off: nothing arrives, and nobody is told", _cut_off, _plug_in),
-        Fault(
-            "full", "the primary's disk is full for ten seconds; nobody takes over", _fill_disk_for_a_while, _nothing, 0
-        ),
+        Fault("full", "its disk is full for a while; nobody takes over", _fill_disk_for_a_while, _nothing, 0, False),
         Fault("two", "a second primary is killed while the first is away", _kill_two, _start_all, elections=2),
     )
 }

@@ -1,4 +1,4 @@
-"""THE SYSTEM: all processes of Onramp on the cluster, the services, a receiver, and a client that keeps its answers."""
+"""THE SYSTEM: all of Onramp on the cluster, the services, receivers, and senders that keep what they were told."""
 
 from __future__ import annotations
 
@@ -10,40 +10,52 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psycopg
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from onboarding.samples import Kind, Sample, samples
 from tests.failover.cluster import Cluster, Node, wait_until
+from tests.kafka import Cluster as Kafka
 from tests.sandbox_process import SandboxProcess
 from tests.servers import ROOT, Gunicorn
 from tests.workflows.features.outbox.receiver import Receiver, receiver
 
 KINDS = {Kind.NET_NEW, Kind.EXISTING, Kind.CARD_INVALID, Kind.PROGRAM_FULL}  # none waits for a person or a signal
 SENDERS, WORKERS = 4, 2
-# How many submissions may be under way: what waits for workers would only lengthen the run.
-UNDER_WAY = 60
+# Topics of Kafka: of submissions, and of events. QUEUE: the client of the first.
+ORDERS, EVENTS, QUEUE = "orders", "events", "queue"
+# How many submissions may be under way, by whether a standby is waited for: what waits for workers would only lengthen
+# the run; and calls are lost together with their submission only if that does not wait.
+UNDER_WAY, LOST_AFTER = {True: 60, False: 6}, 20.0
 # Seconds: between two submissions of a sender, from a refusal to the repeat, for an answer.
 PAUSE, AGAIN, PATIENCE = 0.6, 0.2, 15.0
 
 
 class Client:
-    """Sends submissions all the while, each until it is answered with 202; keeps what it was told, and when."""
+    """Sends submissions all the while, each until it is answered with 202; keeps what it was told, and when.
 
-    def __init__(self, url: str, key: str, sandbox: SandboxProcess, told: list[Any], seed: int) -> None:
+    One of its threads sends to Kafka instead: what the broker has is promised, too.
+    """
+
+    def __init__(self, url: str, key: str, system: System, seed: int) -> None:
         self.sent: dict[str, Sample] = {}
-        self.accepted: dict[str, float] = {}  # idempotency keys, with the time of their 202
+        # Idempotency keys, with the time of their 202, or at which the broker had them.
+        self.accepted: dict[str, float] = {}
+        self.queued: dict[str, float] = {}
         self.refused: Counter[str] = Counter()
         self._samples = (each for each in samples(10**6, seed) if each.kind in KINDS)
         self._lock, self._ends, self._gives_up = threading.Lock(), threading.Event(), threading.Event()
         self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE)
-        self._sandbox, self._told = sandbox, told
-        self._threads = [threading.Thread(target=self._send_all) for _ in range(SENDERS)]
+        self._sandbox, self._told, self._kafka = system.sandbox, system.receiver.got, system.kafka
+        self._waits_for_standby = system.cluster.strict
+        sends = [self._post] * SENDERS + [self._queue]
+        self._threads = [threading.Thread(target=self._send_all, args=[send]) for send in sends]
         for thread in self._threads:
             thread.start()
 
@@ -60,9 +72,9 @@ class Client:
         times = sorted(at for at in self.accepted.values() if at >= since)
         return max((later - earlier for earlier, later in itertools.pairwise([since, *times])), default=0.0)
 
-    def _send_all(self) -> None:
+    def _send_all(self, send: Callable[[str], None]) -> None:
         while not self._ends.wait(PAUSE):
-            if len(self.accepted) - len(self._told) > UNDER_WAY:
+            if self._under_way() > UNDER_WAY[self._waits_for_standby]:
                 continue
             with self._lock:
                 sample = next(self._samples)
@@ -70,8 +82,27 @@ class Client:
                 self._sandbox.account(**sample.account)
             key = str(sample.idempotency_key)
             self.sent[key] = sample
-            while not self._is_accepted(key, sample.payload) and not self._gives_up.wait(AGAIN):
-                pass
+            send(key)
+
+    def _under_way(self) -> int:
+        """How many were promised, and nothing is told of them yet; what is older than that may be lost."""
+        since = 0.0 if self._waits_for_standby else time.time() - LOST_AFTER
+        told = {event["subject"] for event in list(self._told)}
+        return sum(at > since and key not in told for key, at in ({**self.accepted, **self.queued}).items())
+
+    def _queue(self, key: str) -> None:
+        headers: dict[str, Any] = {"Idempotency-Key": key}
+        self._kafka.send(ORDERS, self.sent[key].payload, **headers)
+        self.queued[key] = time.time()
+
+    def _post(self, key: str) -> None:
+        while not self._is_accepted(key, self.sent[key].payload) and not self._gives_up.wait(AGAIN):
+            pass
+
+    def send_again(self, keys: Iterable[str]) -> None:
+        """As a client does that is told of a failover: the same keys."""
+        for key in keys:
+            self._post(key)
 
     def _is_accepted(self, key: str, payload: dict[str, Any]) -> bool:
         try:
@@ -160,18 +191,28 @@ class System:
         self.receiver: Receiver = self._stack.enter_context(receiver())
         secret = "whsec_" + "c2VjcmV0IG9mIHRoZSB0ZXN0IG9mIGZhaWxvdmVycw=="
         crm = {"url": self.receiver.url, "secrets": [secret], "topics": ["workflow.*"]}
+        self.kafka = Kafka()
+        self._stack.callback(self.kafka.close)
+        for topic in (ORDERS, f"{ORDERS}.dead", EVENTS):
+            self.kafka.create_topic(topic)
         self._environ = {
             "DEBUG": "1",
             "DATABASE_URL": self.url,
             "SERVICES_URL": self.sandbox.url,
-            "OUTBOX_DESTINATIONS": json.dumps({"crm": crm}),
+            "OUTBOX_DESTINATIONS": json.dumps({"crm": crm, "lake": {"kafka": EVENTS, "topics": ["workflow.*"]}}),
+            "KAFKA_BROKERS": self.kafka.brokers,
+            "KAFKA_OPTIONS": self.kafka.OPTIONS,
+            "KAFKA_SUBMISSIONS": f"{ORDERS}={QUEUE}",
+            "KAFKA_GROUP": ORDERS,
         }
         self.manage("migrate", "--verbosity", "0")
+        self.manage("createapikey", QUEUE)
         key = self.manage("createapikey", "shop").split()[-1]
         self.console, self.intake = self._server("console", "config.wsgi"), self._server("intake", "config.intake")
         self._stack.enter_context(self._process("runworker", "--processes", str(WORKERS)))
         self._stack.enter_context(self._process("relayoutbox"))
-        self.client = Client(f"http://127.0.0.1:{self.intake.port}", key, self.sandbox, self.receiver.got, self._seed)
+        self._stack.enter_context(self._process("consumekafka"))
+        self.client = Client(f"http://127.0.0.1:{self.intake.port}", key, self, self._seed)
         self._stack.callback(self.client.end, gives_up=True)
         for node in self.cluster.nodes:
             self.probes[node.name] = Probe(commits(node))
@@ -180,7 +221,7 @@ class System:
             lambda: len(self.client.accepted) > 20 and self.receiver.got, seconds=60, what=lambda: "work is done"
         )
 
-    def manage(self, *arguments: str) -> str:
+    def manage(self, *arguments: str, codes: Iterable[int] = (0,)) -> str:
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
             cwd=ROOT,
@@ -189,7 +230,7 @@ class System:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode in codes, done.stdout + done.stderr
         return done.stdout
 
     def _server(self, name: str, application: str) -> Gunicorn:
@@ -231,7 +272,7 @@ class System:
 
         return read
 
-    # --- What came of it --------------------------------------------------------------------------------
+    # --- When each works --------------------------------------------------------------------------------
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with self.cluster.primary().connect() as database:
@@ -251,27 +292,58 @@ class System:
         return [at for (at,) in found]
 
     def first_sent(self, since: float) -> float | None:
-        """When the relay first marked an event as sent after that moment."""
+        """When the relay had first marked an event as sent after that moment for each destination."""
         sql = """SELECT extract(epoch FROM min(settled_at))::float FROM workflows_outboxevent
-                  WHERE settled_at > to_timestamp(%s)"""
-        found: float | None = self.rows(sql, since)[0][0]
+                  WHERE settled_at > to_timestamp(%s) GROUP BY destination"""
+        found = [at for (at,) in self.rows(sql, since)]
+        return max(found) if len(found) == 2 else None
+
+    def first_taken(self, since: float) -> float | None:
+        """When the consumer first stored a submission after that moment."""
+        sql = """SELECT extract(epoch FROM min(created_at))::float FROM workflows_workflow
+                  WHERE created_at > to_timestamp(%s) AND submitted_by = %s"""
+        found: float | None = self.rows(sql, since, QUEUE)[0][0]
         return found
 
     def finish(self, *, seconds: float = 600) -> None:
-        """Send nothing new, and wait until everything is worked off and told."""
+        """Send nothing new, and wait until everything is worked off, told and counted."""
         self.client.end()
-        pending = "SELECT count(*) FROM workflows_workflow WHERE status = 'PENDING'"
-        wait_until(lambda: self.rows(pending) == [(0,)], seconds=seconds, what=lambda: "everything is worked off")
-        unsent = "SELECT count(*) FROM workflows_outboxevent WHERE state = ''"
-        wait_until(lambda: self.rows(unsent) == [(0,)], seconds=seconds, what=lambda: "every event is sent")
+        queued = len(self.client.queued)
+        for what, done in {
+            "every message is taken": lambda: self.kafka.committed(ORDERS, group=ORDERS) == queued,
+            "everything is worked off": lambda: self._none("workflows_workflow WHERE status = 'PENDING'"),
+            "every event is sent": lambda: self._none("workflows_outboxevent WHERE state = ''"),
+        }.items():
+            wait_until(done, seconds=seconds, what=lambda: what)  # noqa: B023 (asked at once)
+
+    def _none(self, what: str) -> bool:
+        return self.rows(f"SELECT count(*) FROM {what}") == [(0,)]
+
+    # --- What came of it --------------------------------------------------------------------------------
+
+    def lost(self) -> list[str]:
+        """The keys of what was promised, and is not there."""
+        stored = {str(key) for (key,) in self.rows("SELECT idempotency_key FROM workflows_workflow")}
+        return [key for key in [*self.client.accepted, *self.client.queued] if key not in stored]
+
+    def unnamed(self) -> tuple[int, list[str]]:
+        """How many calls `manage.py reconcile` names, and a line for each that it should name, or should not."""
+        told = [json.loads(line) for line in self.manage("reconcile", "--json", codes=(0, 1)).splitlines()]
+        named = {(each["key"], each["kind"] == "no_submission") for each in told}
+        states = {str(key): state for key, state in self.rows("SELECT idempotency_key, state FROM workflows_effect")}
+        lost = set(self.lost())
+        made = {each["idempotency_key"] for each in self.sandbox.effects() if each["operation"] != "save_questionnaire"}
+        differ = {(key, key.partition(":")[0] in lost) for key in made if states.get(key) not in ("done", "undone")}
+        return len(told), [f"named, or not: {key}" for key, _ in sorted(named ^ differ)]
 
     def wrongs(self) -> list[str]:
         """What was lost, doubled, or told of somebody else; a line for each."""
+        client = self.client
         stored = {
             str(key): status for key, status in self.rows("SELECT idempotency_key, status FROM workflows_workflow")
         }
-        found = [f"lost: {key} was answered with 202" for key in self.client.accepted if key not in stored]
-        found += [f"unknown: {key} was never sent" for key in stored if key not in self.client.sent]
+        found = [f"lost: {key} was promised" for key in self.lost()]
+        found += [f"unknown: {key} was never sent" for key in stored if key not in client.sent]
         made: dict[str, Counter[str]] = {}
         for (key, operation), times in Counter(
             (each["idempotency_key"], each["operation"]) for each in self.sandbox.effects()
@@ -279,15 +351,50 @@ class System:
             made.setdefault(key.partition(":")[0], Counter())[operation] += 1
             if times > 1:
                 found.append(f"doubled: {operation} under {key}, {times} times")
-        for key, sample in self.client.sent.items():
+        for key, sample in client.sent.items():
             if key in stored and (made.get(key) or Counter()) != Counter(operation for _, operation in sample.effects):
                 found.append(f"other calls: {key} ({sample.kind}) has {dict(made.get(key) or {})}")
             if key in stored and stored[key] != sample.status:
                 found.append(f"other end: {key} ({sample.kind}) is {stored[key]}")
-        told = {(event["subject"], event["type"]) for event in self.receiver.got}
         ends = {
             (key, "workflow.completed" if status == "COMPLETE" else "workflow.failed") for key, status in stored.items()
         }
-        found += [f"not told: {key} {topic}" for key, topic in ends - told]
-        found += [f"told without cause: {key} {topic}" for key, topic in told - ends]
+        for to, events in (("the webhook", self.receiver.got), ("the topic", self._in_topic())):
+            told = {(event["subject"], event["type"]) for event in events}
+            found += [f"not told: {to} of {key} {topic}" for key, topic in ends - told]
+            found += [f"told without cause: {to} of {key} {topic}" for key, topic in told - ends]
+            meant = {(event["id"], event["subject"], event["type"]) for event in events}
+            ids = Counter(id for id, _, _ in meant)
+            found += [f"told of two: {to} under {id}" for id, times in ids.items() if times > 1]
+        return found + self._miscounted()
+
+    def _in_topic(self) -> list[dict[str, Any]]:
+        config = {"bootstrap.servers": self.kafka.brokers, "group.id": "lake", "enable.partition.eof": True}
+        reader = Consumer({**config, "enable.auto.commit": False, "log_level": 0})
+        reader.assign([TopicPartition(EVENTS, 0, OFFSET_BEGINNING)])
+        found = []
+        while (message := reader.poll(10)) is not None and not message.error():
+            found.append(json.loads(message.value() or b""))
+        reader.close()
+        return found
+
+    def _miscounted(self) -> list[str]:
+        """Whether the rollup has counted each row once, and each process has one row of its own."""
+        counts = """
+            SELECT (SELECT coalesce(sum(count), 0)::int FROM workflows_rollup WHERE grain = 'total' AND metric = name),
+                   name, rows
+              FROM (SELECT 'started', count(*) FROM workflows_workflow UNION ALL
+                    SELECT 'finished', count(*) FROM workflows_event WHERE finished_xid IS NOT NULL UNION ALL
+                    SELECT 'attempt', count(*) FROM workflows_attempt WHERE closed_at IS NOT NULL) _ (name, rows)"""
+        found: list[str] = []
+        with suppress(AssertionError):  # it counts every ten seconds
+            wait_until(
+                lambda: all(counted == rows for counted, _, rows in self.rows(counts)), seconds=60, what=lambda: ""
+            )
+        found += [f"miscounted: {rows} {name}, and {n} on record" for n, name, rows in self.rows(counts) if n != rows]
+        beat = "stopped_at IS NULL AND last_seen > clock_timestamp() - interval '15 s'"
+        for table, processes in (("workflows_workerprocess", WORKERS), ("workflows_sideprocess", 2)):
+            names = [name for (name,) in self.rows(f"SELECT name FROM {table} WHERE {beat}")]
+            if len(names) != processes or len(set(names)) != processes:
+                found.append(f"{len(names)} rows of {processes} processes in {table}: {names}")
         return found
