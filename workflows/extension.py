@@ -175,7 +175,10 @@ class Extension:
         return ()
 
     def first_lines(self, user: User) -> Sequence[First]:
-        """The first of what is `awaiting` this user, for Home's list, if `number_awaiting` counts any. Home shows 5."""
+        """Lines for Home's list, which shows 5: the first of what is `awaiting` this user, or what they are told.
+
+        Not asked for where `number_awaiting` is 0.
+        """
         return ()
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
@@ -248,9 +251,9 @@ class Extension:
         """
         return ()
 
-    def number_awaiting(self, user: User) -> int:
-        """The number of requests that this user may approve as the second person: one statement."""
-        return 0
+    def number_awaiting(self, user: User) -> int | None:
+        """The number of requests that this user may approve as the second person: one statement. None: it has none."""
+        return None
 
     def failures(self) -> Iterable[Panel]:
         """Parts of the failures page: `below` the groups."""

@@ -68,10 +68,11 @@ def for_you(user: User, read: Counts, *, most: int = FIRST) -> tuple[list[First]
     """The first lines of what “For you” has for a user, in its order, and how much it has."""
     asked = Asked(user, whose=Whose.YOU)
     failed, (page, rows) = needs.groups(asked, most=bounded.limit()), needs.page_and_count(asked, most=most)
-    to_approve = {each: number for each in installed() if (number := each.number_awaiting(user))}
-    asking = sum(not each.asks_nobody for each in failed) + sum(to_approve.values())
+    awaiting = {each: each.number_awaiting(user) for each in installed()}
+    asking = sum(not each.asks_nobody for each in failed) + sum(filter(None, awaiting.values()))
     number = needs_a_person.number_of_causes(user, read) + rows + asking
-    return list(islice(_lines(user, page.items, failed, to_approve), most)), number
+    told = [each for each in awaiting if awaiting[each] != 0]
+    return list(islice(_lines(user, page.items, failed, told), most)), number
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +89,10 @@ class First:
 
 
 def _lines(
-    user: User, items: Sequence[Item], groups: Sequence[Group], to_approve: Iterable[Extension]
+    user: User, items: Sequence[Item], groups: Sequence[Group], told: Iterable[Extension]
 ) -> Iterator[First]:
-    """The lines of what is for a user. Only features with something to approve are asked for theirs."""
-    for feature in to_approve:
+    """The lines of what is for a user, first those of the features that have something to tell."""
+    for feature in told:
         yield from feature.first_lines(user)
     yield from (_of_group(each) for each in groups if each.charged)
     for each in needs_a_person_rows.lines(items):
