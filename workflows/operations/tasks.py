@@ -226,8 +226,8 @@ def decide(
                 payload=payload,
             )
         kind = Event.Kind.APPROVED if approved else Event.Kind.REJECTED
-        told = answers.reason_for_history(task, reason)
-        record_event(task.workflow_id, kind, user, reason=told, task=task_id, **detail)
+        reason = answers.reason_for_history(task, reason)
+        record_event(task.workflow_id, kind, user, reason=reason, task=task_id, **detail)
     after_commit(partial(waking.try_wake, task.workflow_id))
     return ""
 
