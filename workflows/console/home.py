@@ -88,9 +88,7 @@ class First:
     patient: str = ""  # masked
 
 
-def _lines(
-    user: User, items: Sequence[Item], groups: Sequence[Group], told: Iterable[Extension]
-) -> Iterator[First]:
+def _lines(user: User, items: Sequence[Item], groups: Sequence[Group], told: Iterable[Extension]) -> Iterator[First]:
     """The lines of what is for a user, first those of the features that have something to tell."""
     for feature in told:
         yield from feature.first_lines(user)
