@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from workflows import operations
-from workflows.console import choosing, confirming, needs_a_person, next_task
+from workflows.console import acknowledging, choosing, confirming, needs_a_person, next_task
 from workflows.console.answer_form import YesForm
 from workflows.console.base import ConsoleAdmin
 from workflows.console.dialogues import APPROVAL, ON_EXPIRY, DecisionForm, answer_form, dialogue_for
@@ -244,7 +244,8 @@ def _of_workflow(row: ManualTask) -> dict[str, str]:
     definition = definitions().get(row.workflow.workflow_type)
     first = definition.wording.caller[:1] if definition else ()
     about = patient.masked_by(row.workflow.workflow_type, value_at(payload, first[0].path)) if first else ""
-    return {"about": about, "money": money_line(row.workflow, definition, payload, list(effects))}
+    by = acknowledging.claimed_by(row.workflow)
+    return {"about": about, "money": money_line(row.workflow, definition, payload, list(effects), claimed_by=by)}
 
 
 def _handed_over(row: ManualTask) -> Event | None:

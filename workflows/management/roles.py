@@ -110,6 +110,7 @@ INTAKE = {
     "workflows_apikey": """id name digest tenant tenant_only types queues verbs may per_second last_used_at expires_at
         revoked_at""",
     "workflows_attempt": "workflow_id closed_at",
+    "workflows_confirmation": "workflow_id task_id decision state asked_at",
     "workflows_datakey": "id",
     "workflows_effect": """id workflow_id step generation undo state has_undo undo_failures undo_unavailable
         begun_at""",

@@ -24,6 +24,12 @@ class ConfirmationQuerySet(models.QuerySet["Confirmation"]):
         retry = Q(task=None, workflow__completed_at__lte=F("asked_at"))
         return self.filter(retry | Q(task__state=ManualTask.State.OPEN), state=Confirmation.State.ASKED)
 
+    def by_hand(self, workflow: Workflow) -> ConfirmationQuerySet:
+        """Those of `open` that say that the call of this failed workflow was made by hand. The intake may read this."""
+        return self.filter(
+            workflow=workflow, task=None, decision="by_hand", state="asked", asked_at__gte=workflow.completed_at
+        )
+
     def unreviewed(self) -> ConfirmationQuerySet:
         return self.filter(alone=True, reviewed_by=None)
 

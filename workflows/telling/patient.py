@@ -16,7 +16,7 @@ from django.utils.text import capfirst
 from workflows.charges import Charge, ChargeState, judged
 from workflows.definition import WorkflowDefinition, definitions, value_at, wording_of, wording_of_type
 from workflows.engine import undo_question
-from workflows.models import Attempt, Effect, Event, ManualTask, State, StepOutcome, Workflow
+from workflows.models import Attempt, Confirmation, Effect, Event, ManualTask, State, StepOutcome, Workflow
 from workflows.models.workflow import PAUSED
 from workflows.operations import amounts
 from workflows.postgres.statements import fetch_all
@@ -135,6 +135,7 @@ def message_of(workflow: Workflow) -> str:
         amount=amount,
         asked=waits and ManualTask.objects.open().filter(workflow=workflow).exists(),
         to_be_mended=state == State.PARKED and is_at_a_cause(workflow),
+        by_hand=state == State.FAILED and Confirmation.objects.by_hand(workflow).exists(),
     )
 
 

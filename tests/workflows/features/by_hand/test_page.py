@@ -13,6 +13,7 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_, parcels
 from workflows.models import Effect, Workflow
 from workflows.operations import ended_at
+from workflows.telling.patient import PAID_BY_HAND, message_of
 
 __all__ = ["as_", "parcels"]
 
@@ -80,6 +81,11 @@ def test_a_second_person_sees_what_was_said(as_: Login, boss: User) -> None:
     assert "confirm that, or do not confirm it" in html  # in place of Retry
     assert re.search(r"boss says that [^<]* was charged by hand; nobody has confirmed it yet.", html)
     assert ("Nothing has been charged" in html, "Please do not pay again" in html) == (False, True)
+    task = rows.open_task(row, state="approved", decided_by=boss, decided_at=timezone.now())
+    told_there = lead.get(f"/admin/workflows/manualtask/{task.pk}/change/").context["money"]
+    assert told_there.endswith("was charged by hand; nobody has confirmed it yet.")
+    told = Workflow.objects.with_state().get(pk=row.pk)
+    assert message_of(told) == PAID_BY_HAND, "the sender reads the same"
     assert "boss says that its call was made by hand." in lead.get(page(row, "acknowledge")).content.decode()
     html = lead.get(page(row, "confirm_by_hand")).content.decode()
     assert "boss has said that “Charge the card” was made by hand: " in html
