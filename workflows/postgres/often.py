@@ -83,8 +83,8 @@ def _built(rows: Callable[[], QuerySet[Any]]) -> tuple[Any, list[str], str, tupl
 
 def _with_constants(raw: Any, sql: str, parameters: Parameters) -> str:
     key = (sql, repr(parameters))
-    if key not in _texts:
+    if (text := _texts.get(key)) is None:
         if len(_texts) >= _MOST_TEXTS:
-            _texts.clear()
-        _texts[key] = psycopg.ClientCursor(raw).mogrify(sql, parameters).replace("%", "%%")
-    return _texts[key]
+            _texts.clear()  # perhaps while another thread is here
+        text = _texts[key] = psycopg.ClientCursor(raw).mogrify(sql, parameters).replace("%", "%%")
+    return text

@@ -76,6 +76,15 @@ def test_the_same_statement_with_other_parameters_has_constants_of_its_own(
         assert len(often._texts) <= 2
 
 
+def test_a_statement_is_run_though_another_thread_drops_its_text(raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dropped(dict[tuple[str, str], str]):
+        def __setitem__(self, key: tuple[str, str], text: str) -> None:
+            self.clear()
+
+    monkeypatch.setattr(often, "_texts", Dropped())
+    assert often.fetch_all(NAMED, {"names": ["a"]}) == [("a", True)]
+
+
 def numbered() -> QuerySet[Service]:
     return Service.objects.filter(step="").annotate(length=Length("name")).order_by("name")
 
