@@ -36,6 +36,9 @@ BACKGROUND, SEEN = "X-Background", "X-Seen"
 EVERY = 30
 # Seconds for which looks share Home's figures.
 SHARED = 15
+# Seconds for which a look waits for the figures that another one reads. If the database is silent, the first waits as
+# long as it takes, and each after it would begin to wait when the one before has given up.
+WAITS = 2.0
 _SHOWS = "_shows"  # of a request: see `seen`
 
 _TURN = "floor(extract(epoch FROM statement_timestamp()) / {seconds})"
@@ -111,10 +114,14 @@ def figures(request: HttpRequest) -> Counts:
     if BACKGROUND not in request.headers:
         return counts.read()
     shows, has_had_news = getattr(request, _SHOWS, ""), _said(request)[1] > time()
-    with _reading:
+    is_first = _reading.acquire(timeout=WAITS)
+    try:
         if not (_shared and _shared[0].until > monotonic() and (has_had_news or _shared[0].shows == shows)):
             _shared[:] = [_Shared(counts.read(), monotonic() + SHARED, shows)]
         found = _shared[0]
+    finally:
+        if is_first:
+            _reading.release()
     setattr(request, _SHOWS, found.shows)
     return found.read
 

@@ -120,6 +120,12 @@ def test_in_a_storm_looks_share_figures_for_a_moment_and_what_came_since_is_thei
     assert look(boss, "", second.context["look"]).context["glance"].tasks.number == 2
 
 
+def test_a_look_waits_a_moment_only_for_the_figures_of_another(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looks, "WAITS", 0.01)
+    with looks._reading:  # of which the database is silent
+        assert look(as_("superuser"), "", "nothing").status_code == 200
+
+
 def test_a_page_that_a_person_loads_is_made_whatever_it_says_to_have_seen(as_: Login) -> None:
     client = as_("superuser")
     seen = client.get("/admin/").context["look"]
