@@ -24,6 +24,7 @@ from django.db.models import Q
 from workflows.definition import definitions, is_to_be_undone, titled_step
 from workflows.effects import MAY_HAVE_HAPPENED
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
+from workflows.effects.rows import begin_again
 from workflows.engine import compensation, undo_doubts, undo_question
 from workflows.models import Attempt, Confirmation, Correction, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.models.clock import ClockTimestamp
@@ -141,7 +142,8 @@ def left_nothing(since: Effect, effect: Effect) -> bool:
     """Whether a step that ran since an answer about `effect` has left nothing that builds on it.
 
     It did not apply, which each attempt checks again, or its service has refused the call: a wrong answer often shows
-    so, by the next call. Of `effect`'s own step, and of a reversal, each call counts.
+    so, by the next call. Of `effect`'s own step, and of a reversal, each call counts. What retracts the answer gives
+    what was refused a new key: the next call names another result.
     """
     refused = since.state == State.NOT_DONE and since.settled_by == "call"
     return (refused or since.state == State.SKIPPED) and since.step != effect.step and not since.undo
@@ -196,6 +198,7 @@ def retract(task: ManualTask) -> str:
         _restore_left(task)
     elif (answer := read_answer(task)).on_ledger:
         _restore(answer)
+        begin_again(task.workflow, [each.step for each in answer.others if _is_started_since(each, answer.wait)])
     again = when_asked_again(task)
     match again:
         case Again.AT_ONCE | Again.NOT:

@@ -31,6 +31,7 @@ from tests.workflows.operations.people import held, user
 from tests.workflows.undoing import to_rest
 from workflows import failpoints, operations
 from workflows.definition import Step
+from workflows.effects import key_for
 from workflows.errors import ClaimLost, NotAllowed, StepError
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.signals import store
@@ -149,7 +150,10 @@ def test_an_answer_stands_once_another_call_was_started(bank: Bank, ada: User) -
 
 
 def test_a_wrong_reference_that_the_next_service_has_refused_is_retracted(bank: Bank, ada: User) -> None:
+    keys = []
+
     def ship_it(*, workflow: Workflow, context: Any) -> dict[str, Any]:
+        keys.append(key_for(workflow, "ship_it"))
         if context.number == 9:
             raise StepError("There is no payment of this number.", code="unknown_payment")
         return ship(workflow=workflow, context=context)
@@ -161,7 +165,8 @@ def test_a_wrong_reference_that_the_next_service_has_refused_is_retracted(bank: 
     operations.retry(workflow.pk, user=ada, reason="The other one.")
     answer(asked_again(workflow), ada, None)
     assert to_rest(workflow).status == "COMPLETE"
-    assert (len(bank.charged), states()) == (2, {"pay 1": "not_done", "pay 2": "done", "ship_it 1": "done"})
+    assert (len(bank.charged), states()["pay 2"], states()["ship_it 2"]) == (2, "done", "done")
+    assert keys == [f"{workflow.key}:ship_it", f"{workflow.key}:ship_it:2"], "a key that was sent has one content"
 
 
 def test_a_step_that_did_not_apply_has_built_on_nothing(bank: Bank, ada: User) -> None:

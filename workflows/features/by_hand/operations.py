@@ -15,9 +15,12 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django.db.models import Q
+
 from workflows import extension
 from workflows.definition import Step, WorkflowDefinition, definitions, titled_step
 from workflows.effects import DONE, KEPT, NOT_DONE, is_unclear, key_of
+from workflows.effects.rows import begin_again
 from workflows.engine import compensation, undo_doubts, undo_question
 from workflows.engine.extension import Hooks
 from workflows.engine.results import last_error
@@ -249,6 +252,7 @@ def retract(workflow_id: int, *, user: User, reason: str, seen: Collection[int])
         Effect.objects.filter(pk=made.pk).update(
             state=NOT_DONE, result=None, by_hand="", settled_at=None, settled_by="", undo_failures=0, undo_unavailable=0
         )
+        begin_again(workflow, set(Effect.objects.filter(_later(made)).values_list("step", flat=True)) - {made.step})
         told = {"said": "by_hand", "answered_by": made.settled_by}
         record_event(workflow_id, Event.Kind.RETRACTED, user, step=made.step, reason=reason, **told)
         if workflow.status == Workflow.Status.FAILED:
@@ -281,6 +285,11 @@ def _fail_again(workflow: Workflow) -> str:
     return "It is retracted; the workflow has failed again."
 
 
+def _later(made: Effect) -> Q:
+    """Its workflow's calls after this one. The numbers are compared, because the clock may have been set back."""
+    return Q(workflow=made.workflow_id, call_number__gt=made.call_number)
+
+
 def why_not_retract(workflow: Workflow) -> str:
     """Why what was said to be made by hand stands; empty if it can be retracted."""
     made = Effect.objects.filter(pk__in=said_by_hand(workflow)[:1]).first()
@@ -292,8 +301,7 @@ def _why_built_on(workflow: Workflow, made: Effect) -> str:
         return "Its workflow is complete: the call is a part of what it has done."
     if Attempt.objects.filter(workflow=workflow.pk, closed_at=None).exists():
         return "A worker was at it a moment ago, and how that ended is not known yet; try again in a moment."
-    # The numbers are compared, because the clock may have been set back.
-    later = Effect.objects.filter(workflow=workflow.pk, call_number__gt=made.call_number).order_by("call_number")
+    later = Effect.objects.filter(_later(made)).order_by("call_number")
     if since := next((each for each in later if not left_nothing(each, made)), None):
         begun = f"{'The reversal of ' if since.undo else ''}{titled_step(workflow.workflow_type, since.step)}"
         return f"{begun} was started since, and builds on it."
