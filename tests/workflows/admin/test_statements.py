@@ -36,7 +36,7 @@ PAGES = (
 )
 
 # Statements of the ORM. A page that takes fewer lowers its number.
-MOST = {"/admin/": 19, "/admin/needs-a-person/": 18, "/admin/workflows/workflow/": 7, "/admin/failures/": 3}
+MOST = {"/admin/": 19, "/admin/needs-a-person/": 19, "/admin/workflows/workflow/": 7, "/admin/failures/": 3}
 
 FINISHED: dict[str, Any] = {"detail": {"error_code": "card_declined"}, "finished_xid": CurrentTransactionId()}
 
