@@ -11,6 +11,7 @@ from django.db import DataError, connection
 from pydantic import BaseModel
 
 from tests.processes import until
+from workflows import silence
 from workflows.definition import WorkflowDefinition
 from workflows.intake.submissions import Entry, KeyReused, enter, new_key
 from workflows.models import Workflow
@@ -141,6 +142,7 @@ def test_a_statement_that_waits_for_a_lock_is_given_up_and_cancelled() -> None:
             query_in_time(lambda: Workflow.objects.count(), seconds=0.5)
         assert 0.4 < time.monotonic() - started < 3
         until(nobody_waits_for_a_lock)  # the server takes a moment to cancel it
+        assert not silence.is_since(started), "the other sessions of this process go on"
     finally:
         release.set()
         holder.join()

@@ -56,7 +56,8 @@ def _run(query: Callable[[], Result], seconds: float) -> Result:
     except Error as error:
         # Neither the message nor DETAIL is logged: they quote stored values.
         logger.warning("The database did not answer: %s", sqlstates.loggable(error))
-        if not sqlstates.sqlstate(error):
+        left = connection.connection
+        if not sqlstates.sqlstate(error) and (left is None or left.closed):  # else the server was there, and slow
             silence.note()
         if not connection.in_atomic_block:
             connection.close()

@@ -62,7 +62,7 @@ def watch(wrapper: Any, backend: Backend) -> None:
 
 def _close_if_half_open(wrapper: Any, raw: Any, waited: float) -> bool | None:
     """Close this session, which has waited this many seconds, if the server does nothing for it; return whether it did,
-    None without a server.
+    None without a server. One that refuses the new connection, as it has too many, is there.
 
     The backend is ended, and this thread's other sessions too, because they use the same route. If the server cannot be
     asked, nothing is closed until this process has to end; then all are closed, and the leases end the server's side.
@@ -78,9 +78,9 @@ def _close_if_half_open(wrapper: Any, raw: Any, waited: float) -> bool | None:
                 if backend := getattr(session, "onramp_backend", None):
                     other.execute(_END, backend)
                 session.pgconn.finish()  # otherwise a ROLLBACK would wait as long
-    except (psycopg.Error, Error):
+    except (psycopg.Error, Error) as error:
         if not gives_up():
-            return None
+            return False if sqlstates.is_refusal(error) else None
         for session in sessions:
             session.pgconn.finish()
     logger.warning("A connection to the database at %s passed nothing on: given up", sqlstates.host_port(wrapper.alias))

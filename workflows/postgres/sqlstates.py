@@ -100,6 +100,12 @@ def sqlstate(error: BaseException | None) -> str:
     return next((each.sqlstate for each in _postgresql_errors(error) if each.sqlstate), "")
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether a server that runs has refused a new connection: it has too many, say."""
+    told = str(error)
+    return "FATAL" in told and "the database system is" not in told
+
+
 def loggable(error: BaseException) -> str:
     """What may be logged of an error: "NotNullViolation 23502 (workflows_wait.ahead)", "OperationalError: timeout"."""
     for each in _postgresql_errors(error):

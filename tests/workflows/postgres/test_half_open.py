@@ -92,6 +92,17 @@ def test_so_does_one_while_no_new_connection_is_made(proxy: Proxy, monkeypatch: 
     assert pid() == before
 
 
+def test_one_whose_time_is_over_is_cancelled_by_a_server_that_takes_no_more_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, refused = pid(), {**connection.get_connection_params(), "dbname": "nowhere"}
+    with monkeypatch.context() as for_now:
+        for_now.setattr(connection, "get_connection_params", lambda: refused)
+        with pytest.raises(DatabaseUnavailable):
+            query_in_time(lambda: fetch_row("SELECT 1 FROM pg_sleep(60)"), seconds=0.5)
+    until(lambda: not is_there(before))
+
+
 def test_so_does_one_whose_answer_has_come_by_then() -> None:
     before, raw = pid(), connection.connection
     raw.pgconn.send_query(b"SELECT 1")
