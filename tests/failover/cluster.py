@@ -132,6 +132,8 @@ class Cluster:
         """Make the network, start everything, and wait until a standby is synchronous. Some 20 seconds."""
         network.build()
         self.folder.chmod(0o755)
+        (self.folder / "histories").mkdir()
+        shutil.chown(self.folder / "histories", "postgres", "postgres")
         self.nodes = [Node(number, self.folder / f"node{number}") for number in NODES]
         for node in self.nodes:
             self._make_folders(node)
@@ -185,6 +187,12 @@ class Cluster:
             "log_parameter_max_length": 0,
             "log_parameter_max_length_on_error": 0,
             "log_error_verbosity": "terse",
+            # Whoever is promoted looks here which timelines there are. Otherwise a first primary that leads again may
+            # take the number that the second took while it was away; the second then follows it without a rewind, and
+            # its data are a mixture of both.
+            "archive_mode": "on",
+            "archive_command": f"case %f in *.history) cp %p {self.folder}/histories/%f;; esac",
+            "restore_command": f"cp {self.folder}/histories/%f %p",
         }
         users = {each: {"username": "postgres", "password": "not-asked"} for each in ("superuser", "replication")}
         postgresql = {
@@ -192,6 +200,7 @@ class Cluster:
             "connect_address": f"{node.address}:5432",
             "data_dir": str(node.data),
             "bin_dir": str(PG_BIN),
+            "basebackup": [{"checkpoint": "fast"}],  # otherwise a standby that is made anew waits 270 s for one
             "authentication": users,
             "pgpass": str(node.folder / "pgpass"),
             "parameters": {"unix_socket_directories": str(node.folder)},
@@ -309,7 +318,7 @@ listen postgresql
         A standby may have got more than the one that was promoted, if nobody waits for any. Patroni 3.0.2 leaves it so.
         """
         with suppress(AssertionError):
-            wait_until(self.is_whole, seconds=seconds / 2, what=lambda: "it is not whole")
+            wait_until(self.is_whole, seconds=seconds / 4, what=lambda: "it is not whole")
         members = {each["name"]: each.get("timeline", 0) for each in self.members()}
         for node in self.nodes:
             if not self.strict and members.get(node.name, 0) < max(members.values(), default=0):
