@@ -20,7 +20,8 @@ BEHIND = 2.0
 class Fault:
     """`strike` is done to the primary. `mend` makes it whole. `elections`: how often another node takes over.
 
-    `loses`: what no standby has got by then is lost, unless it was waited for.
+    `loses`: what no standby has got by then is lost, unless it was waited for. `help` is what somebody has to do, when
+    processes find the primary by several hosts and stand still.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Fault:
     mend: Callable[[Cluster, Node], None]
     elections: int = 1
     loses: bool = True
+    help: Callable[[Cluster, Node], None] | None = None
 
 
 def fall_behind(node: Node) -> None:
@@ -66,6 +68,19 @@ def _start(cluster: Cluster, node: Node) -> None:
 def _kill_postgresql(cluster: Cluster, node: Node) -> None:
     assert node.patroni is not None
     node.signal(signal.SIGKILL, *(pid for pid in node.pids() if pid != node.patroni.pid))
+
+
+def _kill_patroni(cluster: Cluster, node: Node) -> None:
+    assert node.patroni is not None
+    node.patroni.kill()
+    node.patroni.wait()
+
+
+def _stop_postgresql(cluster: Cluster, node: Node) -> None:
+    """As docs/how-to/lost-primary.md says: at once, because a COMMIT that waits for a standby would be waited for."""
+    postmaster = int((node.data / "postmaster.pid").read_text().split()[0])
+    node.signal(signal.SIGQUIT, postmaster)
+    wait_until(lambda: postmaster not in node.pids(), seconds=30, what=lambda: "the old PostgreSQL stops")
 
 
 def _stop(cluster: Cluster, node: Node) -> None:
@@ -131,6 +146,14 @@ FAULTS = {
         Fault("switchover", "an administrator lets another node lead", _switch_over, _nothing, loses=False),
         Fault("kill", "Patroni and PostgreSQL are killed", _kill, _start),
         Fault("postgresql", "PostgreSQL alone is killed", _kill_postgresql, _nothing),
+        Fault(
+            "patroni",
+            "Patroni alone is killed; its PostgreSQL goes on, believing that it leads",
+            _kill_patroni,
+            _start,
+            loses=False,
+            help=_stop_postgresql,
+        ),
         Fault("stop", "both are stopped, and go on later, believing that they lead", _stop, _go_on),
         Fault("cut", "the node is cut off: nothing arrives, and nobody is told", _cut_off, _plug_in),
         Fault("full", "its disk is full for a while; nobody takes over", _fill_disk_for_a_while, _nothing, 0, False),

@@ -168,7 +168,7 @@ class System:
 
     def __init__(self, cluster: Cluster, folder: Path, *, haproxy: bool, seed: int) -> None:
         self.cluster, self._folder, self._seed = cluster, folder, seed
-        self.url = cluster.url(haproxy=haproxy)
+        self.by_haproxy, self.url = haproxy, cluster.url(haproxy=haproxy)
         self._stack = ExitStack()
         self.probes: dict[str, Probe] = {}
 
