@@ -26,9 +26,8 @@ class ConfirmationQuerySet(models.QuerySet["Confirmation"]):
 
     def by_hand(self, workflow: Workflow) -> ConfirmationQuerySet:
         """Those of `open` that say that the call of this failed workflow was made by hand. The intake may read this."""
-        return self.filter(
-            workflow=workflow, task=None, decision="by_hand", state="asked", asked_at__gte=workflow.completed_at
-        )
+        said = self.filter(workflow=workflow, task=None, decision="by_hand", state="asked")
+        return said.filter(asked_at__gte=F("workflow__completed_at"))
 
     def unreviewed(self) -> ConfirmationQuerySet:
         return self.filter(alone=True, reviewed_by=None)

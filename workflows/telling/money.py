@@ -75,8 +75,9 @@ def _who_said(call: Effect) -> str:
     """Who said that it was made by hand: it is settled by the last of them, the user who confirmed it."""
     confirmed = Confirmation.objects.filter(workflow=call.workflow_id, answer__reference=call.by_hand)
     confirmed = confirmed.filter(decision="by_hand", state=Confirmation.State.CONFIRMED).order_by("-id")
-    names = confirmed.values_list("asked_by__username", "decided_by__username").first() or (call.settled_by,)
-    return f"{names[0]} said" + (f" and {names[-1]} confirmed" if len(names) > 1 else "")
+    if not (found := confirmed.select_related("asked_by", "decided_by").first()) or not found.decided_by:
+        return f"{call.settled_by} said"
+    return f"{found.asked_by.get_username()} said and {found.decided_by.get_username()} confirmed"
 
 
 def _since(charge: Charge, money: Money, private: Any) -> str:

@@ -132,7 +132,7 @@ def test_a_no_whose_new_call_was_started_stands(bank: Bank, ada: User) -> None:
     work(workflow)
     moved(where="generation = 2")
     refused(task, ada, "“Pay” was started since")
-    Effect.objects.filter(generation=2).update(state="not_done", result=None)  # refused, but it was sent
+    Effect.objects.filter(generation=2).update(state="not_done", result=None)  # refused by the call, but it was sent
     refused(task, ada, "“Pay” was started since")
     for under_way in ({"state": "skipped"}, {"state": "intent", "settled_at": None, "settled_by": ""}):
         Effect.objects.filter(generation=2).update(**under_way)
@@ -147,6 +147,8 @@ def test_an_answer_stands_once_another_call_was_started(bank: Bank, ada: User) -
     for state, by in (("intent", ""), ("done", "call"), ("not_done", "ben"), ("unknown", "")):
         Effect.objects.filter(step="ship").update(state=state, settled_by=by)
         refused(task, ada, "“Ship” was started since")
+    Effect.objects.filter(step="ship").update(state="not_done", settled_by="call", undo=True)
+    refused(task, ada, "The reversal of “Ship” was started since")
 
 
 def test_a_wrong_reference_that_the_next_service_has_refused_is_retracted(bank: Bank, ada: User) -> None:
