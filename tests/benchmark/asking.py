@@ -51,7 +51,7 @@ def _of(name: str, path: str, data: dict[str, str] | None, look: str) -> dict[st
     plans: list[Plan] = []
     with explained(plans):
         _ask(client, path, data)
-    worst = max(plans)
+    worst = max(plans, default=Plan(0, [], ""))  # a scrape's statements are prepared: they pass `explained` by
     told = {"status": status, "cold": cold, "warm": warm, "processor": processor, "statements": statements}
     return {**told, "buffers": worst.buffers, "worst": worst.sql}
 
