@@ -26,6 +26,7 @@ from tests.processes import Runworker
 from tests.sandbox_process import SandboxProcess
 from workflows import operations
 from workflows.errors import NotAllowed
+from workflows.features.brake import operations as brake
 from workflows.features.outages import operations as services
 from workflows.models import Attempt, Effect, ManualTask, Service, Workflow
 from workflows.models.service import FIRST_COOL_OFF
@@ -184,6 +185,15 @@ class Till(System):
         for name in down.values_list("name", flat=True):
             with suppress(NotAllowed):  # a trial has closed it just now
                 services.try_now(name, user=self.person, reason="They say it is up.")
+
+    def let_fail_what_is_to_fail(self) -> None:
+        """A person lets the brake's workflows fail once all that it holds are to fail there: no trial of one passes."""
+        for cause in Service.objects.filter(opened_at__isnull=False, let_fail_until=None).exclude(step=""):
+            held = brake.parked_to_fail(cause.name).values_list("pk", flat=True)
+            if held and all(self.plan_of[pk].end.get("fails_at") == cause.step for pk in held):
+                with suppress(NotAllowed):  # let go just now, or none of them is parked at this moment
+                    brake.let_fail(cause.name, user=self.person, reason="These are meant to fail.")
+                    self.met["let fail"] += 1
 
     def retry_the_failed(self) -> None:
         for pk in Workflow.objects.filter(pk__in=self.given, status="FAILED").values_list("pk", flat=True):

@@ -143,6 +143,7 @@ def test_whatever_fails_is_cancelled_or_expires_is_paid_once_or_given_back(slow_
     def work_on(at_rest: Callable[[], bool]) -> bool:
         till.cancel_as_planned()
         till.try_what_cools_off()
+        till.let_fail_what_is_to_fail()
         till.audit.look_around(till.given, till.random)
         return at_rest()
 
