@@ -35,7 +35,16 @@ def ids_of(arms: Sequence[Rows]) -> Rows:
 
 def with_ids(rows: Rows, ids: Iterable[int]) -> Rows:
     """Those of the rows. Passes one array: PostgreSQL would parse each of ten thousand parameters."""
-    return rows.filter(pk__in=RawSQL("SELECT unnest(%s::bigint[])", [list(ids)]))
+    return rows.filter(pk__in=_array(ids))
+
+
+def without_ids(rows: Rows, ids: Iterable[int]) -> Rows:
+    """The rows but those, as `with_ids`."""
+    return rows.exclude(pk__in=_array(ids))
+
+
+def _array(ids: Iterable[int]) -> RawSQL:
+    return RawSQL("SELECT unnest(%s::bigint[])", [list(ids)])
 
 
 def together(parts: Sequence[Rows]) -> Rows:

@@ -96,7 +96,10 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         rows = rows.filter(status=Workflow.Status.PENDING, compensating=state == State.COMPENSATING)
         if state == State.RUNNING:
             return rows.filter(pk__in=_open_attempts().values("workflow_id"))
-        return rows if state == State.COMPENSATING else rows.filter(_resting_in(state), ~_is_running())
+        if state == State.COMPENSATING:
+            return rows
+        # Read once, and hashed: with NOT EXISTS the planner compares each row with each open attempt.
+        return rows.filter(_resting_in(state), ~Q(pk__in=_open_attempts().values("workflow_id")))
 
     def queued(self, limit: int) -> list[WorkflowQuerySet]:
         """The queued rows in two sets: those that have not failed and wait for nothing, and the others that are due.

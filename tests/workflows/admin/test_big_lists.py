@@ -165,6 +165,12 @@ def test_what_is_queued_and_old_is_found_so_though_there_is_too_much_of_it_to_be
     assert dear(boss, f"{LIST}?state=queued") == []
 
 
+def test_the_open_attempts_are_hashed_and_not_compared_with_each_row_that_is_parked(boss: Client) -> None:
+    plan = Workflow.objects.in_state("parked").order_by().values("pk")[:10_001].explain()
+    assert "hashed SubPlan" in plan, plan
+    assert "Anti Join" not in plan, plan
+
+
 def test_that_there_is_none_is_found_out_without_reading_the_others(boss: Client) -> None:
     plans: list[Plan] = []
     with explained(plans):

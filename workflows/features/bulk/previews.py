@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from workflows.health.selecting import without_ids
 from workflows.models import BulkOperation
 from workflows.operations.bulk_verbs import verbs
 
@@ -32,7 +33,7 @@ def preview(bulk: BulkOperation, user: User) -> Preview:
     applies = set(rows.filter(verb.applies).values_list("pk", flat=True))
     refused = [(ids, why) for ids, why in verb.refused(applies, user) if ids]
     can = applies.difference(*(ids for ids, _ in refused))
-    others = Counter(verb.why_not(rows.exclude(pk__in=applies)) if len(applies) < bulk.selected else ())
+    others = Counter(verb.why_not(without_ids(rows, applies)) if len(applies) < bulk.selected else ())
     cannot = [(number, why) for why, number in sorted(others.items())]
     return Preview(len(can), cannot + [(len(ids), why) for ids, why in refused], verb.money(can), verb.warns(can))
 

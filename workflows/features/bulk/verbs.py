@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from workflows.definition import wording_of_type
 from workflows.engine import undo_question
 from workflows.features.business_key import duplicates
+from workflows.health.selecting import with_ids
 from workflows.models import BulkItem, Event, FollowUp, ManualTask, Workflow
 from workflows.models.follow_up import GIVEN_UP
 from workflows.models.workflow import PAUSED, UNACKNOWLEDGED
@@ -77,7 +78,7 @@ def _not_retried(ids: Collection[int], user: User) -> Refused:
 
 def _explained(ids: Collection[int]) -> str:
     """How many of these failed for a reason that is the patient's, or a colleague's, to mend."""
-    codes = Workflow.objects.filter(pk__in=ids).values_list("workflow_type", "last_error_code").annotate(Count("pk"))
+    codes = with_ids(Workflow.objects.all(), ids).values_list("workflow_type", "last_error_code").annotate(Count("pk"))
     number = sum(found for name, code, found in codes.order_by() if is_explained(wording_of_type(name), code))
     return f"For {number:,} of them a retry alone does not help: look at why they failed." if number else ""
 

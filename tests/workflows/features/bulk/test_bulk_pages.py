@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
@@ -179,6 +180,20 @@ def test_what_would_happen_can_be_read_of_each_verb_whatever_its_state(verb: str
         for page in ("start", "approve"):
             answer = client.get(f"/admin/workflows/bulkoperation/{row.pk}/{page}/", follow=True)
             assert answer.status_code == 200, (state, page)
+
+
+def test_a_preview_passes_its_workflows_as_one_array(as_: Login) -> None:
+    client, given = as_("superuser"), list[int]()
+    row = rows.bulk_operation(User.objects.get(), *(rows.failed() for _ in range(60)), rows.cancelled())
+
+    def count(execute: Any, sql: str, parameters: Any, *rest: Any) -> Any:
+        given.append(len(parameters or ()))
+        return execute(sql, parameters, *rest)
+
+    with connection.execute_wrapper(count):
+        page = client.get(f"/admin/workflows/bulkoperation/{row.pk}/start/").content.decode()
+    assert "60 of the 61 chosen are retried" in page
+    assert max(given) < 60
 
 
 def test_a_lead_assigns_the_ticked_tasks_or_all_of_a_filter(as_: Login) -> None:
