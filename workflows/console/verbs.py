@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from django import forms
@@ -21,15 +22,17 @@ def reason_field(help_text: str = KEPT, **options: Any) -> forms.CharField:
 
 # More than a team has, and as many as a list can show.
 COLLEAGUES_SHOWN = 500
+NOTHING: Mapping[int, str] = MappingProxyType({})
 
 
-def colleague_field(users: Any, help_text: str = "") -> forms.TypedChoiceField:
-    """A field to choose one of these users. No user is preselected."""
-    shown = users.order_by(users.model.USERNAME_FIELD)[:COLLEAGUES_SHOWN]
+def colleague_field(users: Any, help_text: str = "", but: Mapping[int, str] = NOTHING) -> forms.TypedChoiceField:
+    """A field to choose one of these users. No user is preselected. Those in `but` come last, with its words."""
+    shown = sorted(users.order_by(users.model.USERNAME_FIELD)[:COLLEAGUES_SHOWN], key=lambda user: user.pk in but)
+    names = {user.pk: " ".join(filter(None, (user.get_username(), but.get(user.pk)))) for user in shown}
     return forms.TypedChoiceField(
         label="Colleague",
         coerce=int,
-        choices=[("", "Choose somebody"), *((user.pk, user.get_username()) for user in shown)],
+        choices=[("", "Choose somebody"), *names.items()],
         widget=forms.Select(attrs={"autofocus": True}),
         help_text=help_text,
     )

@@ -5,6 +5,7 @@ A deputy gains no right: they act where they may act anyway. What changes is who
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from django.utils import timezone
 from workflows import times
 from workflows.errors import NotAllowed
 from workflows.models import Deputy, ManualTask
-from workflows.models.manual_task import deciders
+from workflows.models.manual_task import able_to_decide, deciders
 from workflows.operations.guards import ASSIGN, record_for, short_transaction
 from workflows.signals.waking import Slice
 
@@ -55,8 +56,9 @@ def appoint(absent_id: int, *, user: User, deputy: int, until: datetime, begins:
         Deputy.objects.create(absent=absent, deputy=standing_in, **given)
         record_for(absent, user, f"Deputy: {standing_in.get_username()}", "")
     since = f"from {times.both(begins)} " if begins > now else ""
-    name, left = standing_in.get_username(), _left(absent, standing_in)
-    return f"It is set: {name} stands in for {absent.get_username()} {since}until {times.both(until)}.{left}"
+    name, left = standing_in.get_username(), left_by(absent, standing_in)
+    said = f"It is set: {name} stands in for {absent.get_username()} {since}until {times.both(until)}."
+    return f"{said} {left}: meanwhile everybody who may can decide." if left else said
 
 
 def _why_not(absent: User, deputy: User, begins: datetime, until: datetime, now: datetime) -> str:
@@ -79,14 +81,28 @@ def _why_not(absent: User, deputy: User, begins: datetime, until: datetime, now:
     return ""
 
 
-def _left(absent: User, deputy: User) -> str:
+def left_by(absent: User, deputy: User) -> str:
     """What the deputy will not decide of the tasks that are assigned to the other now; empty if nothing."""
     theirs = ManualTask.objects.open().filter(assignee=absent)
-    able = theirs.for_members(deputy).permitted_to(deputy).for_other_eyes(deputy)
-    if not (left := theirs.count() - able.count()):
-        return ""
-    name, whose = deputy.get_username(), absent.get_username()
-    return f" {name} may not decide {left} of the open tasks of {whose}: meanwhile everybody who may can decide."
+    left = theirs.count() - theirs.for_members(deputy).permitted_to(deputy).for_other_eyes(deputy).count()
+    return f"{deputy.get_username()} may not decide {left} of the open tasks of {absent.get_username()}" if left else ""
+
+
+def unfit(absent: User) -> dict[int, str]:
+    """What each user will not decide of the tasks that are assigned to this one now, the newest of them; in words.
+
+    Without the users who may decide all of these tasks.
+    """
+    alike: dict[object, list[ManualTask]] = defaultdict(list)
+    tasks = ManualTask.objects.open().filter(assignee=absent).order_by("-id")[:SHOWN]
+    for task in tasks:
+        alike[task.team, task.four_eyes and (task.requested_by_id, task.created_at)].append(task)
+    able: Counter[int] = Counter()
+    for each in alike.values():  # the same people may decide them
+        able.update(dict.fromkeys(able_to_decide(each[0]).values_list("pk", flat=True), len(each)))
+    number = len(tasks)
+    left = {pk: number - able[pk] for pk in deciders().values_list("pk", flat=True)} if number else {}
+    return {pk: f"(may not decide {of_them} of the {number} open tasks)" for pk, of_them in left.items() if of_them}
 
 
 def end(pk: int, *, user: User) -> str:

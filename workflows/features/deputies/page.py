@@ -23,10 +23,14 @@ from workflows.operations.guards import ASSIGN
 
 
 class DeputyForm(forms.Form):
-    """Who is away (for leads only), who stands in, and when. No user is preselected."""
+    """Who is away (for leads only), who stands in, and when. No user is preselected.
+
+    `knowing`: what the page has said that the deputy may not decide.
+    """
 
     begins = TimeField(label="From", required=False)
     until = TimeField(label="Until")
+    knowing = forms.CharField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,7 +39,8 @@ class DeputyForm(forms.Form):
         self.fields["until"].help_text = f"{zone} At most {operations.LONGEST.days} days later. It ends by itself."
         is_lead = user.has_perm(ASSIGN)
         others = deciders() if is_lead else deciders().exclude(pk=user.pk)
-        deputy = colleague_field(others, "They need the rights and the teams themselves.")
+        unfit = {} if is_lead else operations.unfit(user)
+        deputy = colleague_field(others, "They need the rights and the teams themselves.", unfit)
         deputy.label = "Who stands in"
         fields: dict[str, Any] = {"deputy": deputy, **self.fields}
         if is_lead:
@@ -43,6 +48,17 @@ class DeputyForm(forms.Form):
             absent.label = "Who is away"
             fields = {"absent": absent, **fields}
         self.fields = fields
+
+    def clean(self) -> dict[str, Any]:
+        """Ask a lead once more if the deputy may not decide all: the list of deputies did not know who is away."""
+        cleaned = super().clean() or self.cleaned_data
+        known = cleaned.pop("knowing", "")
+        both = operations.people().in_bulk([each for each in map(cleaned.get, ("absent", "deputy")) if each])
+        if len(both) == 2 and (left := operations.left_by(both[cleaned["absent"]], both[cleaned["deputy"]])) != known:
+            self.data = {name: self.data[name] for name in self.data} | {"knowing": left}
+            if left:
+                self.add_error("deputy", f"{left}. Choose somebody else, or press once more.")
+        return cleaned
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -105,3 +105,22 @@ def test_a_deputy_who_left_the_team_or_lost_the_right_is_told_of_to_both_and_to_
     User.objects.filter(pk=bob.pk).update(is_staff=False)
     for client in (absent, lead):
         assert "cannot decide, or is away, too" in text(client, home)
+
+
+def test_what_a_deputy_may_not_decide_stands_beside_their_name_and_a_lead_is_asked_once_more(as_: Login) -> None:
+    absent, lead, bob, ada = Client(), as_("support lead"), person("bob"), person("ada", "decide_manualtask")
+    absent.force_login(ada)
+    Group.objects.create(name="clinicians").user_set.add(ada, person("eve"))
+    rows.open_task(rows.waiting(task=False), assignee=ada, team="clinicians")
+    rows.open_task(rows.waiting(task=False), assignee=ada, four_eyes=True, requested_by=person("zoe"))
+    names = [label for _, label in absent.get(PAGE).context["form"].fields["deputy"].choices]
+    assert names.index("eve") == 1, "who may decide all comes first"
+    assert {"bob (may not decide 1 of the 2 open tasks)", "zoe (may not decide 2 of the 2 open tasks)"} < {*names}
+    given = {"absent": ada.pk, "deputy": bob.pk, "until": until(7)}
+    page = lead.post(PAGE, given)
+    assert "bob may not decide 1 of the open tasks of ada. Choose somebody else, or press" in page.content.decode()
+    assert not Deputy.objects.exists()
+    given["knowing"], zoe = page.context["form"]["knowing"].value(), User.objects.get(username="zoe")
+    assert "zoe may not decide 2 of" in lead.post(PAGE, {**given, "deputy": zoe.pk}).content.decode()
+    lead.post(PAGE, given)
+    assert Deputy.objects.get().deputy == bob
