@@ -141,12 +141,13 @@ def _why_built_on(answer: GivenAnswer) -> str:
 def left_nothing(since: Effect, effect: Effect) -> bool:
     """Whether a step that ran since an answer about `effect` has left nothing that builds on it.
 
-    It did not apply, which each attempt checks again, or its service has refused the call: a wrong answer often shows
-    so, by the next call. Of `effect`'s own step, and of a reversal, each call counts. What retracts the answer gives
-    what was refused a new key: the next call names another result.
+    It did not apply, which each attempt checks again; its service has refused the call, as a wrong answer often shows
+    by the next call; or its key was never sent, as after another retraction. Of `effect`'s own step, and of a reversal,
+    each call counts. What retracts the answer gives what was refused a new key: the next call names another result.
     """
     refused = since.state == State.NOT_DONE and since.settled_by == "call"
-    return (refused or since.state == State.SKIPPED) and since.step != effect.step and not since.undo
+    never_sent = since.state == State.NOT_DONE and since.settled_at is None
+    return (refused or never_sent or since.state == State.SKIPPED) and since.step != effect.step and not since.undo
 
 
 def _is_started_since(effect: Effect, wait: Wait) -> bool:

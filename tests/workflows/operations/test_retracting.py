@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from tests import engine
 from tests.engine import again, define, submit, work, worker
+from tests.workflows.features.by_hand.till import say
 from tests.workflows.operations.bank import (
     WRONG,
     YES,
@@ -28,11 +29,12 @@ from tests.workflows.operations.bank import (
     states,
 )
 from tests.workflows.operations.people import held, user
-from tests.workflows.undoing import to_rest
+from tests.workflows.undoing import fail, to_rest
 from workflows import failpoints, operations
 from workflows.definition import Step
 from workflows.effects import key_for
 from workflows.errors import ClaimLost, NotAllowed, StepError
+from workflows.features.by_hand import operations as by_hand
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Wait, Workflow
 from workflows.signals import store
 from workflows.waits import require_approval
@@ -160,7 +162,8 @@ def test_a_wrong_reference_that_the_next_service_has_refused_is_retracted(bank: 
             raise StepError("There is no payment of this number.", code="unknown_payment")
         return ship(workflow=workflow, context=context)
 
-    workflow, task = in_doubt(bank.step(), Step(ship_it, once=True))
+    told = Step(ship_it, name="tell", once=True, best_effort=True)
+    workflow, task = in_doubt(bank.step(), told, Step(ship_it, once=True))
     answer(task, ada, YES)
     assert work(workflow).status == "FAILED"
     assert retract(task, ada) == "It is retracted; the workflow asks again when somebody retries it."
@@ -168,7 +171,19 @@ def test_a_wrong_reference_that_the_next_service_has_refused_is_retracted(bank: 
     answer(asked_again(workflow), ada, None)
     assert to_rest(workflow).status == "COMPLETE"
     assert (len(bank.charged), states()["pay 2"], states()["ship_it 2"]) == (2, "done", "done")
-    assert keys == [f"{workflow.key}:ship_it", f"{workflow.key}:ship_it:2"], "a key that was sent has one content"
+    assert states()["tell 2"] == "done", "what was passed over for the wrong answer is made, too"
+    assert keys[1::2] == [f"{workflow.key}:ship_it", f"{workflow.key}:ship_it:2"], "a key that was sent has one content"
+
+
+def test_what_is_retracted_first_does_not_keep_a_wrong_answer_in_place(bank: Bank, ada: User) -> None:
+    """A call by hand, and what its own retraction has given a new key: none of that was ever sent."""
+    ship_it = Step(fail, name="ship_it", once=True, returns=("text",))
+    workflow, task = in_doubt(bank.step(), ship_it, Step(fail, name="tell", once=True, returns=()))
+    answer(task, ada, YES)
+    say(work(workflow), ada, result={"text": "p-1"})
+    assert work(workflow).current_step == "tell"
+    by_hand.retract(workflow.pk, user=ada, reason=WRONG, seen=by_hand.said_by_hand(workflow))
+    retract(task, ada)
 
 
 def test_a_step_that_did_not_apply_has_built_on_nothing(bank: Bank, ada: User) -> None:
