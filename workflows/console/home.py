@@ -29,8 +29,8 @@ from workflows.telling import words
 
 # The counts above the charts, with their labels.
 NUMBERS = {
-    "failed": "Failed in the last hour",
-    "failed_today": "Failed in the last 24 hours",
+    "failed": "Failed in the last hour, and failed still",
+    "failed_today": "Failed in the last 24 hours, and failed still",
     "overdue": "Overdue tasks",
     "overdue_waits": "Overdue waits",
     "workers": "Live workers",

@@ -102,7 +102,9 @@ def _workers(found: Counts) -> Iterator[Family]:
 
 
 def _failures(found: Counts) -> Iterator[Family]:
-    yield one("onramp_failed_last_hour", "Workflows that failed in the last hour.", found.failed.number)
+    yield one(
+        "onramp_failed_last_hour", "Workflows that failed in the last hour, and are failed still.", found.failed.number
+    )
     yield one(
         "onramp_unexplained_failures_last_hour",
         "Those of them whose code has no words that make it the sender's own.",

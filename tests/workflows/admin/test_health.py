@@ -189,8 +189,8 @@ def test_each_number_leads_to_exactly_the_rows_that_it_counted(as_: Login) -> No
     found = links(support)
     rows.failed()  # after the numbers were read
     assert listed(support, found["11 failed unexpectedly in the last hour"]) == unexpected
-    assert listed(support, found["Failed in the last hour 12"]) == hour
-    assert listed(support, found["Failed in the last 24 hours 14"]) == hour | day
+    assert listed(support, found["Failed in the last hour, and failed still 12"]) == hour
+    assert listed(support, found["Failed in the last 24 hours, and failed still 14"]) == hour | day
     assert listed(support, found["3 parked"]) == parked
     assert listed(support, found["Live workers 2"]) == workers
     assert found["payments"] == "/admin/workflows/service/payments/change/"

@@ -27,6 +27,8 @@ WEEK = timedelta(days=7)
 # Only the largest bars of failures are shown. The list of workflows has all.
 BARS = 8
 P95 = 0.95
+# Beside it stands how many workflows are failed still.
+FAILURES = "Failures, also those retried since"
 OPENS = (CircuitEvent.Kind.OPENED, CircuitEvent.Kind.HELD)
 Columns = Sequence[Sequence[Point]]
 
@@ -181,7 +183,7 @@ def of_workflows(asked: str, now: datetime, workflow_type: str = "") -> dict[str
     drawn = [
         trends.linked("came", trends.counts("Came in", "idle", *read[Metric.STARTED])),
         trends.linked("completed", trends.counts("Completed", "good", *completed)),
-        trends.linked("ended", trends.counts("Failed", "bad", failed, failed_before)),
+        trends.linked("ended", trends.counts(FAILURES, "bad", failed, failed_before)),
         trends.seconds("Took, waiting left out (p95)", Metric.ACTIVE, *read[Metric.ACTIVE]),
     ]
     return {**trends.page(drawn, trends.failures(_all(failed))), "types": trends.types()}
