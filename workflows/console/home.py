@@ -119,4 +119,6 @@ def _shown(piece: Piece, user: User | AnonymousUser) -> tuple[str, str]:
 
 
 def may_follow(link: Link, user: User | AnonymousUser) -> bool:
+    if "parked_on" in dict(link.filters) and not user.has_perm("workflows.view_service"):
+        return False  # its address names the service
     return user.has_perm(f"workflows.view_{'workerprocess' if link.model == 'chore' else link.model}")
