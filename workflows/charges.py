@@ -66,6 +66,17 @@ class Charge:
         return self.state in (ChargeState.UNCLEAR, ChargeState.UNCLEAR_LEFT)
 
 
+def moves_money(definition: WorkflowDefinition | None, step: str) -> bool:
+    """Whether this step's call may charge or pay out: of a type that this release does not know, any call may."""
+    return definition is None or step in definition.charge_names
+
+
+def charges_the_patient(definition: WorkflowDefinition | None, step: str) -> bool:
+    """Whether this step's call may take the patient's money: not if the type pays people."""
+    money = definition.wording.money if definition else None
+    return moves_money(definition, step) and not (money and money.pays_out)
+
+
 def charges_of(workflow: Workflow) -> list[Charge]:
     """The workflow's charges, oldest first; none if its type is unknown here or charges nothing. One statement."""
     definition = definitions().get(workflow.workflow_type)

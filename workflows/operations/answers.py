@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
+from workflows.charges import moves_money
 from workflows.definition import Step, WorkflowDefinition, definitions, titled_step, wording_of_type
 from workflows.effects import IN_DOUBT
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
@@ -78,7 +79,7 @@ def said_of_never(task: ManualTask) -> str:
     if not calls.filter(state__in=IN_DOUBT).exists():
         return ""
     definition = definitions().get(task.workflow.workflow_type)
-    return "never_charged" if definition and step in definition.charge_names else "never_happened"
+    return "never_charged" if definition and moves_money(definition, step) else "never_happened"
 
 
 def _checked_decision(task: ManualTask, answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from django.db.models import F, Min, Q, QuerySet, Subquery, Value
 from django.utils import timezone
 
 from workflows import times
+from workflows.charges import moves_money
 from workflows.definition import definitions
 from workflows.effects import IN_DOUBT
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
@@ -60,7 +61,7 @@ def takes_two(workflow_type: str, step: str = "") -> bool:
     Of a type that this release does not know, any call may be a charge that takes two.
     """
     definition = definitions().get(workflow_type)
-    return definition is None or (definition.two_people and (not step or step in definition.charge_names))
+    return definition is None or (definition.two_people and (not step or moves_money(definition, step)))
 
 
 def is_needed(task: ManualTask, decision: str, said: Mapping[str, Any] | None) -> bool:

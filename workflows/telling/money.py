@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from workflows.charges import Charge, ChargeState, judged
+from workflows.charges import Charge, ChargeState, judged, moves_money
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.effects import NOT_DONE, SKIPPED
 from workflows.engine import undo_question
@@ -37,6 +37,9 @@ def money_line(
 
     `claimed_by` says that the call of the failed step was made by hand, and nobody else has confirmed it.
     """
+    if definition is None and claimed_by:
+        said = f"{claimed_by} says that a call was made by hand, which may have been a charge"
+        return f"{UNKNOWN_HERE} {said}; nobody has confirmed it yet."
     if definition is None:
         return UNKNOWN_HERE if any(effect.state not in (NOT_DONE, SKIPPED) for effect in effects) else ""
     if definition.wording.money is None:
@@ -47,7 +50,7 @@ def money_line(
         for charge in judged(definition, effects, reversing=is_reversing(workflow, definition))
         if charge.state != ChargeState.NOTHING
     ]
-    if claimed_by and workflow.current_step in definition.charge_names:
+    if claimed_by and moves_money(definition, workflow.current_step):
         said = f"{claimed_by} says that {amount(payload, money)} was {money.moved} by hand"
         told.append(f"{said}; nobody has confirmed it yet.")
     return " ".join(told) or (NOTHING_OUT if money.pays_out else NOTHING)

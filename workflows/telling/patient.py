@@ -13,7 +13,7 @@ from django.db.models.functions import Cast, JSONArray
 from django.utils import timezone
 from django.utils.text import capfirst
 
-from workflows.charges import Charge, ChargeState, judged
+from workflows.charges import Charge, ChargeState, charges_the_patient, judged
 from workflows.definition import WorkflowDefinition, definitions, value_at, wording_of, wording_of_type
 from workflows.engine import undo_question
 from workflows.models import Attempt, Confirmation, Effect, Event, ManualTask, State, StepOutcome, Workflow
@@ -83,7 +83,7 @@ def to_tell(
     named for its pause, if known.
     """
     if by_hand:
-        return PAID_BY_HAND if is_charge(definition, workflow.current_step) else DONE_BY_HAND
+        return PAID_BY_HAND if charges_the_patient(definition, workflow.current_step) else DONE_BY_HAND
     wording = wording_of(definition)
     state = State(workflow.state)
     is_undecided = undo_question.is_undecided(definition, workflow)
@@ -112,12 +112,6 @@ def to_tell(
         told = [words_for_code(wording, workflow.last_error_code).patient, fields, in_the_end]
         return " ".join(filter(None, told))
     return f"{TO_BE_MENDED if state == State.PARKED and to_be_mended else LINES[state]} {so_far}".strip()
-
-
-def is_charge(definition: WorkflowDefinition | None, step: str) -> bool:
-    """Whether this step charges the patient."""
-    pays_out = definition and definition.wording.money and definition.wording.money.pays_out
-    return definition is not None and not pays_out and step in definition.charge_names
 
 
 def message_of(workflow: Workflow) -> str:

@@ -17,7 +17,7 @@ from onboarding.workflow import ONBOARDING
 from tests.workflows import rows
 from tests.workflows.admin.test_patient import PAYLOAD
 from workflows import charges
-from workflows.charges import ChargeState, judged
+from workflows.charges import ChargeState, charges_the_patient, judged, moves_money
 from workflows.console.failures import line as failures_line
 from workflows.console.find import rows_of
 from workflows.console.workflow_page import page
@@ -523,3 +523,4 @@ def test_nobody_is_told_that_a_pay_out_was_charged(
     assert money_line(row, SHOP, row.payload, effects) == line
     assert in_short(SHOP, "$5.00", effects) == short
     assert not re.search("charged|refund|payment|get it back", message_of(row))
+    assert (moves_money(SHOP, money.step), charges_the_patient(SHOP, money.step)) == (True, False)

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 
 from workflows import operations
+from workflows.charges import moves_money
 from workflows.console.answer_form import AnswerForm
 from workflows.console.confirming import ConfirmForm
 from workflows.console.verbs import ReasonForm, Verb, read_once
@@ -83,7 +84,7 @@ def _of_saying(row: Workflow) -> Iterator[str]:
     if call := _call(row):
         yield f"Nothing is called: {_titled(row, call)} goes on record as made by hand, by you, under this reference."
         yield "Say it only when it is done, and look first whether our own call did not go through after all."
-        if call.step.name in call.definition.charge_names:
+        if moves_money(call.definition, call.step.name):
             yield "The sum is not asked for: it is that of the submission. If another was paid, do not say it here."
         if by_hand.is_for_two(row):
             yield "It takes two people: nothing happens until another user confirms it."

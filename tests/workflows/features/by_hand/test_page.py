@@ -87,6 +87,12 @@ def test_a_second_person_sees_what_was_said(as_: Login, boss: User) -> None:
     told = Workflow.objects.with_state().get(pk=row.pk)
     assert message_of(told) == PAID_BY_HAND, "the sender reads the same"
     assert "boss says that its call was made by hand." in lead.get(page(row, "acknowledge")).content.decode()
+    Workflow.objects.filter(pk=row.pk).update(workflow_type="of-another-release")
+    told = Workflow.objects.with_state().get(pk=row.pk)
+    html = lead.get(page(row)).content.decode()
+    assert (message_of(told), "Please do not pay again" in html) == (PAID_BY_HAND, True), "any call may be a charge"
+    assert "boss says that a call was made by hand, which may have been a charge" in html
+    Workflow.objects.filter(pk=row.pk).update(workflow_type=row.workflow_type)
     html = lead.get(page(row, "confirm_by_hand")).content.decode()
     assert "boss has said that “Charge the card” was made by hand: " in html
     assert "pos-77" in html
