@@ -10,6 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from django.core.checks import Error, Warning
 from pydantic import BaseModel
 
+from workflows.charges import charges_the_patient
 from workflows.definition import Step, WorkflowDefinition
 from workflows.spelling import did_you_mean, misspelt
 
@@ -126,10 +127,13 @@ def _check_repeats(step: Step, definition: WorkflowDefinition) -> Faults:
 
 
 def _check_order(step: Step, definition: WorkflowDefinition) -> Faults:
-    """What cannot be undone comes after all that can, or says that it may stay."""
+    """What cannot be undone comes after all that can, or says that it may stay, which a charge may not."""
     if step.stays and (step.undo or not step.once):
         message = "says stays=True, and has an undo, or is not once."
         yield Error, "E057", message, "Leave out stays=True: it is for a step that is once and that nothing undoes."
+    elif step.stays and charges_the_patient(definition, step.name):
+        message = "charges, and says stays=True: money that stays taken when the workflow fails does harm."
+        yield Warning, "W056", message, "Give it an undo that refunds it; or leave out stays=True, and charge last."
     later = definition.steps[definition.steps.index(step) + 1 :]
     undone = [each.name for each in later if each.undo]
     if undone and step.once and not step.undo and not step.stays:

@@ -35,7 +35,7 @@ from workflows.definition import (
 from workflows.features import installed
 from workflows.health import series
 from workflows.models import Workflow
-from workflows.wording import ENGINE_CODES
+from workflows.wording import ENGINE_CODES, Money, Wording
 
 DAY = timedelta(hours=24)
 
@@ -65,6 +65,7 @@ def once(**options: Any) -> Step:
 
 REVERSED = once(undo=undo, lookup=lookup)
 UNDONE = (REVERSED, once(name="last", undo=undo, lookup=lookup))
+PAID = Wording(money=Money("one", "cents", "currency", "number", "number"))
 GOOD = definition(one, two)
 ASKING = definition(REVERSED, before_undo=ask("billing", when=["poison"]))
 TWIN = definition(one)
@@ -161,6 +162,11 @@ def test_a_bad_path_is_named(settings: Settings, names: list[str], expected: str
             "'mail' of 'good' is once, and has no undo: if 'last' or",
         ),
         (definition(once(best_effort=True, name="mail"), *UNDONE), "W056", "'mail' of 'good' is once, and has no undo"),
+        (
+            definition(once(stays=True, returns=("number",)), two, wording=PAID),
+            "W056",
+            "'one' of 'good' charges, and says stays=True",
+        ),
         (definition(once(undo=undo, lookup=lookup, stays=True)), "E057", "says stays=True, and has an undo"),
         (definition(Step(one, stays=True)), "E057", "or is not once"),
     ],
