@@ -182,7 +182,7 @@ class Extension:
         return ()
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
-        """Requests that this user may approve as the second person: a sentence, and a link; at most 50."""
+        """Requests that wait for this user, mostly as the second person: a sentence, and a link; at most 50."""
         return ()
 
     # Reasons to keep a workflow's content at any age, for any request (docs/data.md). The first that holds is shown.
@@ -252,7 +252,7 @@ class Extension:
         return ()
 
     def number_awaiting(self, user: User) -> int | None:
-        """The number of requests that this user may approve as the second person: one statement. None: it has none."""
+        """The number of requests that wait for this user, as `awaiting`: one statement as a rule. None: it has none."""
         return None
 
     def failures(self) -> Iterable[Panel]:

@@ -6,10 +6,10 @@ and a hash of the address stay on record. If anything is unsettled or under a le
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from django.db.models import F, QuerySet, Value
+from django.db.models import F, Q, QuerySet, Value
 from django.views.decorators.debug import sensitive_variables
 
 from workflows.errors import NotAllowed
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # Rows in one transaction: more cannot be one person's.
 MOST = 200
+# The most erasures that are listed for one user.
+LISTED = 50
 # So many workflows get a sentence why they stay.
 TOLD = 5
 
@@ -94,7 +96,15 @@ def why_not_approve(asked: Erasure, user: User) -> str:
 
 def why_unsettled(asked: Erasure) -> str:
     """Why nobody can erase it now; empty if it can be erased."""
-    return _why_unsettled(_left_of(asked)) or _why_held(asked.messages or ())
+    return all_unsettled([asked]).get(asked.pk, "")
+
+
+def all_unsettled(rows: Sequence[Erasure]) -> dict[int, str]:
+    """Those of these erasures that nobody can approve now, by their keys, and why. As many statements for all."""
+    stay = why_they_stay(_left_of(*rows)) if rows else {}
+    held = _held([each for row in rows for each in row.messages or ()]) if rows else []
+    told = {row.pk: _told({pk: stay[pk] for pk in row.workflows if pk in stay}, held, row.messages) for row in rows}
+    return {pk: why for pk, why in told.items() if why}
 
 
 def waiting(*workflow_ids: int) -> QuerySet[Erasure]:
@@ -106,11 +116,14 @@ def _waiting() -> QuerySet[Erasure]:
     return Erasure.objects.filter(state=Erasure.State.ASKED).select_related("asked_by").order_by("id")
 
 
-def to_approve(user: User) -> QuerySet[Erasure]:
-    """The erasures that wait for this user as the second person."""
-    own = count_as_one(F("asked_by"), Value(user.pk), F("asked_at"))
-    asked = Erasure.objects.filter(state=Erasure.State.ASKED).exclude(own).order_by("id")
-    return asked if user.has_perm(ERASE) else asked.none()
+def awaiting(user: User) -> list[tuple[Erasure, str]]:
+    """The erasures that wait for this user as the second person, and their own that nobody can approve; why, if so."""
+    if not user.has_perm(ERASE):
+        return []
+    as_one = count_as_one(F("asked_by"), Value(user.pk), F("asked_at"))
+    rows = list(_waiting().filter(Q(asked_by=user.pk) | ~Q(as_one))[:LISTED])
+    why = all_unsettled(rows)
+    return [(row, why.get(row.pk, "")) for row in rows if row.asked_by_id != user.pk or row.pk in why]
 
 
 Sought = tuple[list[bytes], list[int]]
@@ -141,10 +154,9 @@ def _messages(hashes: Sequence[bytes]) -> list[int]:
     return found
 
 
-def _why_held(refused: Sequence[int]) -> str:
-    held = f"SELECT id FROM workflows_undeliveredmessage m WHERE id = ANY (%s) AND {HELD} ORDER BY id LIMIT 1"  # noqa: S608 (ours)
-    found = fetch_all(held, [list(refused)])
-    return f"Nothing is erased before all of it can be. A legal hold is on message {found[0][0]}." if found else ""
+def _held(refused: Sequence[int]) -> list[int]:
+    held = f"SELECT id FROM workflows_undeliveredmessage m WHERE id = ANY (%s) AND {HELD} ORDER BY id"  # noqa: S608 (ours)
+    return [pk for (pk,) in fetch_all(held, [list(refused)])]
 
 
 def _found(hashes: Sequence[bytes], ids: Sequence[int], *, or_messages: bool = False) -> list[int]:
@@ -239,22 +251,24 @@ def _decide(asked: Erasure, state: Erasure.State, user: User) -> None:
     asked.refresh_from_db()
 
 
-def _left_of(asked: Erasure) -> list[int]:
-    """The ids of its workflows that still have content."""
-    rows = Workflow.objects.filter(pk__in=asked.workflows, emptied_at=None)
+def _left_of(*asked: Erasure) -> list[int]:
+    """The ids of their workflows that still have content."""
+    ids = {pk for each in asked for pk in each.workflows}
+    rows = Workflow.objects.filter(pk__in=ids, emptied_at=None)
     return list(rows.order_by("pk").values_list("pk", flat=True))
 
 
 def _why_not_these(ids: Sequence[int], refused: Sequence[int] = ()) -> str:
-    if why := _why_unsettled(ids) or _why_held(refused):
+    if why := _told(why_they_stay(ids), _held(refused), refused):
         return why
     asked = (waiting(*ids) if ids else _waiting().filter(messages__contains=list(refused))).first()
     return f"{asked.asked_by.get_username()} has asked for that already: another user approves it." if asked else ""
 
 
-def _why_unsettled(ids: Sequence[int]) -> str:
-    if not (stay := why_they_stay(ids)):
-        return ""
-    known = words_of_reasons()
+def _told(stay: Mapping[int, str], held: Sequence[int], of: Sequence[int] | None) -> str:
+    """Why they are not erased: what stays of the workflows, else the first held one `of` the refused submissions."""
+    known, on = words_of_reasons(), next((each for each in held if each in (of or ())), None)
+    if not stay:
+        return f"Nothing is erased before all of it can be. A legal hold is on message {on}." if on else ""
     sentences = " ".join(f"Workflow {pk}: {known[why]}." for pk, why in sorted(stay.items())[:TOLD])
     return f"Nothing is erased before all of it can be. {sentences}"

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from workflows.console import links
 from workflows.console.base import ConsoleAdmin
+from workflows.console.home import First
 from workflows.console.verbs import ReasonForm, Verb, reason_field
 from workflows.features.retention import erasing
 from workflows.health.bounded import Link
@@ -23,6 +24,7 @@ from workflows.telling import words
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+CANNOT_BE = "It cannot be approved now."
 STAYS = "The reason stays for ever, with your name: name nobody in it. The number of a ticket, say."
 
 
@@ -32,10 +34,6 @@ class ForEverForm(ReasonForm):
 
 class NoReasonForm(ReasonForm):
     reason = None  # type: ignore[assignment]
-
-
-# The most erasures that are listed for a second person.
-LISTED = 50
 
 
 def _ask(row_id: int, *, user: User, reason: str) -> str:
@@ -121,14 +119,21 @@ REFUSE = Verb(
 )
 
 
-def awaiting(user: User) -> list[tuple[str, Link]]:
-    """The erasures that wait for this user as the second person: a sentence, and its page."""
+def awaiting(user: User) -> list[tuple[Erasure, str]]:
+    """The erasures that wait for this user, each with a sentence."""
+    asks = "{} asks to erase what a person has sent: {} {}"
     return [
-        (
-            f"{row.asked_by.get_username()} asks to erase what a person has sent: {words.ended(row.reason)}",
-            Link("erasure", pk=str(row.pk)),
-        )
-        for row in erasing.to_approve(user).select_related("asked_by")[:LISTED]
+        (row, asks.format(row.asked_by.get_username(), words.ended(row.reason), why and f"{CANNOT_BE} {why}").strip())
+        for row, why in erasing.awaiting(user)
+    ]
+
+
+def first_lines(user: User) -> list[First]:
+    """The same as lines on Home."""
+    asked = Erasure.State.ASKED.label
+    return [
+        First(sentence, links.to(Link("erasure", pk=str(row.pk))), asked, words.age_of(row.asked_at))
+        for row, sentence in awaiting(user)
     ]
 
 

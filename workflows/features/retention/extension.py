@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from django.contrib.auth.models import User
 
+    from workflows.console.home import First
     from workflows.console.verbs import Verb
     from workflows.extension import Note
     from workflows.management.workflow.subcommand import Subcommand
@@ -45,12 +46,17 @@ class RetentionExtension(Extension):
         return (page, erasure_page)
 
     def number_awaiting(self, user: User) -> int:
-        return erasing.to_approve(user).count()
+        return len(erasing.awaiting(user))
+
+    def first_lines(self, user: User) -> Sequence[First]:
+        from workflows.features.retention import erasure_page  # as below
+
+        return erasure_page.first_lines(user)
 
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.retention import erasure_page  # registers a page: only once the models are ready
 
-        return erasure_page.awaiting(user)
+        return [(sentence, Link("erasure", pk=str(row.pk))) for row, sentence in erasure_page.awaiting(user)]
 
     def subcommands(self) -> Mapping[str, Subcommand]:
         from workflows.features.retention import command  # only this command needs it

@@ -20,7 +20,7 @@ from workflows.console.verbs import ReasonForm, Verb, reason_field
 from workflows.definition import definitions
 from workflows.extension import Note
 from workflows.features.retention import erasing, holds
-from workflows.features.retention.erasure_page import ASK, STAYS, ForEverForm, linked
+from workflows.features.retention.erasure_page import ASK, CANNOT_BE, STAYS, ForEverForm, linked
 from workflows.health.bounded import Link
 from workflows.models import Erasure, Hold, Workflow
 from workflows.operations.guards import ERASE, PLACE_HOLD
@@ -129,7 +129,7 @@ def _waits(asked: Erasure) -> str:
         [
             f"{asked.asked_by.get_username()} asked at {words.clock(asked.asked_at)} to erase {which}: "
             f"{words.ended(asked.reason)} Once another user approves it, what was sent is deleted for good.",
-            *([f"It cannot be approved now. {why}"] if (why := erasing.why_unsettled(asked)) else []),
+            *([f"{CANNOT_BE} {why}"] if (why := erasing.why_unsettled(asked)) else []),
         ]
     )
 

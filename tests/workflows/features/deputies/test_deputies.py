@@ -295,10 +295,10 @@ def test_for_you_has_nothing_that_a_deputy_may_not_decide_as_the_second(ada: Use
         return len(page(Asked(bob, kinds=kinds, whose=whose)).items)
 
     assert (of(Whose.YOU), of(Whose.OTHERS)) == (1 + len(made), 0)
-    assert (list(erasing.to_approve(bob)), list(bulk.to_approve(bob))) == ([erasure], [many])
+    assert (erasing.awaiting(bob), list(bulk.to_approve(bob))) == ([(erasure, "")], [many])
     stands_in(bob, ada)
     assert (of(Whose.YOU), of(Whose.OTHERS)) == (0, 1 + len(made))
-    assert not {*erasing.to_approve(bob), *bulk.to_approve(bob)}
+    assert not {*erasing.awaiting(bob), *bulk.to_approve(bob)}
     assert not able_to_decide(task).filter(pk__in=[ada.pk, bob.pk]).exists()
 
 

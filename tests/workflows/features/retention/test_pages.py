@@ -77,8 +77,11 @@ def test_an_erasure_is_asked_for_by_one_and_approved_by_another_who_finds_it(as_
     sentence = "some-support lead asks to erase what a person has sent: Ticket 812."
     assert [sentence in page(each, NEEDS) for each in (lead, colleague, as_("support"))] == [False, True, False]
     assert f"{of_erasure}/change/" in page(colleague, NEEDS)
-    home = [client.get("/admin/").context["needs_a_person"] for client in (colleague, lead)]
-    assert home == ["1", "0"]
+    home = [client.get("/admin/").context for client in (colleague, lead)]
+    assert [(each["needs_a_person"], [line.what for line in each["first_lines"]]) for each in home] == [
+        ("1", [sentence]),
+        ("0", []),
+    ]
     assert "another user approves it" in told(lead, f"{of_erasure}/approve/")
     assert f"{of_erasure}/approve/" in page(colleague, f"{of_erasure}/change/")
     assert not is_emptied(row)
@@ -104,6 +107,10 @@ def test_while_an_erasure_waits_each_of_its_workflows_says_so_to_those_who_may_e
     rows.legal_hold(other)
     held = f"It cannot be approved now. Nothing is erased before all of it can be. Workflow {other.pk}: a legal hold"
     assert held in page(lead, f"{WORKFLOWS}/{row.pk}/change/")
+    for client in (lead, as_("superuser")):
+        home = client.get("/admin/").context
+        assert (home["needs_a_person"], held in home["first_lines"][0].what) == ("1", True), "who has asked, too"
+        assert held in page(client, NEEDS)
     told(lead, f"{ERASURES}/{erasure.pk}/refuse/")
     assert waits not in page(lead, f"{WORKFLOWS}/{row.pk}/change/")
 
