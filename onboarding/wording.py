@@ -100,6 +100,12 @@ STEPS = {
 }
 
 CODES = {
+    "account_made_before": CodeWords(
+        "An earlier submission of the same patient has made the account already: it is among the other submissions on "
+        "this page. They sign in with that account, and send the form again.",
+        "Your first form has made an account for you already. Please sign in with it, and send the form again.",
+        asks_nobody=True,
+    ),
     "account_not_found": CodeWords(
         "There is no account with this e-mail address, though the patient came as one who has an account.",
         "We cannot find an account with this e-mail address. Please check the address, or sign up as a new patient.",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from onboarding.context import OnboardingContext
 from onboarding.payload import Existing, Linked, NetNew, submission_of
 from onboarding.services import accounts, tokens
+from workflows.definition import value_at
 from workflows.effects import DONE, KnownEffect, key_for
 from workflows.errors import RetryableStepError, StepError
 from workflows.models import Effect, Workflow
@@ -32,9 +35,30 @@ def validate_duplicate_email(*, workflow: Workflow, context: OnboardingContext) 
         return None
     account = accounts.find_by_email(submission.patient.email)
     # From the second attempt on, our own account is there.
-    if account is not None and account.reference != workflow.key and not _is_on_ledger(workflow, account):
-        raise StepError("Somebody else has an account with this e-mail address.", code="email_taken")
-    return {}
+    if account is None or account.reference == workflow.key or _is_on_ledger(workflow, account):
+        return {}
+    if _is_of_earlier_form(workflow, account):
+        raise StepError("An earlier submission of the patient has made the account.", code="account_made_before")
+    raise StepError("Somebody else has an account with this e-mail address.", code="email_taken")
+
+
+def _is_of_earlier_form(workflow: Workflow, account: accounts.Account) -> bool:
+    """Whether another submission of the same person has made the account: its reference is that one's key.
+
+    The form proves nobody's identity, so this one does not go on with that account.
+    """
+    try:
+        key = UUID(account.reference or "")
+    except ValueError:  # of another client of the service
+        return False
+    rows = Workflow.objects.filter(workflow_type=workflow.workflow_type, tenant=workflow.tenant)
+    first = rows.filter(idempotency_key=key).first()
+    return first is not None and _person(first.payload) == _person(workflow.payload)
+
+
+def _person(payload: Mapping[str, Any]) -> list[str]:
+    names = (value_at(payload, f"patient.{field}") for field in ("first_name", "date_of_birth"))
+    return [str(each).strip().casefold() for each in names]
 
 
 def _is_on_ledger(workflow: Workflow, account: accounts.Account) -> bool:

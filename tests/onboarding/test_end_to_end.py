@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from onboarding.samples import Kind, Sample, sample, samples
 from onboarding.services import payments
+from onboarding.workflow import ONBOARDING
 from tests.engine import again, outcomes, work
 from tests.sandbox_process import SandboxProcess
 from tests.workflows.features.outages.services import open_circuit, trial_is_due
@@ -23,6 +24,7 @@ from workflows.engine.compensation import MAX_UNDO_FAILURES
 from workflows.features.by_hand import operations as by_hand
 from workflows.models import Confirmation, Effect, ManualTask, Service, Workflow
 from workflows.operations.payments import may_have_been_charged
+from workflows.submissions import submit
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"])
 
@@ -325,6 +327,22 @@ def test_an_account_that_was_opened_by_hand_is_the_patients_own(
     workflow = work(workflow)
     assert (workflow.status, workflow.last_error_code) == (status, "" if made else "email_taken")
     assert ("accounts", "create_account") not in sandbox.effects_of(workflow.key)
+
+
+@pytest.mark.parametrize(("first_name", "code"), [("", "account_made_before"), ("Zoe", "email_taken")])
+def test_a_second_form_is_told_that_the_patients_first_one_has_made_the_account(
+    first_name: str, code: str, sandbox: SandboxProcess
+) -> None:
+    """Not that somebody has one; but nothing is said of the first form of another person."""
+    sent = sample(Kind.CARD_DECLINED, seed=int(uuid4())).payload
+    first = work(submit(ONBOARDING, sent))
+    assert first.last_error_code == "card_declined"
+    patient = {**sent["patient"], "password": "another one", **({"first_name": first_name} if first_name else {})}
+    second = work(submit(ONBOARDING, {**sent, "patient": patient}))
+    assert (second.status, second.current_step, second.last_error_code) == ("FAILED", "validate_duplicate_email", code)
+    shown = page(Workflow.objects.with_state().get(pk=second.pk), AnonymousUser())
+    assert ("Your first form has made an account" in shown["to_tell"]) == (not first_name)
+    assert [row["row"].pk for row in shown["other_rows"]] == [first.pk], "the sentence for staff points to it"
 
 
 # --- Questions that answer themselves --------------------------------------------------------------------
