@@ -154,7 +154,7 @@ def _readings(text: str) -> Iterator[_Reading]:
     by = partial(_by, text)
     if number := _NUMBER.fullmatch(text) or _PAGE.fullmatch(_path(text)):
         yield by(NUMBER, "id", int(number[1]))
-    if uuid := _uuid(text):
+    if uuid := _uuid(text) or _uuid(text.partition(":")[0]):  # of the workflow, or of one of its calls
         yield by(IDEMPOTENCY_KEY, "idempotency_key", uuid)
     if len(text) <= 200:
         yield by(BUSINESS_KEY, "business_key")

@@ -79,11 +79,12 @@ def test_each_kind_of_key_finds_in_full(as_: Login) -> None:
     page = f"/admin/workflows/workflow/{row.pk}/change/"
     for text in [
         *(row.pk, f"#{row.pk}", f" # {row.pk} ", f"https://onramp.example.com{page}?before=3#history", page),
-        *(key, str(key).upper(), key.hex, "order-7", "acc-9", "shop-7"),
+        *(key, str(key).upper(), key.hex, f"{key}:charge:2:undo", "order-7", "acc-9", "shop-7"),
     ]:
         assert opened(support, text) == row.pk, text
     for text in ["order", "ORDER-7", str(key)[:8], "9" * 30, "9" * 18, uuid.uuid4(), "%", "x" * 400, "//[", "Jane Doe"]:
         assert opened(support, text) is None, text
+    assert "paste the idempotency key that the service shows" in said(find(support, "ch_4711")), "of its call"
 
 
 def test_a_key_that_looks_like_another_kind_is_found_too(as_: Login) -> None:
