@@ -340,6 +340,8 @@ def begin_again(workflow: Workflow, names: Collection[str]) -> None:
             state=NOT_DONE,
             idempotency_key=key_of(workflow, each.step, each.generation + 1),
             attempt=each.attempt,
+            # A refused charge stays one: without a name it would count as made by hand, and retracted.
+            settled_by="call" if each.settled_by == "call" else "",
             has_undo=each.has_undo,
         )
         for each in latest

@@ -29,6 +29,7 @@ from tests.workflows.operations.bank import (
     states,
 )
 from tests.workflows.operations.people import held, user
+from tests.workflows.operations.two import known
 from tests.workflows.undoing import fail, to_rest
 from workflows import failpoints, operations
 from workflows.definition import Step
@@ -36,6 +37,7 @@ from workflows.effects import key_for
 from workflows.errors import ClaimLost, NotAllowed, StepError
 from workflows.features.by_hand import operations as by_hand
 from workflows.models import Attempt, Effect, Event, ManualTask, Signal, Wait, Workflow
+from workflows.operations.payments import would_charge_again
 from workflows.signals import store
 from workflows.waits import require_approval
 
@@ -184,6 +186,16 @@ def test_what_is_retracted_first_does_not_keep_a_wrong_answer_in_place(bank: Ban
     assert work(workflow).current_step == "tell"
     by_hand.retract(workflow.pk, user=ada, reason=WRONG, seen=by_hand.said_by_hand(workflow))
     retract(task, ada)
+
+
+def test_a_declined_card_is_not_taken_for_a_charge_by_hand_that_was_retracted(bank: Bank, ada: User) -> None:
+    """A retry of that takes a lead and a second person, and says that the card is charged again."""
+    known(bank.step(name="register"), Step(fail, name="pay", once=True, returns=("number",)))
+    workflow = again(work(submit()))
+    answer(task := ManualTask.objects.get(), ada, YES)
+    assert work(workflow).current_step == "pay"
+    retract(task, ada)
+    assert (states()["pay 2"], would_charge_again(workflow.pk)) == ("not_done", set())
 
 
 def test_a_step_that_did_not_apply_has_built_on_nothing(bank: Bank, ada: User) -> None:
