@@ -175,6 +175,8 @@ CODES = {
     "steps_out_of_order": CodeWords("A step ran before what it needs. An engineer has to look.", _LATER, ours=True),
     "token_expired": CodeWords("The access to the account ran out in the midst of it.", _LATER, passing=True),
     "token_invalid": CodeWords("The access to the account was refused.", _LATER, ours=True),
+    "too_many_requests": CodeWords("A service got too many calls at once.", _LATER, passing=True),
+    "unavailable": CodeWords("A service was not available.", _LATER, passing=True),
     "unknown_patient": CodeWords("A service does not know the patient. An engineer has to look.", _LATER, ours=True),
     "unreachable": CodeWords("A service could not be reached.", _LATER, passing=True),
 }
