@@ -65,6 +65,7 @@ RUN_NOW = Verb(
     form=OptionalReasonForm,
     consequences=lambda row: [
         f"A worker takes it up at once{_instead_of(words.next_attempt_at(row))}.",
+        *consequences.of_run_now(row),
         _if_it_does_not_help(row),
     ],
     done="A worker was told to take it up now.",  # still true once one has, whatever came of it

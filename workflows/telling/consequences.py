@@ -98,7 +98,7 @@ def of_retry(workflow: Workflow, *, by_hand: Collection[str] = (), corrected: bo
     """
     calls = Calls.of(workflow)
     code = words_for_code(calls.wording, workflow.last_error_code)
-    on_record, unclear = calls.titles_of(calls.on_record()), calls.titles_of(calls.unclear())
+    on_record = calls.titles_of(calls.on_record())
     again = calls.titles(UNDONE)
     yield "A worker takes it up before what is queued and has not started, and starts again from the first step."
     if workflow.cancelled_at and family_retries.is_one(workflow.pk):
@@ -109,8 +109,7 @@ def of_retry(workflow: Workflow, *, by_hand: Collection[str] = (), corrected: bo
         yield f"The card {'will' if is_certain else 'may'} be charged again: {payments.sum_of(charged)}."
     if on_record:
         yield f"{_number(on_record)} on record and not made again: {_list(on_record)}."
-    if unclear:
-        yield f"We don't know yet whether this went through; it is checked automatically: {_list(unclear)}."
+    yield from _of_unclear(calls)
     if again:
         yield f"Reversed before, and done again: {_list(again)}."
     if rest := [title for title in calls.not_made(by_hand) if title not in again]:
@@ -119,6 +118,17 @@ def of_retry(workflow: Workflow, *, by_hand: Collection[str] = (), corrected: bo
         yield f"Why it failed: {code.staff} A retry alone may not fix that."
     yield QUESTIONS
     yield from family.of_retry(workflow)
+
+
+def of_run_now(workflow: Workflow) -> Iterator[str]:
+    """What an early run does about the calls that may have happened."""
+    return _of_unclear(Calls.of(workflow))
+
+
+def _of_unclear(calls: Calls) -> Iterator[str]:
+    if unclear := calls.titles_of(calls.unclear()):
+        told = "We don't know yet whether this went through; it is checked automatically, and not done twice"
+        yield f"{told}: {_list(unclear)}."
 
 
 def of_cancel(workflow: Workflow) -> Iterator[str]:

@@ -44,7 +44,8 @@ def test_a_retry_tells_which_calls_are_on_record_and_which_are_made() -> None:
     call(row, "start_visit", "unknown")
     told = list(of_retry(row))
     assert "1 call is on record and not made again: “Create the account”." in told
-    assert "We don't know yet whether this went through; it is checked automatically: “Start the visit”." in told
+    checked = "We don't know yet whether this went through; it is checked automatically, and not done twice"
+    assert f"{checked}: “Start the visit”." in told
     assert "Reversed before, and done again: “Charge the card”." in told
     (made,) = [line for line in told if line.startswith("Made where it applies")]
     assert "“Enrol in the program”" in made
@@ -121,6 +122,13 @@ def test_run_now_is_offered_where_a_wait_may_have_ended(
     row = asleep(waiting_for="it")
     row.waits.create(kind=kind, name="it", waiting_for="it", deadline=row.invisible_until + deadline, **over)
     assert may_run_early(row) == may
+
+
+def test_an_early_run_says_that_a_call_that_may_have_happened_is_not_made_twice(as_: Login) -> None:
+    row = asleep(retry_count=5)
+    call(row, "execute_checkout", "unknown")
+    told = as_("support").get(f"/admin/workflows/workflow/{row.pk}/run_now/").context["consequences"]
+    assert "and not done twice: “Charge the card”." in told[1]
 
 
 def asleep(**fields: Any) -> Workflow:

@@ -75,7 +75,9 @@ IF_NOT = "If we cannot go on, you get your money back."
 UNDER_WAY, MAY_UNDER_WAY = f"{SO_FAR} {IF_NOT}", f"{MAY_SO_FAR}; we are finding out. {IF_NOT}"
 
 RECORDED = "1 call is on record and not made again: “Charge the card”."
-CHECKED = "We don't know yet whether this went through; it is checked automatically: “Charge the card”."
+CHECKED = (
+    "We don't know yet whether this went through; it is checked automatically, and not done twice: “Charge the card”."
+)
 AGAIN = "The card will be charged again: $145.00."
 MAY_AGAIN = "The card may be charged again: $145.00."
 REVERSED = "Reversed before, and done again: “Charge the card”."
