@@ -234,6 +234,17 @@ def test_who_may_do_what(as_: Login) -> None:
     assert "Let fail:" not in shown(as_("support lead"), page_of())
 
 
+def test_its_page_says_who_has_what_it_advises_where_there_is_no_such_button(as_: Login) -> None:
+    open_cause()
+    trial, end = "which an engineer has, if it is mended", "which a support lead or an engineer has, if it cannot"
+    told = {role: shown(as_(role), page_of()) for role in ("support", "support lead", "engineer")}
+    assert {role: (trial in page, end in page) for role, page in told.items()} == {
+        "support": (True, True),
+        "support lead": (True, False),
+        "engineer": (False, False),
+    }
+
+
 def test_a_hold_and_a_trial_say_what_they_do_to_a_step(as_: Login) -> None:
     service = open_cause()
     client = as_("engineer")
