@@ -21,12 +21,13 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.extension import installed
-from workflows.models import Effect, Workflow
+from workflows.models import Effect, State, Workflow
 from workflows.search import find as finding
 from workflows.telling import words
 from workflows.telling.money import in_short
 from workflows.telling.patient import amount_told, caller
 from workflows.telling.steps import step_of
+from workflows.wording import name_of_code
 
 PERMISSION = "workflows.view_workflow"
 
@@ -75,6 +76,7 @@ def rows_of(found: finding.Found) -> list[dict[str, Any]]:
             "type": words.workflow_type(row.workflow_type),
             "badge": words.badge(row.state, words.state_label(row)),
             "step": "" if row.status == Workflow.Status.COMPLETE else step_of(row, row.current_step),
+            "why": _why(row),
             "age": words.age(row.created_at),
             "about": ", ".join(shown for _, shown in caller(known.get(row.workflow_type), row.payload)),
             "money": _money(row, known.get(row.workflow_type), effects[row.pk]),
@@ -82,6 +84,13 @@ def rows_of(found: finding.Found) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def _why(row: Workflow) -> str:
+    """What it waits for, or why it failed, in a few words: a second submission is told from the first by that."""
+    if row.state in (State.WAITING, State.PARKED, State.COMPENSATING):
+        return row.waiting_for
+    return name_of_code(row.last_error_code) if row.state in (State.FAILED, State.RETRYING) else ""
 
 
 def _money(row: Workflow, definition: WorkflowDefinition | None, effects: list[Effect]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from django.contrib.sessions.models import Session
 from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
+from django.utils import timezone
 
 from onboarding.workflow import ONBOARDING
 from tests import postgres
@@ -123,9 +125,14 @@ def test_a_family_that_shares_a_phone_is_told_apart(as_: Login, settings: Any) -
     ]
     charge = {"step": "execute_checkout", "state": "done", "result": {"charge_id": "ch_1"}, "attempt": 1}
     Effect.objects.create(workflow_id=john, idempotency_key="k", **charge)
+    now = timezone.now()
+    Workflow.objects.filter(pk=jane).update(waiting_for="workflow 494", invisible_until=now + timedelta(days=1))
+    Workflow.objects.filter(pk=john).update(status="FAILED", last_error_code="duplicate_of", completed_at=now)
     support = as_("support")
     answer = find(support, PHONE)
     told = said(answer)
+    assert "Waiting workflow 494" in told
+    assert "Failed a duplicate" in told
     assert [each["by"] for each in answer.context["rows"]] == ["phone number", "phone number"], "both types have one"
     assert "j•••@example.com, ending 23, sleep" in told
     assert "$145.00 charged phone number" in told
