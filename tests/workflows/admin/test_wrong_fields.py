@@ -12,6 +12,8 @@ from tests.workflows.admin.tasks import words
 from tests.workflows.features.operator_api.people import Program
 from workflows.models import Workflow
 
+LEADS_CAN = "What was sent can be corrected, and the workflow retried: ask a support lead or an engineer."
+PEOPLE = ("support", "support lead", "auditor")
 SAID = {"last_error_code": "invalid_payload", "current_step": "validate_payload"}
 
 
@@ -34,6 +36,16 @@ def test_support_reads_which_fields_are_wrong_and_what_to_tell(as_: Login) -> No
     assert detail["to_tell"] == page["to_tell"]
     other = rows.failed(workflow_type="onboarding", last_error_message="patient.phone: not a phone number")
     assert "Phone" not in client.get(f"/admin/workflows/workflow/{other.pk}/change/").context["standing"]
+
+
+def test_support_reads_who_can_correct_a_failure_that_a_retry_does_not_mend(as_: Login) -> None:
+    address = f"/admin/workflows/workflow/{invalid().pk}/change/"
+    told = {
+        role: "ask a support lead or an engineer" in words(as_(role).get(address).content.decode()) for role in PEOPLE
+    }
+    assert told == {"support": True, "support lead": False, "auditor": False}
+    Workflow.objects.update(last_error_code="refused")
+    assert "ask a support lead or" not in words(as_("support").get(address).content.decode()), "a retry may help"
 
 
 def test_the_form_of_a_correction_begins_with_what_is_wrong_and_marks_it(as_: Login) -> None:

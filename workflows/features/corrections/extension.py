@@ -81,4 +81,5 @@ class CorrectionsExtension(Extension):
     def notes(self, workflow: Workflow, user: User) -> Iterable[Note]:
         from workflows.features.corrections import page
 
-        return map(Note, page.lines(workflow))
+        yield from map(Note, page.lines(workflow))
+        yield from (Note(line, is_plain=True) for line in page.for_others(workflow, user))

@@ -240,6 +240,11 @@ def why_not_correct(workflow: Workflow, user: User, *, is_asked: bool = False) -
     if not is_asked and (asked := open_correction(workflow.pk)):
         name = asked.asked_by.get_username()
         return f"{name} has asked for a correction already: approve the correction, or do not correct it."
+    return why_not_now(workflow)
+
+
+def why_not_now(workflow: Workflow) -> str:
+    """Why nobody may ask for a correction of a workflow as it stands; empty if somebody may."""
     if by_hand := two_people.said_by_hand(workflow.pk):
         return by_hand
     if unclear := _unclear(workflow):

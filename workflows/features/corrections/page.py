@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from django.contrib.auth.models import User
+
 from workflows import operations
+from workflows.console import acknowledging
 from workflows.console.answer_fields import field_of
 from workflows.console.verbs import KEPT, ReasonForm, Verb, read_once, reason_field
 from workflows.definition import definitions, value_at
@@ -173,6 +176,14 @@ def lines(row: Workflow) -> Iterator[str]:
     for each in corrections.was_corrected(row):
         labels = ", ".join(told["label"] for told in each.told) or DELETED
         yield f"Corrected: {labels}, at {words.clock(each.decided_at)}."
+
+
+def for_others(row: Workflow, user: User) -> Iterator[str]:
+    """Who can correct a failure that a retry alone does not mend, for a user who can retry it, and not correct it."""
+    if not user.has_perm(operations.RETRY) or user.has_perm(operations.CORRECT) or not acknowledging.is_the_next(row):
+        return
+    if corrections.correctable_of(row) and not _asked(row) and not corrections.why_not_now(row):
+        yield "What was sent can be corrected, and the workflow retried: ask a support lead or an engineer."
 
 
 def _in_words(asked: Correction) -> str:
