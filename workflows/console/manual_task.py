@@ -112,7 +112,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             return self.url_of(page, row) if offered else ""
 
         return {
-            "badge": words.badge(row.state, row.get_state_display()),
+            "badge": words.task_badge(row),
             "type": words.task_type(row.task_type),
             "workflow": row.workflow,
             "changed_since": family.changed_since(row.workflow) if open_to_decide else "",

@@ -122,7 +122,7 @@ def _of_task(row: ManualTask, filters: str) -> Line:
         due=row.due_at if is_open else None,
         expires=row.expires_at if is_open else None,
         is_overdue=is_overdue(row),
-        closed="" if is_open else words.badge(row.state, row.get_state_display()),
+        closed="" if is_open else words.task_badge(row),
     )
 
 

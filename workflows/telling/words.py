@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from workflows import times as times_of
 from workflows.definition import WorkflowDefinition, definitions, wording_of_type
-from workflows.models import State, Workflow
+from workflows.models import ManualTask, State, Workflow
 from workflows.models.workflow import PAUSED
 from workflows.wording import Wording, known_words_for_code, label_of_result, length
 from workflows.wording import plain as plain
@@ -158,6 +158,13 @@ def answered(detail: Mapping[str, Any], wording: Wording) -> str:
 
 def badge(kind: str, label: str) -> SafeString:
     return format_html('<span class="badge badge-{}">{}</span>', kind, label)
+
+
+def task_badge(row: ManualTask) -> SafeString:
+    """The state of a task. An answer to a question of the engine's approves nothing, and rejects nothing."""
+    if row.task_type in TASK_TYPES and row.state in (ManualTask.State.APPROVED, ManualTask.State.REJECTED):
+        return badge(ManualTask.State.APPROVED, "Answered")
+    return badge(row.state, row.get_state_display())
 
 
 def state_label(row: Workflow) -> str:

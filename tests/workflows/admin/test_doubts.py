@@ -118,7 +118,9 @@ def test_the_history_and_the_tasks_page_say_what_was_answered(as_: Login) -> Non
     for make, typed, said in ANSWERS:
         row = make()
         decide(client, row, decision="approve", reason="By phone.", **typed)
-        assert f"{said} Answered by some-approver at " in words(page(client, row))
+        told = words(page(client, row))
+        assert f"Manual task {row.pk} Answered " in told, "nothing was approved"
+        assert f"{said} Answered by some-approver at " in told
         history = words(client.get(f"/admin/workflows/workflow/{row.workflow_id}/change/").content.decode())
         what, _, fields = said.partition(": ")
         assert f"{what} by some-approver Charge{': ' if fields else ''}{fields} By phone. charge" in history
