@@ -10,10 +10,11 @@ from django.utils import timezone
 from workflows.definition import definitions, wording_of_type
 from workflows.engine import undo_question
 from workflows.extension import Said
-from workflows.models import Attempt, Event, Service, State, Wait, Workflow
+from workflows.models import Attempt, Event, Service, State, StepOutcome, Wait, Workflow
 from workflows.operations import family_retries
 from workflows.state.parking import mend_of, turn_at
 from workflows.telling import words
+from workflows.telling.steps import told_error
 from workflows.telling.words import clock
 from workflows.wording import Wording, known_words_for_code, words_for_step
 
@@ -64,7 +65,7 @@ def sentence(
             return f"Failed{at}: {why(workflow)} Ended at {clock(workflow.completed_at)}.{reversed_}"
         case State.CANCELLED:
             retried = family_retries.under_way(workflow.pk)
-            ended = f"{workflow.last_error_message} Ended at {clock(workflow.completed_at)}."
+            ended = f"{words.ended(workflow.last_error_message)} Ended at {clock(workflow.completed_at)}."
             return f"{ended}\n{retried}" if retried else ended
         case State.COMPENSATING:
             ended = (
@@ -159,8 +160,17 @@ def _reversing(workflow: Workflow, attempt: Attempt | None, parked_on: Service |
     if workflow.waiting_for:
         return f"It waits for an answer: {workflow.waiting_for}"
     if workflow.invisible_until > timezone.now():
-        return f"The next try is at {clock(workflow.invisible_until)}."
+        tried = _last_reversal(wording_of_type(workflow.workflow_type), attempt)
+        return f"{tried}The next try is at {clock(workflow.invisible_until)}."
     return "A worker does that as soon as one is free."
+
+
+def _last_reversal(wording: Wording, attempt: Attempt | None) -> str:
+    """Why the last try to find a call, or to reverse it, failed; empty if none has."""
+    step = attempt.steps[-1] if attempt and attempt.steps else {}
+    if step.get("outcome") != StepOutcome.UNDO_FAILED:
+        return ""
+    return f"The last try, at {_title(wording, step['step'])}, failed: {told_error(wording, step)[0]} "
 
 
 def _is_under_way(attempt: Attempt | None) -> bool:

@@ -66,6 +66,10 @@ STANDINGS: list[tuple[Callable[[], Workflow], str]] = [
     (rows.workflow, "Waiting for a worker since {due}."),
     (rows.complete, "Complete since {completed}."),
     (rows.cancelled, "Cancelled by some-support: Asked for by phone. Ended at {completed}."),
+    (
+        lambda: rows.cancelled(last_error_message="Cancelled by ada: By phone"),
+        "Cancelled by ada: By phone. Ended at {completed}.",
+    ),
     (lambda: rows.workflow(invisible_until=timezone.now() + timedelta(minutes=1)), "Paused until {due}."),
 ]
 
@@ -100,6 +104,11 @@ def test_it_says_why_a_workflow_is_undone_and_what_comes_next(as_: Login) -> Non
     assert sentence(page(support, row)) == f"{why} It waits for an answer: Has someone reversed it?"
     rows.attempt(row, number=2, closed_at=None)
     assert "A worker has been reversing it since" in sentence(page(support, row))
+    tried = rows.compensating(invisible_until=timezone.now() + timedelta(minutes=1))
+    undo = {"step": "charge", "undo": True, "outcome": "undo_failed", "error_code": "overdue"}
+    rows.attempt(tried, 2, steps=[undo], outcome="retry")
+    failed = "The last try, at “Charge”, failed: A step took too long, and was stopped. The next try is at"
+    assert failed in sentence(page(support, tried))
     cancelled = page(support, rows.compensating(cancelled_at=timezone.now()))
     assert sentence(cancelled).startswith("It was cancelled. What it did is being reversed where it can be.")
 
