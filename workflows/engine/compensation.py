@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 
 from workflows import waits
 from workflows.definition import Step, Undo, WorkflowDefinition, definitions, is_to_be_undone, undo_of
-from workflows.effects import MAY_HAVE_HAPPENED, KnownEffect
+from workflows.effects import IN_DOUBT, MAY_HAVE_HAPPENED, KnownEffect
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, Unsettled
 from workflows.engine import retry_budget, step_session, undo_question
 from workflows.engine.extension import Hooks
@@ -149,7 +149,8 @@ class _Compensation(UndoDoubts):
         verdict = retry_budget.judge(error, rows.failures_of_undo(effect), allowed=MAX_UNDO_FAILURES, parking=parking)
         if verdict.counts:
             rows.set_undo_failures(effect, verdict.failures, description)
-        return UndoFailed(step, error, description, verdict, None if verdict.is_over else parking)
+        unclear = any(each.id == effect.id and each.state in IN_DOUBT for each in rows.latest())
+        return UndoFailed(step, error, description, verdict, None if verdict.is_over else parking, unclear)
 
     def _park_instead(self, step: Step, error: BaseException, description: dict[str, str]) -> Parking | None:
         if isinstance(error, Unsettled):

@@ -318,6 +318,7 @@ def _retry_undo(workflow: Workflow, attempt: OpenAttempt, outcome: UndoFailed) -
         failures=verdict.counted,
         max_attempts=verdict.most,
         invisible_until=_due(workflow),
+        **({"unclear": True} if outcome.unclear else {}),
         **outcome.description,
     )
     return Attempt.Outcome.RETRY

@@ -103,6 +103,7 @@ class UndoFailed:
     """An undo failed, or the check whether there is something to undo.
 
     `description` is the error as it may be shown. If the undo has failed too often (`verdict`), a person is asked.
+    `unclear`: nothing was undone, because nobody knows yet whether the call happened.
     """
 
     step: Step
@@ -110,6 +111,7 @@ class UndoFailed:
     description: dict[str, str]
     verdict: Verdict
     parking: Parking | None = None
+    unclear: bool = False
 
 
 class StartAgain(BaseException):

@@ -55,6 +55,8 @@ def line(event: Event, wording: Wording) -> Line:
 
 def _headline(event: Event) -> str:
     """The headline of an event. For an answer about a call it is the answer, not "approved"."""
+    if event.kind == Kind.UNDO_FAILED and event.detail.get("unclear"):
+        return "Not reversed: it is not known yet whether it happened"
     said = event.detail.get("said") if event.kind in (Kind.APPROVED, Kind.REJECTED) else None
     return words.SAID.get(str(said), _KINDS.get(event.kind, event.kind))
 

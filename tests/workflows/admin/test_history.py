@@ -101,6 +101,17 @@ def test_steps_have_their_titles_codes_their_words_and_fields_their_labels(
     assert told(kind, step, **detail) == (text, ", ".join(filter(None, (step, recorded))))
 
 
+def test_a_charge_that_was_only_looked_for_is_no_failed_reversal() -> None:
+    lines = [
+        history.line(Event(kind="undo_failed", step="", actor="", detail={"unclear": it}), WORDING)
+        for it in (True, False)
+    ]
+    assert [each.headline for each in lines] == [
+        "Not reversed: it is not known yet whether it happened",
+        "Reversal failed",
+    ]
+
+
 def test_no_line_has_a_name_of_the_code_but_in_its_small_print() -> None:
     """Whatever its detail holds; and where there is nothing, there is a line all the same."""
     everything = {

@@ -89,6 +89,7 @@ def test_an_undo_that_fails_is_retried_and_holds_the_earlier_ones(world: World) 
     assert world.log == ["reserve", "charge", "undo charge"]
     assert states() == {"reserve": "done", "charge": "done", "undo charge": "not_done"}
     assert kinds(workflow)[-1] == "undo_failed"
+    assert "unclear" not in Event.objects.last().detail  # type: ignore[union-attr]
     assert timedelta(seconds=50) < workflow.invisible_until - last_attempt(workflow).opened_at < timedelta(seconds=70)
     assert to_rest(workflow).status == "FAILED"
     assert world.log[3:] == ["undo charge", "undo reserve"]

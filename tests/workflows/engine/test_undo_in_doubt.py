@@ -67,6 +67,7 @@ def test_a_lookup_that_keeps_failing_is_a_question(world: World) -> None:
     assert world.log.count("look for charge") == 5, "until a person is asked, and twice since"
     assert Effect.objects.get(step="charge").undo_failures == 3
     assert workflow.waiting_for == "The lookup of “Charge” failed 3 times. Has someone reversed it?"
+    assert [event.detail["unclear"] for event in Event.objects.filter(kind="undo_failed")] == [True] * 3
     operations.approve(ManualTask.objects.get().pk, user=ada(), reason="By phone.", answer=BY_HAND)
     assert to_rest(workflow).status == "FAILED"
     assert (states()["charge"], world.log[-1]) == ("undone", "undo reserve")
