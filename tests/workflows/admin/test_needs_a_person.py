@@ -237,6 +237,7 @@ def test_a_row_says_whom_it_is_about_by_what_may_be_shown(as_: Login) -> None:
     home = as_("superuser").get("/admin/")
     assert [line.patient for line in home.context["first_lines"]] == ["a•••@example.com", "", ""]
     assert [line.amount for line in page.context["lines"]] == ["$399.00", "", ""]
+    assert 'data-label="Price">$399.00<' in page.content.decode(), "nothing is charged yet"
     assert "ada@" not in page.content.decode()
     assert "a•••@example.com" in words(support.get("/admin/workflows/workflow/").content.decode())
 
