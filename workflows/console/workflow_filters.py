@@ -115,9 +115,10 @@ class _OfFailure(admin.SimpleListFilter):
     template = "admin/workflows/filter.html"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        offered = self.offered() if asks_for_failures(request) else {}
+        known = self.offered()
+        offered = known if asks_for_failures(request) else {}
         if (given := self.value()) is not None:
-            offered.setdefault(given, words.cut(given) or "None")
+            offered.setdefault(given, known.get(given) or words.cut(given) or "None")
         return sorted(offered.items(), key=lambda each: each[1])
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:

@@ -48,6 +48,12 @@ def test_times_that_move_on_are_kept_as_such_and_said_with_their_dates(as_: Logi
     assert re.fullmatch(r"Last 7 days \(from \d{4}-\d\d-\d\d \d\d:00 UTC to \d{4}-\d\d-\d\d \d\d:00 UTC\)", chip[1])
 
 
+def test_the_list_of_a_bar_names_its_step_and_its_code_as_the_bar_does(as_: Login) -> None:
+    query = "?ended=2026-03-10T00:00:00Z/2026-03-11T00:00:00Z&step=validate_duplicate_email&code=email_taken"
+    chips = as_("support").get(LIST + query).context["cl"].chips
+    assert {label for _, label, _ in chips} >= {"Check that the e-mail address is free", "Email taken"}
+
+
 def test_days_that_cannot_be_change_nothing_and_are_said(as_: Login) -> None:
     support = as_("support")
     for since, until, said in (
