@@ -24,6 +24,7 @@ from workflows.console.paging import KeysetList
 from workflows.console.verbs import OptionalReasonForm, RetryForm, Verb
 from workflows.console.workflow_order import PARAMETER, OrderFilter, order_of
 from workflows.definition import definitions
+from workflows.engine.retry_budget import OUTAGE_ATTEMPTS
 from workflows.extension import installed
 from workflows.models import Attempt, ManualTask, State, Workflow
 from workflows.models.workflow import PAUSED
@@ -108,7 +109,8 @@ def _if_it_does_not_help(row: Workflow) -> str:
     if row.waiting_for or not (row.retry_count or row.compensating):
         return "What it waits for has not happened yet: unless it happens first, it will wait again as before."
     if row.compensating:
-        return "If the reversal fails again, that counts: after three failures a person is asked."
+        told = "If the reversal fails again, that counts: after three failures a person is asked"
+        return f"{told}, or after {OUTAGE_ATTEMPTS} at a service that does not answer."
     return f"It has failed {row.retry_count} times in a row; should it fail again, that counts."
 
 

@@ -129,6 +129,9 @@ def test_an_early_run_says_that_a_call_that_may_have_happened_is_not_made_twice(
     call(row, "execute_checkout", "unknown")
     told = as_("support").get(f"/admin/workflows/workflow/{row.pk}/run_now/").context["consequences"]
     assert "and not done twice: “Charge the card”." in told[1]
+    Workflow.objects.update(compensating=True)
+    told = as_("support").get(f"/admin/workflows/workflow/{row.pk}/run_now/").context["consequences"]
+    assert "three failures a person is asked, or after 45 at a service that does not answer" in told[2]
 
 
 def asleep(**fields: Any) -> Workflow:
