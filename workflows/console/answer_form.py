@@ -114,6 +114,8 @@ class UndoForm(YesForm):
         choices=[("undone", "It was reversed by hand"), ("kept", "It stays as it is")],
         widget=forms.RadioSelect,
         error_messages={"required": "Say which."},
+        help_text="If it happened and still stands, reverse it there first, and then say so here. After “It stays as "
+        "it is” nothing is given back.",
     )
     reference = forms.CharField(
         label="Reference, if it was reversed by hand",

@@ -26,6 +26,7 @@ from workflows.console.paging import is_number
 from workflows.console.task_verbs import ASK_LEAD, ASSIGN, RETRACT
 from workflows.definition import definitions, value_at, wording_of_type
 from workflows.effects.reconcile import DOUBT_TASK_TYPE, effect_in_question
+from workflows.engine.undo_doubts import UNDO_TASK_TYPE
 from workflows.errors import NotAllowed
 from workflows.health.for_whom import SEE_WORKFLOWS
 from workflows.models import Effect, Event, ManualTask, Workflow
@@ -256,8 +257,8 @@ def _handed_over(row: ManualTask) -> Event | None:
 
 
 def _where(row: ManualTask) -> dict[str, str]:
-    """Where to check whether an unclear call happened, and the address of a search there."""
-    if row.task_type != DOUBT_TASK_TYPE:
+    """Where to check whether an unclear call happened, or was reversed, and the address of a search there."""
+    if row.task_type not in (DOUBT_TASK_TYPE, UNDO_TASK_TYPE):
         return {}
     step, generation = effect_in_question(row.wait.name)
     told = words_for_step(wording_of_type(row.workflow.workflow_type), step)

@@ -89,3 +89,10 @@ def test_an_unclear_call_says_where_to_look_with_a_search_and_an_example(
     assert "Customer a•••@example.com" in words(html) or "Patient a•••@example.com" in words(html)
     assert '<code id="fact-2">k-1</code> <button type="button" class="button scripted" data-copy="fact-2">Copy' in html
     assert "For example ch_" in html
+
+
+def test_a_failed_reversal_says_where_to_look_and_what_gives_nothing_back(as_: Login) -> None:
+    workflow = rows.waiting(task=False, workflow_type="onboarding", payload=PRICE)
+    told = words(page(as_("approver"), rows.open_task(workflow, about="execute_checkout", task_type="undo_in_doubt")))
+    assert "Where to look In the payments service, among the charges" in told
+    assert "reverse it there first, and then say so here. After “It stays as it is” nothing is given back." in told
