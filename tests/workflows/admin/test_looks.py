@@ -29,6 +29,10 @@ def test_no_colour_is_named_outside_the_tokens(path: Path) -> None:
     assert re.findall(r"#[0-9a-f]{3,8}\b(?!.*\{)|rgba?\(|hsla?\(", path.read_text()) == []
 
 
+def test_what_cannot_be_done_does_not_touch_the_panel_below_it() -> None:
+    assert re.search(r'details\[data-key="barred"\] \{ margin-bottom: \d\dpx', STYLES[0].read_text())
+
+
 def test_each_state_has_its_words_on_the_page_of_help_and_in_the_docs(as_: Login) -> None:
     assert {state.label for state in State} <= {says for says, *_ in STATES}
     docs, home = (ROOT / "docs/console.md").read_text(), as_("nobody").get("/admin/").content.decode()
