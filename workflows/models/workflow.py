@@ -94,12 +94,11 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         if state in (State.FAILED, State.CANCELLED):
             return rows.filter(status=Workflow.Status.FAILED, cancelled_at__isnull=state == State.FAILED)
         rows = rows.filter(status=Workflow.Status.PENDING, compensating=state == State.COMPENSATING)
+        # Read once, and hashed: with EXISTS the planner compares each row with each open attempt.
+        is_running = Q(pk__in=_open_attempts().values("workflow_id"))
         if state == State.RUNNING:
-            return rows.filter(pk__in=_open_attempts().values("workflow_id"))
-        if state == State.COMPENSATING:
-            return rows
-        # Read once, and hashed: with NOT EXISTS the planner compares each row with each open attempt.
-        return rows.filter(_resting_in(state), ~Q(pk__in=_open_attempts().values("workflow_id")))
+            return rows.filter(is_running)
+        return rows if state == State.COMPENSATING else rows.filter(_resting_in(state), ~is_running)
 
     def queued(self, limit: int) -> list[WorkflowQuerySet]:
         """The queued rows in two sets: those that have not failed and wait for nothing, and the others that are due.
