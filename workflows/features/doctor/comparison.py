@@ -112,7 +112,8 @@ class _Comparison:
             calls = iter(listing(self.since - CLOCKS_DIFFER))
             while batch := list(islice(calls, BATCH)):
                 ours = [(call, match["submission"]) for call in batch if (match := pattern.fullmatch(call.key))]
-                yield from self._compare_with_ledger(name, [each for each in ours if self._is_new(each[0])])
+                of_step = Effect.objects.filter(step__in=step.names, undo=undo)
+                yield from self._compare_with_ledger(name, of_step, [each for each in ours if self._is_new(each[0])])
                 count += len(ours)
                 self.progress(f"{self.definition.name}: {count:,} calls of {name} at the service")
         except Exception as error:  # the others are compared all the same
@@ -127,25 +128,28 @@ class _Comparison:
     def _is_listed(self, key: str) -> bool:
         return self.keys.execute("SELECT 1 FROM call WHERE key = ?", [key]).fetchone() is not None
 
-    def _compare_with_ledger(self, name: str, calls: Sequence[tuple[ServiceCall, str]]) -> Iterator[Difference]:
+    def _compare_with_ledger(
+        self, name: str, of_step: QuerySet[Effect], calls: Sequence[tuple[ServiceCall, str]]
+    ) -> Iterator[Difference]:
         submissions = {submission for _, submission in calls}
         found = Workflow.objects.filter(idempotency_key__in=submissions)
         workflows = {
             str(key): (id, type_) for key, id, type_ in found.values_list("idempotency_key", "pk", "workflow_type")
         }
         ids = [id for id, _ in workflows.values()]
-        effects = _with_keys(Effect.objects.filter(workflow__in=ids))
-        states = {recorded_key(each.workflow, each): each.state for each in effects}
-        happened = {recorded_key(each.workflow, each) for each in effects.filter(HAPPENED, OURS)}
+        of_step = of_step.filter(workflow__in=ids)
+        effects = {recorded_key(each.workflow, each): each for each in _with_keys(of_step)}
+        happened = {*of_step.filter(HAPPENED, OURS).values_list("pk", flat=True)}
         spent = SpentKey.objects.filter(idempotency_key__in=submissions - workflows.keys())
         deleted = {str(key) for key in spent.values_list("idempotency_key", flat=True)}
         for call, submission in calls:
             if submission in deleted:  # its ledger is deleted, too
                 continue
             id, workflow_type = workflows.get(submission, (None, self.definition.name))
-            state = states.get(call.key, "")
-            if call.key in happened:
+            effect = effects.get(call.key)
+            if effect and effect.pk in happened:
                 continue
+            state = effect.state if effect else ""
             kind = Kind.OTHER_STATE if state else Kind.NOT_ON_LEDGER
             yield Difference(
                 Kind.NO_SUBMISSION if id is None else kind,
