@@ -160,6 +160,7 @@ class Proxy:
     drops_answers_about = b""
     answers_to_drop = 0
     answers_dropped = 0
+    taken = 0  # connections
 
     def __init__(self) -> None:
         connection.ensure_connection()
@@ -219,6 +220,7 @@ class Proxy:
         with suppress(OSError):
             while True:
                 client, _ = listener.accept()
+                self.taken += 1
                 if isinstance(self._target, str):
                     server = socket.socket(socket.AF_UNIX)
                     server.connect(self._target)

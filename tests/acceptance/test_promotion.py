@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import uuid4
 
+import httpx
 import psutil
 import pytest
 from django.db import OperationalError
@@ -12,6 +13,7 @@ from psycopg.types.json import Jsonb
 
 from config.embedded.server import Server
 from tests.acceptance.conftest import Start
+from tests.acceptance.test_point_in_time import manage
 from tests.acceptance.test_synchronous import (  # noqa: F401 (fixtures)
     Context,
     all_of,
@@ -28,6 +30,7 @@ from tests.acceptance.test_synchronous import (  # noqa: F401 (fixtures)
 )
 from tests.postgres import connect
 from tests.processes import until
+from tests.servers import Gunicorn
 from workflows.definition import Step, WorkflowDefinition
 from workflows.features.trends import rollup
 from workflows.postgres import often
@@ -129,3 +132,27 @@ def test_workers_go_on_with_rows_and_numbers_of_their_own(
     assert all_of(standby, "SELECT count(DISTINCT call_number) FROM workflows_effect WHERE state = 'done'") == [(9,)]
     assert all_of(standby, "SELECT FROM pg_locks WHERE locktype = 'advisory'") == []
     assert {key.partition(":")[0] for key in (tmp_path / "charges").read_text().split()} == set(keys)
+
+
+def test_nobody_stays_with_a_primary_that_stores_nothing_any_more(
+    primary: Server,  # noqa: F811
+    standby: Server,  # noqa: F811
+    runworker: Start,
+    tmp_path: Path,
+) -> None:
+    """As when Patroni alone dies: the old primary comes first, lives, and waits in vain for its standby."""
+    url, key = url_of(primary, standby), manage(primary, "createapikey", "shop").stdout.split()[-1]
+    http = httpx.Client(headers={"Authorization": f"Bearer {key}"}, trust_env=False, timeout=30)
+
+    def post() -> int:
+        headers = {"Idempotency-Key": str(uuid4())}
+        return http.post(f"http://127.0.0.1:{intake.port}/v1/submissions", json={}, headers=headers).status_code
+
+    worker = runworker("onboarding.workflow.ONBOARDING", arguments=("--processes", "1"), DATABASE_URL=url)
+    with Gunicorn("config.intake", tmp_path / "intake.log", url, WEB_CONCURRENCY="1") as intake, http:
+        assert post() == 202
+        until(lambda: all_of(primary, "SELECT FROM workflows_workflow WHERE status = 'FAILED'"))
+        assert all_of(standby, "SELECT pg_promote()") == [(True,)]
+        until(lambda: post() == 202 and all_of(standby, COUNT.replace("%s", "'onboarding'")) > [(1,)], seconds=60)
+        failed = "SELECT count(*) FROM workflows_workflow WHERE status = 'FAILED'"
+        until(lambda: all_of(standby, failed) > [(1,)], seconds=60, what=lambda: worker.output)

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from workflows import silence
 from workflows.engine import lease
 from workflows.errors import ClaimLost
 from workflows.postgres import session_settings, sqlstates
@@ -21,6 +22,8 @@ from workflows.state import attempt_log
 REFUSED = 78
 # How often the claim's backend is read, while this worker uses no other session.
 TIMES = 3
+
+IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool"  # or set to be
 
 CURE = 'Connect the workers to PostgreSQL itself: see docs/deployment.md, "How many connections".'
 
@@ -67,10 +70,7 @@ def _check(claim: Any, writer: Any) -> None:
     host = sqlstates.host_port(writer.alias)
     sessions = [_open(wrapper, host) for wrapper in (claim, writer)]
     for session in sessions:
-        (is_read_only,) = _fetch_one(
-            session, "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool"
-        )
-        if is_read_only:
+        if _fetch_one(session, IS_READ_ONLY) == (True,):
             raise ClaimLost("the server is read-only: a standby, or set to be")
     if not _is_one_backend_each(*sessions):
         raise UnfitSessions(
@@ -82,7 +82,7 @@ def _check(claim: Any, writer: Any) -> None:
 def _open(wrapper: Any, host: str) -> Any:
     """Open the connection, and check that the session has its parameters. Returns psycopg's connection."""
     try:
-        wrapper.ensure_connection()
+        silence.connect(wrapper)
     except sqlstates.DATABASE_ERRORS as error:
         if sqlstates.NO_STARTUP_OPTIONS in sqlstates.loggable(error):
             raise UnfitSessions(f"The server at {host} takes no startup options, as a pooler. {CURE}") from error

@@ -128,12 +128,14 @@ class Link:
 
     def _replace(self, task: asyncio.Task[Rows]) -> None:
         connection, self._connection = self._connection, None
-        reaper = asyncio.get_running_loop().create_task(_reap(task, connection))
+        reaper = asyncio.get_running_loop().create_task(_reap(task, connection, self._standby))
         self._reapers.add(reaper)
         reaper.add_done_callback(self._reapers.discard)
 
 
-async def _reap(task: asyncio.Task[Rows], connection: psycopg.AsyncConnection[Any] | None) -> None:
+async def _reap(
+    task: asyncio.Task[Rows], connection: psycopg.AsyncConnection[Any] | None, standby: Wait | None
+) -> None:
     """Abandon a statement, then its connection. psycopg asks the server to cancel it, as it may wait for a lock."""
     task.cancel()
     try:
@@ -141,10 +143,13 @@ async def _reap(task: asyncio.Task[Rows], connection: psycopg.AsyncConnection[An
     finally:
         if connection is not None:
             with suppress(psycopg.Error):
+                if standby is not None and standby.is_cancelled:
+                    silence.note_late(connection)
                 await connection.close()
 
 
 def _parameters() -> dict[str, Any]:
+    silence.arrange(connections[DEFAULT_DB_ALIAS])
     return connections[DEFAULT_DB_ALIAS].get_connection_params()
 
 
@@ -153,7 +158,9 @@ async def _connect() -> psycopg.AsyncConnection[Any]:
     parameters = await asyncio.to_thread(_parameters)  # this may start the embedded server
     for of_django in ("cursor_factory", "context"):
         parameters.pop(of_django, None)
+    began = monotonic()
     connection = await psycopg.AsyncConnection.connect(**{**parameters, "autocommit": True, "prepare_threshold": None})
+    silence.note_connected(connection, parameters.get("host", ""), parameters.get("port", ""), monotonic() - began)
     try:
         await connection.execute(session_settings.sql(DEFAULT_DB_ALIAS))
     except BaseException:

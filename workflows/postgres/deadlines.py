@@ -47,7 +47,7 @@ def _run(query: Callable[[], Result], seconds: float) -> Result:
         known = connection.connection
         if known and not connection.in_atomic_block and silence.is_since(wire_of(known).since):
             connection.close()
-        connection.ensure_connection()  # may take some seconds for each host that is cut off
+        silence.connect(connection)  # may take some seconds for each host that is cut off
         django_connection.trust(connection)  # a new one would have no limit
         with wire_of(connection.connection).answers_until(monotonic() + seconds):
             return query()

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import psycopg
 from django.db import Error, connections
 
+from workflows import silence
 from workflows.postgres import sqlstates
 from workflows.postgres.wire import gives_up, wire_of
 
@@ -43,7 +44,8 @@ class Backend(NamedTuple):
 OUR_BACKEND = "SELECT pid, extract(epoch FROM backend_start) FROM pg_stat_get_activity(pg_backend_pid())"
 
 _THIS = "FROM pg_stat_get_activity(%s) WHERE extract(epoch FROM backend_start) = %s"
-_IS_BUSY = f"SELECT EXISTS (SELECT {_THIS} AND wait_event_type IS DISTINCT FROM 'Client')"  # noqa: S608 (ours)
+# What it waits for, empty for nothing; NULL if it waits for its client, or is not on this server.
+_IS_BUSY = f"SELECT (SELECT coalesce(wait_event, '') {_THIS} AND wait_event_type IS DISTINCT FROM 'Client')"  # noqa: S608
 _END = f"SELECT pg_terminate_backend(pid, {END_TIMEOUT * 1000}) {_THIS}"
 # Behind a pooler, which lends one backend after another: whether any session of this role may run our statement.
 _IS_ANY_BUSY = """
@@ -68,11 +70,15 @@ def _close_if_half_open(wrapper: Any, raw: Any, waited: float) -> bool | None:
     asked, nothing is closed until this process has to end; then all are closed, and the leases end the server's side.
     """
     sessions = {raw, *_of_this_thread()}
+    silence.arrange(wrapper)
     try:
         parameters = {**wrapper.get_connection_params(), "connect_timeout": CONNECT_TIMEOUT, "autocommit": True}
         with closing(psycopg.connect(**parameters)) as other, wire_of(other).answers_until(monotonic() + LOOK_TIMEOUT):
             look = (_IS_BUSY, raw.onramp_backend) if raw.onramp_backend else (_IS_ANY_BUSY, [waited])
-            if other.execute(*look).fetchone() == (True,) or _hears(raw):
+            ((busy,),) = other.execute(*look).fetchall()
+            if busy == "SyncRep":  # the next look tries another server first: its standbys may follow that
+                silence.note_late(raw)
+            if busy not in (None, False) or _hears(raw):
                 return False
             for session in sessions:
                 if backend := getattr(session, "onramp_backend", None):

@@ -24,15 +24,15 @@ class Wait:
     """What the server has said about the last wait of a psycopg connection."""
 
     def __init__(self, raw: Any) -> None:
-        self._is_cancelled = False
+        self.is_cancelled = False
         raw.add_notice_handler(self._hear)
 
     def _hear(self, notice: Any) -> None:
-        self._is_cancelled = self._is_cancelled or notice.source_function == _WAITS
+        self.is_cancelled = self.is_cancelled or notice.source_function == _WAITS
 
     def require_end(self, pgconn: Any) -> None:
         """Close the connection, and raise OperationalError, if a wait was cancelled."""
-        if self._is_cancelled:
+        if self.is_cancelled:
             pgconn.finish()
             raise psycopg.OperationalError("committed here, but perhaps not on a standby")
 
