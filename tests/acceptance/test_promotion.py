@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 
 from config.embedded.server import Server
 from tests.acceptance.conftest import Start
+from tests.acceptance.outside import done, open_gate
 from tests.acceptance.test_point_in_time import manage
 from tests.acceptance.test_synchronous import (  # noqa: F401 (fixtures)
     Context,
@@ -156,3 +157,40 @@ def test_nobody_stays_with_a_primary_that_stores_nothing_any_more(
         until(lambda: post() == 202 and all_of(standby, COUNT.replace("%s", "'onboarding'")) > [(1,)], seconds=60)
         failed = "SELECT count(*) FROM workflows_workflow WHERE status = 'FAILED'"
         until(lambda: all_of(standby, failed) > [(1,)], seconds=60, what=lambda: worker.output)
+
+
+def test_a_row_in_hand_is_free_at_once_and_an_open_circuit_stays_open(
+    primary: Server,  # noqa: F811
+    standby: Server,  # noqa: F811
+    runworker: Start,
+    effects: Path,
+) -> None:
+    """The lease of the claim ends with its server. The circuit is a row: it is as open, and its trial as late."""
+    places = {"log": str(effects), "gate": str(effects.with_name("gate"))}
+    with connect(primary) as database, database.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO workflows_service (name, opened_at, retry_at, held_by)
+               VALUES ('letters', now(), now() + interval '1 hour', 'ada')"""
+        )
+        cursor.executemany(
+            "INSERT INTO workflows_workflow (workflow_type, idempotency_key, payload) VALUES (%s, %s, %s)",
+            [(workflow_type, uuid4(), Jsonb(places)) for workflow_type in ("held", "calling_slowly")],
+        )
+    url = url_of(primary, standby)
+    worker = runworker("HELD", "CALLING_SLOWLY", arguments=("--processes", "2"), DATABASE_URL=url)
+    until(lambda: len(done(effects, "begin")) == 1, what=lambda: worker.output)
+    parked = "SELECT FROM workflows_workflow WHERE workflow_type = 'calling_slowly' AND parked_on = 'letters'"
+    until(lambda: all_of(primary, parked), what=lambda: worker.output)
+    take_over(primary, standby)
+    until(lambda: len(done(effects, "begin")) == 2, what=lambda: worker.output)
+    open_gate(effects)
+    ended = "SELECT outcome FROM workflows_attempt WHERE workflow_id IN (SELECT id FROM workflows_workflow WHERE "
+    of_held = f"{ended} workflow_type = 'held') ORDER BY number"
+    until(lambda: all_of(standby, of_held) == [("lost",), ("complete",)], what=lambda: worker.output)
+    assert len(done(effects, "end")) == 1
+    assert (len(all_of(standby, parked)), done(effects, "calls")) == (1, [])
+    all_of(standby, "UPDATE workflows_service SET retry_at = now() RETURNING name")
+    until(lambda: len(done(effects, "called")) == 1, what=lambda: worker.output)
+    closed = "SELECT FROM workflows_service WHERE name = 'letters' AND opened_at IS NULL"
+    until(lambda: all_of(standby, closed), what=lambda: worker.output)
+    assert len(done(effects, "calls")) == 1
