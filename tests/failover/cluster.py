@@ -254,11 +254,12 @@ defaults
     timeout connect 2s
     timeout client 1d
     timeout server 1d
+    retries 0
 listen postgresql
     bind 127.0.0.1:{HAPROXY_PORT}
     option httpchk OPTIONS /primary
     http-check expect status 200
-    default-server inter 1s fall 2 rise 1 on-marked-down shutdown-sessions
+    default-server inter 1s downinter 500ms fall 2 rise 1 on-marked-down shutdown-sessions
 {servers}
 """
         )

@@ -44,8 +44,8 @@ MAX_AGE_SECONDS = 4.0
 REREADS_IN_A_ROW = 20
 REREADS_PER_SECOND = 4.0
 
-# While the database is away, one request a second tries it; the others do not wait for its timeout.
-RETRY_SECONDS = 1.0
+# While the database is away, two requests a second try it; the others do not wait for its timeout.
+RETRY_SECONDS = 0.5
 
 # A process writes the last use of a key so often, and leaves out what another has written since.
 NOTED_EVERY_SECONDS = 3600.0

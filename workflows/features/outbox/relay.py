@@ -121,7 +121,7 @@ class Relay:
 
     def run(self, *, drain: bool = False) -> None:
         """Send due events until stopped; with `drain`, until none is due."""
-        delay = backoff.Delay(POLL / 4, 1.5 * POLL)
+        delay = backoff.Delay(POLL / 4, POLL)
         try:
             while not self._stopping.is_set():
                 try:

@@ -49,7 +49,7 @@ POLL_SECONDS = 0.5
 COMMIT_INTERVAL = 1.0
 # Seconds between two tries while the database is away, doubling. After a failover the consumer waits that long at most.
 FIRST_DELAY = 0.5
-MAX_DELAY = 2.0
+MAX_DELAY = 1.0
 
 # Errors that no reconnect fixes, though the client goes on trying: the process stops, so that people notice.
 PERMANENT_ERRORS = {

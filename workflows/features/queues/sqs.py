@@ -39,7 +39,7 @@ POLL_SECONDS = 5
 
 # Seconds between two tries while the database or SQS is away, doubling.
 FIRST_DELAY = 0.5
-MAX_DELAY = 2.0
+MAX_DELAY = 1.0
 
 # A message with its attributes has at most 1 MiB. A body that leaves no room for our attributes is cut.
 _LARGEST = 1024 * 1024
