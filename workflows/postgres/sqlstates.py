@@ -60,6 +60,7 @@ _CAUSES = {
     "pg_hba.conf": "refused by pg_hba.conf",
     "does not exist": "no such database or role",
     "server closed the connection": "the server closed the connection",
+    "the server is read-only": "the server is read-only",
     "perhaps not on a standby": "committed here, but perhaps not on a standby",
     "passed nothing on": "the connection passed nothing on",
     "connection is lost": "the connection is lost",

@@ -1,5 +1,6 @@
 import time
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
 from django.db import connection
@@ -43,3 +44,17 @@ def test_not_ready_without_a_database(client: Client) -> None:
     assert (response.status_code, response.json()["code"]) == (503, "database_unavailable")
     assert response.headers["Retry-After"] == "5"
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_not_ready_on_a_read_only_server_but_a_session_that_was_kept_is_replaced_first(client: Client) -> None:
+    read_only = "default_transaction_read_only"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET {read_only} = on")
+    assert client.get("/readyz").status_code == 200
+    options = {**connection.settings_dict["OPTIONS"], "options": f"-c {read_only}=on"}
+    connection.close()
+    with patch.dict(connection.settings_dict, OPTIONS=options):
+        response = client.get("/readyz")
+        assert (response.status_code, response.json()["code"]) == (503, "database_unavailable")
+        connection.close()
