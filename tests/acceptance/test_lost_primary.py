@@ -1,6 +1,6 @@
 """The page for the night, as somebody new types it: a primary is lost, and its standby takes over by hand.
 
-The commands of Patroni and etcd need a cluster of theirs (`tests.failover`).
+The commands of Patroni and etcd need a cluster of theirs: `tests.failover.page`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from tempfile import mkdtemp
 
 from tests.benchmark.command import at_least
 from tests.commands import complain, exit_in_order, parser
-from tests.failover.cluster import Cluster, Node, Void, require, wait_until
+from tests.failover import page
+from tests.failover.cluster import DISK, TO_A_MEGABYTE, Cluster, Node, Void, require, wait_until
 from tests.failover.faults import FAULTS, Fault, fall_behind
 from tests.failover.network import Missing
 from tests.failover.system import WORKERS, System
@@ -23,9 +24,10 @@ from tests.failover.system import WORKERS, System
 DESCRIPTION = f"""\
 Three PostgreSQL under Patroni, with etcd, each in a network namespace; intake, console,
 workers, relay and consumer on them, and a client that sends all the while. Each fault
-strikes the primary, as often as --times says. At the end nothing that was answered with
-202 may be missing, no call be made twice, no event be lost or told without its cause, and
-nothing be counted twice. With --asynchronous the primary is struck when its standbys are two seconds
+strikes the primary, as often as --times says; afterwards the commands of the page for the
+night must show that it is over. At the end nothing that was answered with 202 may be
+missing, no call be made twice, no event be lost or told without its cause, and nothing be
+counted twice. With --asynchronous the primary is struck when its standbys are two seconds
 behind: manage.py reconcile must name each call that is lost, and all must be well when the
 clients have sent again what was promised and is lost.
 
@@ -33,19 +35,21 @@ faults:
 {"".join(f"  {fault.name:11} {fault.says}{chr(10)}" for fault in FAULTS.values())}
 It needs root, and Debian's packages patroni, etcd-server, haproxy and postgresql-15. The
 exit code is 1 when something was lost or doubled, 3 when an election came without a
-fault of ours, so that the run shows nothing, and 77 when the machine lacks something.
+fault of ours, so that the run shows nothing, and 77 when the machine lacks something. Ctrl-C ends the
+faults: what came of those until then is told. A second one ends everything at once.
 """
 
 EXAMPLES = (
     "make test-failover                                            each fault three times (half an hour)",
     'make test-failover ARGS="--faults kill --times 1"             one fault, once (two minutes)',
     'make test-failover ARGS="--by hosts"                          without HAProxy: several hosts in DATABASE_URL',
-    'make test-failover ARGS="--faults kill,cut --times 20"        for longer',
+    'make test-failover ARGS="--submissions 10000 --light 4"       24 failovers, 417 submissions each (an hour)',
 )
 LACKS, VOID = 77, 3
 PROCESSES = ("worker", "intake", "console", "relay", "consumer")
-# Seconds: for another node to take writes, for a process to work on it, until it is helped, of load before each fault.
-TO_LEAD, TO_WORK, TO_HELP, LOAD = 120.0, 90.0, 20.0, 6.0
+# Seconds: for another node to take writes, for a process to work on it, until it is helped, of load before each fault,
+# and for the submissions of a fault to be promised.
+TO_LEAD, TO_WORK, TO_HELP, LOAD, TO_SEND = 120.0, 90.0, 20.0, 6.0, 900.0
 
 
 @dataclass
@@ -87,6 +91,10 @@ def _parser() -> ArgumentParser:
     asks.add_argument(
         "--asynchronous", action="store_true", help="no standby is waited for: what is lost must be named"
     )
+    asks.add_argument("--submissions", type=int, default=0, help="send so many at least, spread over the faults (0)")
+    asks.add_argument(
+        "--light", type=int, default=0, help="after each submission, so many that are refused at once (0)"
+    )
     asks.add_argument("--seed", type=int, default=1, help="of the submissions (1)")
     asks.add_argument("--keep", action="store_true", help="keep the logs, and say where")
     return asks
@@ -94,12 +102,14 @@ def _parser() -> ArgumentParser:
 
 def _run(asked: Namespace, faults: list[Fault]) -> int:
     folder = Path(mkdtemp(prefix="onramp-failover-"))
-    cluster = Cluster(folder, strict=not asked.asynchronous)
+    disk = DISK + asked.submissions // TO_A_MEGABYTE
+    cluster = Cluster(folder, strict=not asked.asynchronous, disk=disk)
     try:
         cluster.begin()
         _say(f"{cluster.primary().name} leads; by {asked.by}; {'strict' if cluster.strict else 'asynchronous'}")
-        with System(cluster, folder, haproxy=asked.by == "haproxy", seed=asked.seed) as system:
-            seen = [_strike(system, fault) for _ in range(asked.times) for fault in faults]
+        with System(cluster, folder, haproxy=asked.by == "haproxy", seed=asked.seed, light=asked.light) as system:
+            seen: list[Seen] = []
+            stopped = _strike_all(system, faults * asked.times, asked.submissions, seen)
             system.finish()
             wrongs = [] if cluster.strict else _recover(system)
             wrongs += system.wrongs() + system.unnamed()[1]
@@ -109,6 +119,8 @@ def _run(asked: Namespace, faults: list[Fault]) -> int:
         for line in wrongs[:50]:
             _say(line)
         _say(f"{len(wrongs)} wrongs" if wrongs else "nothing was lost or doubled")
+        if stopped is not None:
+            raise stopped
         return int(bool(wrongs))
     finally:
         cluster.end()
@@ -125,6 +137,27 @@ def _recover(system: System) -> list[str]:
     system.client.send_again(lost)
     system.finish()
     return wrongs
+
+
+def _strike_all(system: System, strikes: list[Fault], submissions: int, seen: list[Seen]) -> BaseException | None:
+    """Strike, and add to `seen`. Returns what ended it early: what came of the faults before is told all the same."""
+    try:
+        for number, fault in enumerate(strikes, start=1):
+            seen.append(_strike(system, fault))
+            _send(system, submissions * number // len(strikes))
+    except (AssertionError, Void, KeyboardInterrupt) as error:
+        _say(f"stopped after {len(seen)} of {len(strikes)} faults: {error}")
+        return error
+    return None
+
+
+def _send(system: System, submissions: int) -> None:
+    """Go on until so many were promised."""
+    client = system.client
+    wait_until(
+        lambda: client.promised() >= submissions, seconds=TO_SEND, what=lambda: f"{client.promised()} are promised"
+    )
+    _say(f"{client.promised()} submissions are promised")
 
 
 def _strike(system: System, fault: Fault) -> Seen:
@@ -145,6 +178,7 @@ def _strike(system: System, fault: Fault) -> Seen:
     worked = _wait_for_work(system, fault, primary, led)
     fault.mend(cluster, primary)
     cluster.settle()
+    page.require_that_it_is_over(cluster)
     if cluster.timeline - timeline != fault.elections:
         raise Void(f"{fault.name} has led to timeline {cluster.timeline}, from {timeline}.")
     after = {name: at - led for name, at in worked.items()}

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.failover import network
+from tests.failover import network, page
 from tests.failover.cluster import Cluster, Node, wait_until
 
 # Seconds that a stopped or cut-off node stays so after another one leads: it comes back believing that it still does.
@@ -77,10 +77,7 @@ def _kill_patroni(cluster: Cluster, node: Node) -> None:
 
 
 def _stop_postgresql(cluster: Cluster, node: Node) -> None:
-    """As docs/how-to/lost-primary.md says: at once, because a COMMIT that waits for a standby would be waited for."""
-    postmaster = int((node.data / "postmaster.pid").read_text().split()[0])
-    node.signal(signal.SIGQUIT, postmaster)
-    wait_until(lambda: postmaster not in node.pids(), seconds=30, what=lambda: "the old PostgreSQL stops")
+    page.on_host_of(cluster, node).types(page.WITHOUT_PATRONI)
 
 
 def _stop(cluster: Cluster, node: Node) -> None:

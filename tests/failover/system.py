@@ -19,7 +19,7 @@ import httpx
 import psycopg
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from onboarding.samples import Kind, Sample, samples
+from onboarding.samples import Kind, Sample, sample, samples
 from tests.failover.cluster import Cluster, Node, wait_until
 from tests.kafka import Cluster as Kafka
 from tests.sandbox_process import SandboxProcess
@@ -27,14 +27,15 @@ from tests.servers import ROOT, Gunicorn
 from tests.workflows.features.outbox.receiver import Receiver, receiver
 
 KINDS = {Kind.NET_NEW, Kind.EXISTING, Kind.CARD_INVALID, Kind.PROGRAM_FULL}  # none waits for a person or a signal
-SENDERS, WORKERS = 4, 2
+SENDERS, WORKERS = 4, 6
 # Topics of Kafka: of submissions, and of events. QUEUE: the client of the first.
 ORDERS, EVENTS, QUEUE = "orders", "events", "queue"
 # How many submissions may be under way, by whether a standby is waited for: what waits for workers would only lengthen
 # the run; and calls are lost together with their submission only if that does not wait.
-UNDER_WAY, LOST_AFTER = {True: 60, False: 6}, 20.0
-# Seconds: between two submissions of a sender, from a refusal to the repeat, for an answer.
-PAUSE, AGAIN, PATIENCE = 0.6, 0.2, 15.0
+UNDER_WAY, LOST_AFTER = {True: 100, False: 6}, 20.0
+# Seconds: between two submissions of a sender, from a refusal to the repeat, for an answer; and between two when too
+# many are under way. While nothing is worked off, intake and consumer would have nothing to take, and look slow.
+PAUSE, AGAIN, PATIENCE, AT_LEAST_EVERY = 0.2, 0.2, 15.0, 3.0
 
 
 class Client:
@@ -43,16 +44,18 @@ class Client:
     One of its threads sends to Kafka instead: what the broker has is promised, too.
     """
 
-    def __init__(self, url: str, key: str, system: System, seed: int) -> None:
+    def __init__(self, url: str, key: str, system: System, seed: int, light: int) -> None:
         self.sent: dict[str, Sample] = {}
         # Idempotency keys, with the time of their 202, or at which the broker had them.
         self.accepted: dict[str, float] = {}
         self.queued: dict[str, float] = {}
         self.refused: Counter[str] = Counter()
-        self._samples = (each for each in samples(10**6, seed) if each.kind in KINDS)
+        self._samples = _mixed(seed, light)
         self._lock, self._ends, self._gives_up = threading.Lock(), threading.Event(), threading.Event()
         self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE)
-        self._sandbox, self._told, self._kafka = system.sandbox, system.receiver.got, system.kafka
+        self._sandbox, self._events, self._kafka = system.sandbox, system.receiver.got, system.kafka
+        self._told: set[str] = set()
+        self._read = 0  # of the events
         self._waits_for_standby = system.cluster.strict
         sends = [self._post] * SENDERS + [self._queue]
         self._threads = [threading.Thread(target=self._send_all, args=[send]) for send in sends]
@@ -73,9 +76,11 @@ class Client:
         return max((later - earlier for earlier, later in itertools.pairwise([since, *times])), default=0.0)
 
     def _send_all(self, send: Callable[[str], None]) -> None:
+        sent_at = 0.0
         while not self._ends.wait(PAUSE):
-            if self._under_way() > UNDER_WAY[self._waits_for_standby]:
+            if self._under_way() > UNDER_WAY[self._waits_for_standby] and time.time() < sent_at + AT_LEAST_EVERY:
                 continue
+            sent_at = time.time()
             with self._lock:
                 sample = next(self._samples)
             if sample.account:
@@ -87,8 +92,18 @@ class Client:
     def _under_way(self) -> int:
         """How many were promised, and nothing is told of them yet; what is older than that may be lost."""
         since = 0.0 if self._waits_for_standby else time.time() - LOST_AFTER
-        told = {event["subject"] for event in list(self._told)}
-        return sum(at > since and key not in told for key, at in ({**self.accepted, **self.queued}).items())
+        with self._lock:
+            new = self._events[self._read :]
+            self._read += len(new)
+            self._told.update(event["subject"] for event in new)
+        return sum(at > since and key not in self._told for key, at in self._promised().items())
+
+    def promised(self) -> int:
+        """How many submissions were answered with 202, or taken by the broker."""
+        return len(self._promised())
+
+    def _promised(self) -> dict[str, float]:
+        return {**self.accepted, **self.queued}
 
     def _queue(self, key: str) -> None:
         headers: dict[str, Any] = {"Idempotency-Key": key}
@@ -115,6 +130,15 @@ class Client:
         else:
             self.refused[told] += 1
         return told == "202"
+
+
+def _mixed(seed: int, light: int) -> Iterator[Sample]:
+    """Submissions; after each one, `light` that the first step refuses."""
+    number = itertools.count(10**6)
+    for each in samples(10**6, seed):
+        if each.kind in KINDS:
+            yield each
+            yield from (sample(Kind.INVALID, next(number)) for _ in range(light))
 
 
 class Probe:
@@ -166,8 +190,8 @@ def commits(node: Node) -> Callable[[], bool]:
 class System:
     """Everything of Onramp, on a cluster, through HAProxy or by several hosts."""
 
-    def __init__(self, cluster: Cluster, folder: Path, *, haproxy: bool, seed: int) -> None:
-        self.cluster, self._folder, self._seed = cluster, folder, seed
+    def __init__(self, cluster: Cluster, folder: Path, *, haproxy: bool, seed: int, light: int) -> None:
+        self.cluster, self._folder, self._seed, self._light = cluster, folder, seed, light
         self.by_haproxy, self.url = haproxy, cluster.url(haproxy=haproxy)
         self._stack = ExitStack()
         self.probes: dict[str, Probe] = {}
@@ -212,7 +236,7 @@ class System:
         self._stack.enter_context(self._process("runworker", "--processes", str(WORKERS)))
         self._stack.enter_context(self._process("relayoutbox"))
         self._stack.enter_context(self._process("consumekafka"))
-        self.client = Client(f"http://127.0.0.1:{self.intake.port}", key, self, self._seed)
+        self.client = Client(f"http://127.0.0.1:{self.intake.port}", key, self, self._seed, self._light)
         self._stack.callback(self.client.end, gives_up=True)
         for node in self.cluster.nodes:
             self.probes[node.name] = Probe(commits(node))
@@ -351,11 +375,11 @@ class System:
             made.setdefault(key.partition(":")[0], Counter())[operation] += 1
             if times > 1:
                 found.append(f"doubled: {operation} under {key}, {times} times")
-        for key, sample in client.sent.items():
-            if key in stored and (made.get(key) or Counter()) != Counter(operation for _, operation in sample.effects):
-                found.append(f"other calls: {key} ({sample.kind}) has {dict(made.get(key) or {})}")
-            if key in stored and stored[key] != sample.status:
-                found.append(f"other end: {key} ({sample.kind}) is {stored[key]}")
+        for key, sent in client.sent.items():
+            if key in stored and (made.get(key) or Counter()) != Counter(operation for _, operation in sent.effects):
+                found.append(f"other calls: {key} ({sent.kind}) has {dict(made.get(key) or {})}")
+            if key in stored and stored[key] != sent.status:
+                found.append(f"other end: {key} ({sent.kind}) is {stored[key]}")
         ends = {
             (key, "workflow.completed" if status == "COMPLETE" else "workflow.failed") for key, status in stored.items()
         }
