@@ -19,6 +19,8 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "atte
 KNOWN = {"one": (528, 3), "plain": (1_288, 3), "no_ops": (3_298, 26)}
 OF_A_SUBMISSION = {"entered": 1_022, "entered_with_keys": 1_189, "entered_with_secrets": 1_251}
 MAY_GROW = 1.05
+# Characters of the conditions (CHECK) of the tables that each call writes: PostgreSQL parses them for each statement.
+CONDITIONS = {"workflows_effect": 191, "workflows_workflow": 354}
 PYTHON = (3, 11)  # comprehensions are no calls from 3.12 on
 PINS = (settings.BASE_DIR / "constraints.txt").read_text().lower().split()
 IS_COUNTED_ALIKE = sys.version_info[:2] == PYTHON and all(
@@ -49,3 +51,10 @@ def test_a_submission_takes_no_more_function_calls_than_it_did() -> None:
     with Inside(database_url(), "tests.benchmark.submission:calls") as calls:
         counted = {name: min(calls(api_key, name)["calls"]) for name in SUBMISSIONS}
     assert not {name: made for name, made in counted.items() if made > OF_A_SUBMISSION[name] * MAY_GROW}
+
+
+def test_the_tables_that_each_call_writes_have_few_conditions() -> None:
+    with connected(database_url()) as database:
+        written = """SELECT sum(length(pg_get_constraintdef(oid)))::int FROM pg_constraint
+                      WHERE contype = 'c' AND conrelid = %s::regclass"""
+        assert {table: database.ask(written, table) for table in CONDITIONS} == CONDITIONS

@@ -35,7 +35,7 @@ class Effect(models.Model):
         Workflow, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="effects"
     )
     step = models.CharField(max_length=100)
-    generation = models.PositiveIntegerField(db_default=1)
+    generation = models.IntegerField(db_default=1)
     undo = models.BooleanField(db_default=False)  # the call undoes the step's effect of this generation
     state = models.CharField(max_length=10, choices=State)
     # The service recognises the call by it. Empty: what `effects.recorded_key` derives. This release reads such rows,
@@ -57,9 +57,9 @@ class Effect(models.Model):
     # How its state became known: call, lookup, or a person's name.
     settled_by = models.CharField(max_length=150, db_default="")
     has_undo = models.BooleanField(db_default=False)  # its step had an undo when the call started
-    undo_failures = models.PositiveIntegerField(db_default=0)  # failures of its undo since a person decided
+    undo_failures = models.IntegerField(db_default=0)  # failures of its undo since a person decided
     # Failures of its undo at an unavailable service, which `undo_failures` leaves out.
-    undo_unavailable = models.PositiveIntegerField(db_default=0)
+    undo_unavailable = models.IntegerField(db_default=0)
 
     class Meta:
         default_permissions = ("view",)

@@ -195,9 +195,9 @@ class Workflow(models.Model):
     begun = models.BooleanField(db_default=False)
     # Among workflows that have not started, the highest goes first.
     priority = models.SmallIntegerField(db_default=0)
-    retry_count = models.PositiveIntegerField(db_default=0)  # failures in a row of the same step
+    retry_count = models.IntegerField(db_default=0)  # failures in a row of the same step
     # How many of these failures were at an unavailable service.
-    unavailable_count = models.PositiveIntegerField(db_default=0)
+    unavailable_count = models.IntegerField(db_default=0)
     # The service, or the cause of many failures, that it waits for.
     parked_on = models.CharField(max_length=LONGEST_NAME, db_default="")
     parked_at = models.DateTimeField(null=True)
