@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent / "workflows"
 # What a reader of the engine has to know, and no feature is in.
 ENGINE = ("definition.py", "errors.py", "engine", "effects", "waits", "signals", "models", "state", "postgres")
-MOST_OF_THE_ENGINE = 13_850
+MOST_OF_THE_ENGINE = 13_860
 MOST_OF_A_FEATURE = 1_500
 # Larger than that already: each may only get smaller.
 LARGER = {"bulk": 1_540, "doctor": 1_760, "outages": 1_665, "outbox": 1_605, "queues": 1_850}
