@@ -142,13 +142,13 @@ def kinds(workflow: Workflow) -> list[str]:
 
 
 @contextmanager
-def another_connection() -> Iterator[psycopg.Connection[Any]]:
-    """A connection of somebody else's to the same database, in autocommit."""
+def another_connection(**other: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection of somebody else's to the same database, in autocommit; or with another `dbname`."""
     parameters = connection.get_connection_params()
     parameters.pop("cursor_factory", None)
     parameters.pop("context", None)
-    with psycopg.connect(**parameters, autocommit=True) as other:
-        yield other
+    with psycopg.connect(**{**parameters, **other}, autocommit=True) as session:
+        yield session
 
 
 @contextmanager

@@ -47,11 +47,13 @@ _THIS = "FROM pg_stat_get_activity(%s) WHERE extract(epoch FROM backend_start) =
 # What it waits for, empty for nothing; NULL if it waits for its client, or is not on this server.
 _IS_BUSY = f"SELECT (SELECT coalesce(wait_event, '') {_THIS} AND wait_event_type IS DISTINCT FROM 'Client')"  # noqa: S608
 _END = f"SELECT pg_terminate_backend(pid, {END_TIMEOUT * 1000}) {_THIS}"
-# Behind a pooler, which lends one backend after another: whether any session of this role may run our statement.
+# Behind a pooler, which lends one backend after another: whether any session of this role in this database may run
+# our statement.
 _IS_ANY_BUSY = """
     SELECT EXISTS (
         SELECT FROM pg_stat_activity
-         WHERE usename = session_user AND pid <> pg_backend_pid() AND wait_event_type IS DISTINCT FROM 'Client'
+         WHERE datname = current_database() AND usename = session_user AND pid <> pg_backend_pid()
+           AND wait_event_type IS DISTINCT FROM 'Client'
            AND query_start < clock_timestamp() - %s * interval '1 second')"""
 
 

@@ -148,6 +148,16 @@ def test_and_not_one_of_those_that_have_begun_since(proxy: Proxy) -> None:
         sleeps.result()
 
 
+def test_and_not_one_of_those_in_another_database(proxy: Proxy) -> None:
+    pid()
+    connection.connection.onramp_backend = None
+    with ThreadPoolExecutor(1) as pool, engine.another_connection(dbname="postgres") as busy:
+        sleeps = pool.submit(busy.execute, "SELECT pg_sleep(1)")
+        until(lambda: _runs_for(busy, 0.1))
+        assert wire.wire_of(connection.connection).close_if_half_open(0.0)
+        sleeps.result()
+
+
 def _runs_for(session: psycopg.Connection[Any], seconds: float) -> bool:
     with engine.another_connection() as other:
         sql = "SELECT state, clock_timestamp() - query_start > %s * interval '1 s' FROM pg_stat_activity WHERE pid = %s"
