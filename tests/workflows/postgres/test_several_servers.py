@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 
 from tests.servers import Proxy
+from workflows import silence
 from workflows.postgres.deadlines import DatabaseUnavailable, query_in_time
 from workflows.postgres.statements import fetch_row
 
@@ -43,10 +44,35 @@ def test_a_frozen_server_that_is_the_first_of_them_is_waited_for_once() -> None:
         for _ in range(3):
             ask()
             connection.close()
-        frozen.setblocking(False)
-        frozen.accept()[0].close()
-        with pytest.raises(BlockingIOError):
-            frozen.accept()
+        assert_was_tried_once(frozen)
+
+
+def test_a_late_server_that_takes_over_is_late_no_more() -> None:
+    with Proxy() as good, socket.create_server(("127.0.0.1", 0)) as frozen, servers(good.port, frozen.getsockname()[1]):
+        ask()
+        silence.note_late(connection.connection)
+        for _ in range(3):
+            connection.close()
+            ask()
+        assert_was_tried_once(frozen)
+
+
+def assert_was_tried_once(frozen: socket.socket) -> None:
+    frozen.setblocking(False)
+    frozen.accept()[0].close()
+    with pytest.raises(BlockingIOError):
+        frozen.accept()
+
+
+def test_a_server_that_refuses_at_once_keeps_its_place() -> None:
+    with Proxy() as good, socket.socket() as refuses:
+        refuses.bind(("127.0.0.1", 0))  # and does not listen
+        with servers(refuses.getsockname()[1], good.port):
+            as_given = connection.settings_dict["PORT"]
+            for _ in range(2):
+                ask()
+                connection.close()
+            assert connection.settings_dict["PORT"] == as_given
 
 
 def test_a_server_that_is_only_slow_keeps_its_place() -> None:
