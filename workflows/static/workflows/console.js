@@ -16,7 +16,8 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && event.target.matches("[data-find]")) event.target.blur();
   // The box has the focus already, and what is typed now begins anew.
   if (event.key === "/" && event.target.matches("[data-find]") && isBlank(event.target)) event.preventDefault();
-  const typing = event.target.closest("input:not([type=checkbox], [type=submit]), textarea, select, [contenteditable], dialog");
+  // A dialog that has closed keeps the focus until the next frame.
+  const typing = event.target.closest("input:not([type=checkbox], [type=submit]), textarea, select, [contenteditable], dialog[open]");
   if (typing || event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(KEYS, event.key)) return;
   if (KEYS[event.key]()) event.preventDefault(); // or it would be typed into the field that has the focus now
 });
