@@ -48,6 +48,7 @@ INLINE = re.compile(r"style=|<style|onclick=|<script>")
 @pytest.fixture
 def scene(db: None, settings: Any) -> Scene:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    settings.SESSION_IDLE_SECONDS = settings.SESSION_COOKIE_AGE  # what is rolled back keeps no session alive
     return Scene()
 
 
