@@ -145,6 +145,7 @@ def _strike_all(system: System, strikes: list[Fault], submissions: int, seen: li
         for number, fault in enumerate(strikes, start=1):
             seen.append(_strike(system, fault))
             _send(system, submissions * number // len(strikes))
+            system.read_topic()
     except (AssertionError, Void, KeyboardInterrupt) as error:
         _say(f"stopped after {len(seen)} of {len(strikes)} faults: {error}")
         return error

@@ -219,6 +219,11 @@ class System:
         self._stack.callback(self.kafka.close)
         for topic in (ORDERS, f"{ORDERS}.dead", EVENTS):
             self.kafka.create_topic(topic)
+        config = {"bootstrap.servers": self.kafka.brokers, "group.id": "lake", "enable.partition.eof": True}
+        self._reader = Consumer({**config, "enable.auto.commit": False, "log_level": 0})
+        self._stack.callback(self._reader.close)
+        self._reader.assign([TopicPartition(EVENTS, 0, OFFSET_BEGINNING)])
+        self._in_topic: list[dict[str, Any]] = []
         self._environ = {
             "DEBUG": "1",
             "DATABASE_URL": self.url,
@@ -383,7 +388,7 @@ class System:
         ends = {
             (key, "workflow.completed" if status == "COMPLETE" else "workflow.failed") for key, status in stored.items()
         }
-        for to, events in (("the webhook", self.receiver.got), ("the topic", self._in_topic())):
+        for to, events in (("the webhook", self.receiver.got), ("the topic", self.read_topic())):
             told = {(event["subject"], event["type"]) for event in events}
             found += [f"not told: {to} of {key} {topic}" for key, topic in ends - told]
             found += [f"told without cause: {to} of {key} {topic}" for key, topic in told - ends]
@@ -392,15 +397,11 @@ class System:
             found += [f"told of two: {to} under {id}" for id, times in ids.items() if times > 1]
         return found + self._miscounted()
 
-    def _in_topic(self) -> list[dict[str, Any]]:
-        config = {"bootstrap.servers": self.kafka.brokers, "group.id": "lake", "enable.partition.eof": True}
-        reader = Consumer({**config, "enable.auto.commit": False, "log_level": 0})
-        reader.assign([TopicPartition(EVENTS, 0, OFFSET_BEGINNING)])
-        found = []
-        while (message := reader.poll(10)) is not None and not message.error():
-            found.append(json.loads(message.value() or b""))
-        reader.close()
-        return found
+    def read_topic(self) -> list[dict[str, Any]]:
+        """All events that were ever in the topic. Called after each fault: the broker keeps the newest 5 MB of it."""
+        while (message := self._reader.poll(10)) is not None and not message.error():
+            self._in_topic.append(json.loads(message.value() or b""))
+        return self._in_topic
 
     def _miscounted(self) -> list[str]:
         """Whether the rollup has counted each row once, and each process has one row of its own."""
