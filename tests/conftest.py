@@ -99,12 +99,15 @@ def django_db_modify_db_settings(django_db_blocker: Any) -> None:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[None]:
-    """The database can be dropped afterwards: no session is left open in it."""
+    """The database can be dropped afterwards: no session is left open in it, here or by another process."""
     if request.config.option.roles:
         with django_db_blocker.unblock():
             roles.run_as_roles()
     yield
     connections.close_all()
+    with django_db_blocker.unblock(), connection._nodb_cursor() as cursor:
+        ended = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s"
+        cursor.execute(ended, [connection.settings_dict["NAME"]])
 
 
 @pytest.fixture

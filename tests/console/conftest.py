@@ -17,7 +17,6 @@ from django.utils import timezone
 from tests.groups import make_groups
 from tests.servers import Gunicorn, database_url, gunicorn
 from workflows.definition import definitions
-from workflows.postgres.statements import execute
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install -e '.[dev]'")
 
@@ -33,16 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.django_db(transaction=True, databases=["default", "attempt_log"]))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_session_is_left(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """Django has a connection for each context of asgiref, of which Playwright's event loop makes a second one: that
-    would keep the test database from being dropped."""
-    yield
-    with django_db_blocker.unblock():
-        others = "pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        execute(f"SELECT pg_terminate_backend(pid) FROM {others}", ())
 
 
 @pytest.fixture(scope="module")
