@@ -32,7 +32,7 @@ from workflows.models import Event
 from workflows.models.failure import Cause
 from workflows.telling import words
 from workflows.telling.steps import title_of
-from workflows.wording import is_explained, of_person, words_for_code
+from workflows.wording import of_person, words_for_code
 
 SEE = "workflows.view_workflow"
 PER_PAGE = 50
@@ -126,7 +126,7 @@ def line(group: Group, shown: str = "", by: str = "") -> Line:
         group,
         what=f"Failed at “{step}”" if step else "Failed",
         why=code.staff,
-        advice=ADVICE[_kind(group)],
+        advice=ADVICE[group.kind],
         url=links.incident(cause, shown) if group.number > 1 else links.workflow(group.newest[0]),
         number=number_of(group),
         money=_money(group),
@@ -144,16 +144,7 @@ def whose(group: Group) -> str:
         return group.assignee
     if group.asks_nobody:
         return NOBODY
-    return ENGINEERS if _kind(group) == "unforeseen" else SUPPORT
-
-
-def _kind(group: Group) -> str:
-    wording, code = wording_of_type(group.cause.workflow_type), group.cause.code
-    if words_for_code(wording, code).passing:
-        return "passing"
-    if words_for_code(wording, code).engineer or not is_explained(wording, code):
-        return "unforeseen"
-    return "explained"
+    return ENGINEERS if group.kind == "unforeseen" else SUPPORT
 
 
 def _money(group: Group) -> str:

@@ -53,7 +53,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     choices, given = filters_of(request)
     asked, after = asked_by(user, given), needs.place(request.GET.get("after", ""))
     shown, number = read(asked, given, after)
-    groups = [] if after or not _is_open(given) else needs.groups(asked)
+    groups, apart = ([], []) if after or not _is_open(given) else needs.groups_apart(asked)
     told = [each for each in groups if each.asks_nobody]
     charged = [each for each in groups if each.charged]
     others = [each for each in groups if not (each.charged or each.asks_nobody)]
@@ -70,6 +70,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "to_approve": [(links.to(link), sentence) for sentence, link in to_approve],
         "lines": listed,
         "for_others": [] if given or after else list(lines(needs.page(_for_others(user), most=OTHERS_SHOWN).items)),
+        "failed_for_others": [] if given else [line(each) for each in apart if not each.asks_nobody][:OTHERS_SHOWN],
         "number": bounded.text(number + len(groups) - len(told) + len(to_approve) + len(causes), most),
         "number_in_words": _in_words(number, len(groups) - len(told), len(to_approve), len(causes), most),
         "charged": list(map(line, charged[: needs.PAGE])),

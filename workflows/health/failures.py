@@ -22,7 +22,7 @@ from workflows.models.failure import AssignedCause, Cause
 from workflows.models.workflow import UNACKNOWLEDGED_SQL
 from workflows.operations.payments import charged_among
 from workflows.postgres.statements import fetch_all, literals
-from workflows.wording import words_for_code
+from workflows.wording import is_explained, words_for_code
 
 # The most failures that are grouped: a day on which everything fails.
 MOST = 50_000
@@ -62,6 +62,16 @@ class Group:
         """Whether nothing is left to do: the patients know, no money is held, and nobody is assigned."""
         wording = wording_of_type(self.cause.workflow_type)
         return words_for_code(wording, self.cause.code).asks_nobody and not (self.charged or self.assignee)
+
+    @property
+    def kind(self) -> str:
+        """`passing`: a retry may mend it; `unforeseen`: an engineer looks before that; else `explained`."""
+        wording, code = wording_of_type(self.cause.workflow_type), self.cause.code
+        if words_for_code(wording, code).passing:
+            return "passing"
+        if words_for_code(wording, code).engineer or not is_explained(wording, code):
+            return "unforeseen"
+        return "explained"
 
 
 def unacknowledged(cause: Cause | None = None, *, most: int | None = None) -> list[Group]:

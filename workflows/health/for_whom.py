@@ -1,24 +1,26 @@
-"""FOR WHOM: which open tasks and overdue waits are for a user, for others, or of whoever else is asked for.
+"""FOR WHOM: which open tasks, overdue waits and failures are for a user, for others, or of whoever else is asked for.
 
 A user gets only what they may see. Each part of an answer has an index of its own, so that no part reads all tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db.models import QuerySet, TextChoices
+from django.contrib.auth import get_user_model
+from django.db.models import Q, QuerySet, TextChoices
 
 from workflows.models import ManualTask, Wait
-from workflows.models.manual_task import ASSIGN, DECIDE, OPERATIONS, RESOLVE
-from workflows.operations.guards import ACKNOWLEDGE
+from workflows.models.manual_task import ASSIGN, DECIDE, OPERATIONS, PERMISSION_BACKEND, RESOLVE
+from workflows.operations.guards import ACKNOWLEDGE, TRY_NOW
 from workflows.postgres.skip_scan import skip_scan
 from workflows.postgres.statements import fetch_all
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+    from workflows.health.failures import Group
     from workflows.models.manual_task import ManualTaskQuerySet
 
 SEE_TASKS, SEE_WORKFLOWS = "workflows.view_manualtask", "workflows.view_workflow"
@@ -97,6 +99,32 @@ def waits(user: User, whose: Whose | None) -> list[QuerySet[Any]]:
             is_for_them = {team: in_team(team) if team else is_support for team in teams}
             teams = [team for team in teams if is_for_them[team] == (whose == Whose.YOU)]
     return [Wait.objects.with_due_time().filter(team=team) for team in teams]
+
+
+def failures(user: User, names: Collection[str], found: Iterable[Group]) -> Callable[[Group], bool]:
+    """Tells whether failures are for a user: what is assigned to one of these `names`, and what is free for them.
+
+    What an engineer looks at first is for engineers, as long as there is one. Superusers do not count as one.
+    """
+    sees_to_free_ones = user.has_perm(ACKNOWLEDGE)
+    is_asked = any(each.kind == "unforeseen" and not each.assignee for each in found)
+    is_engineer = user.has_perm(TRY_NOW) or not (sees_to_free_ones and is_asked and _has_engineers())
+
+    def are(group: Group) -> bool:
+        return group.assignee in names or (
+            not group.assignee and sees_to_free_ones and (is_engineer or group.kind != "unforeseen")
+        )
+
+    return are
+
+
+def _has_engineers() -> bool:
+    users = get_user_model().objects
+    each = [
+        users.with_perm(may, include_superusers=False, backend=PERMISSION_BACKEND)
+        for may in (ACKNOWLEDGE, TRY_NOW, SEE_WORKFLOWS)
+    ]
+    return users.filter(*(Q(pk__in=able.values("pk")) for able in each), is_staff=True).exists()
 
 
 _TEAMS_OF_WAITS = skip_scan("teams", "workflows_wait", "outcome = '' AND NOT superseded AND due_at IS NOT NULL", "team")

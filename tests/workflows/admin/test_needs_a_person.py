@@ -366,6 +366,26 @@ def test_failures_are_for_whom_they_are_assigned_to_or_for_those_who_may_acknowl
     assert asks(as_("approver"), "?whose=") == []
 
 
+def test_what_an_engineer_looks_at_first_is_for_engineers_if_there_is_one(as_: Login) -> None:
+    support, unforeseen, explained = as_("support"), "Failed at “Charge”", "Failed at “Reserve”"
+    failed(), failed(current_step="reserve", last_error_code="wait_expired")
+    as_("superuser")
+    one = User.objects.create_user("one", is_staff=True)
+    may = [*Permission.objects.filter(codename__in=("view_workflow", "acknowledge_workflow", "try_service"))]
+    for lacking in (*may, None):
+        one.user_permissions.set({*may} - {lacking})
+        User.objects.filter(pk=one.pk).update(is_staff=lacking is not None)
+        assert sorted(asks(support, "?whose=")) == [unforeseen, explained], f"lacks {lacking or 'a place in the staff'}"
+    User.objects.filter(pk=one.pk).update(is_staff=True)
+    page = support.get(LIST)
+    assert [each.what for each in page.context["groups"]] == [explained]
+    assert "1 is for you" in told_by(page)
+    assert unforeseen in page.content.decode().split('data-key="others"')[1]
+    assert asks(support, "?whose=others") == [unforeseen]
+    assert support.get("/admin/").context["needs_a_person"] == "1"
+    assert sorted(asks(as_("engineer"), "?whose=")) == [unforeseen, explained]
+
+
 # --- Tasks by state -----------------------------------------------------------------------------
 
 
