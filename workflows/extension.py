@@ -307,7 +307,7 @@ class Extension:
         return {}
 
     def foretells(self, verb: str, workflow: Workflow) -> Iterable[str]:
-        """Sentences on what the engine's verb, `retry` or `cancel`, will do with the feature's data."""
+        """Sentences on what the engine's verb, `retry`, `cancel` or `acknowledge`, does with the feature's data."""
         return ()
 
     def says(self, workflow: Workflow, attempt: Attempt | None) -> Said:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from workflows import operations
 from workflows.console.verbs import KEPT, ReasonForm, Verb, read_once, reason_field
 from workflows.definition import wording_of_type
+from workflows.extension import installed
 from workflows.models import Workflow
 from workflows.operations import two_people
 from workflows.telling import words
@@ -21,6 +22,8 @@ def _consequences(row: Workflow) -> Iterator[str]:
     yield "It leaves the list of what needs a person."
     if by := claimed_by(row):
         yield f"{by} says that its call was made by hand. That waits for another user all the same."
+    for each in installed():
+        yield from each.foretells("acknowledge", row)
     if row.status == Workflow.Status.FAILED:
         yield "It stays failed. Nothing is called, and nothing is refunded or reversed."
         yield "It can still be retried. If it fails again, it needs a person again."

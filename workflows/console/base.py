@@ -176,10 +176,12 @@ class ConsoleAdmin(ModelAdmin):
                 workflow_id, actor=request.user.get_username(), in_background=BACKGROUND in request.headers
             )
         verbs = () if self.why_nothing(row) else self.verbs
-        possible = [v.of(row) for v in verbs if v.applies(row) and v.is_for(request.user)]
+        applying = [v.of(row) for v in verbs if v.applies(row)]
+        possible = [verb for verb in applying if verb.is_for(request.user)]
         barred = {verb: why for verb in possible if (why := verb.why_not(row, request.user))}
-        # The last one: what a feature has begun, such as a correction or a pause, comes before a retry.
-        main = next((verb for verb in reversed(possible) if verb.leads(row)), None)
+        # The last one: what a feature has begun, such as a correction or a pause, comes before a retry. If that is for
+        # others, nothing comes next for this user.
+        main = next((verb for verb in reversed(applying) if verb.leads(row)), None)
         offered = sorted((verb for verb in possible if verb not in barred), key=lambda verb: verb is not main)
         return TemplateResponse(
             request,

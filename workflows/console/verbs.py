@@ -86,10 +86,11 @@ class Verb:
     the message afterwards, unless the operation returns one. `seen`: the operation's arguments for the ids that the
     page showed, so that it can check whether they have changed. `asks`: the page's title, where the label and the row's
     name do not make a sentence; `{}` is that name. `form` asks for the operation's arguments. `dangerous`: it takes
-    something away from a patient, and looks like it. `main`: what the row most likely needs; the last one possible is
-    the page's primary button, and the first of all. `rare`: a link instead of a button. `permission`: one of several is
-    enough. `shows`: the answer to the POST shows what the operation returns, with this sentence below. `key`: of the
-    keyboard, for its page. `named`: of a row, a name at the end of the label and of `asks`.
+    something away from a patient, and looks like it. `main`: what the row most likely needs; the last one that applies
+    is the page's primary button, and the first of all, for those who may use it. `rare`: a link instead of a button.
+    `permission`: one of several is enough. `shows`: the answer to the POST shows what the operation returns, with this
+    sentence below. `key`: of the keyboard, for its page. `named`: of a row, a name at the end of the label and of
+    `asks`.
     """
 
     slug: str

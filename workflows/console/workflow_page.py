@@ -23,7 +23,7 @@ from workflows.models.workflow import PAUSED
 from workflows.search import find as finding
 from workflows.telling import history, words
 from workflows.telling.money import money_line
-from workflows.telling.patient import aim_told, amount_told, caller, passed_over_in, sent, to_tell
+from workflows.telling.patient import aim_told, amount_told, caller, is_to_go_on, passed_over_in, sent, to_tell
 from workflows.telling.sentence import cause_of, small_print, standing
 from workflows.telling.steps import lines_of, step_lines, title_of, told_error, undone_steps
 from workflows.wording import Wording, words_for_code, words_for_step
@@ -76,6 +76,7 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
             asked=bool(tasks),
             to_be_mended=parked_on is not None,
             by_hand=bool(claimed_by),
+            to_go_on=is_to_go_on(workflow),
             paused_until=_paused_until(workflow),
             wrong=[each.label for each in words.told_faults(workflow)],
         ),

@@ -111,6 +111,7 @@ INTAKE = {
         revoked_at""",
     "workflows_attempt": "workflow_id closed_at",
     "workflows_confirmation": "workflow_id task_id decision state asked_at",
+    "workflows_correction": "workflow_id state",
     "workflows_datakey": "id",
     "workflows_effect": """id workflow_id step generation undo state has_undo undo_failures undo_unavailable
         begun_at""",

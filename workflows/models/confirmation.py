@@ -24,9 +24,9 @@ class ConfirmationQuerySet(models.QuerySet["Confirmation"]):
         retry = Q(task=None, workflow__completed_at__lte=F("asked_at"))
         return self.filter(retry | Q(task__state=ManualTask.State.OPEN), state=Confirmation.State.ASKED)
 
-    def by_hand(self, workflow: Workflow) -> ConfirmationQuerySet:
-        """Those of `open` that say that the call of this failed workflow was made by hand. The intake may read this."""
-        said = self.filter(workflow=workflow, task=None, decision="by_hand", state="asked")
+    def of_failure(self, workflow: Workflow, decision: str) -> ConfirmationQuerySet:
+        """Those of `open` that say this of a failed workflow itself. The intake may read this."""
+        said = self.filter(workflow=workflow, task=None, decision=decision, state="asked")
         return said.filter(asked_at__gte=F("workflow__completed_at"))
 
     def unreviewed(self) -> ConfirmationQuerySet:

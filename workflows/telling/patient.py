@@ -16,9 +16,19 @@ from django.utils.text import capfirst
 from workflows.charges import Charge, ChargeState, charges_the_patient, judged
 from workflows.definition import WorkflowDefinition, definitions, value_at, wording_of, wording_of_type
 from workflows.engine import undo_question
-from workflows.models import Attempt, Confirmation, Effect, Event, ManualTask, State, StepOutcome, Workflow
+from workflows.models import (
+    Attempt,
+    Confirmation,
+    Correction,
+    Effect,
+    Event,
+    ManualTask,
+    State,
+    StepOutcome,
+    Workflow,
+)
 from workflows.models.workflow import PAUSED
-from workflows.operations import amounts
+from workflows.operations import amounts, two_people
 from workflows.postgres.statements import fetch_all
 from workflows.telling import words
 from workflows.telling.sentence import is_at_a_cause
@@ -56,6 +66,9 @@ REFUND_UNKNOWN = "We cannot tell yet whether your payment was refunded. Our team
 # Replaces everything else while a colleague has yet to confirm that a call was made by hand: nobody pays twice.
 PAID_BY_HAND = "We are confirming a payment. Please do not pay again; we will tell you how it goes on."
 DONE_BY_HAND = f"We are confirming what our team has done, and go on then. {_NOTHING_TO_DO}"
+# Replaces what an error's code says while a colleague has yet to approve that a failed workflow goes on: its words may
+# ask the patient to start again, and both would go through.
+TO_GO_ON = "Our team is looking at this again, and goes on with it if that is possible. Please do not send it again."
 # Added after a charge, for all other patients.
 IF_NOT = "If we cannot go on, you get your money back."
 
@@ -71,6 +84,7 @@ def to_tell(
     asked: bool = False,
     to_be_mended: bool = False,
     by_hand: bool = False,
+    to_go_on: bool = False,
     wrong: Sequence[str] = (),
     paused_until: datetime | None = None,
 ) -> str:
@@ -79,8 +93,8 @@ def to_tell(
     `passed_over` are the codes of failed best-effort steps, `effects` its calls. `amount`: a charge in words, if known.
     `aim`: what the patient gets in the end, if known. `asked`: it waits for one of our people. `to_be_mended`: it is
     parked at a step where many fail. `by_hand`: somebody says that the call of its step was made by hand, and nobody
-    has confirmed it. `wrong`: the labels of the fields that it failed for. `paused_until`: the end that somebody has
-    named for its pause, if known.
+    has confirmed it. `to_go_on`: see `is_to_go_on`. `wrong`: the labels of the fields that it failed for.
+    `paused_until`: the end that somebody has named for its pause, if known.
     """
     if by_hand:
         return PAID_BY_HAND if charges_the_patient(definition, workflow.current_step) else DONE_BY_HAND
@@ -109,8 +123,8 @@ def to_tell(
         return f"{LINES[State.CANCELLED]} {in_the_end}".strip()
     if state in (State.FAILED, State.COMPENSATING):
         fields = f"Missing or wrong: {', '.join(dict.fromkeys(wrong))}." if wrong else ""
-        told = [words_for_code(wording, workflow.last_error_code).patient, fields, in_the_end]
-        return " ".join(filter(None, told))
+        told = [TO_GO_ON] if to_go_on else [words_for_code(wording, workflow.last_error_code).patient, fields]
+        return " ".join(filter(None, [*told, in_the_end]))
     return f"{TO_BE_MENDED if state == State.PARKED and to_be_mended else LINES[state]} {so_far}".strip()
 
 
@@ -129,8 +143,17 @@ def message_of(workflow: Workflow) -> str:
         amount=amount,
         asked=waits and ManualTask.objects.open().filter(workflow=workflow).exists(),
         to_be_mended=state == State.PARKED and is_at_a_cause(workflow),
-        by_hand=state == State.FAILED and Confirmation.objects.by_hand(workflow).exists(),
+        by_hand=state == State.FAILED and Confirmation.objects.of_failure(workflow, two_people.BY_HAND).exists(),
+        to_go_on=is_to_go_on(workflow),
     )
+
+
+def is_to_go_on(workflow: Workflow) -> bool:
+    """Whether somebody has asked that a failed workflow be corrected, or charged again, and nobody has decided that."""
+    if workflow.state != State.FAILED:
+        return False
+    retries = Confirmation.objects.of_failure(workflow, two_people.RETRIED)
+    return retries.exists() or Correction.objects.open().filter(workflow=workflow.pk).exists()
 
 
 def amount_told(definition: WorkflowDefinition | None, payload: Mapping[str, Any]) -> str:

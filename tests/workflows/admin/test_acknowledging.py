@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from workflows.models import Workflow
+from workflows.telling.patient import REFUNDED, TO_GO_ON, message_of
 
 NOTE = "The patient was called."
 
@@ -40,3 +42,26 @@ def test_what_is_acknowledged_leaves_the_list_and_its_page_says_who_did_so(
     assert "Acknowledge" not in [verb.label for verb, _ in response.context["verbs"]]
     html = support.post(f"{page}acknowledge/", {"seen": seen, "reason": NOTE}, follow=True).content.decode()
     assert "ome-support has acknowledged it already" in html
+
+
+@pytest.mark.parametrize("asks", ["correction", "retry"])
+def test_while_it_may_go_on_nothing_leads_support_on_and_the_patient_starts_nothing_again(
+    as_: Login, asks: str
+) -> None:
+    row, support = rows.failed(workflow_type="onboarding", last_error_code="email_taken"), as_("support")
+    rows.refunded_charge(row)
+    page = f"/admin/workflows/workflow/{row.pk}/"
+    before = support.get(f"{page}change/").context
+    assert (before["main"].label, "use another address" in before["to_tell"]) == ("Acknowledge", True)
+    if asks == "correction":
+        rows.asked_to_correct(row)
+        assert "waits for another user all the same" in support.get(f"{page}acknowledge/").content.decode()
+    else:
+        rows.to_confirm(User.objects.create_superuser("boss"), row)
+    answer = support.get(f"{page}change/")
+    assert "Acknowledge" in [verb.label for verb, _ in answer.context["verbs"]]
+    assert "button-primary" not in answer.content.decode()
+    told = Workflow.objects.with_state().get(pk=row.pk)
+    assert answer.context["to_tell"] == message_of(told) == f"{TO_GO_ON} {REFUNDED}"
+    Workflow.objects.filter(pk=row.pk).update(status="PENDING", completed_at=None)
+    assert TO_GO_ON not in message_of(Workflow.objects.with_state().get(pk=row.pk)), "it goes on"

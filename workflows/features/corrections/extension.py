@@ -76,7 +76,7 @@ class CorrectionsExtension(Extension):
     def foretells(self, verb: str, workflow: Workflow) -> Iterable[str]:
         from workflows.features.corrections import page
 
-        return page.dropped(workflow) if verb == "retry" else ()
+        return page.foretold(verb, workflow)
 
     def notes(self, workflow: Workflow, user: User) -> Iterable[Note]:
         from workflows.features.corrections import page

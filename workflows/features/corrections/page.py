@@ -162,10 +162,15 @@ CLOSE = Verb(
 VERBS = (CORRECT, APPROVE, CLOSE)
 
 
-def dropped(row: Workflow) -> Iterator[str]:
-    """What a plain retry does to an open correction."""
-    if asked := _asked(row):
-        yield f"The correction that {asked.asked_by.get_username()} has asked for is dropped: this retry is without it."
+def foretold(verb: str, row: Workflow) -> Iterator[str]:
+    """What a plain retry, or an acknowledgement, does to an open correction."""
+    if verb not in ("retry", "acknowledge") or not (asked := _asked(row)):
+        return
+    the_correction = f"The correction that {asked.asked_by.get_username()} has asked for"
+    if verb == "retry":
+        yield f"{the_correction} is dropped: this retry is without it."
+    else:
+        yield f"{the_correction} waits for another user all the same."
 
 
 def lines(row: Workflow) -> Iterator[str]:
