@@ -59,6 +59,8 @@ def _of(name: str, path: str, data: dict[str, str] | None, look: str) -> dict[st
 def _ask(client: Client, path: str, data: dict[str, str] | None) -> tuple[int, float]:
     began = perf_counter()
     response = client.get(path, secure=True) if data is None else client.post(path, data, secure=True)
+    if response.headers.get("Location", "").startswith(f"{path}?"):  # to what was found
+        response = client.get(response.headers["Location"], secure=True)
     for _ in response if response.streaming else ():
         pass  # a file is made while it is sent
     return response.status_code, perf_counter() - began

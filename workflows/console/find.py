@@ -1,24 +1,28 @@
 """Find: one box for all by which people know a workflow.
 
-The text is sent by POST, and appears only in the answer, which no cache stores. It is not in an address, which proxies
-log and browsers remember, nor in a message, which the session stores. On a shared desk the browser does not offer it to
-the next person (`autocomplete`, in the templates).
+The text is sent by POST, which redirects to a page with what was found, so that *Back* sends nothing again. No cache
+stores that page, and its address, which proxies log and browsers remember, has nothing of the text: the session keeps
+it, sealed (`console.searches`). On a shared desk the browser does not offer it to the next person (`autocomplete`, in
+the templates).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.conf import settings
 from django.contrib.admin import AdminSite
+from django.contrib.sessions.backends.base import SessionBase
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
+from workflows.console import searches
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.extension import installed
 from workflows.models import Effect, State, Workflow
@@ -30,6 +34,8 @@ from workflows.telling.steps import step_of
 from workflows.wording import name_of_code
 
 PERMISSION = "workflows.view_workflow"
+# The name of a search in the page's address.
+SEARCH = "search"
 
 
 class FindForm(forms.Form):
@@ -42,20 +48,34 @@ class FindForm(forms.Form):
 
 @sensitive_post_parameters("q")
 def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
-    """GET shows the form. POST searches: it opens a single workflow, lists several, and says what was tried if none."""
+    """POST searches, and redirects: to a single workflow, or to what a GET shows: several, or what was tried if none.
+
+    A GET that names no search that the session keeps shows the form.
+    """
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     assert request.user.is_authenticated
-    form = FindForm(request.POST if request.method == "POST" else None)
-    shown: dict[str, Any] = {}
-    if form.is_valid():
-        found = finding.find(form.cleaned_data["q"], actor=request.user.get_username())
-        if len(found.ids) == 1 and not found.refused:
-            return HttpResponseRedirect(reverse("admin:workflows_workflow_change", args=found.ids))
-        shown = {"found": found, "rows": rows_of(found), "limit": finding.SHOWN, "cells": cells()}
+    if request.method == "POST":
+        return HttpResponseRedirect(_search(request.session, request.POST, actor=request.user.get_username()))
+    name = request.GET.get(SEARCH, "")
+    kept = searches.kept(request.session, name)
+    shown: dict[str, Any] = {"is_gone": bool(name) and kept is None}
+    if kept and (found := kept.found):
+        shown |= {"found": found, "rows": rows_of(found), "limit": finding.SHOWN, "cells": cells()}
         shown["refused"] = [line for each in installed() for line in each.found(found, request.user)]
+    form = FindForm({"q": kept.typed} if kept and (kept.typed or not kept.found) else None)
     context = {**site.each_context(request), "title": "Find", "form": form, "kinds": finding.what_is_found(), **shown}
     return TemplateResponse(request, "admin/workflows/find.html", context)
+
+
+@sensitive_variables()
+def _search(session: SessionBase, sent: QueryDict, *, actor: str) -> str:
+    """The address of what was found."""
+    form = FindForm(sent)
+    found = finding.find(form.cleaned_data["q"], actor=actor) if form.is_valid() else None
+    if found and len(found.ids) == 1 and not found.refused:
+        return reverse("admin:workflows_workflow_change", args=found.ids)
+    return f"{reverse('admin:find')}?{urlencode({SEARCH: searches.keep(session, sent.get('q', ''), found)})}"
 
 
 def cells() -> list[tuple[str, str]]:

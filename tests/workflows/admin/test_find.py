@@ -21,10 +21,12 @@ from tests.postgres import without_triggers
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
+from workflows.console import searches
 from workflows.definition import WorkflowDefinition, definitions
 from workflows.intake.submissions import enter
 from workflows.models import Effect, Search, Workflow
 from workflows.postgres.jsonb import document_of
+from workflows.sealing.unavailable import AESGCM
 from workflows.search import find as finding
 
 pytestmark = pytest.mark.usefixtures("letters")
@@ -42,8 +44,9 @@ def sent(email: str = EMAIL, phone: str = PHONE) -> int:
 
 
 def find(client: Client, text: Any) -> HttpResponse:
+    """The answer to a search: the page of a workflow, as a redirect, or what was found."""
     response: Any = client.post(FIND, {"q": text})
-    return response
+    return client.get(url) if (url := response.headers.get("Location", "")).startswith(FIND) else response
 
 
 def opened(client: Client, text: Any) -> int | None:
@@ -160,10 +163,9 @@ def test_nothing_found_says_what_was_tried(as_: Login) -> None:
 
 
 def test_nothing_found_leads_to_the_other_cells_without_what_was_typed(as_: Login, settings: Any) -> None:
-    asked = {"q": "nobody@example.com"}
-    assert "another cell" not in as_("support").post(FIND, asked).content.decode()
+    assert "another cell" not in find(as_("support"), "nobody@example.com").content.decode()
     settings.CELLS = {"b": "https://b.example.com/"}
-    html = as_("support").post(FIND, asked).content.decode()
+    html = find(as_("support"), "nobody@example.com").content.decode()
     assert '<a href="https://b.example.com/admin/find/">b</a>' in html
     assert "another cell" not in as_("support").get(FIND).content.decode()
 
@@ -246,14 +248,15 @@ def hexes(text: str) -> list[str]:
     return [each.hex() for reading in finding._readings(text) for each in reading.parameters.get("hashes", ())]
 
 
-@pytest.mark.parametrize("text", [EMAIL, "canary-4c1d-key"])
+@pytest.mark.parametrize("text", [EMAIL, "canary-4c1d-key", "canary-4c1d-nothing"])
 def test_what_was_typed_stands_in_no_url_log_session_message_or_title(
     as_: Login, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent(), rows.workflow(business_key="canary-4c1d-key")
     client = as_("superuser")
     with caplog.at_level(logging.DEBUG):
-        for response in (find(client, text), client.post(FIND, {"q": text}, follow=True), client.get(FIND)):
+        found, sent_on = find(client, text), client.post(FIND, {"q": text})
+        for response in (found, sent_on, client.get(sent_on["Location"]), client.get(FIND)):
             assert "no-store" in response.headers["Cache-Control"]
             assert "canary" not in str(dict(response.headers)).lower()
             html = response.content.decode()
@@ -296,6 +299,34 @@ def test_what_was_typed_stands_in_no_statement(as_: Login, text: str) -> None:
         assert hexes(text)[0] in logged  # it did look there: by the hash, which is a parameter
         assert hexes(text)[0] not in statements
         assert text not in logged
+
+
+def test_back_leads_to_what_was_found_for_as_long_as_the_session_keeps_it(
+    as_: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, client = [sent(), sent()][::-1], as_("support")
+    url = client.post(FIND, {"q": EMAIL})["Location"]
+    for _ in range(searches.KEPT - 1):
+        last = client.post(FIND, {"q": "nobody@example.com"})["Location"]
+    shown = client.get(url)
+    assert [each["row"].pk for each in shown.context["rows"]] == both
+    assert {each["by"] for each in shown.context["rows"]} == {"email"}
+    assert f'value="{EMAIL}"' in shown.content.decode()
+    assert "There is no workflow with this email" in said(client.get(last))
+    assert Search.objects.count() == searches.KEPT, "to look again is no search"
+    assert "not kept any more" in said(as_("support").get(url)), "another sign-in of the same person"
+    client.post(FIND, {"q": "nobody@example.com"})
+    assert "not kept any more" in said(client.get(url))
+    monkeypatch.setattr(searches.envelopes, "AESGCM", AESGCM)
+    searches.envelopes._keys.cache_clear()
+    url = client.post(FIND, {"q": EMAIL})["Location"]
+    shown = client.get(url)
+    assert (len(shown.context["rows"]), EMAIL in shown.content.decode()) == (2, False), "without the extra"
+    searches.envelopes._keys.cache_clear()
+    assert "aria-invalid" not in shown.content.decode()
+    client.post("/admin/logout/")
+    assert not Session.objects.filter(pk=client.cookies["sessionid"].value).exists()
+    assert EMAIL not in client.get(url, follow=True).content.decode()
 
 
 def test_an_error_report_hides_what_was_typed(as_: Login, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:

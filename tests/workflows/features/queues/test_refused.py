@@ -320,7 +320,7 @@ def test_the_search_keys_are_rotated_with_those_of_workflows(settings: Settings)
 
 
 def page(client: Client, url: str, **sent: str) -> str:
-    answer = client.post(url, sent) if sent else client.get(url)
+    answer = client.post(url, sent, follow=True) if sent else client.get(url)
     assert answer.status_code == 200, url
     return " ".join(answer.content.decode().split())
 
