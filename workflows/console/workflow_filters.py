@@ -37,7 +37,17 @@ class StateFilter(paging.Filter):
         return selecting.arms_in_state(rows, self.value() or "") if self.value() else [rows]
 
 
-class PresetFilter(admin.SimpleListFilter):
+class Known(admin.SimpleListFilter):
+    """A filter with fixed choices."""
+
+    @property
+    def told(self) -> str:
+        """The sentence above a list whose address names a choice that there is not: nobody has asked for all."""
+        known = [name for name, _ in self.lookup_choices]
+        return "" if not self.value() or self.value() in known else time_filters.UNKNOWN
+
+
+class PresetFilter(Known):
     """Frequent questions about workflows. What stands still until somebody acts is on “For you” alone."""
 
     title = "urgency"
@@ -67,13 +77,7 @@ class PresetFilter(admin.SimpleListFilter):
                 return queryset.filter(UNACKNOWLEDGED, pk__in=money_at_risk.standing_charges())
             case counts.OVERDUE_WAIT:
                 return queryset.filter(status="PENDING", pk__in=Wait.objects.overdue().values("workflow_id"))
-        return queryset.none() if self.value() else queryset  # of an old link: all would be what nobody has asked for
-
-    @property
-    def told(self) -> str:
-        """The sentence above a list whose address names an urgency that there is not."""
-        known = [name for name, _ in self.lookup_choices]
-        return "" if not self.value() or self.value() in known else time_filters.UNKNOWN
+        return queryset.none() if self.value() else queryset
 
 
 class UnexpectedFilter(admin.SimpleListFilter):
@@ -89,20 +93,22 @@ class UnexpectedFilter(admin.SimpleListFilter):
         return queryset.filter(recent_failures.is_unexpected()) if self.value() else queryset
 
 
-class MoneyFilter(admin.SimpleListFilter):
-    """Those that hold money, for links from an incident. The page does not offer it. Comes after all other filters."""
+class MoneyFilter(Known):
+    """What became of the money. Comes after all other filters: it looks at the newest of what they leave."""
 
-    title = "money"
+    title = f"money, of the newest {money_at_risk.FAILURES:,}"
     parameter_name = "money"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        return [("held", "Held, among the newest")] if self.value() else []
+        charges = self.value() or any(each.wording.money for each in definitions().values())
+        return [("held", "Held"), ("unclear", "Unclear"), ("refunded", "Refunded")] if charges else []
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Workflow]) -> QuerySet[Workflow]:
-        if not self.value():
-            return queryset
+        if not self.value() or self.told:
+            return queryset.none() if self.told else queryset
         order = ("-completed_at", "-id") if asks_for_failures(request) else ("-id",)
-        return selecting.with_ids(queryset, money_at_risk.held_by(queryset.order_by(*order)).workflows)
+        newest = queryset.order_by(*order)
+        return selecting.with_ids(queryset, money_at_risk.newest_with(newest, self.value() or ""))
 
 
 # Each of these limits the list to failures: no index has these columns of all rows.

@@ -86,6 +86,14 @@ def held_by(rows: QuerySet[Workflow]) -> Held:
     return Held([pk for pk in asked if pk in found], total(found) if found else "", len(asked))
 
 
+def newest_with(rows: QuerySet[Workflow], money: str) -> set[int]:
+    """Of the first of these rows, in their order, those whose money is `held`, `unclear` or (all of it) `refunded`."""
+    asked = list(rows.values_list("pk", flat=True)[:FAILURES])
+    if money == "refunded":
+        return charges_among(asked, charges.REFUNDED).keys() - charges_among(asked).keys()
+    return {*charges_among(asked, charges.UNCLEAR if money == "unclear" else charges.HELD)}
+
+
 def _open(task_type: str, condition: str = "") -> str:
     """SQL for the open tasks of a type, by their index.
 

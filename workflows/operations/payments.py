@@ -133,18 +133,18 @@ def charged_among(ids: Collection[int]) -> set[int]:
     return {*charges_among(ids)}
 
 
-def charges_among(ids: Collection[int]) -> dict[int, int]:
-    """The number of held charges of each of these workflows that has any of its own."""
+def charges_among(ids: Collection[int], condition: str = charges.HELD) -> dict[int, int]:
+    """The number of charges of each of these workflows that has any of its own that meet a condition of `charges`."""
     rows = "SELECT id, workflow_type FROM workflows_workflow WHERE id = ANY (%(ids)s)"
-    return dict(fetch_all(_charged(rows), {"ids": list(ids), **charges.parameters()}))
+    return dict(fetch_all(_charged(rows, condition), {"ids": list(ids), **charges.parameters()}))
 
 
 _NEWEST_FAILURES = f"""SELECT id, workflow_type FROM workflows_workflow WHERE {UNACKNOWLEDGED_SQL}
                         ORDER BY completed_at DESC, id DESC LIMIT %(newest)s"""  # noqa: S608 (ours)
 
 
-def _charged(rows: str) -> str:
+def _charged(rows: str, condition: str = charges.HELD) -> str:
     return f"""WITH w AS MATERIALIZED ({rows})
         SELECT w.id, count(*) FROM ({charges.calls_of("SELECT id, workflow_type FROM w")}) e
           JOIN w ON w.id = e.workflow_id {charges.JOIN}
-         WHERE {charges.HELD} GROUP BY w.id"""  # noqa: S608 (ours)
+         WHERE {condition} GROUP BY w.id"""  # noqa: S608 (ours)

@@ -15,6 +15,8 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from workflows.console import paging
+from workflows.console.time_filters import UNKNOWN
+from workflows.health import money_at_risk
 from workflows.models import Correction, State, Workflow
 
 LIST = "/admin/workflows/workflow/"
@@ -44,6 +46,23 @@ def test_it_shows_what_support_asks_for(as_: Login) -> None:
     assert '<span class="quiet" title="unreachable">Unreachable</span>' in html
     assert "enroll_in_program" not in html
     assert "searchbar" not in html, "what was typed into it would stand in the address"
+
+
+def test_money_is_a_filter_of_the_newest_that_the_others_leave(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    support, (older, newer) = as_("support"), (rows.refunded().pk, rows.refunded().pk)
+    charged = rows.waiting(workflow_type="onboarding", task=False)
+    rows.refunded_charge(charged)
+    charged.effects.update(state="done")
+    assert listed(support, "?money=refunded&state=failed") == [newer, older]
+    assert listed(support, "?money=held") == [charged.pk]
+    assert listed(support, "?money=unclear") == []
+    html = support.get(f"{LIST}?money=held").content.decode()
+    assert "By money, of the newest 1,000" in html
+    assert "Money, of the newest 1,000: <strong>Held</strong>" in html
+    assert listed(support, "?money=gone") == []
+    assert UNKNOWN in support.get(f"{LIST}?money=gone").content.decode()
+    monkeypatch.setattr(money_at_risk, "FAILURES", 1)
+    assert listed(support, "?money=refunded&state=failed") == [newer]
 
 
 def test_each_row_is_found_by_the_filter_of_its_state_and_by_no_other(as_: Login) -> None:

@@ -371,6 +371,11 @@ def test_the_lists_and_what_would_happen(cell: Cell) -> None:
     (group,) = failures.unacknowledged()
     assert (failures_line(group).money, bool(group.charged)) == ("Held by 1" if held else "None held", held)
     assert bool(money_at_risk.standing_charges()) == held
+    by_money = {"held": held, "unclear": bool(cell.unclear), "refunded": not held and S.REFUNDED in cell.states}
+    for money, is_so in by_money.items():
+        assert money_at_risk.newest_with(Workflow.objects.filter(pk=row.pk), money) == {row.pk for _ in range(is_so)}, (
+            money
+        )
     assert [each["money"] for each in rows_of(Found([row.pk], {}))] == [cell.short]
     assert why_they_stay([row.pk]).get(row.pk, "") == cell.stays
     assert _unclear(row) == ("“Charge the card”" if cell.unclear else "")

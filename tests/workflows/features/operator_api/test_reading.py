@@ -23,7 +23,7 @@ from workflows.models import Access, ApiKey, Effect, Search, Workflow
 __all__ = ["as_", "letters", "parcels"]
 
 # Of filters that the page does not offer, what links ask for.
-NOT_OFFERED = {"unexpected": ["yes"], "money": ["held"], "ended": ["today"]}
+NOT_OFFERED = {"unexpected": ["yes"], "ended": ["today"]}
 LIST = "/admin/workflows/workflow/"
 pytestmark = pytest.mark.django_db
 
