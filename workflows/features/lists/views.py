@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from django.contrib import messages
 from django.contrib.admin import AdminSite
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.auth.models import Group
-from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.core.exceptions import BadRequest, PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from workflows.console import workflow_list
 from workflows.console.paging import is_number
+from workflows.console.workflow_order import PARAMETER, order_of
 from workflows.errors import NotAllowed
 from workflows.features.lists import operations
-from workflows.models import SavedView
+from workflows.models import SavedView, Workflow
 from workflows.models.saved_view import LONGEST_NAME
 from workflows.operations.guards import VIEW
 
@@ -41,6 +44,19 @@ def links(request: HttpRequest) -> list[dict[str, Any]]:
     return [_link(row, now) for row in operations.visible(request.user)[: 4 * operations.MOST]]
 
 
+def in_words(request: HttpRequest, given: Mapping[str, str], site: AdminSite) -> list[tuple[str, str]]:
+    """These filters, and the order if they name one: title and choice, as the list shows them."""
+    request = copy(request)
+    request.GET = QueryDict(urlencode(given))
+    page: workflow_list.WorkflowAdmin = site.get_model_admin(Workflow)  # type: ignore[assignment]
+    try:
+        listed: workflow_list.WorkflowList = page.get_changelist_instance(request)  # type: ignore[assignment]
+    except IncorrectLookupParameters as error:
+        raise BadRequest("There is no such filter.") from error
+    order = [("order", order_of(request).label)] if PARAMETER in given else []
+    return [*((title, label) for title, label, _ in listed.chips), *order]
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     """GET shows the views, and a form to save the filters of its address. POST saves, or deletes."""
@@ -54,6 +70,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     context = {
         **site.each_context(request),
         "title": "Saved views",
+        "filters": in_words(request, given, site) if given else [],
         "views": links(request),
         "query": urlencode(given),
         "has_days": any("/" in value for value in given.values()),

@@ -35,6 +35,7 @@ def taken(client: Client, query: str = "") -> list[list[str]]:
 
 
 def test_its_button_stands_above_the_list_and_is_of_its_form(as_: Login) -> None:
+    assert "There is nothing to export." in as_("support lead").get(LIST).content.decode()
     rows.failed()
     above, _, below = as_("support lead").get(LIST).content.decode().partition('id="result_list"')
     assert '<button class="button" form="changelist-form" formaction="/admin/export-workflows/?">Export as CSV' in above

@@ -37,6 +37,8 @@ def test_a_view_is_a_link_above_the_list_for_whoever_saved_it_alone(as_: Login) 
     support = as_("support")
     page = support.get(f"{VIEWS}?state=failed&order=oldest&after=7&payload__x=1").content.decode()
     assert 'name="query" value="state=failed&amp;order=oldest"' in page
+    assert "State: Failed Order: Oldest first Name" in words(page)
+    assert "Order:" not in words(support.get(f"{VIEWS}?state=failed").content.decode())
     said = saved(support, "  Mine  today ", "state=failed&order=oldest&after=7&payload__x=1")
     assert said == "The view is saved: it is a link above the list."
     assert links(support)["Mine today"] == f"{LIST}?state=failed&amp;order=oldest"
