@@ -111,7 +111,8 @@ def _if_it_does_not_help(row: Workflow) -> str:
     if row.compensating:
         told = "If the reversal fails again, that counts: after three failures a person is asked"
         return f"{told}, or after {OUTAGE_ATTEMPTS} at a service that does not answer."
-    return f"It has failed {row.retry_count} times in a row; should it fail again, that counts."
+    failed = f"It has failed {words.in_a_row(row.retry_count)}. Another failure counts, too"
+    return f"{failed}: after too many in a row the workflow ends as failed."
 
 
 # Where that is now which the list was once asked for: people have kept the addresses.
@@ -255,7 +256,7 @@ class WorkflowAdmin(ChoosesMany):
     @admin.display(description="Attempts")
     def attempt(self, row: Any) -> str:
         number = f"{row.attempt_number or 0}"
-        return f"{number} ({row.retry_count} failed)" if row.retry_count else number
+        return f"{number} (failed {words.in_a_row(row.retry_count)})" if row.retry_count else number
 
     @admin.display(description="Waiting for")
     def waits_for(self, row: Workflow) -> str:

@@ -96,7 +96,7 @@ def sentence(
         case State.WAITING:
             return _waiting(workflow)
         case State.RETRYING:
-            failed = f"{title or 'It'} failed {_in_a_row(workflow.retry_count)}. The last reason: {why(workflow)}"
+            failed = f"{title or 'It'} failed {words.in_a_row(workflow.retry_count)}. The last reason: {why(workflow)}"
             return f"{failed} The next try is at {clock(workflow.invisible_until)}."
     if workflow.invisible_until > timezone.now():
         return f"Paused until {clock(workflow.invisible_until)}."
@@ -175,10 +175,6 @@ def _last_reversal(wording: Wording, attempt: Attempt | None) -> str:
 
 def _is_under_way(attempt: Attempt | None) -> bool:
     return bool(attempt and attempt.closed_at is None)
-
-
-def _in_a_row(times: int) -> str:
-    return {1: "once", 2: "twice in a row"}.get(times, f"{times} times in a row")
 
 
 def _title(wording: Wording, step: str) -> str:

@@ -69,6 +69,11 @@ def error(*, code: str = "", error_class: str = "", message: str = "") -> str:
     return ": ".join(part for part in (code or error_class, message) if part)
 
 
+def in_a_row(number: int) -> str:
+    """How often the same step has failed since it last passed."""
+    return {1: "once", 2: "twice in a row"}.get(number, f"{number} times in a row")
+
+
 # Answers to questions about a call or about its undo.
 SAID = {
     "happened": "It happened",

@@ -37,7 +37,15 @@ def one_of_each() -> dict[State, Workflow]:
 def test_it_shows_what_support_asks_for(as_: Login) -> None:
     row = rows.failed(created_at=timezone.now() - timedelta(hours=3))
     html = as_("support").get(LIST).content.decode()
-    for shown in [f">{row.pk}<", "Parcel", "badge-failed", ">Charge<", ">Card declined<", ">3 h<", "1 (5 failed)"]:
+    for shown in [
+        f">{row.pk}<",
+        "Parcel",
+        "badge-failed",
+        ">Charge<",
+        ">Card declined<",
+        ">3 h<",
+        "1 (failed 5 times in a row)",
+    ]:
         assert shown in html
     rows.failed(workflow_type="onboarding", current_step="enroll_in_program", last_error_code="unreachable")
     html = as_("support").get(LIST).content.decode()

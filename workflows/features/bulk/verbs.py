@@ -134,7 +134,7 @@ RUN_EACH_NOW = BulkVerb(
     did="run now",
     how=[
         "A worker takes each up at once. What it waits for may not have happened: then it waits again as before.",
-        "Earlier failures still count: one that fails again may have failed once too often.",
+        "Earlier failures still count: after too many in a row at a step a workflow ends as failed.",
     ],
     done="made due at once",
     became=_became,

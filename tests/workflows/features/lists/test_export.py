@@ -52,7 +52,7 @@ def test_it_has_what_the_list_has_masked_and_in_its_order(as_: Login) -> None:
     when = f"{at:%Y-%m-%d %H:%M:%S}"
     about = "m•••@example.com"
     assert found == [
-        *(str(row.pk), "Onboarding", about, "Failed", "Charge", "1 (1 failed)", "", "", "Card declined"),
+        *(str(row.pk), "Onboarding", about, "Failed", "Charge", "1 (failed once)", "", "", "Card declined"),
         *("$145.00 charged", when, when),
     ]
 
