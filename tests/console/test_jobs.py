@@ -171,7 +171,7 @@ def test_see_what_needs_a_person_and_acknowledge_a_failure(sit_down: SitDown) ->
     rows.open_task(rows.waiting(task=False), due_at=timezone.now() - timedelta(hours=1))
     row = rows.failed(completed_at=timezone.now() - timedelta(hours=2))
     person = sit_down("support")
-    person.follow("All 1 for you")
+    person.follow("All for you: 1 line")
     asked = person.page.locator("section :is(.needs, .services-list) tbody th a")  # not what is folded, for others
     assert asked.all_inner_texts() == ["Failed at “Charge”"]
     assert person.page.locator(".bar [aria-current=page]").all_inner_texts() == ["For you"]

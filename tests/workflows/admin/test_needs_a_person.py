@@ -105,7 +105,7 @@ def test_it_has_all_that_waits_for_somebody_what_may_cost_money_first(as_: Login
     assert "3 are for you" in told
     home = support.get("/admin/")
     assert [line.what for line in home.context["first_lines"]] == asked
-    assert re.search(rf'href="{LIST}">All 3 for you<', home.content.decode())
+    assert re.search(rf'href="{LIST}">All for you: 3 lines<', home.content.decode())
 
 
 def test_it_has_nothing_that_waits_for_nobody(as_: Login) -> None:

@@ -153,7 +153,7 @@ def test_a_second_person_finds_it_reads_what_would_happen_and_approves(as_: Logi
     row = rows.bulk_operation(by, rows.failed(acknowledged_failure=Now()), state="asked", four_eyes=True)
     url = f"/admin/workflows/bulkoperation/{row.pk}/"
     told = "some-support asks for the retry of 1 workflow: The bank is back."
-    for where, number in {"/admin/needs-a-person/": "1 is for you", "/admin/": "All 1 for you"}.items():
+    for where, number in {"/admin/needs-a-person/": "1 is for you", "/admin/": "All for you: 1 line<"}.items():
         page = lead.get(where).content.decode()
         assert told in page
         assert number in page
