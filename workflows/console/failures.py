@@ -45,7 +45,7 @@ SHOWN = {
     "30d": "All of the last 30 days",
 }
 
-SUPPORT, ENGINEERS, NOBODY = "Support", "Engineers", of_person("Nobody: the patients were told")
+SUPPORT, ENGINEERS, NOBODY = words.team("support"), words.team("engineer"), of_person("Nobody: the patients were told")
 ADVICE = {
     "passing": "Probably temporary; try once more.",
     "explained": "A retry alone does not help.",

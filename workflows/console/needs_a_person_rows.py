@@ -16,7 +16,6 @@ from django.db.models import Exists, OuterRef
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
-from django.utils.text import capfirst
 
 from workflows.console import links
 from workflows.console.failures import SUPPORT
@@ -31,7 +30,7 @@ from workflows.wording import words_for_step
 OPEN = ManualTask.State.OPEN
 # The words for a row without a team and an assignee.
 WHOEVER = {
-    OF_TASKS: "Approvers",
+    OF_TASKS: words.team("approver"),
     OF_WAITS: SUPPORT,
 }
 
@@ -77,7 +76,7 @@ def _line(source: int, row: Any, filters: str) -> Line:
     if source == OF_WAITS:
         return _of_wait(row)
     of = needs.sources()[source]
-    whose, since = capfirst(getattr(row, of.team)) if of.team else of.whom, getattr(row, of.since)
+    whose, since = words.team(getattr(row, of.team)) if of.team else of.whom, getattr(row, of.since)
     found = _of_workflow(row.workflow, of.asks(row), whose, since=since)
     return replace(found, due=since, is_overdue=True) if of.is_late else found
 
@@ -130,8 +129,8 @@ def _whose(row: ManualTask) -> str:
     if row.decided_by and row.decided_at:
         return f"Decided by {row.decided_by.get_username()}, {words.clock(row.decided_at)}"
     if row.assignee is None:
-        return capfirst(row.team) or WHOEVER[OF_TASKS]
-    name = f"{row.assignee.get_username()}{f' ({capfirst(row.team)})' if row.team else ''}"
+        return words.team(row.team) or WHOEVER[OF_TASKS]
+    name = f"{row.assignee.get_username()}{f' ({words.team(row.team)})' if row.team else ''}"
     if row.stand_in:
         return f"{name}, who is away: {row.stand_in} {'cannot decide it' if is_stranded(row) else 'stands in'}"
     return f"{name}, who can no longer decide it" if is_stranded(row) else name
@@ -150,7 +149,7 @@ def _of_wait(row: Wait) -> Line:
     """A row for a wait. It names the step, not what the step waits for, which may contain patient data."""
     workflow = row.workflow
     titled = words_for_step(wording_of_type(workflow.workflow_type), workflow.current_step).titled
-    whose = capfirst(row.team) or WHOEVER[OF_WAITS]
+    whose = words.team(row.team) or WHOEVER[OF_WAITS]
     found = _of_workflow(workflow, f"Overdue: {titled}", whose, since=row.created_at)
     return replace(found, due=row.due_at, expires=row.deadline, is_overdue=True)
 

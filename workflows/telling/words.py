@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from workflows import times as times_of
 from workflows.definition import WorkflowDefinition, definitions, wording_of_type
@@ -104,6 +105,15 @@ TASK_TYPES = {
 
 def task_type(name: str) -> str:
     return TASK_TYPES.get(name) or plain(name)
+
+
+# The groups that `migrate` makes, and several people are in.
+_TEAMS = {each: f"{each.capitalize()}s" for each in ("support lead", "approver", "engineer", "auditor")}
+
+
+def team(name: str) -> str:
+    """A team as people are named after it: several engineers are in the group `engineer`."""
+    return _TEAMS.get(name) or capfirst(name)
 
 
 def workflow_type(name: str) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from django import forms
-from django.utils.text import capfirst
 
 from workflows import operations
 from workflows.console import links
@@ -92,7 +91,7 @@ class TeamForm(NoteForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        choices = [("", "Choose a team"), *((each, capfirst(each)) for each in cases.teams())]
+        choices = [("", "Choose a team"), *((each, words.team(each)) for each in cases.teams())]
         self.fields["team"].choices = choices  # type: ignore[attr-defined]
 
 

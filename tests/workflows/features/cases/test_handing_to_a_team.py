@@ -51,7 +51,7 @@ def test_the_team_finds_it_and_says_that_it_has_seen_to_it(as_: Login) -> None:
         listed(engineer, "teams")
         == listed(engineer, "you")
         == listed(approver)
-        == [(row.pk, "some-support hands it to the team", "Engineer")]
+        == [(row.pk, "some-support hands it to the team", "Engineers")]
     )
     assert listed(approver, "teams") == listed(approver, "you") == []
     seen = re.findall(r'name="seen" value="(\d+)"', engineer.get(f"{page}team_has_seen/").content.decode())
