@@ -91,10 +91,9 @@ def _children(workflow: Workflow) -> dict[str, Any]:
     counts = Counter(statuses[:COUNT_LIMIT])
     shown: list[tuple[Workflow, SafeString]] = []
     if statuses:
-        first = (
-            children.with_state().only("child_key", "parent_wait", "emptied_at").order_by("parent_wait", "child_key")
-        )
-        shown = [(child, words.badge(child.state, words.state_label(child))) for child in first[:CHILDREN_SHOWN]]
+        told = ("child_key", "parent_wait", "emptied_at", "waiting_for", "last_error_code")
+        first = children.with_state().only(*told).order_by("parent_wait", "child_key")
+        shown = [(child, words.state_badge(child)) for child in first[:CHILDREN_SHOWN]]
     return {
         "children": shown,
         "children_counts": [f"{counts[status]:,} {status.lower()}" for status in Workflow.Status if counts[status]],

@@ -24,6 +24,7 @@ from django.views.decorators.debug import sensitive_post_parameters, sensitive_v
 
 from workflows.console import searches
 from workflows.definition import WorkflowDefinition, definitions
+from workflows.errors import DUPLICATE
 from workflows.extension import installed
 from workflows.models import Effect, State, Workflow
 from workflows.search import find as finding
@@ -94,7 +95,7 @@ def rows_of(found: finding.Found) -> list[dict[str, Any]]:
         {
             "row": row,
             "type": words.workflow_type(row.workflow_type),
-            "badge": words.badge(row.state, words.state_label(row)),
+            "badge": words.state_badge(row),
             "step": "" if row.status == Workflow.Status.COMPLETE else step_of(row, row.current_step),
             "why": _why(row),
             "age": words.age(row.created_at),
@@ -110,7 +111,8 @@ def _why(row: Workflow) -> str:
     """What it waits for, or why it failed, in a few words: a second submission is told from the first by that."""
     if row.state in (State.WAITING, State.PARKED, State.COMPENSATING):
         return row.waiting_for
-    return name_of_code(row.last_error_code) if row.state in (State.FAILED, State.RETRYING) else ""
+    told = row.state in (State.FAILED, State.RETRYING) and row.last_error_code != DUPLICATE  # the badge says so
+    return name_of_code(row.last_error_code) if told else ""
 
 
 def _money(row: Workflow, definition: WorkflowDefinition | None, effects: list[Effect]) -> str:

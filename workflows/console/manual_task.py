@@ -117,7 +117,7 @@ class ManualTaskAdmin(ConsoleAdmin):
             "type": words.task_type(row.task_type),
             "workflow": row.workflow,
             "changed_since": family.changed_since(row.workflow) if open_to_decide else "",
-            "workflow_badge": words.badge(row.workflow.state, words.state_label(row.workflow)),
+            "workflow_badge": words.state_badge(row.workflow),
             "late": late,
             "open_to_decide": open_to_decide,
             "nobody_decides": operations.why_nobody_decides(row) if open_to_decide else "",

@@ -247,7 +247,7 @@ class WorkflowAdmin(ChoosesMany):
 
     @admin.display(description="State")
     def state(self, row: Workflow) -> SafeString:
-        return words.badge(row.state, words.state_label(row))
+        return words.state_badge(row)
 
     @admin.display(description="Step", empty_value="")
     def step(self, row: Workflow) -> str:

@@ -52,7 +52,8 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
     parked_on = cause_of(workflow)
     claimed_by = acknowledging.claimed_by(workflow)
     return {
-        "badge": words.badge(workflow.state, words.state_label(workflow)),
+        "badge": words.state_badge(workflow),
+        "tone": words.state_tone(workflow),
         "standing": standing(workflow, newest, undone_steps(definition, effects), parked_on, said),
         "is_to_be_mended": parked_on is not None,
         "notes": [

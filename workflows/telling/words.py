@@ -14,6 +14,7 @@ from django.utils.text import capfirst
 
 from workflows import times as times_of
 from workflows.definition import WorkflowDefinition, definitions, wording_of_type
+from workflows.errors import DUPLICATES
 from workflows.models import ManualTask, State, Workflow
 from workflows.models.workflow import PAUSED
 from workflows.wording import Wording, known_words_for_code, label_of_result, length
@@ -182,10 +183,25 @@ def task_badge(row: ManualTask) -> SafeString:
     return badge(row.state, row.get_state_display())
 
 
+def state_badge(row: Workflow) -> SafeString:
+    return badge(state_tone(row), state_label(row))
+
+
+def state_tone(row: Workflow) -> str:
+    """The name of its colour: a duplicate is nothing that went wrong."""
+    return str(State.CANCELLED if _is_duplicate(row) else State(row.state))
+
+
 def state_label(row: Workflow) -> str:
-    """The state of a workflow for people: what somebody has paused does not read as one that waits."""
+    """The state of a workflow for people: what is paused does not read as waiting, nor a duplicate as failed."""
+    if _is_duplicate(row):
+        return "Duplicate"
     paused = row.state == State.WAITING and row.waiting_for == PAUSED
     return "Paused" if paused else State(row.state).label
+
+
+def _is_duplicate(row: Workflow) -> bool:
+    return row.state == State.FAILED and row.last_error_code in DUPLICATES
 
 
 def masked_tail(value: str | None) -> str:

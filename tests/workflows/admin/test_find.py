@@ -135,7 +135,7 @@ def test_a_family_that_shares_a_phone_is_told_apart(as_: Login, settings: Any) -
     answer = find(support, PHONE)
     told = said(answer)
     assert "Waiting workflow 494" in told
-    assert "Failed a duplicate" in told
+    assert "Duplicate $145.00 charged" in told
     assert [each["by"] for each in answer.context["rows"]] == ["phone number", "phone number"], "both types have one"
     assert "j•••@example.com, ending 23, sleep" in told
     assert "$145.00 charged phone number" in told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -100,4 +101,9 @@ def test_a_duplicate_is_no_failure_that_anybody_has_to_hear_of(as_: Login) -> No
     now = timezone.now() + timedelta(minutes=1)
     assert not recent_failures.failed_between(Workflow.objects.all(), now - timedelta(hours=1), now).exists()
     assert not needs_a_person.failures().exists()
-    assert "Acknowledge" not in page(as_("support"), row)
+    support = as_("support")
+    assert "Acknowledge" not in page(support, row)
+    for path in ("", f"{row.pk}/change/"):
+        shown = support.get(f"/admin/workflows/workflow/{path}").content.decode()
+        assert '<span class="badge badge-cancelled">Duplicate</span>' in shown
+        assert not re.search("(standing|badge)-failed", shown), "nothing is red"
