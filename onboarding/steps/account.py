@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from workflows.errors import RetryableStepError, StepError
 from workflows.models import Effect, Workflow
 from workflows.waits import WaitExpired, wait_for_signal
 
+MADE_BEFORE = "An earlier submission of the patient has made the account."
 # The signal of the flow that creates the account, sent to its linking id.
 ACCOUNT_CREATED = "account.created"
 # Most linked accounts appear within seconds, a few after a night in which the other flow was down. If the signal is
@@ -38,8 +40,17 @@ def validate_duplicate_email(*, workflow: Workflow, context: OnboardingContext) 
     if account is None or account.reference == workflow.key or _is_on_ledger(workflow, account):
         return {}
     if _is_of_earlier_form(workflow, account):
-        raise StepError("An earlier submission of the patient has made the account.", code="account_made_before")
+        raise StepError(MADE_BEFORE, code="account_made_before")
     raise StepError("Somebody else has an account with this e-mail address.", code="email_taken")
+
+
+def _refuse_if_of_earlier_form(workflow: Workflow, email: str, *, answers_key: bool) -> None:
+    """Raise what the check would have raised. Nothing if the service does not say whose the account is: it is taken."""
+    account = None
+    with suppress(RetryableStepError):
+        account = accounts.find_by_email(email)
+    if account is not None and _is_of_earlier_form(workflow, account):
+        raise StepError(MADE_BEFORE, code="account_made_before", answers_key=answers_key) from None
 
 
 def _is_of_earlier_form(workflow: Workflow, account: accounts.Account) -> bool:
@@ -71,9 +82,15 @@ def create_account(*, workflow: Workflow, context: OnboardingContext) -> dict[st
     submission = submission_of(workflow)
     if not isinstance(submission, NetNew):
         return None
-    account = accounts.create(
-        submission.patient, reference=workflow.key, idempotency_key=key_for(workflow, "create_account")
-    )
+    try:
+        account = accounts.create(
+            submission.patient, reference=workflow.key, idempotency_key=key_for(workflow, "create_account")
+        )
+    except StepError as refused:
+        # Made since the check: by the patient's own first form, perhaps, whose words are others.
+        if refused.code == "email_taken":
+            _refuse_if_of_earlier_form(workflow, submission.patient.email, answers_key=refused.answers_key)
+        raise
     return {"patient_uuid": str(account.patient_uuid)}
 
 

@@ -12,8 +12,10 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.db import connections
 from django.utils import timezone
 
+from onboarding.context import OnboardingContext
 from onboarding.samples import Kind, Sample, sample, samples
 from onboarding.services import payments
+from onboarding.steps.account import create_account
 from onboarding.workflow import ONBOARDING
 from tests.engine import again, outcomes, work
 from tests.sandbox_process import SandboxProcess
@@ -21,6 +23,7 @@ from tests.workflows.features.outages.services import open_circuit, trial_is_due
 from workflows import operations
 from workflows.console.workflow_page import page
 from workflows.engine.compensation import MAX_UNDO_FAILURES
+from workflows.errors import StepError
 from workflows.features.by_hand import operations as by_hand
 from workflows.models import Confirmation, Effect, ManualTask, Service, Workflow
 from workflows.operations.payments import may_have_been_charged
@@ -343,6 +346,13 @@ def test_a_second_form_is_told_that_the_patients_first_one_has_made_the_account(
     shown = page(Workflow.objects.with_state().get(pk=second.pk), AnonymousUser())
     assert ("Your first form has made an account" in shown["to_tell"]) == (not first_name)
     assert [row["row"].pk for row in shown["other_rows"]] == [first.pk], "the sentence for staff points to it"
+    with pytest.raises(StepError) as refused:  # as when the first form makes it between that check and this call
+        create_account(workflow=second, context=OnboardingContext())
+    assert refused.value.code == code
+    sandbox.fault("accounts", "find_account", "status", status=500, count=1)
+    with pytest.raises(StepError) as refused:
+        create_account(workflow=second, context=OnboardingContext())
+    assert refused.value.code == "email_taken", "it is not known whose it is"
 
 
 # --- Questions that answer themselves --------------------------------------------------------------------
