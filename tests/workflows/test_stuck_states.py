@@ -143,7 +143,11 @@ STATES: dict[str, tuple[timedelta, Callable[[timedelta], object], str]] = {
         lambda age: rows.bulk_operation(boss(), state="asked", asked_at=ago(age)),
         "1 bulk operation has waited for a second person for a day",
     ),
-    "an erasure is not decided": (DAY, lambda age: rows.erasure(boss(), asked_at=ago(age)), "1 erasure has waited"),
+    "an erasure is not decided": (
+        DAY,
+        lambda age: rows.erasure(boss(), asked_at=ago(age)),
+        "1 erasure has waited to be carried out for a day",
+    ),
     "a correction is not decided": (DAY, asked_to_correct, "1 correction has waited"),
     "a pause is over its time": (MINUTE, lambda age: rows.paused(boss(), until=-age), "1 pause is over its time"),
     "a lead has not seen to a case": (DAY, case_note, "1 request to a lead has waited"),

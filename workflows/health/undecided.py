@@ -23,14 +23,16 @@ class Undecided(NamedTuple):
     many: str
 
 
-def waiting_for_a_second_person(place: int, table: str, link: Link, what: str) -> Undecided:
-    """Describe the requests in `table` that have waited for a second person for at least a day."""
+def waiting_for_a_second_person(
+    place: int, table: str, link: Link, what: str, waits: str = "for a second person"
+) -> Undecided:
+    """Describe the requests in `table` that are undecided for at least a day. `waits`: for what, if for more."""
     return Undecided(
         place,
         f"{table} WHERE state = 'asked' AND asked_at <= statement_timestamp() - interval '1 day'",
         link,
-        f"{what} has waited for a second person for a day",
-        f"{what}s have waited for a second person for a day",
+        f"{what} has waited {waits} for a day",
+        f"{what}s have waited {waits} for a day",
     )
 
 

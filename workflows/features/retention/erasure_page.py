@@ -119,21 +119,19 @@ REFUSE = Verb(
 )
 
 
-def awaiting(user: User) -> list[tuple[Erasure, str]]:
-    """The erasures that wait for this user, each with a sentence."""
-    asks = "{} asks to erase what a person has sent: {} {}"
-    return [
-        (row, asks.format(row.asked_by.get_username(), words.ended(row.reason), why and f"{CANNOT_BE} {why}").strip())
-        for row, why in erasing.awaiting(user)
-    ]
+def awaiting(user: User) -> Iterator[tuple[Erasure, str, str]]:
+    """The erasures that wait for this user, each with a sentence, and why nobody can approve it, if so."""
+    for row, why in erasing.awaiting(user):
+        asks = f"{row.asked_by.get_username()} asks to erase what a person has sent: {words.ended(row.reason)}"
+        yield row, f"{asks} {CANNOT_BE} {why}" if why else asks, why
 
 
 def first_lines(user: User) -> list[First]:
     """The same as lines on Home."""
-    asked = Erasure.State.ASKED.label
+    waits = {True: "Waits until it can be approved", False: Erasure.State.ASKED.label}
     return [
-        First(sentence, links.to(Link("erasure", pk=str(row.pk))), asked, words.age_of(row.asked_at))
-        for row, sentence in awaiting(user)
+        First(sentence, links.to(Link("erasure", pk=str(row.pk))), waits[bool(why)], words.age_of(row.asked_at))
+        for row, sentence, why in awaiting(user)
     ]
 
 

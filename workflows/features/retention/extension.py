@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class RetentionExtension(Extension):
     commands = ("workflows.features.retention.commands.purge",)
     deploy_checks = (check_retention,)
-    undecided = (waiting_for_a_second_person(30, "workflows_erasure", Link("erasure"), "erasure"),)
+    # Some of them nobody can approve yet: a workflow is under way, or held.
+    undecided = (waiting_for_a_second_person(30, "workflows_erasure", Link("erasure"), "erasure", "to be carried out"),)
     to_tell = (
         ToTell(
             "second_person.wanted",
@@ -56,7 +57,7 @@ class RetentionExtension(Extension):
     def awaiting(self, user: User) -> Sequence[tuple[str, Link]]:
         from workflows.features.retention import erasure_page  # registers a page: only once the models are ready
 
-        return [(sentence, Link("erasure", pk=str(row.pk))) for row, sentence in erasure_page.awaiting(user)]
+        return [(sentence, Link("erasure", pk=str(row.pk))) for row, sentence, _ in erasure_page.awaiting(user)]
 
     def subcommands(self) -> Mapping[str, Subcommand]:
         from workflows.features.retention import command  # only this command needs it

@@ -110,6 +110,7 @@ def test_while_an_erasure_waits_each_of_its_workflows_says_so_to_those_who_may_e
     for client in (lead, as_("superuser")):
         home = client.get("/admin/").context
         assert (home["needs_a_person"], held in home["first_lines"][0].what) == ("1", True), "who has asked, too"
+        assert home["first_lines"][0].whose == "Waits until it can be approved"
         assert held in page(client, NEEDS)
     told(lead, f"{ERASURES}/{erasure.pk}/refuse/")
     assert waits not in page(lead, f"{WORKFLOWS}/{row.pk}/change/")
