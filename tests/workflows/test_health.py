@@ -183,6 +183,10 @@ WELL = "All is well: 3 live workers; nothing waits for a worker; 2 failed in the
             "left to workers of another release.",
         ),
         (
+            {"causes": [stopped(elsewhere=True)]},
+            "Slow: “Enrol in the program” is left to workers of another release, and nothing waits for it.",
+        ),
+        (
             {"causes": [stopped(state=CircuitState.HELD)]},
             "In trouble: “Enrol in the program” has been held since 14:02 UTC (TypeError).",
         ),

@@ -210,6 +210,8 @@ def look_around(row: Service) -> None:
     if queue is None:
         if live.exists() and not live.filter(met).exists():
             let_go(row, f"No worker of release {', '.join(row.releases)} is left.")
+        else:
+            row.elsewhere = live.filter(~met, only="").exists()
         return
     row.elsewhere = live.filter(~met, queue=queue, only="").exists()
 

@@ -15,13 +15,14 @@ from workflows.definition import titled_step
 from workflows.features.brake import metrics
 from workflows.features.outages import health
 from workflows.features.outages.circuits import CircuitState
-from workflows.features.outages.health import SEE_SERVICES, Standing
+from workflows.features.outages.health import Standing
 from workflows.health.bounded import Link
 from workflows.health.families import Family, Section
 from workflows.health.figures import Figures
 from workflows.health.reasons import NAMED, About, Level, Piece, Reason, of, reason
 from workflows.models import Service
 from workflows.models.clock import ClockTimestamp
+from workflows.operations.guards import SEE_SERVICES
 from workflows.state import parking
 from workflows.wording import name_of_code
 
@@ -43,9 +44,15 @@ def _shown() -> QuerySet[Service]:
 
 
 def braked() -> list[Standing]:
-    """The causes whose brake is on, the oldest first."""
+    """The causes whose brake is on and that need somebody, the oldest first."""
     causes = health.in_order(Service.objects.exclude(step="").filter(opened_at__isnull=False))
-    return sorted(health.standings_of(causes), key=attrgetter("service.opened_at", "pk"))
+    found = filter(needs_somebody, health.standings_of(causes))
+    return sorted(found, key=attrgetter("service.opened_at", "pk"))
+
+
+def needs_somebody(row: Standing) -> bool:
+    """Whether the brake is on and workflows are parked, or workers of no other release, which has mended it, go on."""
+    return not row.is_called and (bool(row.parked.number) or not row.service.elsewhere)
 
 
 def titled(row: Standing) -> str:
@@ -68,15 +75,20 @@ class Causes(Figures):
             if each.is_called:
                 yield reason(Level.SLOW, step, Piece(" goes on again, "), of(each.parked, "still parked"))
                 continue
+            if not needs_somebody(each):
+                yield reason(
+                    Level.SLOW, step, Piece(" is left to workers of another release, and nothing waits for it")
+                )
+                continue
             how = "has been held" if each.state == CircuitState.HELD else "has failed for many"
             left = [Piece(", left to workers of another release")] if each.service.elsewhere else []
             since = f" {how}{health.since(each, at)} ({name_of_code(each.service.code)})"
             yield reason(Level.TROUBLE, step, Piece(since), *health.parked(each), *left)
-        if any(not each.is_called for each in troubled[NAMED:]):
+        if any(map(needs_somebody, troubled[NAMED:])):
             yield reason(Level.TROUBLE, Piece("other steps", Link("service")), Piece(" have failed for many, too"))
 
     def number_that_stand_still(self, user: User) -> int:
-        return sum(not each.is_called for each in self.causes) if user.has_perm(SEE_SERVICES) else 0
+        return sum(map(needs_somebody, self.causes)) if user.has_perm(SEE_SERVICES) else 0
 
     def families(self, at: datetime) -> Mapping[Section, Iterable[Family]]:
         return {Section.STEPS: metrics.of_causes(self.causes)}

@@ -38,7 +38,7 @@ from tests.workflows.features.outages.services import (
 )
 from workflows.definition import Step
 from workflows.errors import NotAllowed, RetryableStepError, StepError, UnknownOutcome
-from workflows.features.brake import causes, operations
+from workflows.features.brake import causes, health, operations
 from workflows.features.brake.brake import WorkersBrake
 from workflows.features.brake.causes import Outcome
 from workflows.features.brake.release import release_braked
@@ -227,6 +227,11 @@ def test_a_worker_of_another_release_tries_at_once_and_the_others_take_up_nothin
     assert late.pk not in program.charged
     settings.RELEASE, program.bug = "good", None
     work_all()
+    good = WorkerProcess.objects.filter(release="good")
+    for stopped, needs_somebody in ((None, []), (timezone.now(), [CAUSE]), (None, [])):
+        good.update(stopped_at=stopped)
+        release_braked()
+        assert [each.pk for each in health.braked()] == needs_somebody, "nothing waits for it while others do it"
     WorkerProcess.objects.filter(release="bad").update(stopped_at=timezone.now())
     release_braked()
     assert circuit(CAUSE).opened_at is None
