@@ -35,7 +35,7 @@ def _seen(row: Workflow) -> list[int]:
 
 class PauseForm(HoldForm):
     what, done = "a workflow", "paused"
-    minutes: Mapping[str, str] = {"60": "1 hour", "240": "4 hours", "1440": "1 day"}
+    minutes: Mapping[str, str] = {"60": "1 hour", "240": "4 hours", "1440": "1 day", "2880": "2 days"}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -33,6 +33,7 @@ def test_support_pauses_one_and_resumes_it(as_: Login) -> None:
     page = f"/admin/workflows/workflow/{row.pk}/"
     asked = read(support, f"{page}pause/")
     assert "its deadlines do not move" in asked
+    assert "2 days, until" in asked
     assert "Its open tasks can still be decided." in asked
     done = support.post(f"{page}pause/", {"how_long": "60", "reason": WHY}, follow=True).content.decode()
     assert "It is paused until" in done
