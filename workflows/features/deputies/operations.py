@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 LONGEST, FURTHEST = timedelta(days=180), timedelta(days=365)
 # Four eyes ask for it as long as something is undecided from its time; few workflows are so old.
 KEPT = timedelta(days=400)
+# What the database holds them to.
+AS_ONE = "Meanwhile neither of the two approves what the other has asked for, or asks for: another person does."
 # The most that a page shows.
 SHOWN = 100
 
@@ -58,7 +60,7 @@ def appoint(absent_id: int, *, user: User, deputy: int, until: datetime, begins:
     since = f"from {times.both(begins)} " if begins > now else ""
     name, left = standing_in.get_username(), left_by(absent, standing_in)
     said = f"It is set: {name} stands in for {absent.get_username()} {since}until {times.both(until)}."
-    return f"{said} {left}: meanwhile everybody who may can decide." if left else said
+    return " ".join([said, *([f"{left}: meanwhile everybody who may can decide."] if left else []), AS_ONE])
 
 
 def _why_not(absent: User, deputy: User, begins: datetime, until: datetime, now: datetime) -> str:

@@ -47,7 +47,10 @@ def test_an_approver_goes_on_leave_and_a_lead_sees_to_somebody_who_is_ill(as_: L
     assert [row.absent for row in approver.get(PAGE).context["rows"]] == [you]
     assert re.search(r"some-approver bob .+eve some-support lead \(you\)", text(lead, PAGE))
     assert "You are away until" in text(approver, "/admin/")
-    assert "You stand in for eve until" in text(lead, "/admin/")
+    assert re.search(
+        "You stand in for eve until .+, and approve nothing that they have asked for", text(lead, "/admin/")
+    )
+    assert "neither approves a correction, a retry that charges again" in text(lead, PAGE)
     assert "Away: who stands in" not in text(support, "/admin/").partition("Is all well?")[2]
     User.objects.filter(pk=bob.pk).update(is_active=False)
     assert "bob cannot decide, or is away, too" in text(lead, PAGE)
