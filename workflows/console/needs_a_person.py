@@ -79,6 +79,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "told": list(map(line, told[: needs.PAGE])),
         "number_told": sum(each.number for each in told),
         "is_open": is_open,
+        "stops_at": f"{most or bounded.limit():,}",
         "is_for_you": asked.whose == Whose.YOU,
         "filters": [(name, TITLES[name], given.get(name), of.items()) for name, of in choices.items()],
         "first_url": _url("", given) or "?" if after else "",

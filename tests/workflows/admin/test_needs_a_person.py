@@ -211,6 +211,7 @@ def test_of_many_causes_it_has_a_page_and_counts_them_all(as_: Login, monkeypatc
     page = as_("support").get(LIST)
     assert len(page.context["groups"]) == 2
     assert "3 are for you: 3 causes of failures." in told_by(page)
+    assert "Counts stop at 1,000." in told_by(page)
     assert "/admin/failures/" in page.content.decode().split('id="content"')[1]
 
 
@@ -424,6 +425,7 @@ def test_it_has_tasks_of_each_state_too_the_newest_first(as_: Login, monkeypatch
     assert in_inbox(approver, "?state=done&whose=mine") == [made["expired"]]
     told = text(approver, "?state=all", TASKS)
     assert "7 tasks, newest first" in told
+    assert "Counts stop at 10,000." in told
     assert "Letter Task" in told
     assert "Approved" in told
     assert "Decided by some-approver, " in told
