@@ -27,6 +27,7 @@ from workflows.definition import WorkflowDefinition, definitions
 from workflows.errors import DUPLICATE
 from workflows.extension import installed
 from workflows.models import Effect, State, Workflow
+from workflows.operations.guards import SEE_SERVICES
 from workflows.search import find as finding
 from workflows.telling import words
 from workflows.telling.money import in_short
@@ -61,8 +62,9 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     name = request.GET.get(SEARCH, "")
     kept = searches.kept(request.session, name)
     shown: dict[str, Any] = {"is_gone": bool(name) and kept is None}
+    sees = request.user.has_perm(SEE_SERVICES)
     if kept and (found := kept.found):
-        shown |= {"found": found, "rows": rows_of(found), "limit": finding.SHOWN, "cells": cells()}
+        shown |= {"found": found, "rows": rows_of(found, sees_services=sees), "limit": finding.SHOWN, "cells": cells()}
         shown["refused"] = [line for each in installed() for line in each.found(found, request.user)]
     form = FindForm({"q": kept.typed} if kept and (kept.typed or not kept.found) else None)
     context = {**site.each_context(request), "title": "Find", "form": form, "kinds": finding.what_is_found(), **shown}
@@ -84,7 +86,7 @@ def cells() -> list[tuple[str, str]]:
     return [(name, f"{url.strip().rstrip('/')}{reverse('admin:find')}") for name, url in settings.CELLS.items()]
 
 
-def rows_of(found: finding.Found) -> list[dict[str, Any]]:
+def rows_of(found: finding.Found, *, sees_services: bool) -> list[dict[str, Any]]:
     """What distinguishes the workflows for people: the patient, the charges, and the search key that found each."""
     rows = Workflow.objects.with_state().filter(pk__in=found.ids).defer("context").order_by("-pk")
     effects: dict[int, list[Effect]] = defaultdict(list)
@@ -97,7 +99,7 @@ def rows_of(found: finding.Found) -> list[dict[str, Any]]:
             "type": words.workflow_type(row.workflow_type),
             "badge": words.state_badge(row),
             "step": "" if row.status == Workflow.Status.COMPLETE else step_of(row, row.current_step),
-            "why": _why(row),
+            "why": _why(row) if sees_services else words.unnamed(_why(row), row.parked_on),
             "age": words.age(row.created_at),
             "about": ", ".join(shown for _, shown in caller(known.get(row.workflow_type), row.payload)),
             "money": _money(row, known.get(row.workflow_type), effects[row.pk]),

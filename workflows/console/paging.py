@@ -88,6 +88,7 @@ class KeysetList(ChangeList):
         return query
 
     def get_results(self, request: HttpRequest) -> None:
+        self.user = request.user
         arms = self._arms(request)
         order = [_term(each) for each in self.get_ordering(request, self.queryset)]
         self.page = self._page(request, arms, order)

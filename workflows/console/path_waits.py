@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from workflows import times
 from workflows.models import Attempt, Event, StepOutcome, Workflow
-from workflows.telling import history
+from workflows.telling import history, words
 from workflows.wording import Wording, length
 
 # Seconds. A shorter wait is left out: that is what a worker needs for its claim.
@@ -98,8 +98,7 @@ def _waited_for(first: int, before: Attempt, events: Sequence[Event]) -> str:
     if before.outcome == Attempt.Outcome.WAITING and last == StepOutcome.FAILED:
         told = {each.kind: each for each in known}  # one that is parked again has no event of its own
     if parked := told.get(Event.Kind.PARKED):
-        service = f"the {parked.detail.get('service', '?')} service"
-        return f"Waited for {parked.detail.get('mend') or service}"
+        return f"Waited for {parked.detail.get('mend') or words.the_service(parked.detail.get('service', ''))}"
     return "Waited after its worker died" if before.died_in else _AFTER.get(Attempt.Outcome(before.outcome), "Paused")
 
 

@@ -38,7 +38,10 @@ class StateFilter(paging.Filter):
 
 
 class Known(admin.SimpleListFilter):
-    """A filter with fixed choices."""
+    """A filter that shows nothing for another choice than those that it has."""
+
+    def has_output(self) -> bool:
+        return super().has_output() or bool(self.value())  # without any it would be passed over
 
     @property
     def told(self) -> str:

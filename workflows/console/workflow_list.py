@@ -28,6 +28,7 @@ from workflows.engine.retry_budget import OUTAGE_ATTEMPTS
 from workflows.extension import installed
 from workflows.models import Attempt, ManualTask, State, Workflow
 from workflows.models.workflow import PAUSED
+from workflows.operations.guards import SEE_SERVICES
 from workflows.state.parking import turn_at
 from workflows.telling import consequences, money, patient, words
 from workflows.telling.sentence import cause_of
@@ -65,7 +66,6 @@ RUN_NOW = Verb(
     ),
     form=OptionalReasonForm,
     consequences=lambda row: [
-        f"A worker takes it up at once{_instead_of(words.next_attempt_at(row))}.",
         *consequences.of_run_now(row),
         _if_it_does_not_help(row),
     ],
@@ -92,10 +92,6 @@ CANCEL = Verb(
 
 def _open_tasks(row: Workflow) -> QuerySet[ManualTask]:
     return ManualTask.objects.open().filter(workflow=row.pk).order_by("pk")
-
-
-def _instead_of(at: datetime | None) -> str:
-    return f" instead of at {words.clock(at)}" if at else ""
 
 
 def _if_it_does_not_help(row: Workflow) -> str:
@@ -141,6 +137,8 @@ class WorkflowList(KeysetList):
         told = money.of_rows(rows)
         for row in rows:
             row.money = told.get(row.pk, "")
+            if not self.user.has_perm(SEE_SERVICES):
+                row.waiting_for = words.unnamed(row.waiting_for, row.parked_on)
         return rows
 
 

@@ -20,6 +20,7 @@ from workflows.effects import IN_DOUBT, KEPT, NOT_DONE, recorded_key
 from workflows.extension import Note, installed
 from workflows.models import Attempt, Effect, Event, FollowUp, ManualTask, Pause, Workflow
 from workflows.models.workflow import PAUSED
+from workflows.operations.guards import SEE_SERVICES
 from workflows.search import find as finding
 from workflows.telling import history, words
 from workflows.telling.money import money_line
@@ -49,12 +50,15 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
     said = [each.says(workflow, newest) for each in installed()]
     steps, passed_over = step_lines(definition, last, effects), passed_over_in(workflow, last)
     events, older_than = events_of(workflow, before)
-    parked_on = cause_of(workflow)
+    parked_on, sees_services = cause_of(workflow), user.has_perm(SEE_SERVICES)
+    stands = standing(workflow, newest, undone_steps(definition, effects), parked_on, said)
+    if not sees_services:
+        events, stands = history.without_services(events), words.unnamed(stands, workflow.parked_on)
     claimed_by = acknowledging.claimed_by(workflow)
     return {
         "badge": words.state_badge(workflow),
         "tone": words.state_tone(workflow),
-        "standing": standing(workflow, newest, undone_steps(definition, effects), parked_on, said),
+        "standing": stands,
         "is_to_be_mended": parked_on is not None,
         "notes": [
             *(note for each in said for note in each.notes),
@@ -84,7 +88,7 @@ def page(workflow: Workflow, user: User, *, before: str = "") -> dict[str, Any]:
         "caller": caller(definition, payload),
         "money": money_line(workflow, definition, payload, effects, claimed_by=claimed_by),
         "others": others,
-        "other_rows": rows_of(others) if others.ids else [],
+        "other_rows": rows_of(others, sees_services=sees_services) if others.ids else [],
         "attempt": last,
         "died_in": _died_in(wording, last) if last else "",
         "path": path(workflow, definition, attempts, steps, events),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 VIEW = "workflows.view_workflow"
+SEE_SERVICES = "workflows.view_service"
 RETRY = "workflows.retry_workflow"
 RUN_NOW = "workflows.run_workflow_now"
 CANCEL = "workflows.cancel_workflow"

@@ -13,7 +13,7 @@ from workflows.effects.reconcile import DOUBT_TASK_TYPE
 from workflows.extension import installed
 from workflows.models import Effect, ManualTask, Wait, Workflow
 from workflows.operations import family_retries, payments
-from workflows.telling import family
+from workflows.telling import family, words
 from workflows.wording import Wording, words_for_code, words_for_step
 
 # The charges of at most so many workflows are added up.
@@ -121,8 +121,10 @@ def of_retry(workflow: Workflow, *, by_hand: Collection[str] = (), corrected: bo
 
 
 def of_run_now(workflow: Workflow) -> Iterator[str]:
-    """What an early run does about the calls that may have happened."""
-    return _of_unclear(Calls.of(workflow))
+    """What an early run does, also about the calls that may have happened."""
+    at = words.next_attempt_at(workflow)
+    yield f"A worker takes it up at once{f' instead of at {words.clock(at)}' if at else ''}."
+    yield from _of_unclear(Calls.of(workflow))
 
 
 def _of_unclear(calls: Calls) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -51,6 +51,16 @@ def line(event: Event, wording: Wording) -> Line:
         attempt=event.attempt,
         kind=event.kind,
     )
+
+
+def without_services(events: Iterable[Event]) -> list[Event]:
+    """The events for users who may not see the services, and their names."""
+    found = list(events)
+    for each in found:
+        if service := each.detail.get("service"):
+            mend = words.unnamed(str(each.detail.get("mend") or ""), service)
+            each.detail = {**each.detail, "service": "", "mend": mend}
+    return found
 
 
 def _headline(event: Event) -> str:
@@ -127,7 +137,7 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
         case Kind.PARKED if detail.get("mend"):
             return _joined(": ", title, f"it waits for {detail['mend']}."), step
         case Kind.PARKED:
-            return _joined(": ", title, f"the {detail.get('service', '?')} service is unavailable."), step
+            return _joined(": ", title, f"{words.the_service(detail.get('service', ''))} is unavailable."), step
         case Kind.CRASHED | Kind.KILLED | Kind.INTERRUPTED | Kind.LOST:
             return _joined(": ", title, str(detail.get("how") or "")), step
         case Kind.RETRACTED:

@@ -71,6 +71,17 @@ def error(*, code: str = "", error_class: str = "", message: str = "") -> str:
     return ": ".join(part for part in (code or error_class, message) if part)
 
 
+def the_service(name: str) -> str:
+    return f"the {name} service" if name else "a service"
+
+
+def unnamed(text: str, service: str) -> str:
+    """The text for users who may not see the services."""
+    if not service:
+        return text
+    return text.replace(f"the {service} service", "a service").replace(f"the service {service}", "a service")
+
+
 def in_a_row(number: int) -> str:
     """How often the same step has failed since it last passed."""
     return {1: "once", 2: "twice in a row"}.get(number, f"{number} times in a row")

@@ -16,11 +16,12 @@ from workflows.features.brake import operations as services
 from workflows.features.brake.health import titled
 from workflows.features.outages import circuits
 from workflows.features.outages.circuits import CircuitState
-from workflows.features.outages.health import SEE_SERVICES, Standing
+from workflows.features.outages.health import Standing
 from workflows.features.outages.service_page import workflows
 from workflows.health import bounded
 from workflows.models import CircuitEvent, Service
 from workflows.models.failure import Cause
+from workflows.operations.guards import SEE_SERVICES
 from workflows.telling import consequences, words
 from workflows.wording import name_of_code
 

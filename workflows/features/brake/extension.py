@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from workflows.extension import Extension, Panel
 from workflows.features.brake import health
 from workflows.features.outages import health as outages
-from workflows.features.outages.health import SEE_SERVICES
 from workflows.health.bounded import Link
+from workflows.operations.guards import SEE_SERVICES
 
 if TYPE_CHECKING:
     from types import ModuleType

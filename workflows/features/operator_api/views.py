@@ -36,9 +36,11 @@ from workflows.ingress.bounds import LOOK, PROPOSE
 from workflows.ingress.signal_bodies import refuse_other_fields, text_of
 from workflows.models import ManualTask, Proposal, Workflow
 from workflows.operations import answers
+from workflows.operations.guards import SEE_SERVICES
 from workflows.operations.task_rules import read_task
 from workflows.postgres.jsonb import Document
 from workflows.search import find as finding
+from workflows.telling.history import without_services
 
 LONGEST_REASON = 500
 # What a proposal is about: the field of its body that has the number.
@@ -113,6 +115,8 @@ def history(request: OperatorRequest, number: int) -> HttpResponse:
     """The history, newest first, a page at a time."""
     row = _row(request, number)
     events, older = workflow_page.events_of(row, request.GET.get(BEFORE, ""))
+    if not request.user.has_perm(SEE_SERVICES):
+        events = without_services(events)
     return JsonResponse(
         {
             "events": [telling.event(each, row.workflow_type) for each in events],
@@ -140,9 +144,10 @@ def find(request: OperatorRequest) -> HttpResponse:
     if not text.strip():
         raise Problem(422, "text_invalid", "Send a text: what you know of the workflow, in full.")
     found = finding.find(text, actor=request.user.get_username(), api_key=request.api_key.name)
+    sees = request.user.has_perm(SEE_SERVICES)
     return JsonResponse(
         {
-            "workflows": [telling.found(each) for each in find_page.rows_of(found)],
+            "workflows": [telling.found(each) for each in find_page.rows_of(found, sees_services=sees)],
             "tried": list(found.tried),
             "more": found.more,
         }

@@ -10,6 +10,7 @@ from workflows.extension import Extension, InBar, Panel
 from workflows.features.outages import health
 from workflows.features.outages.checks import check_keys
 from workflows.models import CircuitEvent
+from workflows.operations.guards import SEE_SERVICES
 from workflows.telling.audited import DID, Source, by_people
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ TROUBLED_SHOWN = 20
 
 class OutagesExtension(Extension):
     checks = (check_keys,)
-    bar = (InBar(70, "Services", "admin:workflows_service_changelist", [health.SEE_SERVICES]),)
+    bar = (InBar(70, "Services", "admin:workflows_service_changelist", [SEE_SERVICES]),)
     audited = (
         Source(
             rank=3,
@@ -49,12 +50,12 @@ class OutagesExtension(Extension):
         return (filters.ParkedFilter,)
 
     def panels(self, workflow: Workflow, user: User) -> Iterable[Panel]:
-        sees_it = workflow.parked_on and user.has_perm(health.SEE_SERVICES)
+        sees_it = workflow.parked_on and user.has_perm(SEE_SERVICES)
         return [Panel("standing", "admin/workflows/service/link.html")] if sees_it else []
 
     def home(self, request: HttpRequest, read: Counts) -> Iterable[Panel]:
         found = read.of(health.Services)
-        troubled = found.troubled[:TROUBLED_SHOWN] if found and request.user.has_perm(health.SEE_SERVICES) else []
+        troubled = found.troubled[:TROUBLED_SHOWN] if found and request.user.has_perm(SEE_SERVICES) else []
         return [Panel("well", "admin/workflows/service/troubled.html", {"services": troubled})] if troubled else []
 
     def figures(self, at: datetime) -> health.Services:

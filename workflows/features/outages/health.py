@@ -26,8 +26,6 @@ from workflows.postgres import often
 from workflows.postgres.often import fetch_row
 from workflows.state import parking
 
-SEE_SERVICES = "workflows.view_service"
-
 # There are as many services as the code has clients for.
 SERVICES_SHOWN = 200
 

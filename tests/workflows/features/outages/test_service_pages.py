@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.contrib.auth.models import User
@@ -15,9 +16,11 @@ from django.utils import timezone
 from tests.workflows import rows
 from tests.workflows.admin.conftest import Login, as_, parcels
 from tests.workflows.admin.tasks import words
+from tests.workflows.features.brake.causes import open_cause
 from tests.workflows.features.operator_api.people import Program
 from tests.workflows.features.outages.services import circuit, open_circuit, trial_is_due
 from workflows import times
+from workflows.console.time_filters import UNKNOWN
 from workflows.features.outages import health as services
 from workflows.features.outages import service_page as page_module
 from workflows.models import CircuitEvent, Service, Workflow
@@ -39,6 +42,10 @@ def shown(client: Client, url: str = PROGRAMS) -> str:
 def sentence(client: Client) -> str:
     said: str = client.get(PROGRAMS).context["standing"]
     return said
+
+
+def sentence_of(client: Client, url: str) -> str:
+    return str(client.get(url).context["standing"])
 
 
 def at(moment: datetime | None) -> str:
@@ -200,6 +207,37 @@ def test_the_list_of_workflows_is_filtered_by_the_service_that_they_are_parked_o
     assert '<a href="?parked_on=payments">' in page.content.decode()
     assert list(client.get(listed + "tokens").context["cl"].result_list) == [], "a link that is too old shows none"
     assert f'href="{listed}programs"' in client.get(PROGRAMS).content.decode()
+
+
+def test_users_who_may_not_see_the_services_read_no_name_of_one(as_: Login) -> None:
+    name = "xyzzy"
+    cause = open_cause()
+    on = {"parked_on": name, "waiting_for": f"the service {name}, which is unavailable"}
+    row, _ = (
+        rows.parked(**on, linking_id="both"),
+        rows.parked(**{**on, "waiting_for": turn_at(name)}, linking_id="both"),
+    )
+    before = rows.attempt(row, outcome="waiting", steps=[{"step": "charge", "outcome": "failed", "ms": 1}])
+    rows.event(row, "parked", step="charge", attempt=before.number, detail={"service": name})
+    rows.event(row, "parked", step="charge", attempt=before.number, detail={"service": name, "mend": turn_at(name)})
+    of_cause = rows.parked(parked_on=cause.name, workflow_type="onboarding")
+    listed, page = "/admin/workflows/workflow/", f"/admin/workflows/workflow/{row.pk}/change/"
+
+    def read(client: Client) -> list[str]:
+        found = client.post("/admin/find/", {"q": "both"})["Location"]
+        return [client.get(url).content.decode() for url in (listed, page, found)]
+
+    assert all(name in html for html in read(as_("support")))
+    approver = as_("approver")
+    assert not [html for html in read(approver) if name in html]
+    assert "for a service, which is down" in sentence_of(approver, page)
+    assert list(approver.get(f"{listed}?parked_on={name}").context["cl"].result_list) == []
+    assert UNKNOWN in approver.get(f"{listed}?parked_on={name}").content.decode()
+    kept = approver.get(f"{listed}?parked_on={quote(cause.name)}").context["cl"].result_list
+    assert [each.pk for each in kept] == [of_cause.pk], "a cause is named by its step"
+    program = Program(User.objects.get(username="some-approver"))
+    assert name not in str([program.get(each) for each in ("workflows", f"workflows/{row.pk}/history")])
+    assert name not in str(program.post("workflows/find", {"text": "both"}, 200))
 
 
 # --- Home ---------------------------------------------------------------------------------------
