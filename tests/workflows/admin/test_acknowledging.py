@@ -63,5 +63,5 @@ def test_while_it_may_go_on_nothing_leads_support_on_and_the_patient_starts_noth
     assert "button-primary" not in answer.content.decode()
     told = Workflow.objects.with_state().get(pk=row.pk)
     assert answer.context["to_tell"] == message_of(told) == f"{TO_GO_ON} {REFUNDED}"
-    Workflow.objects.filter(pk=row.pk).update(status="PENDING", completed_at=None)
-    assert TO_GO_ON not in message_of(Workflow.objects.with_state().get(pk=row.pk)), "it goes on"
+    Workflow.objects.filter(pk=row.pk).update(status="PENDING", completed_at=None, compensating=True)
+    assert TO_GO_ON not in message_of(Workflow.objects.with_state().get(pk=row.pk)), "it is under way"
