@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workflows.health.selecting import without_ids
 from workflows.models import BulkOperation
@@ -11,6 +11,12 @@ from workflows.operations.bulk_verbs import verbs
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+    from django.db.models import QuerySet
+
+    from workflows.models import BulkItem
+
+# A page asks of so many rows first whether there is anything to start.
+FIRST = 100
 
 
 class Preview(NamedTuple):
@@ -29,13 +35,29 @@ def preview(bulk: BulkOperation, user: User) -> Preview:
     verb = verbs()[bulk.verb]
     if verb.counts:
         return _counted(bulk, verb.counts(bulk))
-    rows = verb.model._default_manager.filter(pk__in=bulk.items.values("row"))
+    rows = _rows(bulk, bulk.items.all())
     applies = set(rows.filter(verb.applies).values_list("pk", flat=True))
     refused = [(ids, why) for ids, why in verb.refused(applies, user) if ids]
     can = applies.difference(*(ids for ids, _ in refused))
     others = Counter(verb.why_not(without_ids(rows, applies)) if len(applies) < bulk.selected else ())
     cannot = [(number, why) for why, number in sorted(others.items())]
     return Preview(len(can), cannot + [(len(ids), why) for ids, why in refused], verb.money(can), verb.warns(can))
+
+
+def can_any(bulk: BulkOperation, user: User) -> bool:
+    """Whether the operation can change a row now. Looks at all rows only where it cannot change the first of them."""
+    verb = verbs()[bulk.verb]
+    if verb.counts:
+        return bool(preview(bulk, user).can)
+    for items in (bulk.items.order_by("row")[:FIRST], bulk.items.all()):
+        applies = set(_rows(bulk, items).filter(verb.applies).values_list("pk", flat=True))
+        if applies.difference(*(ids for ids, _ in verb.refused(applies, user))):
+            return True
+    return False
+
+
+def _rows(bulk: BulkOperation, items: QuerySet[BulkItem]) -> QuerySet[Any]:
+    return verbs()[bulk.verb].model._default_manager.filter(pk__in=items.values("row"))
 
 
 def _counted(bulk: BulkOperation, counted: dict[str, int]) -> Preview:

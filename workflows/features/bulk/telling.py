@@ -53,7 +53,9 @@ def why_not_start(row: BulkOperation, user: Any) -> str:
     """Why this user cannot start it, in a sentence; empty if they can."""
     if row.asked_by_id != user.pk:
         return f"{row.asked_by.get_username()} has chosen these; choose your own."
-    return "" if previewed(row, user).can else f"None of the {row.selected:,} chosen can be {verbs()[row.verb].did}."
+    if bulk_previews.can_any(row, user):
+        return ""
+    return f"None of the {row.selected:,} chosen can be {verbs()[row.verb].did}."
 
 
 def of_items(row: BulkOperation, user: Any, *, pace: int | None = None) -> Iterator[str]:
