@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from workflows.console import links
 from workflows.console.base import ConsoleAdmin
 from workflows.console.home import First
-from workflows.console.verbs import ReasonForm, Verb, reason_field
+from workflows.console.verbs import ReasonForm, Verb, read_once, reason_field
 from workflows.features.retention import erasing
 from workflows.health.bounded import Link
 from workflows.models import Erasure, Workflow
@@ -119,11 +119,13 @@ REFUSE = Verb(
 )
 
 
-def awaiting(user: User) -> Iterator[tuple[Erasure, str, str]]:
+def awaiting(user: User) -> list[tuple[Erasure, str, str]]:
     """The erasures that wait for this user, each with a sentence, and why nobody can approve it, if so."""
-    for row, why in erasing.awaiting(user):
+    found = []
+    for row, why in read_once(user, "erasures", lambda: erasing.awaiting(user)):
         asks = f"{row.asked_by.get_username()} asks to erase what a person has sent: {words.ended(row.reason)}"
-        yield row, f"{asks} {CANNOT_BE} {why}" if why else asks, why
+        found.append((row, f"{asks} {CANNOT_BE} {why}" if why else asks, why))
+    return found
 
 
 def first_lines(user: User) -> list[First]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from workflows.extension import Extension, ToTell
-from workflows.features.retention import erasing, holds
+from workflows.features.retention import holds
 from workflows.features.retention.checks import check_retention
 from workflows.health.bounded import Link
 from workflows.health.undecided import waiting_for_a_second_person
@@ -47,7 +47,9 @@ class RetentionExtension(Extension):
         return (page, erasure_page)
 
     def number_awaiting(self, user: User) -> int:
-        return len(erasing.awaiting(user))
+        from workflows.features.retention import erasure_page  # as below
+
+        return len(erasure_page.awaiting(user))
 
     def first_lines(self, user: User) -> Sequence[First]:
         from workflows.features.retention import erasure_page  # as below

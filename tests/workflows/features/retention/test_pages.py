@@ -7,7 +7,9 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.workflows import rows
@@ -108,9 +110,11 @@ def test_while_an_erasure_waits_each_of_its_workflows_says_so_to_those_who_may_e
     held = f"It cannot be approved now. Nothing is erased before all of it can be. Workflow {other.pk}: a legal hold"
     assert held in page(lead, f"{WORKFLOWS}/{row.pk}/change/")
     for client in (lead, as_("superuser")):
-        home = client.get("/admin/").context
+        with CaptureQueriesContext(connection) as captured:
+            home = client.get("/admin/").context
         assert (home["needs_a_person"], held in home["first_lines"][0].what) == ("1", True), "who has asked, too"
         assert home["first_lines"][0].whose == "Waits until it can be approved"
+        assert len([each for each in captured if 'FROM "workflows_erasure"' in each["sql"]]) == 1
         assert held in page(client, NEEDS)
     told(lead, f"{ERASURES}/{erasure.pk}/refuse/")
     assert waits not in page(lead, f"{WORKFLOWS}/{row.pk}/change/")
