@@ -1,4 +1,4 @@
-"""For you: what this user may decide or was asked to see to, money first, then by due time; *For others* is folded.
+"""For you: what this user may decide or was asked to see to, money first, then by due time.
 
 Failures have one line for each cause, those with money held first; causes that need nobody are folded away. The same
 page shows closed tasks, newest first.
@@ -35,8 +35,8 @@ from workflows.telling import words
 TITLE = "For you"
 # One of them is enough to see the page.
 PERMISSIONS = (SEE_TASKS, SEE_WORKFLOWS)
-# How many rows for others are folded below. The filter has all of them.
-OTHERS_SHOWN = 10
+# How many causes of failures stand beside the list, of those with money held and of the others. The filter has a page.
+CAUSES_SHOWN = 10
 # The value of the filter “Whose” for all rows that the user may see.
 ALL = "all"
 # The states of tasks that the page can show.
@@ -53,7 +53,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     choices, given = filters_of(request)
     asked, after = asked_by(user, given), needs.place(request.GET.get("after", ""))
     shown, number = read(asked, given, after)
-    groups, apart = ([], []) if after or not _is_open(given) else needs.groups_apart(asked)
+    groups = [] if after or not _is_open(given) else needs.groups(asked)
     told = [each for each in groups if each.asks_nobody]
     charged = [each for each in groups if each.charged]
     others = [each for each in groups if not (each.charged or each.asks_nobody)]
@@ -61,6 +61,7 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     to_approve = [each for of in extensions for each in of.awaiting(user)]
     causes = [each for of in extensions for each in of.stands_still(user)]
     is_open, filters = _is_open(given), urlencode(given)
+    most_causes = needs.PAGE if given.get("kind") == needs.Kind.FAILED else CAUSES_SHOWN
     most = bounded.people_limit() if is_open else None
     listed = list(lines(shown.items, filters))
     context = {
@@ -69,19 +70,19 @@ def view(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
         "causes": [(links.to(link), sentence) for sentence, link in causes],
         "to_approve": [(links.to(link), sentence) for sentence, link in to_approve],
         "lines": listed,
-        "for_others": [] if given or after else list(lines(needs.page(_for_others(user), most=OTHERS_SHOWN).items)),
-        "failed_for_others": [] if given else [line(each) for each in apart if not each.asks_nobody][:OTHERS_SHOWN],
         "number": bounded.text(number + len(groups) - len(told) + len(to_approve) + len(causes), most),
         "number_in_words": _in_words(number, len(groups) - len(told), len(to_approve), len(causes), most),
-        "charged": list(map(line, charged[: needs.PAGE])),
-        "charged_left": len(charged[needs.PAGE :]),
-        "groups": list(map(line, others[: needs.PAGE])),
+        "charged": list(map(line, charged[:most_causes])),
+        "charged_left": len(charged[most_causes:]),
+        "groups": list(map(line, others[:most_causes])),
+        "groups_left": len(others[most_causes:]),
         "told": list(map(line, told[: needs.PAGE])),
         "number_told": sum(each.number for each in told),
         "is_open": is_open,
         "stops_at": f"{most or bounded.limit():,}",
         "is_for_you": asked.whose == Whose.YOU,
         "filters": [(name, TITLES[name], given.get(name), of.items()) for name, of in choices.items()],
+        "causes_url": _url("", given, kind=needs.Kind.FAILED) if most_causes < needs.PAGE else "",
         "first_url": _url("", given) or "?" if after else "",
         "next_url": _url("", given, after=str(shown.next)) if shown.next else "",
         "assigns": is_open and any(each.task for each in listed) and user.has_perm(operations.ASSIGN),
@@ -139,10 +140,6 @@ def asked_by(user: User, given: dict[str, str]) -> Asked:
     whose = given.get("whose", Whose.YOU)
     of = None if whose == ALL else Whose(whose)
     return Asked(user, kinds, of, given.get("task_type", ""), only_overdue=given.get("state") == "overdue")
-
-
-def _for_others(user: User) -> Asked:
-    return Asked(user, whose=Whose.OTHERS)
 
 
 def _has_tasks_alone(asked: Asked) -> bool:

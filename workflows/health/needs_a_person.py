@@ -216,28 +216,22 @@ def groups(asked: Asked, *, most: int | None = None) -> list[Group]:
 
     Those with money held come first, then those that this user looks after. Includes codes that need nobody.
     """
-    return groups_apart(asked, most=most)[0]
-
-
-def groups_apart(asked: Asked, *, most: int | None = None) -> tuple[list[Group], list[Group]]:
-    """As `groups`, and those that are for others."""
     if not asked.is_for(Kind.FAILED) or asked.whose == Whose.TEAMS or not asked.user.has_perm(SEE_WORKFLOWS):
-        return [], []
+        return []
     found, me = unacknowledged(most=most), asked.user.get_username()
     mine = {me}
     if {each.assignee for each in found} - {me, ""}:
         mine |= {*represented_by(asked.user).values_list(f"absent__{asked.user.USERNAME_FIELD}", flat=True)}
     found.sort(key=lambda each: (not each.charged, each.assignee not in mine))
     are_theirs = for_whom.failures(asked.user, mine, found)
-    others = [each for each in found if not are_theirs(each)]
     match asked.whose:
         case Whose.YOU:
-            found = [*filter(are_theirs, found)]
+            return [*filter(are_theirs, found)]
         case Whose.OTHERS:
-            found = others
+            return [each for each in found if not are_theirs(each)]
         case Whose.MINE | Whose.UNASSIGNED:
-            found = [each for each in found if each.assignee in (mine if asked.whose == Whose.MINE else {""})]
-    return found, others
+            return [each for each in found if each.assignee in (mine if asked.whose == Whose.MINE else {""})]
+    return found
 
 
 # --- The sources --------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from tests.workflows import rows
 from tests.workflows.admin.conftest import Login
 from tests.workflows.admin.tasks import words
 from workflows import operations
+from workflows.console import needs_a_person
 from workflows.health import needs_a_person as needs
 from workflows.health.for_whom import Whose
 from workflows.health.needs_a_person import Rank
@@ -206,13 +207,23 @@ def test_each_row_says_what_is_asked_since_when_and_whose_it_is_and_leads_there(
 
 
 def test_of_many_causes_it_has_a_page_and_counts_them_all(as_: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needs, "PAGE", 2)
+    monkeypatch.setattr(needs_a_person, "CAUSES_SHOWN", 2)
     [rows.failed(current_step=f"step_{n}") for n in range(3)]
-    page = as_("support").get(LIST)
+    support = as_("support")
+    page = support.get(LIST)
     assert len(page.context["groups"]) == 2
     assert "3 are for you: 3 causes of failures." in told_by(page)
     assert "Counts stop at 1,000." in told_by(page)
     assert "/admin/failures/" in page.content.decode().split('id="content"')[1]
+    assert '<a href="?kind=failed">1 more cause</a>. <a href="/admin/failures/">' in page.content.decode()
+    monkeypatch.setattr(needs, "PAGE", 3)
+    page = support.get(f"{LIST}?kind=failed")
+    assert (len(page.context["groups"]), "more cause" in told_by(page)) == (3, False)
+    for code in ("declined", "program_full", "expired"):
+        row = rows.failed(workflow_type="onboarding", last_error_code=code)
+        call = {"step": "execute_checkout", "state": "done", "result": {"charge_id": "ch_1"}, "attempt": 1}
+        Effect.objects.create(workflow=row, idempotency_key=f"{row.key}:charge", **call)
+    assert "Money is held by 1 more cause: " in text(support)
 
 
 def test_what_asks_for_nobody_is_folded_away_and_not_counted(as_: Login) -> None:
@@ -310,12 +321,11 @@ def test_whose_it_is_is_a_filter(as_: Login) -> None:
 
 
 def halves(client: Client) -> tuple[list[str], list[str]]:
-    """The rows for the user, in their order, and those for others; the page and the filter say the same of these."""
+    """The rows for the user, in their order, and those for others, to which the page has a link."""
     found = client.get(LIST)
-    others = [line.asks for line in found.context["for_others"]]
-    assert others == [line.asks for line in client.get(f"{LIST}?whose=others").context["lines"]]
-    assert ('<details class="panel" data-key="others">' in found.content.decode()) == bool(others), "folded"
-    return [line.asks for line in found.context["lines"]], others
+    assert 'href="?whose=others"' in found.content.decode()
+    mine, others = found.context["lines"], client.get(f"{LIST}?whose=others").context["lines"]
+    return [line.asks for line in mine], [line.asks for line in others]
 
 
 def test_each_row_is_for_the_user_or_for_others_by_what_they_may_decide(as_: Login) -> None:
@@ -346,9 +356,11 @@ def test_each_row_is_for_the_user_or_for_others_by_what_they_may_decide(as_: Log
     assert (mine[:2], "Soon" in others) == (["Unclear call", "Soon"], False), "leads are asked for it"
     assert "Soon" in halves(approver)[0]
     for client, user in ((approver, me), (lead, User.objects.get(username="some-support lead"))):
-        parts = {whose: needs.count(needs.Asked(user, whose=whose)) for whose in (None, Whose.YOU, Whose.OTHERS)}
+        parts = {
+            whose: needs.page_and_count(needs.Asked(user, whose=whose))[1] for whose in (None, Whose.YOU, Whose.OTHERS)
+        }
         assert parts[None] == parts[Whose.YOU] + parts[Whose.OTHERS] == 12
-        found = needs.page(needs.Asked(user, kinds=needs.TASKS, whose=Whose.YOU)).items
+        found = needs.page_and_count(needs.Asked(user, kinds=needs.TASKS, whose=Whose.YOU))[0].items
         asked = ManualTask.objects.filter(lead_asked_at__isnull=False) if client is lead else ManualTask.objects.none()
         expected = [*operations.decidable(user), *asked]
         assert {item.pk for item in found} == {each.pk for each in expected}
@@ -381,7 +393,6 @@ def test_what_an_engineer_looks_at_first_is_for_engineers_if_there_is_one(as_: L
     page = support.get(LIST)
     assert [each.what for each in page.context["groups"]] == [explained]
     assert "1 is for you" in told_by(page)
-    assert unforeseen in page.content.decode().split('data-key="others"')[1]
     assert asks(support, "?whose=others") == [unforeseen]
     assert support.get("/admin/").context["needs_a_person"] == "1"
     assert sorted(asks(as_("engineer"), "?whose=")) == [unforeseen, explained]
@@ -460,15 +471,15 @@ def test_page_by_page_each_is_there_once(as_: Login, monkeypatch: pytest.MonkeyP
     FollowUp.objects.update(created_at=now - DAY)
     as_("support")
     user = User.objects.get()
-    whole = needs.page(needs.Asked(user)).items
+    whole = needs.page_and_count(needs.Asked(user))[0].items
     assert len({(item.source, item.pk) for item in whole}) == 12
     for size in (1, 5):
         monkeypatch.setattr(needs, "PAGE", size)
-        page = needs.page(needs.Asked(user))
+        page, _ = needs.page_and_count(needs.Asked(user))
         found = [*page.items]
         while page.next:
             assert len(page.items) == size
-            page = needs.page(needs.Asked(user), after=page.next)
+            page, _ = needs.page_and_count(needs.Asked(user), after=page.next)
             found += page.items
         assert found == [*whole]
 
