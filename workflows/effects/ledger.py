@@ -168,8 +168,7 @@ class Ledger:
 
 
 def says_that_nothing_happened(error: BaseException, repeats_a_doubt: bool) -> bool:
-    """Whether the error shows that the call did not happen: a StepError is a refusal, a RetryableStepError was not
-    sent.
+    """Whether the error shows that the call did not happen: a StepError refuses it, a RetryableStepError never sent it.
 
     After any other error the call may have happened. An error on a repeat says nothing about the first call, unless the
     service has checked their key. Nor does an error that a step raises after catching an unknown outcome.

@@ -166,8 +166,7 @@ class EffectRows:
     def decide(
         self, effect: KnownEffect, state: Effect.State, *, result: dict[str, Any] | None = None, by: str
     ) -> KnownEffect:
-        """Decide the state of a call that an earlier attempt started. Fenced: only the holder of the row lock may
-        decide.
+        """Decide the state of a call that an earlier attempt started. Fenced: only the row lock's holder may.
 
         Raises ClaimLost if that attempt has written its result since the effect was read; the next attempt reads it.
         """

@@ -231,8 +231,7 @@ def _fail(
 ) -> Attempt.Outcome:
     """Fail the workflow for good, or start its compensation. `failures` are those in a row, if the step had too many.
 
-    A feature may park it instead, when the failure is not a verdict on this workflow. A cancelled workflow is never
-    parked.
+    A feature may park it instead, when the failure is not a verdict on this workflow; never a cancelled one.
     """
     before = Failures(workflow.retry_count, workflow.unavailable_count)
     step, error, is_cancelled = outcome.step, outcome.error, isinstance(outcome.error, WorkflowCancelled)

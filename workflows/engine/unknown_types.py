@@ -24,8 +24,7 @@ SLICE = 1000
 
 
 def reschedule(workflow: Workflow) -> None:
-    """Reschedule a workflow whose row lock the caller's transaction holds. The history records this once, not every
-    look.
+    """Reschedule a workflow whose row lock the caller's transaction holds. The history records only the first look.
 
     An attempt that is still open has lost its worker, and is closed as vanished, as when a new attempt starts.
     """

@@ -1,10 +1,9 @@
 """Waiting, from inside a step: for a time, a signal, a person, or other workflows.
 
 A wait is a row (`Wait`), identified by its name. The database's clock fixes its deadline when a step first meets it,
-and its outcome is recorded once, before a step sees it. Every attempt reaches it again, because a retry restarts at
-step
-1. The wait returns its answer, or raises Suspend: the attempt is rolled back, and the workflow is suspended until it is
-   woken or the deadline passes. A `once` step may not wait.
+and its outcome is recorded once, before a step sees it. Every attempt reaches it again, because a retry restarts at the
+first step. The wait returns its answer, or raises Suspend: the attempt is rolled back, and the workflow is suspended
+until it is woken or the deadline passes. A `once` step may not wait.
 """
 
 from workflows.waits.approval import (

@@ -136,8 +136,7 @@ def insert_parameters(
     due: timedelta | None = None,
     team: str = "",
 ) -> dict[str, Any]:
-    """The parameters of INSERT_WAIT. Raises WaitError for values that no row can store, and for a `due` past the
-    timeout.
+    """The parameters of INSERT_WAIT. Raises WaitError for what no row can store, and for a `due` past the timeout.
 
     Raises Suspend where waiting is not allowed: no question is asked for nobody, and no children are started.
     """
