@@ -178,6 +178,14 @@ def unclear_charge(**fields: Any) -> ManualTask:
     return open_task(row, about="execute_checkout", task_type="effect_in_doubt", team="operations")
 
 
+def looked_up(**fields: Any) -> Workflow:
+    """An onboarding that looks up again and again whether its charge happened."""
+    row = retrying(workflow_type="onboarding", current_step="execute_checkout", begun=True, **fields)
+    call = {"step": "execute_checkout", "state": "unknown", "has_undo": True}
+    Effect.objects.create(workflow=row, idempotency_key=f"{row.key}:execute_checkout", attempt=1, **call)
+    return row
+
+
 def to_confirm(by: User, row: Workflow, task: ManualTask | None = None) -> Confirmation:
     """What `by` has said of the task, or the retry that they ask for, and nobody has confirmed."""
     said = {"decision": "rejected" if task else "retry", "reason": "Not in the bank's list."}

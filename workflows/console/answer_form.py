@@ -14,6 +14,9 @@ from workflows.operations import answer_models
 from workflows.postgres.jsonb import Unstorable, ensure_storable
 from workflows.wording import Wording, label_of_result, of_person
 
+# The verb of `features.doubts`: it happened, and is to be reversed.
+SAY_WHETHER = "Say whether it happened"
+
 
 class YesForm(forms.Form):
     """The fields of an approval besides yes; if they are valid, `answer` has them. No field has a preset value.
@@ -132,6 +135,7 @@ class UndoForm(YesForm):
         if never:
             how = self.fields["how"]
             assert isinstance(how, forms.ChoiceField)
+            how.help_text += f" Or let Onramp reverse it: “{SAY_WHETHER}”, on the page of the workflow."
             how.choices = [*self.declared_fields["how"].choices, ("never", never)]  # type: ignore[attr-defined]
 
     def clean(self) -> None:

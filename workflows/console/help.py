@@ -59,7 +59,11 @@ STATES = (
 )
 
 WORDS = (
-    ("Unclear call", "A call was made, and its answer never came. A person looks in the service whether it happened."),
+    (
+        "Unclear call",
+        "A call was made, and its answer never came. A person looks in the service whether it happened. A lead can say "
+        "so at once.",
+    ),
     ("Failed reversal", "A refund, or another reversal, failed three times. A person does it by hand, and says so."),
     ("Money held", "Money was taken, or may have been, and has not been given back."),
     ("Paused", "Somebody has stopped it until a time, or the engine has rescheduled it. The page says who and why."),

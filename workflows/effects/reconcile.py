@@ -19,7 +19,7 @@ from workflows.models import Effect, Workflow
 from workflows.models.workflow import PAUSED
 from workflows.postgres.jsonb import as_json
 from workflows.state import attempt_log, transitions
-from workflows.timeouts import call_within
+from workflows.timeouts import StepTimeout, call_within
 from workflows.waits import declared
 from workflows.wording import words_for_step
 
@@ -76,6 +76,10 @@ _PASSED = """
                CASE WHEN number = first THEN greatest(opened_at, first_begun_at) ELSE opened_at END))), 0)::float8
       FROM each, call WHERE number >= first"""
 
+# Whether people want to say if this call happened, and not a later one (`features.doubts`).
+_WANTED = """SELECT FROM workflows_event
+              WHERE workflow_id = %s AND kind = 'doubt_asked' AND detail ->> 'call' = %s LIMIT 1"""
+
 
 class Unanswered(waits.WaitFailed):
     """No person has said in time whether a call happened. A retry asks again."""
@@ -103,23 +107,22 @@ class Reconciler:
         ]
         for effect in latest:
             if effect.asked_if_gone and definition.declares(effect.step):
-                self._withdraw_questions_about(effect)
+                declared.withdraw_questions(self.workflow, _undeclared(effect))
 
     def resolve_or_repeat(self, step: Step, context: Any, effect: KnownEffect) -> KnownEffect:
         """Find out whether a call happened. Returns its effect: DONE, NOT_DONE, or unchanged, to be repeated.
 
-        A step with a lookup uses only that. Otherwise the call is repeated under its key, while the service honours the
-        key, unless a repeat has already found that the step no longer applies: the next repeat would find the same.
-        Otherwise a person is asked; a "no" gives the call a new key. "Not found" counts, and a person is asked, only
-        `settle` seconds after the call started, because it may still be on its way.
+        A step with a lookup uses only that, and people's word if they want to give it. Otherwise the call is repeated
+        under its key, while the service honours the key, unless a repeat has already found that the step no longer
+        applies: the next one would, too. Otherwise a person is asked; a "no" gives the call a new key. "Not found"
+        counts, and a person is asked, only `settle` seconds after the call started: it may still be on its way.
         """
         if step.lookup:
-            return self.record_found(effect, self.find(step, step.lookup, context, effect))
+            return self._look_up(step, step.lookup, context, effect) or self._ask(effect)
         if self._is_honoured(step, effect) and effect.error_code != DOES_NOT_APPLY:
             return effect
         if step.best_effort:  # not worth a person's time, nor the wait
             raise StepError(f"Whether {effect.step} happened cannot be told.", code="effect_in_doubt")
-        self._require_arrived(step, effect)
         return self._ask(effect)
 
     def _is_honoured(self, step: Step, effect: KnownEffect) -> bool:
@@ -140,9 +143,8 @@ class Reconciler:
 
         A question that no person answered in time is asked again.
         """
-        if step.lookup:
-            return self.record_found(effect, self.find(step, step.lookup, context, effect))
-        self._require_arrived(step, effect)
+        if step.lookup and (known := self._look_up(step, step.lookup, context, effect)):
+            return known
         while True:
             try:
                 return self._ask(effect, look_every)
@@ -152,8 +154,7 @@ class Reconciler:
     def require_certainty(self, context: Any) -> None:
         """Before COMPLETE, reconcile each call in doubt that no step has reconciled.
 
-        These are calls of removed steps, and calls under another name of a step; calls of best-effort steps are left
-        out.
+        These are calls of removed steps, and calls under another name of a step; but no calls of best-effort steps.
         """
         for effect in self.rows.latest():
             if effect.state not in IN_DOUBT:
@@ -163,6 +164,16 @@ class Reconciler:
                 step = removed_step(effect.step)
             if not step.best_effort:
                 self.resolve_without_repeat(step, context, effect, look_every=declared.ASK_AFTER)
+
+    def _look_up(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> KnownEffect | None:
+        """Look the call up, and record that. Returns None if that failed, and people want to say it (`_WANTED`)."""
+        try:
+            found = self.find(step, lookup, context, effect)
+        except (Exception, StepTimeout):
+            if not attempt_log.execute(_WANTED, [self.workflow.pk, str(effect.call_number)]):
+                raise
+            return None
+        return self.record_found(effect, found)
 
     def find(self, step: Step, lookup: Lookup, context: Any, effect: KnownEffect) -> dict[str, Any] | None:
         """The result that the lookup finds; None if the call has not happened. Raises Unsettled while it still may."""
@@ -179,19 +190,16 @@ class Reconciler:
     def record_found(self, effect: KnownEffect, found: dict[str, Any] | None) -> KnownEffect:
         """Write what a lookup found. Returns the effect, DONE or NOT_DONE.
 
-        A release without a lookup may have asked a person. If nothing was found, the person's answer counts, because a
-        service may have lost the call. If the call was found, that overrides a "no", or the call would be made a second
-        time.
+        A person may have been asked. If nothing was found, their answer counts, because a service may have lost the
+        call. If the call was found, that overrides a "no", or the call would be made a second time.
         """
-        if found is None and self._is_answered(_doubt(effect)):
+        asked = self.workflow, _doubt(effect)
+        if found is None and not waits.withdraw_unanswered(*asked) and waits.is_answered(*asked):
             return self._ask(effect)
         state = NOT_DONE if found is None else DONE
         effect = self.rows.decide(effect, state, result=found, by="lookup")
-        waits.withdraw(self.workflow, _doubt(effect))  # perhaps asked by a release without a lookup
+        waits.withdraw(*asked)  # perhaps asked by a release without a lookup
         return effect
-
-    def _is_answered(self, question: str) -> bool:
-        return not waits.withdraw_unanswered(self.workflow, question) and waits.is_answered(self.workflow, question)
 
     def _require_arrived(self, step: Step, effect: KnownEffect) -> None:
         unsettled = step.settle - effect.since_call()
@@ -201,6 +209,8 @@ class Reconciler:
 
     def _ask(self, effect: KnownEffect, look_every: timedelta | None = None) -> KnownEffect:
         """Ask a person. A "yes" comes with the result's fields; a "no" starts a new generation, with a new key."""
+        step = self._definition.find_or_removed_step(effect.step)
+        self._require_arrived(step, effect)
         attempt_log.flush(self.attempt)
         answer = waits.ask(
             self.workflow,
@@ -213,7 +223,7 @@ class Reconciler:
             task_type=DOUBT_TASK_TYPE,
             timeout=DOUBT_TIMEOUT,
             due=waits.URGENT,
-            look_every=look_every,
+            look_every=LOOK_EVERY if step.lookup else look_every,
         )
         match answer.outcome:
             case "approved":
@@ -232,8 +242,7 @@ class Reconciler:
     def require_declared(self) -> None:
         """Start no new call while the ledger holds a call of an undeclared step, which may be this very step, renamed.
 
-        The workflow waits for a release that declares the step, and looks every minute; after an hour it also asks a
-        person.
+        The workflow waits for a release that declares the step, and looks every minute; after an hour it asks, too.
         """
         for effect in self._undeclared:
             step = effect.step
@@ -250,9 +259,6 @@ class Reconciler:
                 },
                 should=f"this release should have the step {step}",
             )
-
-    def _withdraw_questions_about(self, effect: KnownEffect) -> None:
-        declared.withdraw_questions(self.workflow, _undeclared(effect))
 
 
 def found_by(what: str, step: Step, result: Any) -> dict[str, Any] | None:
@@ -281,8 +287,7 @@ def make_answerable_due(queue: str) -> int:
     """Make due the workflows of `queue` with an open question for which this release has a lookup; return how many.
 
     An earlier release without the lookup has asked a person, and the workflow sleeps until the answer. A workflow that
-    looks by itself within LOOK_EVERY is left alone, however often workers start. Each worker calls this once, at its
-    start.
+    looks by itself within LOOK_EVERY is left alone, however often workers start. Each calls this once, at its start.
     """
     steps = [(each.name, step, name) for each in definitions().values() for step in each.steps for name in step.names]
     questions = [(kind, f"effect:{name}") for kind, step, name in steps if step.lookup]

@@ -25,6 +25,7 @@ from workflows.features.deferred_steps.hooks import DeferredSteps
 from workflows.features.deputies.extension import DeputiesExtension
 from workflows.features.deputies.hooks import Deputies
 from workflows.features.doctor.extension import DoctorExtension
+from workflows.features.doubts.extension import DoubtsExtension
 from workflows.features.lists.extension import ListsExtension
 from workflows.features.notices.extension import NoticesExtension
 from workflows.features.notices.hooks import Notices
@@ -79,6 +80,7 @@ EXTENSIONS: tuple[Extension, ...] = (
     CorrectionsExtension(),
     TwoPeopleExtension(),
     ByHandExtension(),
+    DoubtsExtension(),
     BusinessKeyExtension(),
     BulkExtension(),
     RetentionExtension(),

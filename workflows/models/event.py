@@ -63,6 +63,7 @@ class Event(models.Model):
         PROPOSAL_WITHDRAWN = "proposal_withdrawn", "Proposal withdrawn"
         PROPOSAL_LAPSED = "proposal_lapsed", "Proposal lapsed"
         RUN_NOW = "run_now", "Run now"
+        DOUBT_ASKED = "doubt_asked", "Wants to say whether it happened"
         PAUSE_ASKED = "pause_asked", "Asked to pause"
         PAUSED = "paused", "Paused by a person"
         PAUSE_LAPSED = "pause_lapsed", "Not paused"

@@ -132,7 +132,7 @@ def _told(event: Event, wording: Wording) -> tuple[str, str]:
             return _joined(": ", f"The team {detail.get('team', '?')}{outside}", reason), ""
         case Kind.FOLLOWED_UP:
             return f"“{title}” has been done.", step
-        case Kind.FOLLOW_UP_ASKED:
+        case Kind.FOLLOW_UP_ASKED | Kind.DOUBT_ASKED:
             return _joined(": ", title, reason), step
         case Kind.PARKED if detail.get("mend"):
             return _joined(": ", title, f"it waits for {detail['mend']}."), step

@@ -158,6 +158,7 @@ class Scene:
             "acknowledged": acknowledged.pk,
             "lead-asked": lead_asked.pk,
             "retrying": rows.retrying(invisible_until=timezone.now() + timedelta(hours=1)).pk,  # however slow a walk
+            "looked-up": rows.looked_up(invisible_until=timezone.now() + timedelta(hours=1)).pk,
             "given-up": rows.given_up().pk,
             "twice-given-up": twice.pk,
             "complete": rows.complete().pk,

@@ -87,6 +87,7 @@ workflows_workflow_by_hand not-made                    | p -p-p>- - - ss | A -A-
 workflows_workflow_confirm_by_hand to-confirm-by-hand  | p -p-p>- - - ss | A -A-A>- - - ss
 workflows_workflow_do_not_confirm_by_hand to-confirm-by-hand | p -p-pp- - - ss | A -A-AA- - - ss
 workflows_workflow_not_by_hand made-by-hand            | p -p-pp- - - ss | A -A-AA- - - ss
+workflows_workflow_say_whether looked-up               | p -p-pp- - - ss | A -A-AA- - - ss
 workflows_workflow_review_alone alone                  | p -p-p-p - - ss | A -A-A-A - - ss
 workflows_workflow_place_hold settled                  | p -p---p - - ss | A -A---A - - ss
 workflows_workflow_ask_erasure settled                 | p -p---- - - ss | A -A---- - - ss
@@ -323,6 +324,10 @@ def _call_by_hand(scene: Scene) -> dict[str, Any]:
     return {"seen": [Effect.objects.get(workflow=scene.args["made-by-hand"]).pk], **REASON}
 
 
+def _call_in_doubt(scene: Scene) -> dict[str, Any]:
+    return {"seen": [Effect.objects.get(workflow=scene.args["looked-up"]).call_number], **REASON}
+
+
 def _next_year() -> dict[str, Any]:
     return {"until": f"{timezone.now() + timedelta(days=365):%Y-%m-%d}", **REASON}
 
@@ -375,6 +380,7 @@ FORMS: dict[str, dict[str, Any] | Callable[[Scene], dict[str, Any]]] = {
     },
     "workflows_workflow_by_hand": _made_by_hand,
     "workflows_workflow_not_by_hand": _call_by_hand,
+    "workflows_workflow_say_whether": _call_in_doubt,
     "workflows_workflow_reveal": {"fields_asked": ["patient.phone"], **REASON},
     "workflows_workflow_follow_up": {"step": "thank", **REASON},
     "workflows_manualtask_decide": {"decision": "approve", **REASON},

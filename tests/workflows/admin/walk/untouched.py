@@ -26,6 +26,7 @@ NEEDS_NEITHER = {
     "workflows_workflow_run_now: Run now workflow N": "nothing is refused, reversed or answered by it",
     "workflows_workflow_team_has_seen: Mark workflow N as seen to by the team support lead": "nothing is decided by it",
     "workflows_workflow_resume: Resume workflow N": "nothing is refused, reversed or answered by it",
+    "workflows_workflow_say_whether: Say whether the unclear call of workflow N happened": "it only asks",
     "workflows_workflow_follow_up given-up: Run a failed step again": "only one step has failed, and is named",
     "mail: Send me no mail": "it is about oneself alone, and the same button takes it back",
     "left_undone: Run N again": "it only chooses: the next page asks for a reason",

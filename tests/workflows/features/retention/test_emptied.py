@@ -33,6 +33,7 @@ from workflows.features.cases import operations as cases
 from workflows.features.corrections import operations as corrections
 from workflows.features.deferred_steps import operations as deferred_steps
 from workflows.features.doctor import replay
+from workflows.features.doubts import operations as doubts
 from workflows.features.operator_api import proposals
 from workflows.features.operator_api.acts import seen_of_workflow, version_of
 from workflows.features.pauses import operations as pauses
@@ -148,6 +149,7 @@ CALLS: dict[str, Callable[[Workflow, User], Any]] = {
     "confirm_by_hand": lambda row, user: by_hand.confirm(row.pk, user=user, seen=[], reason="So."),
     "do_not_confirm_by_hand": lambda row, user: by_hand.do_not_confirm(row.pk, user=user, seen=[], reason="So."),
     "not_by_hand": lambda row, user: by_hand.retract(row.pk, user=user, reason="So.", seen=[]),
+    "say_whether": lambda row, user: doubts.ask(row.pk, user=user, seen=[]),
     "review_alone": lambda row, user: operations.review_alone(row.pk, user=user, reason="So.", seen=[]),
     "not_a_duplicate": lambda row, user: not_a_duplicate(row.pk, user=user, reason="So."),
     "follow_up": lambda row, user: deferred_steps.follow_up(row.pk, user=user, step="thank"),
