@@ -235,6 +235,8 @@ def test_users_who_may_not_see_the_services_read_no_name_of_one(as_: Login) -> N
     assert UNKNOWN in approver.get(f"{listed}?parked_on={name}").content.decode()
     kept = approver.get(f"{listed}?parked_on={quote(cause.name)}").context["cl"].result_list
     assert [each.pk for each in kept] == [of_cause.pk], "a cause is named by its step"
+    Workflow.objects.filter(pk=of_cause.pk).update(parked_on="")
+    assert list(approver.get(f"{listed}?parked_on={name}").context["cl"].result_list) == [], "with no choice, neither"
     program = Program(User.objects.get(username="some-approver"))
     assert name not in str([program.get(each) for each in ("workflows", f"workflows/{row.pk}/history")])
     assert name not in str(program.post("workflows/find", {"text": "both"}, 200))
